@@ -1,0 +1,60 @@
+"""Signing up, and the choice of the language."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.auth import login
+from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.models import User
+from django.http import Http404, HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+
+from seckill_site.responses import allow
+
+YEAR_S = 365 * 24 * 60 * 60
+
+
+class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
+    """Django's own form: a name, and a password twice."""
+
+    class Meta:
+        model = User
+        fields = ("username",)
+
+
+@allow("GET", "HEAD", "POST")
+def signup(request: HttpRequest) -> HttpResponseBase:
+    """Make an account, sign its owner in, and go on to where they came from."""
+    form = SignUpForm(request.POST or None)
+    if request.method == "POST" and form.is_valid():
+        login(request, form.save(), backend="django.contrib.auth.backends.ModelBackend")
+        return redirect(_next_url(request))
+    return render(
+        request, "registration/signup.html", {"form": form, "next": request.GET.get("next", "")}
+    )
+
+
+@allow("GET", "HEAD")
+def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
+    """Remember the language in a cookie and go back to the page."""
+    if code not in dict(settings.LANGUAGES):
+        raise Http404
+    response = redirect(_next_url(request))
+    response.set_cookie(
+        settings.LANGUAGE_COOKIE_NAME,
+        code,
+        max_age=YEAR_S,
+        samesite="Lax",
+        secure=settings.HTTPS_ONLY,
+    )
+    return response
+
+
+def _next_url(request: HttpRequest) -> str:
+    """Return the ``next`` of the request where it points into this site, else the front page."""
+    target = request.POST.get("next") or request.GET.get("next", "")
+    safe = url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return target if safe else resolve_url(settings.LOGIN_REDIRECT_URL)

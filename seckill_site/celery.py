@@ -1,0 +1,11 @@
+"""The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``."""
+
+import os
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
+
+app = Celery("seckill_site")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.autodiscover_tasks()

@@ -1,0 +1,25 @@
+"""Counters for Prometheus; over several processes where ``PROMETHEUS_MULTIPROC_DIR`` is set."""
+
+from __future__ import annotations
+
+import os
+
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest
+from prometheus_client.multiprocess import MultiProcessCollector
+
+ORDER_REQUESTS = Counter(
+    "seckill_order_requests_total", "Order requests by how they were answered.", ["answer"]
+)
+PUBLISHES = Counter("seckill_publishes_total", "Fulfil tasks published, by outcome.", ["outcome"])
+FULFILLED = Counter(
+    "seckill_fulfilled_total", "Accepted reservations that became rows, by status.", ["status"]
+)
+
+
+def exposition() -> bytes:
+    """Return all metrics in Prometheus' text format."""
+    if "PROMETHEUS_MULTIPROC_DIR" not in os.environ:
+        return generate_latest(REGISTRY)
+    registry = CollectorRegistry()
+    MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
+    return generate_latest(registry)

@@ -1,0 +1,65 @@
+"""Answers of the HTTP contract: a page where ``Accept`` names ``text/html``, else JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.template.loader import render_to_string
+from django.utils.translation import gettext as _
+
+View = Callable[..., HttpResponseBase]
+
+
+def wants_html(request: HttpRequest) -> bool:
+    """Say whether the client named ``text/html`` in its ``Accept`` header."""
+    return "text/html" in request.headers.get("Accept", "").lower()
+
+
+def problem(
+    request: HttpRequest,
+    *,
+    status: int,
+    code: str,
+    message: str,
+    retry_after_s: int | None = None,
+    **details: Any,
+) -> HttpResponse:
+    """Answer a refusal or an error: ``{"code", "message", …}``, or a small page with the same."""
+    response: HttpResponse
+    if wants_html(request):
+        context = {
+            "status": status,
+            "code": code,
+            "message": message,
+            "retry_after_s": retry_after_s,
+            **details,
+        }
+        response = HttpResponse(render_to_string("error.html", context), status=status)
+    else:
+        response = JsonResponse({"code": code, "message": message, **details}, status=status)
+    if retry_after_s is not None:
+        response["Retry-After"] = str(retry_after_s)
+    response["Cache-Control"] = "no-store"
+    return response
+
+
+def allow(*methods: str) -> Callable[[View], View]:
+    """Answer other methods than these with the contract's 405."""
+
+    def decorate(view: View) -> View:
+        @wraps(view)
+        def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if request.method not in methods:
+                allowed = ", ".join(methods)
+                message = _("This address takes %(methods)s.") % {"methods": allowed}
+                response = problem(request, status=405, code="invalid", message=message)
+                response["Allow"] = allowed
+                return response
+            return view(request, *args, **kwargs)
+
+        return checked
+
+    return decorate

@@ -1,0 +1,276 @@
+"""Settings of the site, read from the environment only.
+
+The names are the contract of ``docs/settings.md``. Whatever is our own starts with ``SECKILL_`` and
+carries its unit. Nothing here exists only in production.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import environ
+from django.utils.translation import gettext_lazy as _
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+BASE_DIR = Path(__file__).resolve().parent.parent
+
+env = environ.Env()
+
+SECRET_KEY = env.str("SECRET_KEY")
+SECRET_KEY_FALLBACKS = env.list("SECRET_KEY_FALLBACKS", default=[])
+DEBUG = env.bool("DEBUG", default=False)
+ALLOWED_HOSTS = env.list("ALLOWED_HOSTS", default=["localhost", "127.0.0.1", "[::1]"])
+CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
+
+# --- Our own -------------------------------------------------------------------------------------
+
+SECKILL_KICK_MS = env.int("SECKILL_KICK_MS", default=5_000)
+"""How long one published fulfil task may be on its way before another may be published."""
+
+SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
+"""A pending entry older than this is swept: its sale's fulfil task is sent again."""
+
+SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=200)
+"""The most pending entries that one transaction makes into orders."""
+
+SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=5_000)
+"""After this long a fulfil task hands on to a fresh one: no sale keeps a worker for itself."""
+
+SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=10_000)
+"""Lease of the sale's lock and the user-key locks; renewed while their holder lives."""
+
+SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=5)
+"""A pending entry that failed alone this many times is set aside as a refused order."""
+
+SECKILL_PUBLISH_TIMEOUT_MS = env.int("SECKILL_PUBLISH_TIMEOUT_MS", default=300)
+"""The longest a buyer's request waits for the broker; the sweeper sends what it could not."""
+
+SECKILL_PUBLISH_PAUSE_MS = env.int("SECKILL_PUBLISH_PAUSE_MS", default=2_000)
+"""After a failed publish this process asks the broker nothing for so long (a short circuit)."""
+
+SECKILL_TOKEN_GRACE_MS = 10 * 60 * 1000
+"""A purchase token is valid until this long after its sale's end (fixed by the HTTP contract)."""
+
+SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
+"""The time zone in which pages and the admin show times; they are stored in UTC."""
+
+# --- Django --------------------------------------------------------------------------------------
+
+INSTALLED_APPS = [
+    "vouchers",
+    "orders",
+    "locks",
+    "django.contrib.admin",
+    "django.contrib.auth",
+    "django.contrib.contenttypes",
+    "django.contrib.sessions",
+    "django.contrib.messages",
+    "django.contrib.staticfiles",
+    "axes",
+    "csp",
+]
+
+MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "whitenoise.middleware.WhiteNoiseMiddleware",
+    "csp.middleware.CSPMiddleware",
+    "django.contrib.sessions.middleware.SessionMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+    "django.middleware.common.CommonMiddleware",
+    "django.middleware.csrf.CsrfViewMiddleware",
+    "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "django.contrib.messages.middleware.MessageMiddleware",
+    "django.middleware.clickjacking.XFrameOptionsMiddleware",
+    "axes.middleware.AxesMiddleware",
+]
+
+ROOT_URLCONF = "seckill_site.urls"
+WSGI_APPLICATION = "seckill_site.wsgi.application"
+
+TEMPLATES = [
+    {
+        "BACKEND": "django.template.backends.django.DjangoTemplates",
+        "DIRS": [BASE_DIR / "templates"],
+        "APP_DIRS": True,
+        "OPTIONS": {
+            "context_processors": [
+                "django.template.context_processors.request",
+                "django.template.context_processors.i18n",
+                "django.contrib.auth.context_processors.auth",
+                "django.contrib.messages.context_processors.messages",
+            ],
+        },
+    },
+]
+
+# --- Database ------------------------------------------------------------------------------------
+
+
+def database_options(engine: str) -> dict[str, Any]:
+    """Return what a connection of this engine must be told for the locking to hold."""
+    if engine.endswith("mysql"):
+        return {
+            "charset": "utf8mb4",
+            "connect_timeout": 3,
+            "isolation_level": "read committed",
+            # The comment is read by MariaDB only: a stopped worker must not hold a row for all.
+            "init_command": "SET SESSION innodb_lock_wait_timeout = 3, "
+            "sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
+            "/*M!100300 , idle_transaction_timeout = 10 */",
+        }
+    return {
+        # SQLite has no row locks: writers are serialised from their first statement on.
+        "transaction_mode": "IMMEDIATE",
+        "timeout": 20,
+        "init_command": "PRAGMA journal_mode=WAL; PRAGMA synchronous=NORMAL;",
+    }
+
+
+DATABASES: dict[str, dict[str, Any]] = {"default": env.db_url("DATABASE_URL")}
+DATABASES["default"]["OPTIONS"] = {
+    **database_options(DATABASES["default"]["ENGINE"]),
+    **DATABASES["default"].get("OPTIONS", {}),
+}
+DATABASES["default"]["CONN_MAX_AGE"] = 60
+DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
+DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
+
+# --- Redis ---------------------------------------------------------------------------------------
+
+REDIS_URL = env.str("REDIS_URL")
+CACHES = {
+    "default": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": env.str("CACHE_URL"),
+        "OPTIONS": {
+            "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
+            "SOCKET_CONNECT_TIMEOUT": 0.5,
+            "SOCKET_TIMEOUT": 1,
+            # A cache may be missing. The ledger may not, so this option stands only here.
+            "IGNORE_EXCEPTIONS": True,
+        },
+    },
+    # Ledger and locks, used through the raw client only. Never IGNORE_EXCEPTIONS here: it would
+    # turn an outage into an answer. No retries either: every script replays to the same answer, and
+    # who replays it is decided where the answer is needed.
+    "ledger": {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": REDIS_URL,
+        "OPTIONS": {
+            "SOCKET_CONNECT_TIMEOUT": 0.5,
+            "SOCKET_TIMEOUT": 1,
+            "CONNECTION_POOL_KWARGS": {
+                "decode_responses": True,
+                "retry": Retry(NoBackoff(), 0),
+            },
+        },
+    },
+}
+
+# --- Celery --------------------------------------------------------------------------------------
+
+CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
+CELERY_TASK_IGNORE_RESULT = True
+CELERY_TASK_SERIALIZER = "json"
+CELERY_ACCEPT_CONTENT = ["json"]
+CELERY_TASK_ACKS_LATE = True
+CELERY_TASK_REJECT_ON_WORKER_LOST = True
+CELERY_TASK_TIME_LIMIT = 90
+CELERY_TASK_SOFT_TIME_LIMIT = 60
+CELERY_WORKER_PREFETCH_MULTIPLIER = 1
+CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
+CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_BROKER_CONNECTION_MAX_RETRIES = None
+CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
+CELERY_BROKER_TRANSPORT_OPTIONS = {
+    "socket_timeout": 5,
+    "socket_connect_timeout": 2,
+    "visibility_timeout": 120,
+    "unacked_restore_interval": 2,
+    "unacked_restore_throttle": 1,
+}
+CELERY_BEAT_SCHEDULE = {
+    "sweep": {
+        "task": "orders.tasks.sweep",
+        "schedule": SECKILL_SWEEP_AGE_MS / 1000,
+        "options": {"expires": SECKILL_SWEEP_AGE_MS / 1000},
+    },
+    "reconcile": {
+        "task": "orders.tasks.reconcile",
+        "schedule": 60.0,
+        "options": {"expires": 60},
+    },
+}
+
+# --- Accounts ------------------------------------------------------------------------------------
+
+SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+LOGIN_URL = "login"
+LOGIN_REDIRECT_URL = "voucher-list"
+LOGOUT_REDIRECT_URL = "voucher-list"
+CSRF_FAILURE_VIEW = "seckill_site.errors.csrf_failure"
+AUTHENTICATION_BACKENDS = [
+    "axes.backends.AxesStandaloneBackend",  # refuses before a password is hashed
+    "django.contrib.auth.backends.ModelBackend",
+]
+AUTH_PASSWORD_VALIDATORS = [
+    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
+    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
+    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
+    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+]
+AXES_FAILURE_LIMIT = 5
+AXES_COOLOFF_TIME = 0.1  # hours
+AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
+AXES_LOCKOUT_CALLABLE = "seckill_site.errors.login_locked"
+AXES_RESET_ON_SUCCESS = True
+AXES_VERBOSE = False
+
+# --- Pages ---------------------------------------------------------------------------------------
+
+LANGUAGE_CODE = "zh-hans"
+LANGUAGES = [("zh-hans", _("Simplified Chinese")), ("en", _("English"))]
+LOCALE_PATHS = [BASE_DIR / "locale"]
+USE_I18N = True
+USE_TZ = True
+TIME_ZONE = SECKILL_SHOP_TIME_ZONE
+CELERY_TIMEZONE = "UTC"
+
+STATIC_URL = "static/"
+STATIC_ROOT = env.path("STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
+STATICFILES_DIRS = [BASE_DIR / "static"]
+STORAGES = {
+    "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
+    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+}
+WHITENOISE_KEEP_ONLY_HASHED_FILES = True
+
+CONTENT_SECURITY_POLICY = {
+    "DIRECTIVES": {
+        "default-src": ["'self'"],
+        "img-src": ["'self'", "data:"],
+        "object-src": ["'none'"],
+        "base-uri": ["'none'"],
+        "frame-ancestors": ["'none'"],
+        "form-action": ["'self'"],
+    }
+}
+X_FRAME_OPTIONS = "DENY"
+DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
+SECURE_CONTENT_TYPE_NOSNIFF = True
+HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
+SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
+SECURE_SSL_REDIRECT = HTTPS_ONLY
+SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else None
+
+LOGGING = {
+    "version": 1,
+    "disable_existing_loggers": False,
+    "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
+    "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
+    "loggers": {
+        "django.request": {"level": "ERROR"},
+        "axes": {"level": "WARNING"},
+    },
+}

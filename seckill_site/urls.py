@@ -1,0 +1,28 @@
+"""All URLs of the site; the HTTP contract is ``docs/http.md``."""
+
+from django.contrib import admin
+from django.contrib.auth.views import LoginView, LogoutView
+from django.urls import include, path, register_converter
+
+from seckill_site import accounts, health
+from seckill_site.converters import IdConverter
+
+register_converter(IdConverter, "id")
+
+urlpatterns = [
+    path("", include("vouchers.urls")),
+    path("", include("orders.urls")),
+    path("accounts/login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path("accounts/logout/", LogoutView.as_view(), name="logout"),
+    path("accounts/signup/", accounts.signup, name="signup"),
+    path("language/<slug:code>/", accounts.set_language, name="set-language-link"),
+    path("admin/", admin.site.urls),
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("metrics", health.metrics, name="metrics"),
+]
+
+handler400 = "seckill_site.errors.bad_request"
+handler403 = "seckill_site.errors.permission_denied"
+handler404 = "seckill_site.errors.not_found"
+handler500 = "seckill_site.errors.server_error"
