@@ -1,0 +1,234 @@
+"""The shop's side: make sales, edit them while they run, see what is left."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.figures import BelowTaken, snapshot
+from vouchers.forms import SaleForm
+from vouchers.ledger import LedgerUnavailable, NotLoaded
+from vouchers.listing import SaleCard, cards
+from vouchers.loading import load_sale
+from vouchers.models import SeckillVoucher, Voucher
+from vouchers.sales import (
+    LimitLowered,
+    SaleHasBuyers,
+    create_sale,
+    create_voucher_on_sale,
+    delete_sale,
+    edit_sale,
+    has_buyers,
+)
+
+admin.site.site_header = _("Seckill")
+admin.site.site_title = _("Seckill")
+admin.site.index_title = _("Sales and orders")
+
+
+class SaleChangeList(ChangeList):
+    """The list of sales, each with its live figures, in one round trip to Redis a page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        for card in cards(sales=self.result_list, now=timezone.now()):
+            card.sale.card = card  # type: ignore[attr-defined]
+
+
+class WhenFilter(admin.SimpleListFilter):
+    """Sales by where they are in time."""
+
+    title = _("time")
+    parameter_name = "when"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
+
+    def queryset(
+        self, request: Any, queryset: QuerySet[SeckillVoucher]
+    ) -> QuerySet[SeckillVoucher]:
+        now = timezone.now()
+        if self.value() == "coming":
+            return queryset.filter(begins_at__gt=now)
+        if self.value() == "running":
+            return queryset.filter(begins_at__lte=now, ends_at__gt=now)
+        if self.value() == "over":
+            return queryset.filter(ends_at__lte=now)
+        return queryset
+
+
+@admin.register(SeckillVoucher)
+class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Makes and edits sales through ``vouchers.sales``; never saves a row by itself."""
+
+    form = SaleForm
+    list_display = (
+        "title", "state", "total", "sold_units", "left", "pending", "begins_at", "ends_at",
+        "limit",
+    )  # fmt: skip
+    list_filter = (WhenFilter, "paused")
+    list_select_related = ("voucher",)
+    search_fields = ("=id", "voucher__title")
+    date_hierarchy = "begins_at"
+    readonly_fields = ("sold_units", "left", "pending")
+    actions = ("load_into_redis",)
+
+    def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
+        voucher = ("title", "rules", ("price", "face_value"))
+        sale = ("stock", ("begins_at", "ends_at"), "limit", "paused")
+        if obj is None:
+            return [
+                (_("Voucher"), {"fields": ("existing_voucher", *voucher)}),
+                (_("Sale"), {"fields": sale}),
+            ]
+        return [
+            (_("Now"), {"fields": (("sold_units", "left", "pending"),)}),
+            (_("Voucher"), {"fields": voucher}),
+            (_("Sale"), {"fields": sale}),
+        ]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return SaleChangeList
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        # Sales are deleted one by one, where it can be said why one cannot be.
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def view_on_site(self, obj: SeckillVoucher) -> str:
+        return reverse("purchase", args=[obj.pk])
+
+    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        try:
+            return super().changeform_view(request, *args, **kwargs)
+        # A buyer was faster than the form's own checks. Nothing was changed.
+        except BelowTaken as error:
+            text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+            self.message_user(request, text % {"taken": error.taken}, messages.ERROR)
+        except LimitLowered:
+            text = gettext("Nothing was changed: the limit was raised meanwhile.")
+            self.message_user(request, text, messages.ERROR)
+        except LedgerUnavailable:
+            text = gettext("Nothing was changed: Redis did not answer. Try again.")
+            self.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(request.get_full_path())
+
+    def save_model(
+        self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
+    ) -> None:
+        sale = _save(obj, form, change=change)
+        obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
+        transaction.on_commit(partial(self._say_whether_loaded, request, sale.pk))
+
+    def _say_whether_loaded(self, request: HttpRequest, sale_id: int) -> None:
+        try:
+            found = snapshot(sale_id=sale_id)
+        except (NotLoaded, LedgerUnavailable):
+            text = gettext(
+                "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
+                "or within a minute."
+            )
+            self.message_user(request, text, messages.WARNING)
+            return
+        text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
+        figures = {"remaining": found.remaining, "total": found.figures.total}
+        self.message_user(request, text % figures, messages.SUCCESS)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: SeckillVoucher | None = None
+    ) -> bool:
+        if not super().has_delete_permission(request, obj):
+            return False
+        return obj is None or not has_buyers(sale=obj)
+
+    def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
+        delete_sale(sale_id=obj.pk)
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        try:
+            return super().delete_view(request, object_id, extra_context)
+        except SaleHasBuyers:
+            text = gettext("The sale has buyers by now and cannot be deleted. Pause it instead.")
+        except LedgerUnavailable:
+            text = gettext("Nothing was changed: Redis did not answer. Try again.")
+        self.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
+
+    @admin.action(description=_("Load into Redis"), permissions=["change"])
+    def load_into_redis(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
+        try:
+            for sale in queryset:
+                load_sale(sale_id=sale.pk)
+        except LedgerUnavailable:
+            text = gettext("Redis did not answer. Try again.")
+            self.message_user(request, text, messages.ERROR)
+            return
+        self.message_user(request, gettext("Loaded."), messages.SUCCESS)
+
+    @admin.display(description=_("voucher"), ordering="voucher__title")
+    def title(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.title
+
+    @admin.display(description=_("state"))
+    def state(self, sale: SeckillVoucher) -> str:
+        card = _card(sale)
+        label = str(card.state.label)
+        return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
+
+    @admin.display(description=_("total"), ordering="stock")
+    def total(self, sale: SeckillVoucher) -> int:
+        return sale.stock
+
+    @admin.display(description=_("sold"), ordering="sold")
+    def sold_units(self, sale: SeckillVoucher) -> int:
+        return sale.sold
+
+    @admin.display(description=_("left"), empty_value="–")
+    def left(self, sale: SeckillVoucher) -> int | None:
+        return _card(sale).remaining
+
+    @admin.display(description=_("pending"), empty_value="–")
+    def pending(self, sale: SeckillVoucher) -> int | None:
+        return _card(sale).pending
+
+
+def _card(sale: SeckillVoucher) -> SaleCard:
+    """Return the live figures that the list has fetched, or fetch them for a single sale."""
+    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
+    return found
+
+
+def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
+    details = form.details
+    if change:
+        return edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
+    if details is None:
+        return create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
+    return create_voucher_on_sale(details=details, terms=form.terms)
+
+
+@admin.register(Voucher)
+class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Vouchers by themselves: what they are, whatever sale they are in."""
+
+    list_display = ("title", "price_cents", "face_value_cents", "new_sale")
+    search_fields = ("title",)
+
+    @admin.display(description=_("sale"))
+    def new_sale(self, voucher: Voucher) -> str:
+        url = reverse("admin:vouchers_seckillvoucher_add")
+        return format_html(
+            '<a href="{}?existing_voucher={}">{}</a>', url, voucher.pk, gettext("Put on sale")
+        )

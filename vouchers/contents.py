@@ -1,0 +1,84 @@
+"""The contents of a ledger, buyer by buyer: read and mended by reconciling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from seckill_site.lua import LuaScript, ledger_connection
+from vouchers.ledger import LUA, SENTINEL, LedgerKeys, ledger_errors
+
+_MAKE_PENDING = LuaScript(LUA / "make_pending.lua")
+_SCAN = 2_000
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One unit of one user under one order id."""
+
+    order_id: int
+    user_id: int
+    unit: int
+
+    @property
+    def field(self) -> str:
+        return f"{self.user_id}:{self.unit}"
+
+    @property
+    def member(self) -> str:
+        return f"{self.order_id}:{self.field}"
+
+
+def read_buyers(*, sale_id: int) -> set[Holding]:
+    """Return every buyer, read in steps so that Redis serves others in between."""
+    with ledger_errors():
+        fields = dict(ledger_connection().hscan_iter(LedgerKeys(sale_id).buyers, count=_SCAN))
+    fields.pop(SENTINEL, None)
+    return {Holding(int(order_id), *_user_and_unit(field)) for field, order_id in fields.items()}
+
+
+def read_pending(*, sale_id: int) -> set[Holding]:
+    """Return every pending entry, read in steps so that Redis serves others in between."""
+    with ledger_errors():
+        members = ledger_connection().zscan_iter(LedgerKeys(sale_id).pending, count=_SCAN)
+        return {_holding(member) for member, _ in members}
+
+
+def still_held(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[bool, bool]]:
+    """Say of each, now and at one moment, whether it is among the buyers and among the pending."""
+    holdings, keys = list(holdings), LedgerKeys(sale_id)
+    with ledger_errors(), ledger_connection().pipeline(transaction=True) as pipe:
+        for holding in holdings:
+            pipe.hget(keys.buyers, holding.field)
+            pipe.zscore(keys.pending, holding.member)
+        answers = pipe.execute()
+    return [
+        (held == str(holding.order_id), score is not None)
+        for holding, held, score in zip(holdings, answers[::2], answers[1::2], strict=True)
+    ]
+
+
+def make_pending(*, sale_id: int, holdings: Iterable[Holding]) -> None:
+    """Put buyers that are neither ordered nor pending back to pending: fulfilment decides."""
+    keys = LedgerKeys(sale_id)
+    calls = [([keys.buyers, keys.pending], [h.field, str(h.order_id)]) for h in holdings]
+    with ledger_errors():
+        _MAKE_PENDING.run_many(ledger_connection(), calls)
+
+
+def add_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
+    """Enter live orders that the ledger lacks; never over another buyer's entry."""
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        for holding in holdings:
+            pipe.hsetnx(LedgerKeys(sale_id).buyers, holding.field, str(holding.order_id))
+        pipe.execute()
+
+
+def _holding(member: str) -> Holding:
+    order_id, _, field = member.partition(":")
+    return Holding(int(order_id), *_user_and_unit(field))
+
+
+def _user_and_unit(field: str) -> tuple[int, int]:
+    user_id, _, unit = field.partition(":")
+    return int(user_id), int(unit)

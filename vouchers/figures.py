@@ -1,0 +1,153 @@
+"""A sale's figures in the ledger: how many are left, and how the row's values get there.
+
+Stock left is derived from the total and the buyers (``docs/adr/0002``), so nothing here counts
+down. Total, window and pause are written only while the sale's row is held ``FOR UPDATE``, from the
+value just read: crossing edits would otherwise sell what is not there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from seckill_site.lua import LuaScript, ledger_connection
+from vouchers.ledger import LUA, LedgerKeys, NotLoaded, ledger_errors
+from vouchers.models import SaleState, SeckillVoucher
+
+_SNAPSHOT = LuaScript(LUA / "snapshot.lua")
+_WRITE_FIGURES = LuaScript(LUA / "write_figures.lua")
+
+
+class BelowTaken(Exception):
+    """The new stock is below what is reserved or ordered already."""
+
+    def __init__(self, taken: int) -> None:
+        super().__init__(taken)
+        self.taken = taken
+
+
+class _Code(StrEnum):
+    """What ``write_figures.lua`` answers."""
+
+    WRITTEN = "WRITTEN"
+    BELOW_TAKEN = "BELOW_TAKEN"
+    NOT_LOADED = "NOT_LOADED"
+
+
+def epoch_ms(moment: dt.datetime) -> int:
+    """Return an aware moment as whole milliseconds since 1970."""
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What the ledger copies from a sale's row; times in milliseconds since 1970."""
+
+    total: int
+    begins_at_ms: int
+    ends_at_ms: int
+    limit: int
+    paused: bool
+
+    @classmethod
+    def of(cls, sale: SeckillVoucher) -> Figures:
+        """Return the figures as this row has them."""
+        return cls(
+            total=sale.stock,
+            begins_at_ms=epoch_ms(sale.begins_at),
+            ends_at_ms=epoch_ms(sale.ends_at),
+            limit=sale.limit,
+            paused=sale.paused,
+        )
+
+    def as_arguments(self) -> list[str | int]:
+        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, int(self.paused)]
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A loaded sale at one moment, by the clock of Redis."""
+
+    now_ms: int
+    epoch: int
+    figures: Figures
+    loaded_at_ms: int
+    taken: int
+    pending: int
+    oldest_pending_ms: int | None
+
+    @property
+    def remaining(self) -> int:
+        """Units left: the total less the buyers, never below none."""
+        return max(0, self.figures.total - self.taken)
+
+    @property
+    def state(self) -> SaleState:
+        if self.now_ms >= self.figures.ends_at_ms:
+            return SaleState.ENDED
+        if self.figures.paused:
+            return SaleState.PAUSED
+        if self.now_ms < self.figures.begins_at_ms:
+            return SaleState.SCHEDULED
+        return SaleState.SOLD_OUT if self.remaining == 0 else SaleState.OPEN
+
+
+def snapshot(*, sale_id: int) -> Snapshot:
+    """Return the sale as the ledger has it now.
+
+    :raises NotLoaded: the ledger is missing or not whole.
+    """
+    found = snapshots(sale_ids=[sale_id])[sale_id]
+    if found is None:
+        raise NotLoaded
+    return found
+
+
+def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
+    """Return several sales in one round trip; None stands for one that is not loaded."""
+    sale_ids = list(sale_ids)
+    every = [LedgerKeys(sale_id) for sale_id in sale_ids]
+    with ledger_errors():
+        answers = _SNAPSHOT.run_many(
+            ledger_connection(), [([keys.sale, keys.buyers, keys.pending], []) for keys in every]
+        )
+    return dict(zip(sale_ids, map(_parse_snapshot, answers), strict=True))
+
+
+def _parse_snapshot(answer: list[Any]) -> Snapshot | None:
+    if len(answer) == 1:
+        return None
+    now, epoch, total, begins, ends, limit, paused, loaded, taken, pending, oldest = map(
+        int, map(float, answer)
+    )
+    return Snapshot(
+        now_ms=now,
+        epoch=epoch,
+        figures=Figures(total, begins, ends, limit, bool(paused)),
+        loaded_at_ms=loaded,
+        taken=taken,
+        pending=pending,
+        oldest_pending_ms=oldest or None,
+    )
+
+
+def write_figures(*, sale_id: int, figures: Figures, refuse_below_taken: bool = False) -> None:
+    """Copy a sale's figures into the ledger. The caller holds the sale's row ``FOR UPDATE``.
+
+    :raises BelowTaken: asked to refuse, and the total is below what is taken; nothing was written.
+    :raises NotLoaded: there is no ledger to write to.
+    """
+    keys = LedgerKeys(sale_id)
+    with ledger_errors():
+        answer, taken = _WRITE_FIGURES.run(
+            ledger_connection(),
+            keys=[keys.sale, keys.buyers],
+            args=[*figures.as_arguments(), int(refuse_below_taken)],
+        )
+    if _Code(answer) is _Code.NOT_LOADED:
+        raise NotLoaded
+    if _Code(answer) is _Code.BELOW_TAKEN:
+        raise BelowTaken(int(taken))

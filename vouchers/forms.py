@@ -1,0 +1,146 @@
+"""The admin's one form for a voucher on sale."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.figures import snapshots
+from vouchers.ledger import LedgerUnavailable
+from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
+from vouchers.sales import SaleTerms, VoucherDetails
+
+HIGHEST_PRICE = Decimal(1_000_000)
+
+
+class MoneyField(forms.DecimalField):
+    """An amount typed in yuan; its value in ``cleaned_data`` is in integer cents."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        amount = super().clean(value)
+        return None if amount is None else int(amount * 100)
+
+    def prepare_value(self, value: Any) -> Any:
+        return Decimal(value) / 100 if isinstance(value, int) else value
+
+
+class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A voucher and one sale of it. ``sold`` is no field: nobody types what buyers did."""
+
+    existing_voucher = forms.ModelChoiceField(
+        Voucher.objects.order_by("-pk"),
+        required=False,
+        label=_("Existing voucher"),
+        empty_label=_("(a new voucher, described below)"),
+        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+    )
+    title = forms.CharField(label=_("Title"), max_length=120, required=False)
+    rules = forms.CharField(
+        label=_("Rules"),
+        max_length=4000,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
+    )
+    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
+
+    class Meta:
+        model = SeckillVoucher
+        fields = ("stock", "begins_at", "ends_at", "limit", "paused")
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stored = (
+            SeckillVoucher.objects.select_related("voucher").filter(pk=self.instance.pk).first()
+        )
+        if self._stored:
+            voucher = self._stored.voucher
+            self.initial.update(
+                title=voucher.title,
+                rules=voucher.rules,
+                price=voucher.price_cents,
+                face_value=voucher.face_value_cents,
+            )
+        if "stock" in self.fields:
+            lowest = 0 if self._stored else 1
+            self.fields["stock"].validators += [
+                MinValueValidator(lowest),
+                MaxValueValidator(MAX_STOCK),
+            ]
+
+    @property
+    def terms(self) -> SaleTerms:
+        """The sale's terms as the form has them."""
+        return SaleTerms(**{name: self.cleaned_data[name] for name in self.Meta.fields})
+
+    @property
+    def details(self) -> VoucherDetails | None:
+        """The voucher's description, or None where an existing voucher was chosen."""
+        data = self.cleaned_data
+        if data.get("existing_voucher"):
+            return None
+        return VoucherDetails(data["title"], data["rules"], data["price"], data["face_value"])
+
+    def clean_limit(self) -> int:
+        limit: int = self.cleaned_data["limit"]
+        if self._stored and limit < self._stored.limit:
+            raise ValidationError(
+                gettext("The limit can only be raised: it is %(limit)s now."),
+                params={"limit": self._stored.limit},
+            )
+        return limit
+
+    def clean_stock(self) -> int:
+        stock: int = self.cleaned_data["stock"]
+        if self._stored and stock < self._stored.stock:
+            taken = self._taken(self._stored)
+            if stock < taken:
+                raise ValidationError(
+                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    params={"taken": taken},
+                )
+        return stock
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
+        if begins_at and ends_at and ends_at <= begins_at:
+            self.add_error("ends_at", gettext("The end must be after the begin."))
+        if data.get("existing_voucher"):
+            self._refuse_second_description(data)
+        else:
+            self._require_description(data)
+        return data
+
+    def _taken(self, sale: SeckillVoucher) -> int:
+        try:
+            found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        except LedgerUnavailable as error:
+            raise ValidationError(
+                gettext("Redis does not answer, so the stock cannot be lowered now.")
+            ) from error
+        return max(sale.sold, found.taken if found else 0)
+
+    def _require_description(self, data: dict[str, Any]) -> None:
+        for name in ("title", "price", "face_value"):
+            if name not in self.errors and data.get(name) in (None, ""):
+                self.add_error(name, gettext("Fill this in, or choose an existing voucher."))
+        price, face_value = data.get("price"), data.get("face_value")
+        if price is not None and face_value is not None and price > face_value:
+            self.add_error("price", gettext("The price cannot be above the face value."))
+
+    def _refuse_second_description(self, data: dict[str, Any]) -> None:
+        if data.get("title") or data.get("price") is not None:
+            self.add_error(
+                "existing_voucher",
+                gettext("Choose an existing voucher or describe a new one, not both."),
+            )

@@ -1,0 +1,50 @@
+"""The list of sales with what is left of each, in one query and one round trip to Redis."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from vouchers.figures import Snapshot, snapshots
+from vouchers.ledger import LedgerUnavailable
+from vouchers.models import SaleState, SeckillVoucher
+
+LISTED = 100
+"""The most sales on the list."""
+
+
+@dataclass(frozen=True)
+class SaleCard:
+    """A sale as the list shows it; ``remaining`` is None while nobody can tell."""
+
+    sale: SeckillVoucher
+    state: SaleState
+    total: int
+    remaining: int | None
+    pending: int | None
+
+
+def list_sales(*, now: dt.datetime) -> list[SaleCard]:
+    """Return the current and coming sales, the first to begin first, then those just ended."""
+    sales = SeckillVoucher.objects.select_related("voucher")
+    current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
+    day_ago = now - dt.timedelta(days=1)
+    over = list(sales.filter(ends_at__lte=now, ends_at__gt=day_ago).order_by("-ends_at")[:LISTED])
+    return cards(sales=current + over, now=now)
+
+
+def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:
+    """Return a card for each sale; by the row alone where the ledger does not answer."""
+    sales = list(sales)
+    try:
+        found = snapshots(sale_ids=[sale.pk for sale in sales])
+    except LedgerUnavailable:
+        found = {}
+    return [_card(sale, found.get(sale.pk), now) for sale in sales]
+
+
+def _card(sale: SeckillVoucher, found: Snapshot | None, now: dt.datetime) -> SaleCard:
+    if found is None:
+        return SaleCard(sale, sale.state_at(now), sale.stock, None, None)
+    return SaleCard(sale, found.state, found.figures.total, found.remaining, found.pending)

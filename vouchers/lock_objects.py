@@ -1,0 +1,17 @@
+"""Every row lock that this app takes, and the order in which rows are locked.
+
+In every flow the seckill voucher's row is locked first, then orders by id. Inserting an order
+before its sale is locked deadlocks on the foreign key.
+"""
+
+from __future__ import annotations
+
+from vouchers.models import SeckillVoucher
+
+
+def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
+    """Lock the row of one sale until the transaction ends, and return it as it is now.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    """
+    return SeckillVoucher.objects.select_for_update().get(pk=sale_id)

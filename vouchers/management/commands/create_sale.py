@@ -1,0 +1,59 @@
+"""``manage.py create_sale``: put a voucher on sale from the command line."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.core.exceptions import ValidationError
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django.utils import timezone
+
+from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+
+
+class Command(BaseCommand):
+    help = "Put a new voucher on sale and load it; prints the sale's id alone on the last line."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--title", required=True)
+        parser.add_argument("--stock", type=int, required=True, help="units offered")
+        parser.add_argument(
+            "--begins-in", type=int, required=True, help="seconds from now, may be negative"
+        )
+        parser.add_argument(
+            "--ends-in", type=int, required=True, help="seconds from now, after the begin"
+        )
+        parser.add_argument("--limit", type=int, default=1, help="units a buyer may have, 1 to 20")
+        parser.add_argument("--price-cents", type=int, default=8_000)
+        parser.add_argument("--face-value-cents", type=int, default=10_000)
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        now = timezone.now()
+        try:
+            sale = create_voucher_on_sale(
+                details=VoucherDetails(
+                    title=options["title"],
+                    rules="",
+                    price_cents=options["price_cents"],
+                    face_value_cents=options["face_value_cents"],
+                ),
+                terms=SaleTerms(
+                    stock=options["stock"],
+                    begins_at=now + dt.timedelta(seconds=options["begins_in"]),
+                    ends_at=now + dt.timedelta(seconds=options["ends_in"]),
+                    limit=options["limit"],
+                ),
+            )
+        except (ValidationError, OverflowError) as error:
+            raise CommandError(_one_line(error)) from error
+        self.stdout.write(str(sale.pk))
+
+
+def _one_line(error: Exception) -> str:
+    if not isinstance(error, ValidationError) or not hasattr(error, "error_dict"):
+        return str(error)
+    return "; ".join(
+        f"{name}: {' '.join(messages)}" if name != "__all__" else " ".join(messages)
+        for name, messages in error.message_dict.items()
+    )

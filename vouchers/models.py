@@ -1,0 +1,116 @@
+"""What is on sale: vouchers, and the flash sales of them."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.db import models
+from django.db.models import F, Q
+from django.utils.translation import gettext_lazy as _
+
+MAX_STOCK = 1_000_000
+"""The most units one sale may offer: the size up to which the ledger is measured."""
+
+MAX_LIMIT = 20
+"""The most units one buyer may hold of a sale: the reserve script reads a field for each."""
+
+
+class SaleState(models.TextChoices):
+    """What a sale is at a moment; the first that holds, in this order."""
+
+    ENDED = "ended", _("ended")
+    PAUSED = "paused", _("paused")
+    SCHEDULED = "scheduled", _("scheduled")
+    SOLD_OUT = "sold_out", _("sold out")
+    OPEN = "open", _("open")
+
+
+class Voucher(models.Model):
+    """What a buyer gets: worth ``face_value_cents`` in the shop, sold for ``price_cents``."""
+
+    title = models.CharField(_("title"), max_length=120)
+    rules = models.TextField(_("rules"), blank=True, max_length=4000)
+    price_cents = models.PositiveIntegerField(_("price in cents"))
+    face_value_cents = models.PositiveIntegerField(_("face value in cents"))
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("voucher")
+        verbose_name_plural = _("vouchers")
+        constraints = [
+            models.CheckConstraint(
+                name="voucher_price_within_face_value",
+                condition=Q(price_cents__gte=0, price_cents__lte=F("face_value_cents")),
+                violation_error_message=_("The price cannot be above the face value."),
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.title
+
+
+class SeckillVoucher(models.Model):
+    """A voucher on flash sale: how many units, from when to when, how many to a buyer.
+
+    ``stock`` is the number of units offered and never counts down; ``sold`` is the number of live
+    orders. Both are written by the functions of ``vouchers.sales`` and ``orders`` only, which lock
+    the row first.
+    """
+
+    voucher = models.ForeignKey(
+        Voucher, on_delete=models.PROTECT, related_name="sales", verbose_name=_("voucher")
+    )
+    stock = models.PositiveIntegerField(_("stock"), help_text=_("Units offered in this sale."))
+    sold = models.PositiveIntegerField(_("sold"), default=0, editable=False)
+    begins_at = models.DateTimeField(_("begins at"))
+    ends_at = models.DateTimeField(_("ends at"), db_index=True)
+    limit = models.PositiveSmallIntegerField(
+        _("limit per buyer"),
+        default=1,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_LIMIT)],
+    )
+    paused = models.BooleanField(
+        _("paused"), default=False, help_text=_("A paused sale accepts nobody until it goes on.")
+    )
+    epoch = models.PositiveIntegerField(
+        default=0, editable=False, help_text="How often this sale's ledger was built."
+    )
+    fence = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="The highest fencing token that wrote to this sale."
+    )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("seckill voucher")
+        verbose_name_plural = _("seckill vouchers")
+        ordering = ("-begins_at", "-id")
+        constraints = [
+            models.CheckConstraint(
+                name="sale_sold_within_stock", condition=Q(sold__gte=0, sold__lte=F("stock"))
+            ),
+            models.CheckConstraint(
+                name="sale_stock_within_bounds", condition=Q(stock__gte=0, stock__lte=MAX_STOCK)
+            ),
+            models.CheckConstraint(
+                name="sale_ends_after_it_begins",
+                condition=Q(ends_at__gt=F("begins_at")),
+                violation_error_message=_("The end must be after the begin."),
+            ),
+            models.CheckConstraint(
+                name="sale_limit_1_to_20", condition=Q(limit__gte=1, limit__lte=MAX_LIMIT)
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.voucher} #{self.pk}"
+
+    def state_at(self, now: dt.datetime) -> SaleState:
+        """Return the state by the row alone, for where the ledger cannot be asked."""
+        if now >= self.ends_at:
+            return SaleState.ENDED
+        if self.paused:
+            return SaleState.PAUSED
+        if now < self.begins_at:
+            return SaleState.SCHEDULED
+        return SaleState.SOLD_OUT if self.sold >= self.stock else SaleState.OPEN

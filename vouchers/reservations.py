@@ -1,0 +1,240 @@
+"""Reservations: one unit of a sale promised to one buyer, in Redis.
+
+Every function is one script or one command on the sale's keys. A Redis error means *unknown*, never
+*failed*, and leaves as ``LedgerUnavailable``: the same call made again gives the same answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.conf import settings
+
+from seckill_site.lua import LuaScript, ledger_connection
+from vouchers.ledger import LUA, LedgerKeys, NotLoaded, ledger_errors
+
+ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
+"""How long after a sale the ended ids are kept: an hour longer than any token that names one."""
+
+_RESERVE = LuaScript(LUA / "reserve.lua")
+_CONFIRM = LuaScript(LUA / "confirm.lua")
+_RELEASE = LuaScript(LUA / "release.lua")
+
+
+class ReservationRefused(Exception):
+    """The ledger says no to this buyer; the subclass says why."""
+
+
+class NotStarted(ReservationRefused):
+    """The sale has not begun."""
+
+
+class SaleEnded(ReservationRefused):
+    """The sale is over."""
+
+
+class SalePaused(ReservationRefused):
+    """The sale is paused."""
+
+
+class SoldOut(ReservationRefused):
+    """No unit is left."""
+
+
+class AlreadyOrdered(ReservationRefused):
+    """The buyer holds as many units as the sale's limit allows."""
+
+    def __init__(self, order_id: int) -> None:
+        super().__init__(order_id)
+        self.order_id = order_id
+
+
+class _Code(StrEnum):
+    """What ``reserve.lua`` answers."""
+
+    ACCEPTED = "ACCEPTED"
+    ALREADY_ORDERED = "ALREADY_ORDERED"
+    NOT_LOADED = "NOT_LOADED"
+    PAUSED = "PAUSED"
+    NOT_STARTED = "NOT_STARTED"
+    ENDED = "ENDED"
+    SOLD_OUT = "SOLD_OUT"
+
+
+_REFUSALS: dict[_Code, type[ReservationRefused]] = {
+    _Code.PAUSED: SalePaused,
+    _Code.NOT_STARTED: NotStarted,
+    _Code.ENDED: SaleEnded,
+    _Code.SOLD_OUT: SoldOut,
+}
+
+
+@dataclass(frozen=True)
+class Reservation:
+    """An accepted buyer. Where ``kick_due``, the caller publishes one fulfil task."""
+
+    order_id: int
+    kick_due: bool
+
+
+@dataclass(frozen=True)
+class PendingEntry:
+    """One promise that is not yet an order; ``accepted_at_ms`` is Redis time since 1970."""
+
+    order_id: int
+    user_id: int
+    unit: int
+    accepted_at_ms: int
+
+    @property
+    def member(self) -> str:
+        return f"{self.order_id}:{self.user_id}:{self.unit}"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A reservation that is over, why, and the order that takes its place if there is one."""
+
+    entry: PendingEntry
+    reason: str
+    live_order_id: int | None = None
+
+
+# --- Front half ----------------------------------------------------------------------------------
+
+
+def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
+    """Reserve one unit for this buyer under this order id, or get the earlier answer again.
+
+    :raises ReservationRefused: by its subclass.
+    :raises NotLoaded: the sale has to be loaded first.
+    :raises LedgerUnavailable: unknown; the same call again is safe.
+    """
+    keys = LedgerKeys(sale_id)
+    with ledger_errors():
+        answer = _RESERVE.run(
+            ledger_connection(),
+            keys=[keys.sale, keys.buyers, keys.pending, keys.ended, keys.kick],
+            args=[str(order_id), str(user_id), settings.SECKILL_KICK_MS],
+        )
+    code = _Code(answer[0])
+    if code is _Code.ACCEPTED:
+        return Reservation(order_id=order_id, kick_due=bool(answer[2]))
+    if code is _Code.ALREADY_ORDERED:
+        raise AlreadyOrdered(int(answer[1]))
+    if code is _Code.NOT_LOADED:
+        raise NotLoaded
+    raise _REFUSALS[code]
+
+
+def holdings(*, sale_id: int, user_id: int, limit: int) -> list[int]:
+    """Return the order ids that this buyer holds in the ledger, unit by unit."""
+    fields = [f"{user_id}:{unit}" for unit in range(1, limit + 1)]
+    with ledger_errors():
+        values = ledger_connection().hmget(LedgerKeys(sale_id).buyers, fields)
+    return [int(value) for value in values if value]
+
+
+def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
+    """Return why this buyer's order id ended, or None where the ledger does not know it."""
+    with ledger_errors():
+        value = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
+    owner, _, reason = (value or "").partition(":")
+    return reason if owner == str(user_id) else None
+
+
+# --- Back half -----------------------------------------------------------------------------------
+
+
+def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry]:
+    """Return up to ``count`` pending entries, oldest first, after passing over ``skip``."""
+    with ledger_errors():
+        rows = ledger_connection().zrange(
+            LedgerKeys(sale_id).pending, skip, skip + count - 1, withscores=True
+        )
+    return [_parse_entry(member, score) for member, score in rows]
+
+
+def all_pending(*, sale_id: int) -> list[PendingEntry]:
+    """Return every pending entry, oldest first."""
+    with ledger_errors():
+        rows = ledger_connection().zrange(LedgerKeys(sale_id).pending, 0, -1, withscores=True)
+    return [_parse_entry(member, score) for member, score in rows]
+
+
+def _parse_entry(member: str, score: float) -> PendingEntry:
+    order_id, user_id, unit = member.split(":")
+    return PendingEntry(int(order_id), int(user_id), int(unit), int(score))
+
+
+def confirm(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
+    """Take entries whose orders are committed out of pending. Safe to repeat."""
+    if not entries:
+        return
+    keys = LedgerKeys(sale_id)
+    args = [text for entry in entries for text in (entry.member, str(entry.order_id))]
+    with ledger_errors():
+        _CONFIRM.run(ledger_connection(), keys=[keys.pending, keys.tries], args=args)
+
+
+def release(*, sale_id: int, releases: Sequence[Release], total: int | None = None) -> None:
+    """Give reserved units back, each only where it is still held by that order id.
+
+    ``total`` is written first where it is given: a sale that the database found sold out must not
+    offer the unit again. Safe to repeat.
+    """
+    if not releases:
+        return
+    keys = LedgerKeys(sale_id)
+    args: list[str | int] = ["" if total is None else total, ENDED_RETENTION_MS]
+    for item in releases:
+        entry, live_id = item.entry, item.live_order_id
+        args += [str(entry.order_id), str(entry.user_id), entry.unit, item.reason, live_id or ""]
+    with ledger_errors():
+        _RELEASE.run(
+            ledger_connection(),
+            keys=[keys.sale, keys.buyers, keys.pending, keys.ended, keys.tries],
+            args=args,
+        )
+
+
+def count_try(*, sale_id: int, order_id: int) -> int:
+    """Count one attempt made with this entry alone, and return how many there were."""
+    with ledger_errors():
+        return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
+
+
+def kick(*, sale_id: int) -> bool:
+    """Say that a fulfil task is being sent; False where one is on its way already."""
+    with ledger_errors():
+        return bool(
+            ledger_connection().set(
+                LedgerKeys(sale_id).kick, "1", nx=True, px=settings.SECKILL_KICK_MS
+            )
+        )
+
+
+def take_kick(*, sale_id: int) -> None:
+    """Say that the fulfil task has started, so that the next reservation sends another."""
+    with ledger_errors():
+        ledger_connection().delete(LedgerKeys(sale_id).kick)
+
+
+def overdue_sales(*, sale_ids: Iterable[int], older_than_ms: int) -> list[int]:
+    """Return the sales whose oldest pending entry was accepted longer ago than this."""
+    sale_ids = list(sale_ids)
+    with ledger_errors():
+        client = ledger_connection()
+        with client.pipeline(transaction=False) as pipe:
+            pipe.time()
+            for sale_id in sale_ids:
+                pipe.zrange(LedgerKeys(sale_id).pending, 0, 0, withscores=True)
+            (seconds, micros), *oldest = pipe.execute(raise_on_error=False)
+    deadline_ms = seconds * 1000 + micros // 1000 - older_than_ms
+    return [
+        sale_id
+        for sale_id, rows in zip(sale_ids, oldest, strict=True)
+        if isinstance(rows, list) and rows and rows[0][1] <= deadline_ms
+    ]

@@ -1,0 +1,178 @@
+"""Making and editing sales: the only functions that write a sale's terms.
+
+Which side is written first is the point of this module (``docs/adr/0003``). Fewer units: Redis,
+then the row, in one hold of the row. More units, the window, a pause: the row, then, after the
+commit and under a new hold of the row, Redis. A crash in between leaves Redis on the careful side,
+and reconciling lifts it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from copy import copy
+from dataclasses import asdict, dataclass, replace
+from functools import partial
+
+from django.db import transaction
+
+from seckill_site.lua import ledger_connection
+from vouchers.figures import BelowTaken, Figures, snapshot, snapshots, write_figures
+from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.loading import build_ledger, load_after_commit
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import SeckillVoucher, Voucher
+
+
+class LimitLowered(Exception):
+    """The limit per buyer can only be raised: buyers may hold units above a lower one."""
+
+
+class SaleHasBuyers(Exception):
+    """A sale that somebody has reserved or ordered from cannot be deleted."""
+
+
+@dataclass(frozen=True)
+class SaleTerms:
+    """What a shop decides about a sale; aware moments, ``stock`` in units."""
+
+    stock: int
+    begins_at: dt.datetime
+    ends_at: dt.datetime
+    limit: int = 1
+    paused: bool = False
+
+
+@dataclass(frozen=True)
+class VoucherDetails:
+    """What a shop says of a voucher; amounts in integer cents."""
+
+    title: str
+    rules: str
+    price_cents: int
+    face_value_cents: int
+
+
+_TERMS = ("stock", "begins_at", "ends_at", "limit", "paused")
+
+
+def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
+    """Put a voucher on sale and load the sale into Redis once that is committed.
+
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
+    sale.full_clean()
+    with transaction.atomic():
+        sale.save(force_insert=True)
+        transaction.on_commit(partial(load_after_commit, sale_id=sale.pk))
+    return sale
+
+
+def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> SeckillVoucher:
+    """Make a voucher and put it on sale; raises as ``create_sale``, and then makes neither."""
+    voucher = Voucher(**asdict(details))
+    voucher.full_clean()
+    with transaction.atomic():
+        voucher.save()
+        return create_sale(voucher=voucher, terms=terms)
+
+
+def edit_sale(
+    *, sale_id: int, terms: SaleTerms, details: VoucherDetails | None = None
+) -> SeckillVoucher:
+    """Change a sale's terms, also while it runs, and where given what its voucher says.
+
+    ``sold`` is never touched, and orders keep the price they were made at.
+
+    May be called inside a transaction (the admin's): Redis follows when that is committed.
+
+    :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
+    :raises LimitLowered: the limit would fall; nothing changed.
+    :raises LedgerUnavailable: fewer units were asked for and Redis did not answer.
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        if terms.limit < sale.limit:
+            raise LimitLowered
+        if terms.stock < sale.sold:
+            raise BelowTaken(sale.sold)
+        edited = copy(sale)
+        for name in _TERMS:
+            setattr(edited, name, getattr(terms, name))
+        edited.full_clean()
+        if terms.stock < sale.stock:
+            _lower_total(sale=sale, total=terms.stock)
+        edited.save(update_fields=_TERMS)
+        if details:
+            _describe(edited.voucher, details)
+        transaction.on_commit(partial(load_after_commit, sale_id=sale_id))
+    return edited
+
+
+def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
+    """Set the units offered, up or down, never below what is taken; raises as ``edit_sale``."""
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
+
+
+def terms_of(sale: SeckillVoucher) -> SaleTerms:
+    """Return the terms as this row has them."""
+    return SaleTerms(**{name: getattr(sale, name) for name in _TERMS})
+
+
+def delete_sale(*, sale_id: int) -> None:
+    """Delete a sale that nobody has reserved or ordered from, in the database and in Redis.
+
+    :raises SaleHasBuyers: somebody has.
+    """
+    keys = LedgerKeys(sale_id)
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        if sale.orders.exists() or _paused_and_taken(sale=sale):
+            raise SaleHasBuyers
+        with ledger_errors():
+            ledger_connection().unlink(keys.sale, keys.buyers, keys.pending, keys.ended, keys.kick)
+        sale.delete()
+
+
+def has_buyers(*, sale: SeckillVoucher) -> bool:
+    """Say whether anybody has reserved or ordered; also where Redis cannot tell."""
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return True
+    return sale.orders.exists() or bool(found and found.taken)
+
+
+def _describe(voucher: Voucher, details: VoucherDetails) -> None:
+    for name, value in asdict(details).items():
+        setattr(voucher, name, value)
+    voucher.full_clean()
+    voucher.save(update_fields=list(asdict(details)))
+
+
+def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
+    """Close the ledger to new buyers; say whether it has any, and open it again if so."""
+    figures = Figures.of(sale)
+    try:
+        write_figures(sale_id=sale.pk, figures=replace(figures, paused=True))
+        taken = snapshot(sale_id=sale.pk).taken
+    except NotLoaded:
+        build_ledger(sale=sale)
+        return _paused_and_taken(sale=sale)
+    if taken:
+        write_figures(sale_id=sale.pk, figures=figures)
+    return taken > 0
+
+
+def _lower_total(*, sale: SeckillVoucher, total: int) -> None:
+    """Lower the ledger's total while the row is held; what is pending counts as taken."""
+    figures = replace(Figures.of(sale), total=total)
+    try:
+        write_figures(sale_id=sale.pk, figures=figures, refuse_below_taken=True)
+    except NotLoaded:
+        # Pending entries may have survived a loss: build first, so that they count as taken.
+        build_ledger(sale=sale)
+        write_figures(sale_id=sale.pk, figures=figures, refuse_below_taken=True)

@@ -1,0 +1,120 @@
+"""What the pages' templates need beyond Django's own tags and filters."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import pgettext
+
+from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN
+
+register = template.Library()
+
+
+@register.filter
+def yuan(cents: int | None) -> str:
+    """Return an amount as it is printed on a price tag: ``1250`` is ``¥12.50``."""
+    if cents is None:
+        return ""
+    # Whole numbers all the way: a float would round somebody's money.
+    sign = "-" if cents < 0 else ""
+    whole, rest = divmod(abs(int(cents)), 100)
+    return f"{sign}¥{whole}.{rest:02d}"
+
+
+@register.filter
+def yuan_short(cents: int | None) -> str:
+    """Return an amount without ``.00`` where there are no cents, for large print."""
+    return yuan(cents).removesuffix(".00")
+
+
+@register.filter
+def less(cents: int, other_cents: int) -> int:
+    """Return the difference of two amounts in cents."""
+    return cents - other_cents
+
+
+@register.filter
+def epoch_ms(moment: dt.datetime) -> int:
+    """Return an aware moment as whole milliseconds since 1970, rounded down."""
+    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+
+
+@register.filter
+def from_epoch_ms(milliseconds: int | None) -> dt.datetime | None:
+    """Return the moment that ``epoch_ms`` made into a number."""
+    if milliseconds is None:
+        return None
+    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=milliseconds)
+
+
+@register.filter
+def moment(value: dt.datetime | None) -> str:
+    """Return a moment in the shop's time zone, as the page's language writes it."""
+    if value is None:
+        return ""
+    # Translators: Django's date format letters; Chinese writes Y年n月j日 H:i
+    return date_format(timezone.localtime(value), pgettext("date format", "j M Y, H:i"))
+
+
+@register.filter
+def utc_offset(value: dt.datetime) -> str:
+    """Return how far the shop's time zone is from UTC at that moment: ``UTC+8``."""
+    offset = timezone.localtime(value).utcoffset() or dt.timedelta()
+    minutes = offset // dt.timedelta(minutes=1)
+    sign = "-" if minutes < 0 else "+"
+    hours, rest = divmod(abs(minutes), 60)
+    return f"UTC{sign}{hours}" + (f":{rest:02d}" if rest else "")
+
+
+@register.filter
+def at(mapping: Mapping[str, Any], key: str) -> Any:
+    """Return what the mapping holds for a key that is known only at run time, or nothing."""
+    return mapping.get(str(key), "")
+
+
+@register.filter
+def seconds_to_begin(live: Mapping[str, int]) -> int:
+    """Return after how many whole seconds the sale has begun, counted from a ``live`` answer."""
+    return max(0, live["begins_at_ms"] - live["server_time_ms"]) // 1000 + 1
+
+
+@register.simple_tag
+def now_ms() -> int:
+    """Return the server's time in milliseconds: the first sample of the page's clock."""
+    return epoch_ms(timezone.now())
+
+
+@register.simple_tag
+def sentences(page: str) -> dict[str, Any]:
+    """Return the sentences of a page, for the template and as JSON for its script."""
+    return PAGES[page]
+
+
+@register.simple_tag
+def stock_words(remaining: int | None, total: int) -> str:
+    """Return the stock in words; where what is left is unknown, only how much is offered."""
+    if remaining is None:
+        return str(STOCK_UNKNOWN).format(total=total)
+    return str(STOCK).format(remaining=remaining, total=total)
+
+
+@register.simple_tag
+def button_state(*, state: str, loaded: object, signed_in: bool, held: object) -> str:
+    """Return which state of the button's table a page begins with.
+
+    ``loaded`` is the ``live`` answer or None, ``held`` the order the buyer holds or None.
+    ``static/seckill/purchase_states.js`` decides the same once the page lives.
+    """
+    if held:
+        return "already_ordered"
+    if state in ("ended", "paused", "sold_out"):
+        return state
+    if not signed_in:
+        return "sign_in_open" if state == "open" else "sign_in"
+    return "unloaded" if state == "open" and not loaded else state

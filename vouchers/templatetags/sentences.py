@@ -1,0 +1,125 @@
+"""Every sentence that a page's script may have to say; the server sends codes only.
+
+The same dictionaries render the first view of a page and go into it as JSON, so that the words of
+the server and of the script cannot differ. Words in braces are filled in by whoever shows them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.utils.translation import gettext_lazy as _
+
+STOCK = _("{remaining} of {total} left")
+STOCK_UNKNOWN = _("{total} units in all")
+DAYS = _("{days} d {clock}")
+
+BADGES = {
+    "open": _("On sale"),
+    "scheduled": _("Coming soon"),
+    "sold_out": _("Sold out"),
+    "paused": _("Paused"),
+    "ended": _("Ended"),
+}
+
+PURCHASE = {
+    "button": {
+        "sign_in": _("Sign in to buy"),
+        "sign_in_open": _("Sign in to buy"),
+        "unloaded": _("In preparation"),
+        "scheduled": _("Not started yet"),
+        "countdown": _("Starts in"),
+        "open": _("Buy now"),
+        "sending": _("Sending…"),
+        "busy": _("Busy, trying again…"),
+        "queued": _("In the queue"),
+        "sold_out": _("Sold out"),
+        "already_ordered": _("You already have one"),
+        "paused": _("Sale paused"),
+        "ended": _("Sale ended"),
+    },
+    "status": {
+        "sign_in": _("Sign in now, and you are ready at the start."),
+        "sign_in_open": _("The sale is on: sign in to take part."),
+        "unloaded": _("The sale is being prepared and opens shortly."),
+        "scheduled": _("The button opens by itself at the start."),
+        "open": _("The sale is on: one press is enough."),
+        "sending": _("Your request is on its way."),
+        "busy": _("Many people are here right now. Keep this page open, it goes on trying."),
+        "queued": _("You are in the queue. Finding out whether a unit is yours."),
+        "sold_out": _("All units are taken."),
+        "already_ordered": _("You have bought what one buyer may have."),
+        "paused": _("The sale is paused. The button opens by itself when it goes on."),
+        "ended": _("This sale is over."),
+    },
+    "note": {
+        "not_started": _("A moment too early: the sale has not begun yet."),
+        "bad_token": _("This page is out of date. Please reload it."),
+        "missing": _("Your request did not get through. Please press again."),
+        "unreachable": _("The shop cannot be reached. Press again: it never orders twice."),
+        "failed": _("That did not work. Please reload the page and try again."),
+    },
+    "begin": {
+        "300": _("5 minutes to the start."),
+        "60": _("1 minute to the start."),
+        "10": _("10 seconds to the start."),
+    },
+    "end": {
+        "300": _("5 minutes to the end."),
+        "60": _("1 minute to the end."),
+        "10": _("10 seconds to the end."),
+    },
+    "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
+    "stock": STOCK,
+    "stock_unknown": STOCK_UNKNOWN,
+}
+
+LIST = {
+    "badge": BADGES,
+    "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
+}
+
+RECEIPT = {
+    "heading": {
+        "queued": _("You are in the queue"),
+        "unpaid": _("It's yours!"),
+        "paid": _("Paid"),
+        "used": _("Used"),
+        "cancelled": _("Cancelled"),
+        "expired": _("Expired"),
+        "refunding": _("Refund on its way"),
+        "refunded": _("Refunded"),
+        "refused": _("No luck this time"),
+    },
+    "text": {
+        "queued": _("Your place is kept and your order is being written. This takes a moment."),
+        "unpaid": _("The voucher is reserved for you, and the order is in your name."),
+        "paid": _("The order is paid and the voucher is ready to use."),
+        "used": _("The voucher has been used."),
+        "cancelled": _("You cancelled this order; its unit went back on sale."),
+        "expired": _("The time to pay ran out; the unit went back on sale."),
+        "refunding": _("The price is on its way back to you."),
+        "refunded": _("You got the price back."),
+        "refused": _("The order could not be placed. You were not charged."),
+    },
+    "reason": {
+        "already_ordered": _("You have an order of this sale already."),
+        "sold_out": _("The last unit went to somebody before you. You were not charged."),
+        "inactive_buyer": _("Your account is closed, so the order could not be placed."),
+        "failed": _("The order could not be written and was set aside. You were not charged."),
+        "lost": _("The order was lost before it was written. You were not charged."),
+        "paused": _("The sale is paused. You were not charged."),
+        "ended": _("The sale ended before your order was written. You were not charged."),
+    },
+    "note": {
+        "slow": _(
+            "It takes longer than usual. Your place is kept: you may close this page and find "
+            "the order later under My orders."
+        ),
+        "busy": _("The shop is busy. Your place is kept, and this page goes on asking."),
+        "again": _("Asking for your order once more…"),
+        "missing": _("The shop does not know this order. Please start again from the sale's page."),
+    },
+}
+
+PAGES: dict[str, dict[str, Any]] = {"purchase": PURCHASE, "list": LIST, "receipt": RECEIPT}
