@@ -1,0 +1,101 @@
+"""How each refusal is answered: status, code and message of the HTTP contract."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from orders.receipts import NoReceipt
+from orders.requests import InvalidRequest
+from orders.tokens import BadToken, MalformedToken
+from seckill_site.metrics import ORDER_REQUESTS
+from seckill_site.responses import problem, wants_html
+from vouchers.ledger import LedgerUnavailable, NotLoaded
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded, SalePaused, SoldOut
+
+UNAVAILABLE_RETRY_AFTER_S = 1
+
+_PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
+    MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
+    BadToken: (
+        403,
+        "bad_token",
+        gettext_lazy("The purchase token is not valid for this sale. Load the page again."),
+    ),
+    NoReceipt: (404, "not_found", gettext_lazy("There is no such order of yours.")),
+    SeckillVoucher.DoesNotExist: (404, "not_found", gettext_lazy("There is no such sale.")),
+    NotStarted: (409, "not_started", gettext_lazy("The sale has not begun yet.")),
+    SaleEnded: (409, "ended", gettext_lazy("The sale is over.")),
+    SalePaused: (409, "paused", gettext_lazy("The sale is paused. Stay on the page.")),
+    SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
+}
+
+_UNAVAILABLE = (LedgerUnavailable, NotLoaded)
+
+
+def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Answer what the view's one domain call raises as the contract says."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, sale_id: int, **kwargs: Any) -> HttpResponseBase:
+        try:
+            return view(request, sale_id=sale_id, **kwargs)
+        except InvalidRequest as error:
+            return problem(request, status=error.status, code="invalid", message=error.message)
+        except AlreadyOrdered as error:
+            return _already_ordered(request, sale_id, error.order_id)
+        except _UNAVAILABLE:
+            return problem(
+                request,
+                status=503,
+                code="unavailable",
+                message=_("Busy just now. Try again: your place is not lost."),
+                retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+            )
+        except tuple(_PLAIN) as error:
+            status, code, message = _PLAIN[type(error)]
+            return problem(
+                request, status=status, code=code, message=str(message), **_links(request, sale_id)
+            )
+
+    return wrapped
+
+
+def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
+    """Count the answers of the order request by their status."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
+        response = view(request, **kwargs)
+        ORDER_REQUESTS.labels(str(response.status_code)).inc()
+        return response
+
+    return wrapped
+
+
+def _already_ordered(request: HttpRequest, sale_id: int, order_id: int) -> HttpResponseBase:
+    receipt_url = reverse("receipt", args=[sale_id, order_id])
+    if wants_html(request):
+        response: HttpResponseBase = redirect(receipt_url)
+        response.status_code = 303
+        return response
+    return problem(
+        request,
+        status=409,
+        code="already_ordered",
+        message=_("You already have an order of this sale."),
+        order_id=str(order_id),
+    )
+
+
+def _links(request: HttpRequest, sale_id: int) -> dict[str, Any]:
+    """A refusal's page leads back to the sale; JSON carries only what the contract names."""
+    return {"sale_id": sale_id} if wants_html(request) else {}

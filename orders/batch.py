@@ -1,0 +1,171 @@
+"""One transaction of the back half: pending entries of one sale become rows.
+
+The sale's row is locked before anything else and everything is checked after that, so two workers
+can never both see the last unit, whatever the locks in Redis do. The number of statements does not
+depend on the number of entries.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from django.contrib.auth import get_user_model
+from django.db import transaction
+
+from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import PendingEntry, Release
+
+
+class StaleFence(Exception):
+    """Another holder of the sale's lock has written since; ``stored`` is its fencing token."""
+
+    def __init__(self, stored: int) -> None:
+        super().__init__(stored)
+        self.stored = stored
+
+
+class LockLost(Exception):
+    """The Redis lock was lost before the commit, so nothing was written."""
+
+
+class OrderIdTaken(Exception):
+    """The order id belongs to another buyer's or sale's order."""
+
+
+@dataclass
+class Verdict:
+    """What became of a batch, to be told to the ledger after the commit."""
+
+    done: list[PendingEntry] = field(default_factory=list)
+    releases: list[Release] = field(default_factory=list)
+    total: int | None = None
+    """The sale's true total, where the database found it sold out before the ledger did."""
+
+
+@dataclass
+class _Known:
+    """What the database knows of a batch's ids and buyers, read under the row's lock."""
+
+    rows: dict[int, VoucherOrder]
+    live: dict[tuple[int, int], int]
+    active: dict[int, bool]
+
+
+def write_batch(
+    *,
+    sale_id: int,
+    entries: Sequence[PendingEntry],
+    fencing_token: int,
+    lost: Callable[[], bool],
+    refuse_as: RefusalReason | None = None,
+) -> Verdict:
+    """Write a row for each entry: a live order, or a refused one with its reason.
+
+    An entry that has its row already is only reported again. ``lost`` is asked last before the
+    commit. ``refuse_as`` refuses them all, for entries that could not be written otherwise.
+
+    :raises StaleFence: a newer holder has written to this sale.
+    :raises LockLost: ``lost`` said so.
+    :raises OrderIdTaken: an id of these is another's order.
+    :raises django.db.Error: nothing was written.
+    """
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        if fencing_token < sale.fence:
+            raise StaleFence(sale.fence)
+        verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
+        if rows:
+            VoucherOrder.objects.bulk_create(rows)
+        sale.sold += sum(1 for row in rows if row.live)
+        sale.fence = fencing_token
+        sale.save(update_fields=["sold", "fence"])
+        if lost():
+            raise LockLost
+    return verdict
+
+
+def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:
+    user_ids = {entry.user_id for entry in entries}
+    rows = VoucherOrder.objects.in_bulk([entry.order_id for entry in entries])
+    live = VoucherOrder.objects.filter(seckill_voucher=sale, user_id__in=user_ids, live=True)
+    users = get_user_model().objects.filter(pk__in=user_ids)
+    return _Known(
+        rows=rows,
+        live={(user, unit): pk for user, unit, pk in live.values_list("user_id", "unit", "pk")},
+        active=dict(users.values_list("pk", "is_active")),
+    )
+
+
+def _decide(
+    sale: SeckillVoucher,
+    entries: Sequence[PendingEntry],
+    known: _Known,
+    refuse_as: RefusalReason | None,
+) -> tuple[Verdict, list[VoucherOrder]]:
+    verdict, rows = Verdict(), []
+    room = sale.stock - sale.sold
+    price_cents = sale.voucher.price_cents
+    for entry in entries:
+        if entry.order_id in known.rows:
+            _report_again(sale, entry, known.rows[entry.order_id], verdict)
+            continue
+        reason = refuse_as or _refusal(entry, known, room)
+        row = _row(sale, entry, known, reason, price_cents)
+        rows.append(row)
+        known.rows[entry.order_id] = row
+        if reason is None:
+            room -= 1
+            known.live[entry.user_id, entry.unit] = entry.order_id
+            verdict.done.append(entry)
+            continue
+        holder = known.live.get((entry.user_id, entry.unit))
+        verdict.releases.append(Release(entry, reason, holder))
+        if reason is RefusalReason.SOLD_OUT:
+            verdict.total = sale.stock
+    return verdict, rows
+
+
+def _report_again(
+    sale: SeckillVoucher, entry: PendingEntry, row: VoucherOrder, verdict: Verdict
+) -> None:
+    """An earlier try got as far as the commit: say what it wrote."""
+    if row.seckill_voucher_id != sale.pk or row.user_id not in (entry.user_id, None):
+        raise OrderIdTaken(entry.order_id)
+    if row.live:
+        verdict.done.append(entry)
+    else:
+        verdict.releases.append(Release(entry, row.reason or row.status))
+
+
+def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | None:
+    if not known.active.get(entry.user_id, False):
+        return RefusalReason.INACTIVE_BUYER
+    if (entry.user_id, entry.unit) in known.live:
+        return RefusalReason.ALREADY_ORDERED
+    if room <= 0:
+        return RefusalReason.SOLD_OUT
+    return None
+
+
+def _row(
+    sale: SeckillVoucher,
+    entry: PendingEntry,
+    known: _Known,
+    reason: RefusalReason | None,
+    price_cents: int,
+) -> VoucherOrder:
+    return VoucherOrder(
+        id=entry.order_id,
+        user_id=entry.user_id if entry.user_id in known.active else None,
+        seckill_voucher=sale,
+        unit=entry.unit,
+        status=OrderStatus.REFUSED if reason else OrderStatus.UNPAID,
+        live=None if reason else True,
+        reason=reason or "",
+        price_cents=price_cents,
+        accepted_at=dt.datetime.fromtimestamp(entry.accepted_at_ms / 1000, tz=dt.UTC),
+    )

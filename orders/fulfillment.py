@@ -1,0 +1,212 @@
+"""The back half: what is pending in the ledger becomes rows in the database.
+
+Lock outside, transaction inside, check after locking. The locks in Redis only keep workers out of
+each other's way: the row lock, the unique key and the fence decide (``ARCHITECTURE.md``).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError, connection
+
+from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
+from orders.batch import LockLost, StaleFence, Verdict, write_batch
+from orders.models import RefusalReason
+from seckill_site.lua import ledger_connection
+from seckill_site.metrics import FULFILLED
+from vouchers.figures import snapshot
+from vouchers.ledger import LedgerKeys, NotLoaded, ledger_errors
+from vouchers.loading import FENCE_BITS, load_sale
+from vouchers.reservations import (
+    PendingEntry,
+    confirm,
+    count_try,
+    kick,
+    pending_entries,
+    release,
+    take_kick,
+)
+
+logger = logging.getLogger(__name__)
+
+PASSING_FAULTS = (OperationalError, InterfaceError)
+"""Connection, lock and read-only errors: they say nothing about an entry, so they never count."""
+
+RETRY_PAUSES_S = (0.05, 0.2, 0.5)
+"""How long to wait before each new try after a passing fault."""
+
+
+@dataclass
+class _Pass:
+    """One walk over a sale's pending entries: what it settled and what it left standing."""
+
+    settled: int = 0
+    skipped: int = 0
+
+
+@dataclass(frozen=True)
+class _Work:
+    """The sale that this worker holds the lock of."""
+
+    sale_id: int
+    lock: RedisLock
+
+    @property
+    def fencing_token(self) -> int:
+        assert self.lock.fencing_token is not None  # given with every lock that has a fence key
+        return self.lock.fencing_token
+
+
+def fulfill_sale(*, sale_id: int) -> bool:
+    """Make the pending entries of a sale into rows, oldest first, until none is left to try.
+
+    Returns whether work is left for a fresh task, which the caller publishes. A sale whose lock is
+    taken is left alone: its holder looks again after letting go.
+
+    :raises LedgerUnavailable: Redis did not answer; the sweep goes on later.
+    :raises django.db.Error: the database did not; the sweep goes on later.
+    """
+    deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
+    take_kick(sale_id=sale_id)
+    while True:
+        try:
+            walked = _locked_pass(sale_id=sale_id, deadline=deadline)
+        except LockBusy:
+            return False
+        except (LockNotOwned, LockLost):
+            logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
+            return False
+        except StaleFence as error:
+            with ledger_errors():
+                raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
+            return False
+        if not walked.settled or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
+            return False
+        if time.monotonic() >= deadline:
+            return kick(sale_id=sale_id)
+
+
+def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
+    keys = LedgerKeys(sale_id)
+    floor = _epoch(sale_id=sale_id) << FENCE_BITS
+    walked = _Pass()
+    with ledger_errors():
+        lock = RedisLock(
+            ledger_connection(),
+            keys.sale_lock,
+            lease_ms=settings.SECKILL_LEASE_MS,
+            fence_key=keys.fence,
+            fence_floor=floor,
+        )
+        with lock:
+            work = _Work(sale_id, lock)
+            while time.monotonic() < deadline and _next_batch(work, walked):
+                pass
+    return walked
+
+
+def _epoch(*, sale_id: int) -> int:
+    try:
+        return snapshot(sale_id=sale_id).epoch
+    except NotLoaded:
+        load_sale(sale_id=sale_id)
+        return snapshot(sale_id=sale_id).epoch
+
+
+def _next_batch(work: _Work, walked: _Pass) -> bool:
+    """Take the next entries past those skipped, settle them; False where there are none."""
+    entries = pending_entries(
+        sale_id=work.sale_id, skip=walked.skipped, count=settings.SECKILL_BATCH_UNITS
+    )
+    if not entries:
+        return False
+    keys = LedgerKeys(work.sale_id)
+    names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
+    users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
+    with users.holding_free() as held:
+        held_ids = {names[name] for name in held}
+        free = [entry for entry in entries if entry.user_id in held_ids]
+        settled = _settle(work, free, users) if free else 0
+    walked.settled += settled
+    walked.skipped += len(entries) - settled
+    return True
+
+
+def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> int:
+    """Write these entries and tell the ledger; a batch that fails is halved. Return how many."""
+    if len(entries) == 1 and _tried_too_often(work, entries[0]):
+        return _set_aside(work, entries[0], users)
+    try:
+        verdict = _write(work, entries, users)
+    except (*PASSING_FAULTS, StaleFence, LockLost):
+        raise
+    except Exception:
+        if len(entries) > 1:
+            half = len(entries) // 2
+            return _settle(work, entries[:half], users) + _settle(work, entries[half:], users)
+        logger.exception("order %s of sale %s failed", entries[0].order_id, work.sale_id)
+        return 0
+    _tell_ledger(work, verdict)
+    return len(entries)
+
+
+def _write(
+    work: _Work,
+    entries: Sequence[PendingEntry],
+    users: MultiLock,
+    refuse_as: RefusalReason | None = None,
+) -> Verdict:
+    """Write one batch, again after a passing fault as long as the locks are still ours."""
+
+    def lost() -> bool:
+        return work.lock.lost or users.lost
+
+    pauses = iter(RETRY_PAUSES_S)
+    while True:
+        try:
+            return write_batch(
+                sale_id=work.sale_id,
+                entries=entries,
+                fencing_token=work.fencing_token,
+                lost=lost,
+                refuse_as=refuse_as,
+            )
+        except PASSING_FAULTS:
+            connection.close()
+            pause = next(pauses, None)
+            if pause is None or lost():
+                raise
+            time.sleep(pause)
+
+
+def _tried_too_often(work: _Work, entry: PendingEntry) -> bool:
+    # Counted before the try: an entry that kills its process is counted all the same.
+    tries = count_try(sale_id=work.sale_id, order_id=entry.order_id)
+    allowed: int = settings.SECKILL_MAX_TRIES
+    return tries > allowed
+
+
+def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
+    """Refuse an entry that failed every time, so that its buyer is told and the unit is free."""
+    logger.error("order %s of sale %s is set aside", entry.order_id, work.sale_id)
+    try:
+        verdict = _write(work, [entry], users, refuse_as=RefusalReason.FAILED)
+    except (*PASSING_FAULTS, StaleFence, LockLost):
+        raise
+    except Exception:
+        logger.exception("order %s cannot even be refused", entry.order_id)
+        return 0
+    _tell_ledger(work, verdict)
+    return 1
+
+
+def _tell_ledger(work: _Work, verdict: Verdict) -> None:
+    confirm(sale_id=work.sale_id, entries=verdict.done)
+    release(sale_id=work.sale_id, releases=verdict.releases, total=verdict.total)
+    FULFILLED.labels("unpaid").inc(len(verdict.done))
+    FULFILLED.labels("refused").inc(len(verdict.releases))

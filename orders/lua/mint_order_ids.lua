@@ -1,0 +1,24 @@
+-- mint_order_ids: a run of order ids, by the clock of Redis.
+--
+-- An id is the seconds since our epoch (31 bits) above a sequence that starts again each day
+-- (32 bits). The caller puts the two together: a Lua number is a double and has 53 bits.
+-- The seconds never fall behind those of an earlier call, so ids increase also when the server's
+-- clock is put back.
+--
+-- KEYS[1]  hash  seconds, day, sequence of the last call
+-- ARGV[1]  our epoch in seconds since 1970
+-- ARGV[2]  how many ids, at least 1
+--
+-- Returns {seconds, sequence of the first id}; the following ids follow in sequence.
+
+local last = redis.call('HMGET', KEYS[1], 'seconds', 'day', 'sequence')
+local seconds = math.max(redis.call('TIME')[1] - ARGV[1], tonumber(last[1] or 0))
+local day = math.floor(seconds / 86400)
+local sequence = 0
+if tonumber(last[2] or -1) == day then sequence = tonumber(last[3]) end
+if sequence + ARGV[2] >= 4294967296 then
+  return redis.error_reply('the day has no order ids left')
+end
+redis.call('HSET', KEYS[1], 'seconds', string.format('%.0f', seconds),
+  'day', string.format('%.0f', day), 'sequence', string.format('%.0f', sequence + ARGV[2]))
+return {seconds, sequence + 1}

@@ -1,0 +1,58 @@
+"""``manage.py reconcile``: compare ledger and database, and repair."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+from tqdm import tqdm
+
+from orders.reconciling import Comparison, reconcile_many
+from vouchers.ledger import LedgerUnavailable
+from vouchers.models import SeckillVoucher
+
+
+class Command(BaseCommand):
+    help = "Compare ledger and database, sale by sale; exit status 1 where a difference is left."
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("sale_ids", nargs="*", type=int, metavar="ID", help="default: all")
+        parser.add_argument("--repair", action="store_true", help="repair what is different")
+        parser.add_argument("--json", action="store_true", help="a list with one object a sale")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            results = list(
+                tqdm(
+                    reconcile_many(sale_ids=options["sale_ids"], repair=options["repair"]),
+                    unit="sale",
+                    file=self.stderr,
+                    disable=None,
+                )
+            )
+        except SeckillVoucher.DoesNotExist as error:
+            raise CommandError(str(error), returncode=2) from error
+        except LedgerUnavailable as error:
+            raise CommandError(f"Redis did not answer: {error}", returncode=2) from error
+        self.stdout.write(_as_json(results) if options["json"] else _as_table(results))
+        if any(result.difference for result in results):
+            sys.exit(1)
+
+
+def _as_json(results: list[Comparison]) -> str:
+    return json.dumps([result.as_dict() for result in results], indent=2)
+
+
+def _as_table(results: list[Comparison]) -> str:
+    names = list(Comparison.__dataclass_fields__)
+    rows = [names] + [
+        ["-" if value is None else str(value) for value in result.as_dict().values()]
+        for result in results
+    ]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    return "\n".join(
+        "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
+        for row in rows
+    )

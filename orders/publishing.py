@@ -1,0 +1,81 @@
+"""Publishing fulfil tasks: one message a burst, a short wait at most, and never a failure.
+
+Whatever cannot be sent is swept, so a broker that is down costs the first buyer
+``SECKILL_PUBLISH_TIMEOUT_MS`` and the others, for ``SECKILL_PUBLISH_PAUSE_MS``, nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any
+
+from django.conf import settings
+from kombu import Connection
+from kombu.pools import producers
+
+from seckill_site.metrics import PUBLISHES
+
+logger = logging.getLogger(__name__)
+
+
+class ShortCircuit:
+    """Remembers for a while that the broker failed; shared by the threads of a process."""
+
+    def __init__(self, *, pause_ms: int) -> None:
+        self._pause_seconds = pause_ms / 1000
+        self._open_until = 0.0
+        self._guard = threading.Lock()
+
+    def closed(self) -> bool:
+        """Say whether the broker may be asked."""
+        with self._guard:
+            return time.monotonic() >= self._open_until
+
+    def trip(self) -> None:
+        """Ask nothing for the pause."""
+        with self._guard:
+            self._open_until = time.monotonic() + self._pause_seconds
+
+
+circuit = ShortCircuit(pause_ms=settings.SECKILL_PUBLISH_PAUSE_MS)
+
+
+def _publisher_connection(task: Any) -> Connection:
+    """Return the connection for publishing: the broker's, with short timeouts and no retries."""
+    seconds = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
+    options = {
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        # Without a bound kombu tries to connect for ever before it says that it cannot.
+        "max_retries": 0,
+    }
+    connection: Connection = task.app.connection_for_write(transport_options=options)
+    return connection
+
+
+def publish(task: Any, *, sale_id: int) -> bool:
+    """Send one fulfil task for this sale; say whether the broker took it."""
+    if not circuit.closed():
+        PUBLISHES.labels("skipped").inc()
+        return False
+    try:
+        pool = producers[_publisher_connection(task)]
+        with pool.acquire(
+            block=True, timeout=settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
+        ) as producer:
+            task.apply_async(
+                kwargs={"sale_id": sale_id},
+                producer=producer,
+                retry=False,
+                expires=settings.SECKILL_KICK_MS / 1000,
+            )
+    # Whatever a transport may raise: the order is accepted, and the sweeper sends it again.
+    except Exception as error:
+        circuit.trip()
+        PUBLISHES.labels("failed").inc()
+        logger.warning("fulfil task of sale %s not sent, it will be swept: %s", sale_id, error)
+        return False
+    PUBLISHES.labels("sent").inc()
+    return True

@@ -1,0 +1,95 @@
+"""Receipts: what became of an order id, from the row where there is one, else from the ledger."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.order_ids import minted_at
+from vouchers.figures import epoch_ms, snapshot
+from vouchers.ledger import NotLoaded
+from vouchers.loading import load_for_buyer
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import holdings
+
+QUEUED = "queued"
+"""The status of a reservation that has no row yet: the ledger holds it as pending."""
+
+
+class NoReceipt(Exception):
+    """There is no such order of this buyer."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it."""
+
+    order_id: int
+    sale_id: int
+    status: str
+    reason: str = ""
+    price_cents: int | None = None
+    accepted_at_ms: int | None = None
+
+
+def find_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt:
+    """Return what became of this buyer's order.
+
+    An id that neither side knows and that is older than the ledger was lost with an earlier one.
+
+    :raises NoReceipt: it is nobody's, somebody else's, or was never accepted.
+    :raises LedgerUnavailable: there is no row, and Redis did not answer.
+    """
+    return (
+        _from_row(sale_id, order_id, user_id)
+        or _from_ledger(sale_id, order_id, user_id)
+        # It may have become a row, and left the ledger, between the two looks.
+        or _from_row(sale_id, order_id, user_id)
+        or _lost(sale_id, order_id)
+    )
+
+
+def receipt_of(order: VoucherOrder) -> Receipt:
+    """Return the receipt of an order that has its row."""
+    return Receipt(
+        order_id=order.pk,
+        sale_id=order.seckill_voucher_id,
+        status=order.status,
+        reason=order.reason,
+        price_cents=order.price_cents,
+        accepted_at_ms=epoch_ms(order.accepted_at),
+    )
+
+
+def _from_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    order = VoucherOrder.objects.filter(pk=order_id).first()
+    if order is None:
+        return None
+    if order.user_id != user_id or order.seckill_voucher_id != sale_id:
+        raise NoReceipt
+    return receipt_of(order)
+
+
+def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    sale = SeckillVoucher.objects.filter(pk=sale_id).first()
+    if sale is None:
+        raise NoReceipt
+    if order_id in holdings(sale_id=sale_id, user_id=user_id, limit=sale.limit):
+        return Receipt(order_id=order_id, sale_id=sale_id, status=QUEUED)
+    return None
+
+
+def _lost(sale_id: int, order_id: int) -> Receipt:
+    try:
+        loaded_at_ms = snapshot(sale_id=sale_id).loaded_at_ms
+    except NotLoaded:
+        load_for_buyer(sale_id=sale_id)
+        loaded_at_ms = snapshot(sale_id=sale_id).loaded_at_ms
+    if epoch_ms(minted_at(order_id)) >= loaded_at_ms:
+        raise NoReceipt
+    return Receipt(
+        order_id=order_id,
+        sale_id=sale_id,
+        status=OrderStatus.REFUSED,
+        reason=RefusalReason.LOST,
+    )

@@ -1,0 +1,128 @@
+"""Reading an order request: any body that may arrive, in the three encodings of the contract.
+
+Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import parse_qsl
+
+from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
+from django.http import HttpRequest, UnreadablePostError
+from django.http.multipartparser import MultiPartParserError
+from django.utils.translation import gettext as _
+
+LARGEST_BODY_BYTES = 8 * 1024
+"""An order request is a token and a number; a longer one is a mistake or worse."""
+
+_FEW = 20
+
+
+class InvalidRequest(Exception):
+    """The request is not one of the contract; ``status`` and ``message`` say what is wrong."""
+
+    def __init__(self, status: int, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+        self.message = message
+
+
+@dataclass(frozen=True)
+class OrderRequest:
+    """What a buyer sends: the purchase token, and which attempt this is where they say."""
+
+    token: object
+    attempt: int | None
+
+
+def read_order_request(request: HttpRequest) -> OrderRequest:
+    """Return the fields of an order request.
+
+    :raises InvalidRequest: with 400, 413 or 415.
+    """
+    fields = _read_fields(request)
+    return OrderRequest(token=fields.get("token"), attempt=_attempt(fields.get("attempt")))
+
+
+def _read_fields(request: HttpRequest) -> Mapping[str, Any]:
+    if request.content_type == "application/json":
+        return _json_object(_body(request))
+    if request.content_type in ("application/x-www-form-urlencoded", ""):
+        return _form(_body(request))
+    if request.content_type == "multipart/form-data":
+        return _multipart(request)
+    raise InvalidRequest(415, _("Send the token as a form field or as JSON."))
+
+
+def _body(request: HttpRequest) -> bytes:
+    try:
+        body = request.read(LARGEST_BODY_BYTES + 1)
+    except (OSError, UnreadablePostError) as error:
+        raise InvalidRequest(400, _("The request broke off.")) from error
+    if len(body) > LARGEST_BODY_BYTES or _declared_bytes(request) > LARGEST_BODY_BYTES:
+        raise InvalidRequest(413, _("The request is too large."))
+    return body
+
+
+def _declared_bytes(request: HttpRequest) -> int:
+    text = request.META.get("CONTENT_LENGTH") or "0"
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+
+
+def _json_object(body: bytes) -> Mapping[str, Any]:
+    try:
+        value = json.loads(body.decode("utf-8"), object_pairs_hook=_without_repeats)
+    except (ValueError, RecursionError) as error:
+        raise InvalidRequest(400, _("The body is not valid JSON in UTF-8.")) from error
+    if not isinstance(value, dict):
+        raise InvalidRequest(400, _("The body must be a JSON object with a token."))
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
+        raise ValueError("a key stands twice")
+    return fields
+
+
+def _form(body: bytes) -> Mapping[str, Any]:
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, max_num_fields=_FEW, errors="strict"
+        )
+        return _without_repeats(pairs)
+    except ValueError as error:
+        raise InvalidRequest(400, _("The form could not be read.")) from error
+
+
+def _multipart(request: HttpRequest) -> Mapping[str, Any]:
+    if _declared_bytes(request) > LARGEST_BODY_BYTES:
+        raise InvalidRequest(413, _("The request is too large."))
+    try:
+        return request.POST.dict()
+    except RequestDataTooBig as error:
+        raise InvalidRequest(413, _("The request is too large.")) from error
+    except (
+        MultiPartParserError,
+        BadRequest,
+        SuspiciousOperation,
+        UnreadablePostError,
+        ValueError,
+        LookupError,
+    ) as error:
+        raise InvalidRequest(400, _("The form could not be read.")) from error
+
+
+def _attempt(value: object) -> int | None:
+    """Return which attempt it is; a form sends text, JSON a number."""
+    if value is None or value == "":
+        return None
+    text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""
+    if not (text.isascii() and text.isdigit() and 0 < len(text) <= 4 and int(text) > 0):
+        raise InvalidRequest(400, _("The attempt must be a number from 1 to 9999."))
+    return int(text)

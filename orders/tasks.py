@@ -1,0 +1,37 @@
+"""Celery's side of the back half: each task translates and makes one domain call.
+
+Treat a task's name and arguments as an API: messages of an older release may still be on their way.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery import shared_task
+from django.utils import timezone
+
+from orders import fulfillment, publishing, reconciling, sweeping
+
+
+@shared_task(name="orders.tasks.fulfill_sale")
+def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
+    """Make the pending entries of a sale into orders, and hand on where there is more to do."""
+    if fulfillment.fulfill_sale(sale_id=sale_id):
+        publish_fulfillment(sale_id=sale_id)
+
+
+@shared_task(name="orders.tasks.sweep")
+def sweep(**kwargs: Any) -> None:
+    """Send the fulfil task again for every sale with a pending entry that has waited too long."""
+    sweeping.sweep(publish=publish_fulfillment)
+
+
+@shared_task(name="orders.tasks.reconcile")
+def reconcile(**kwargs: Any) -> None:
+    """Compare ledger and database of the sales that may still change, and repair."""
+    reconciling.reconcile_running(now=timezone.now(), repair=True)
+
+
+def publish_fulfillment(*, sale_id: int) -> None:
+    """Publish the fulfil task of a sale; a failure is counted and logged, never raised."""
+    publishing.publish(fulfill_sale, sale_id=sale_id)

@@ -1,0 +1,93 @@
+"""Purchase tokens: who may ask for which sale, and the order id that the asking will become.
+
+A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again it names the same
+order, so a buyer who never got the answer may ask as often as needed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.core import signing
+
+from orders.order_ids import mint_order_ids
+from seckill_site.converters import LARGEST_ID
+from vouchers.figures import epoch_ms
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import SaleEnded
+
+_SALT = "seckill.purchase-token"
+_LONGEST = 200
+_PAYLOAD = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})")
+
+
+class BadToken(Exception):
+    """The purchase token is forged, expired, or of another sale."""
+
+
+class MalformedToken(Exception):
+    """There is no purchase token, or it does not look like one."""
+
+
+@dataclass(frozen=True)
+class PurchaseToken:
+    """A verified token; ``expires_at_ms`` is in milliseconds since 1970."""
+
+    order_id: int
+    user_id: int
+    sale_id: int
+    expires_at_ms: int
+
+    def sign(self) -> str:
+        """Return the token as text."""
+        payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
+        return signing.Signer(salt=_SALT).sign(payload)
+
+
+def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[PurchaseToken]:
+    """Return a new token of this sale for each user, in one round trip.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
+    return [
+        PurchaseToken(order_id, user_id, sale.pk, expires_at_ms)
+        for order_id, user_id in zip(mint_order_ids(count=len(user_ids)), user_ids, strict=True)
+    ]
+
+
+def issue_token(*, sale_id: int, user_id: int, now_ms: int) -> PurchaseToken:
+    """Return a new token for one buyer, also before the sale begins.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises SaleEnded: the sale is over.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    if epoch_ms(sale.ends_at) <= now_ms:
+        raise SaleEnded
+    return issue_tokens(sale=sale, user_ids=[user_id])[0]
+
+
+def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
+    """Verify a token that somebody sent for this sale.
+
+    :raises MalformedToken: it is not the text of any token.
+    :raises BadToken: its signature, its sale or its time is wrong.
+    """
+    if not isinstance(text, str) or len(text) > _LONGEST:
+        raise MalformedToken
+    match = _PAYLOAD.fullmatch(text.rpartition(":")[0])
+    if match is None:
+        raise MalformedToken
+    try:
+        signing.Signer(salt=_SALT).unsign(text)
+    except (signing.BadSignature, UnicodeError) as error:
+        raise BadToken from error
+    token = PurchaseToken(*map(int, match.groups()))
+    if token.sale_id != sale_id or token.expires_at_ms <= now_ms or token.order_id > LARGEST_ID:
+        raise BadToken
+    return token

@@ -1,0 +1,112 @@
+"""The order path over HTTP: purchase token, order request, receipt."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+from django.utils.translation import gettext as _
+from django.views.decorators.csrf import csrf_exempt
+
+from orders.answers import answered, counted
+from orders.placing import place_order
+from orders.receipts import QUEUED, Receipt, find_receipt
+from orders.requests import read_order_request
+from orders.tokens import issue_token, read_token
+from seckill_site.responses import allow, problem, wants_html
+from vouchers.models import SeckillVoucher
+
+POLL_AFTER_MS = 300
+"""The pace at which a queued order's receipt may be asked for at first."""
+
+
+@csrf_exempt  # the token is the proof of who asks; no cookie is read here
+@counted
+@allow("POST")
+@answered
+def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Accept or refuse one buyer."""
+    order = read_order_request(request)
+    token = place_order(token_text=order.token, sale_id=sale_id, now_ms=_now_ms())
+    status_url = reverse("receipt", args=[sale_id, token.order_id])
+    if wants_html(request):
+        return HttpResponse(status=303, headers={"Location": status_url})
+    return JsonResponse(
+        {
+            "order_id": str(token.order_id),
+            "status": QUEUED,
+            "status_url": status_url,
+            "poll_after_ms": POLL_AFTER_MS,
+        },
+        status=202,
+    )
+
+
+@allow("GET", "HEAD")
+@answered
+def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Issue a purchase token to the signed-in buyer."""
+    user_id = request.user.pk
+    if user_id is None:
+        return login_required_answer(request)
+    issued = issue_token(sale_id=sale_id, user_id=user_id, now_ms=_now_ms())
+    return _private(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
+
+
+@allow("GET", "HEAD")
+@answered
+def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Tell the owner what became of an order."""
+    user_id = _owner_id(request, sale_id)
+    if user_id is None:
+        return login_required_answer(request)
+    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    content = receipt_json(found)
+    if not wants_html(request):
+        return _private(JsonResponse(content))
+    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    return _private(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
+
+
+def receipt_json(found: Receipt) -> dict[str, Any]:
+    """Return a receipt as the contract words it."""
+    content: dict[str, Any] = {
+        "order_id": str(found.order_id),
+        "voucher_id": str(found.sale_id),
+        "status": found.status,
+        "reason": found.reason,
+        "price_cents": found.price_cents,
+        "accepted_at_ms": found.accepted_at_ms,
+        "status_url": reverse("receipt", args=[found.sale_id, found.order_id]),
+    }
+    if found.status == QUEUED:
+        content["poll_after_ms"] = POLL_AFTER_MS
+    return content
+
+
+def login_required_answer(request: HttpRequest) -> HttpResponse:
+    """Lead a page to the login and back; tell a program that a session is needed."""
+    if wants_html(request):
+        return redirect_to_login(request.get_full_path())
+    return problem(request, status=401, code="login_required", message=_("Sign in to go on."))
+
+
+def _owner_id(request: HttpRequest, sale_id: int) -> int | None:
+    """Return who asks, by the purchase token in the header or else by the session."""
+    text = request.headers.get("Purchase-Token")
+    if text is not None:
+        return read_token(text, sale_id=sale_id, now_ms=_now_ms()).user_id
+    return request.user.pk
+
+
+def _private(response: HttpResponse) -> HttpResponse:
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
