@@ -210,3 +210,6 @@ def _tell_ledger(work: _Work, verdict: Verdict) -> None:
     release(sale_id=work.sale_id, releases=verdict.releases, total=verdict.total)
     FULFILLED.labels("unpaid").inc(len(verdict.done))
     FULFILLED.labels("refused").inc(len(verdict.releases))
+    logger.info(
+        "sale %s: %s ordered, %s refused", work.sale_id, len(verdict.done), len(verdict.releases)
+    )

@@ -225,6 +225,7 @@ AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_LOCKOUT_CALLABLE = "seckill_site.errors.login_locked"
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
+AXES_ENABLE_ADMIN = False
 
 # --- Pages ---------------------------------------------------------------------------------------
 
@@ -241,7 +242,7 @@ STATIC_ROOT = env.path("STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "whitenoise.storage.CompressedManifestStaticFilesStorage"},
+    "staticfiles": {"BACKEND": "seckill_site.storage.StaticStorage"},
 }
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 
@@ -272,5 +273,9 @@ LOGGING = {
     "loggers": {
         "django.request": {"level": "ERROR"},
         "axes": {"level": "WARNING"},
+        # A line for each sweep, every two seconds, would bury what happens to orders.
+        "celery.beat": {"level": "WARNING"},
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
     },
 }

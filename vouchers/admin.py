@@ -80,7 +80,6 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_filter = (WhenFilter, "paused")
     list_select_related = ("voucher",)
     search_fields = ("=id", "voucher__title")
-    date_hierarchy = "begins_at"
     readonly_fields = ("sold_units", "left", "pending")
     actions = ("load_into_redis",)
 

@@ -43,7 +43,12 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         empty_label=_("(a new voucher, described below)"),
         help_text=_("Choose one to put it on sale again, and leave its description empty."),
     )
-    title = forms.CharField(label=_("Title"), max_length=120, required=False)
+    title = forms.CharField(
+        label=_("Title"),
+        max_length=120,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
     rules = forms.CharField(
         label=_("Rules"),
         max_length=4000,
@@ -70,6 +75,9 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 price=voucher.price_cents,
                 face_value=voucher.face_value_cents,
             )
+        for name in {"begins_at", "ends_at"} & set(self.fields):
+            # A sale begins at a second; the local formats would drop it at the next edit.
+            self.fields[name].widget.widgets[1].format = "%H:%M:%S"
         if "stock" in self.fields:
             lowest = 0 if self._stored else 1
             self.fields["stock"].validators += [

@@ -55,11 +55,17 @@ def from_epoch_ms(milliseconds: int | None) -> dt.datetime | None:
 
 @register.filter
 def moment(value: dt.datetime | None) -> str:
-    """Return a moment in the shop's time zone, as the page's language writes it."""
+    """Return a moment in the shop's time zone, as the page's language writes it.
+
+    The year is left out while it goes without saying.
+    """
     if value is None:
         return ""
-    # Translators: Django's date format letters; Chinese writes Y年n月j日 H:i
-    return date_format(timezone.localtime(value), pgettext("date format", "j M Y, H:i"))
+    local = timezone.localtime(value)
+    # The letters are those of Django's date filter.
+    if local.year == timezone.localtime().year:
+        return date_format(local, pgettext("date format", "j M, H:i"))
+    return date_format(local, pgettext("date format", "j M Y, H:i"))
 
 
 @register.filter

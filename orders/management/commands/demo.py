@@ -17,7 +17,7 @@ class Command(BaseCommand):
     )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        made = make_demo(now=timezone.now())
+        made = make_demo(now=timezone.now().replace(microsecond=0))
         if made is None:
             self.stdout.write("The demo is there already; nothing was changed.")
             return

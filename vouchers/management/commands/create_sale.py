@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        now = timezone.now()
+        now = timezone.now().replace(microsecond=0)
         try:
             sale = create_voucher_on_sale(
                 details=VoucherDetails(
