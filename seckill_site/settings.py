@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import environ
+from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -138,10 +139,17 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 # --- Redis ---------------------------------------------------------------------------------------
 
 REDIS_URL = env.str("REDIS_URL")
+CACHE_URL = env.str("CACHE_URL")
+if CACHE_URL == REDIS_URL:
+    # django-redis would also give both the same connections, with the cache's options.
+    raise ImproperlyConfigured(
+        "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "
+        "Give the ledger a database number of its own."
+    )
 CACHES = {
     "default": {
         "BACKEND": "django_redis.cache.RedisCache",
-        "LOCATION": env.str("CACHE_URL"),
+        "LOCATION": CACHE_URL,
         "OPTIONS": {
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
@@ -262,6 +270,7 @@ SECURE_CONTENT_TYPE_NOSNIFF = True
 HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 SECURE_SSL_REDIRECT = HTTPS_ONLY
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked from inside
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else None
 
 LOGGING = {
