@@ -15,13 +15,12 @@ from django.utils.translation import gettext_lazy
 from orders.receipts import NoReceipt
 from orders.requests import InvalidRequest
 from orders.tokens import BadToken, MalformedToken
+from seckill_site.errors import UNAVAILABLE_RETRY_AFTER_S
 from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.responses import problem, wants_html
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded, SalePaused, SoldOut
-
-UNAVAILABLE_RETRY_AFTER_S = 1
 
 _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
@@ -38,7 +37,8 @@ _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
 }
 
-_UNAVAILABLE = (LedgerUnavailable, NotLoaded)
+UNAVAILABLE = (LedgerUnavailable, NotLoaded)
+"""Unknown what happened: the same request may be sent again."""
 
 
 def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
@@ -52,14 +52,8 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             return problem(request, status=error.status, code="invalid", message=error.message)
         except AlreadyOrdered as error:
             return _already_ordered(request, sale_id, error.order_id)
-        except _UNAVAILABLE:
-            return problem(
-                request,
-                status=503,
-                code="unavailable",
-                message=_("Busy just now. Try again: your place is not lost."),
-                retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-            )
+        except UNAVAILABLE:
+            return unavailable(request, sale_id=sale_id)
         except tuple(_PLAIN) as error:
             status, code, message = _PLAIN[type(error)]
             return problem(
@@ -67,6 +61,21 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             )
 
     return wrapped
+
+
+def unavailable(request: HttpRequest, *, sale_id: int, token: object = None) -> HttpResponse:
+    """Answer that nobody knows yet; a page sends the same token again, so it orders once."""
+    links = _links(request, sale_id)
+    if links and isinstance(token, str):
+        links["token"] = token
+    return problem(
+        request,
+        status=503,
+        code="unavailable",
+        message=_("Busy just now. Try again: your place is not lost."),
+        retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+        **links,
+    )
 
 
 def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:

@@ -42,8 +42,11 @@ class Verdict:
 
     done: list[PendingEntry] = field(default_factory=list)
     releases: list[Release] = field(default_factory=list)
-    total: int | None = None
-    """The sale's true total, where the database found it sold out before the ledger did."""
+
+    @property
+    def sold_out_early(self) -> bool:
+        """Whether the database found the sale sold out before the ledger did."""
+        return any(item.reason == RefusalReason.SOLD_OUT for item in self.releases)
 
 
 @dataclass
@@ -53,6 +56,10 @@ class _Known:
     rows: dict[int, VoucherOrder]
     live: dict[tuple[int, int], int]
     active: dict[int, bool]
+
+    def holder(self, entry: PendingEntry) -> int | None:
+        """Return the live order that stands where this entry would."""
+        return self.live.get((entry.user_id, entry.unit))
 
 
 def write_batch(
@@ -111,7 +118,7 @@ def _decide(
     price_cents = sale.voucher.price_cents
     for entry in entries:
         if entry.order_id in known.rows:
-            _report_again(sale, entry, known.rows[entry.order_id], verdict)
+            _report_again(sale, entry, known, verdict)
             continue
         reason = refuse_as or _refusal(entry, known, room)
         row = _row(sale, entry, known, reason, price_cents)
@@ -122,29 +129,28 @@ def _decide(
             known.live[entry.user_id, entry.unit] = entry.order_id
             verdict.done.append(entry)
             continue
-        holder = known.live.get((entry.user_id, entry.unit))
-        verdict.releases.append(Release(entry, reason, holder))
-        if reason is RefusalReason.SOLD_OUT:
-            verdict.total = sale.stock
+        verdict.releases.append(Release(entry, reason, known.holder(entry)))
     return verdict, rows
 
 
 def _report_again(
-    sale: SeckillVoucher, entry: PendingEntry, row: VoucherOrder, verdict: Verdict
+    sale: SeckillVoucher, entry: PendingEntry, known: _Known, verdict: Verdict
 ) -> None:
     """An earlier try got as far as the commit: say what it wrote."""
-    if row.seckill_voucher_id != sale.pk or row.user_id not in (entry.user_id, None):
+    row = known.rows[entry.order_id]
+    same_buyer = row.user_id in (entry.user_id, None) and row.unit == entry.unit
+    if row.seckill_voucher_id != sale.pk or not same_buyer:
         raise OrderIdTaken(entry.order_id)
     if row.live:
         verdict.done.append(entry)
     else:
-        verdict.releases.append(Release(entry, row.reason or row.status))
+        verdict.releases.append(Release(entry, row.reason or row.status, known.holder(entry)))
 
 
 def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | None:
     if not known.active.get(entry.user_id, False):
         return RefusalReason.INACTIVE_BUYER
-    if (entry.user_id, entry.unit) in known.live:
+    if known.holder(entry) is not None:
         return RefusalReason.ALREADY_ORDERED
     if room <= 0:
         return RefusalReason.SOLD_OUT

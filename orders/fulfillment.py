@@ -11,11 +11,12 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.db import InterfaceError, OperationalError, connection
+from django.db import DatabaseError, InterfaceError, OperationalError, connection
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.batch import LockLost, StaleFence, Verdict, write_batch
+from orders.batch import LockLost, OrderIdTaken, StaleFence, Verdict, write_batch
 from orders.models import RefusalReason
 from seckill_site.lua import ledger_connection
 from seckill_site.metrics import FULFILLED
@@ -24,6 +25,7 @@ from vouchers.ledger import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.loading import FENCE_BITS, load_sale
 from vouchers.reservations import (
     PendingEntry,
+    Release,
     confirm,
     count_try,
     kick,
@@ -34,8 +36,9 @@ from vouchers.reservations import (
 
 logger = logging.getLogger(__name__)
 
-PASSING_FAULTS = (OperationalError, InterfaceError)
-"""Connection, lock and read-only errors: they say nothing about an entry, so they never count."""
+PASSING_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
+"""MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
+read-only and killed connections; those of its client are 2000 to 2099."""
 
 RETRY_PAUSES_S = (0.05, 0.2, 0.5)
 """How long to wait before each new try after a passing fault."""
@@ -85,10 +88,22 @@ def fulfill_sale(*, sale_id: int) -> bool:
             with ledger_errors():
                 raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
             return False
-        if not walked.settled or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
+        stuck = walked.skipped and not walked.settled
+        if stuck or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
             return False
         if time.monotonic() >= deadline:
             return kick(sale_id=sale_id)
+
+
+def is_passing(error: Exception) -> bool:
+    """Say whether an error is one of connection, lock or read-only: it says nothing of an entry."""
+    if isinstance(error, InterfaceError):
+        return True
+    if not isinstance(error, OperationalError):
+        return False
+    number = error.args[0] if error.args else None
+    # SQLite has no numbers here: what it calls operational is mostly a locked file.
+    return not isinstance(number, int) or number in PASSING_ERRORS or 2000 <= number < 2100
 
 
 def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
@@ -143,9 +158,11 @@ def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> i
         return _set_aside(work, entries[0], users)
     try:
         verdict = _write(work, entries, users)
-    except (*PASSING_FAULTS, StaleFence, LockLost):
+    except (StaleFence, LockLost, SoftTimeLimitExceeded):
         raise
-    except Exception:
+    except Exception as error:
+        if is_passing(error):
+            raise
         if len(entries) > 1:
             half = len(entries) // 2
             return _settle(work, entries[:half], users) + _settle(work, entries[half:], users)
@@ -176,7 +193,9 @@ def _write(
                 lost=lost,
                 refuse_as=refuse_as,
             )
-        except PASSING_FAULTS:
+        except DatabaseError as error:
+            if not is_passing(error):
+                raise
             connection.close()
             pause = next(pauses, None)
             if pause is None or lost():
@@ -196,18 +215,19 @@ def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
     logger.error("order %s of sale %s is set aside", entry.order_id, work.sale_id)
     try:
         verdict = _write(work, [entry], users, refuse_as=RefusalReason.FAILED)
-    except (*PASSING_FAULTS, StaleFence, LockLost):
-        raise
-    except Exception:
-        logger.exception("order %s cannot even be refused", entry.order_id)
-        return 0
+    except OrderIdTaken:
+        # There can be no second row of that id, so only the ledger can say it.
+        verdict = Verdict(releases=[Release(entry, RefusalReason.FAILED)])
     _tell_ledger(work, verdict)
     return 1
 
 
 def _tell_ledger(work: _Work, verdict: Verdict) -> None:
     confirm(sale_id=work.sale_id, entries=verdict.done)
-    release(sale_id=work.sale_id, releases=verdict.releases, total=verdict.total)
+    if verdict.sold_out_early:
+        # The ledger's total was too high: put it right before the units are offered again.
+        load_sale(sale_id=work.sale_id)
+    release(sale_id=work.sale_id, releases=verdict.releases)
     FULFILLED.labels("unpaid").inc(len(verdict.done))
     FULFILLED.labels("refused").inc(len(verdict.releases))
     logger.info(

@@ -56,7 +56,7 @@ def _personal(sale: SeckillVoucher, user_id: int, now_ms: int) -> tuple[str, int
     held = holdings(sale_id=sale.pk, user_id=user_id, limit=sale.limit)
     held_id = held[-1] if len(held) >= sale.limit else None
     try:
-        token = issue_token(sale_id=sale.pk, user_id=user_id, now_ms=now_ms).sign()
+        token = issue_token(sale=sale, user_id=user_id, now_ms=now_ms).sign()
     except SaleEnded:
         token = ""
     return token, held_id

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from orders.order_ids import minted_at
-from vouchers.figures import epoch_ms, snapshot
-from vouchers.ledger import NotLoaded
-from vouchers.loading import load_for_buyer
+from vouchers.figures import epoch_ms
+from vouchers.loading import snapshot_or_load
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import holdings
 
@@ -32,21 +33,32 @@ class Receipt:
     accepted_at_ms: int | None = None
 
 
-def find_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt:
+def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = False) -> Receipt:
     """Return what became of this buyer's order.
 
     An id that neither side knows and that is older than the ledger was lost with an earlier one.
+    ``proven`` says that the asker holds the token of this very order.
 
     :raises NoReceipt: it is nobody's, somebody else's, or was never accepted.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not answer.
     """
+    row = _from_row(sale_id, order_id, user_id, proven)
+    if row:
+        return row
+    loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
     return (
-        _from_row(sale_id, order_id, user_id)
-        or _from_ledger(sale_id, order_id, user_id)
+        _from_ledger(sale_id, order_id, user_id)
         # It may have become a row, and left the ledger, between the two looks.
-        or _from_row(sale_id, order_id, user_id)
-        or _lost(sale_id, order_id)
+        or _from_row(sale_id, order_id, user_id, proven)
+        or _lost(sale_id, order_id, loaded_at_ms)
     )
+
+
+def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
+    """Return a buyer's orders with their vouchers, newest first."""
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    return orders.filter(user_id=user_id).order_by("-pk")
 
 
 def receipt_of(order: VoucherOrder) -> Receipt:
@@ -61,30 +73,25 @@ def receipt_of(order: VoucherOrder) -> Receipt:
     )
 
 
-def _from_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt | None:
     order = VoucherOrder.objects.filter(pk=order_id).first()
     if order is None:
         return None
-    if order.user_id != user_id or order.seckill_voucher_id != sale_id:
+    # The row of an account that was deleted names nobody: then only the order's token is proof.
+    owned = order.user_id == user_id or (order.user_id is None and proven)
+    if not owned or order.seckill_voucher_id != sale_id:
         raise NoReceipt
     return receipt_of(order)
 
 
 def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    sale = SeckillVoucher.objects.filter(pk=sale_id).first()
-    if sale is None:
-        raise NoReceipt
-    if order_id in holdings(sale_id=sale_id, user_id=user_id, limit=sale.limit):
+    limit = SeckillVoucher.objects.values_list("limit", flat=True).get(pk=sale_id)
+    if order_id in holdings(sale_id=sale_id, user_id=user_id, limit=limit):
         return Receipt(order_id=order_id, sale_id=sale_id, status=QUEUED)
     return None
 
 
-def _lost(sale_id: int, order_id: int) -> Receipt:
-    try:
-        loaded_at_ms = snapshot(sale_id=sale_id).loaded_at_ms
-    except NotLoaded:
-        load_for_buyer(sale_id=sale_id)
-        loaded_at_ms = snapshot(sale_id=sale_id).loaded_at_ms
+def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
     if epoch_ms(minted_at(order_id)) >= loaded_at_ms:
         raise NoReceipt
     return Receipt(

@@ -26,7 +26,9 @@ def sweep(*, publish: Publish) -> list[int]:
     """
     loaded = SeckillVoucher.objects.filter(epoch__gt=0).order_by("pk").values_list("pk", flat=True)
     overdue = overdue_sales(sale_ids=loaded, older_than_ms=settings.SECKILL_SWEEP_AGE_MS)
-    swept = [sale_id for sale_id in overdue if kick(sale_id=sale_id)]
-    for sale_id in swept:
-        publish(sale_id=sale_id)
+    swept = []
+    for sale_id in overdue:
+        if kick(sale_id=sale_id):
+            publish(sale_id=sale_id)
+            swept.append(sale_id)
     return swept

@@ -28,8 +28,8 @@ def sweep(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.reconcile")
 def reconcile(**kwargs: Any) -> None:
-    """Compare ledger and database of the sales that may still change, and repair."""
-    reconciling.reconcile_running(now=timezone.now(), repair=True)
+    """Repair the sales that may still change and whose ledger and database do not fit."""
+    reconciling.reconcile_running(now=timezone.now())
 
 
 def publish_fulfillment(*, sale_id: int) -> None:

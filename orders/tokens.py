@@ -59,14 +59,12 @@ def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[Purch
     ]
 
 
-def issue_token(*, sale_id: int, user_id: int, now_ms: int) -> PurchaseToken:
+def issue_token(*, sale: SeckillVoucher, user_id: int, now_ms: int) -> PurchaseToken:
     """Return a new token for one buyer, also before the sale begins.
 
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises SaleEnded: the sale is over.
     :raises LedgerUnavailable: Redis did not answer.
     """
-    sale = SeckillVoucher.objects.get(pk=sale_id)
     if epoch_ms(sale.ends_at) <= now_ms:
         raise SaleEnded
     return issue_tokens(sale=sale, user_ids=[user_id])[0]

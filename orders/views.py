@@ -12,12 +12,12 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
-from orders.answers import answered, counted
+from orders.answers import UNAVAILABLE, answered, counted, unavailable
 from orders.placing import place_order
 from orders.receipts import QUEUED, Receipt, find_receipt
 from orders.requests import read_order_request
 from orders.tokens import issue_token, read_token
-from seckill_site.responses import allow, problem, wants_html
+from seckill_site.responses import allow, for_owner, problem, wants_html
 from vouchers.models import SeckillVoucher
 
 POLL_AFTER_MS = 300
@@ -31,7 +31,10 @@ POLL_AFTER_MS = 300
 def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Accept or refuse one buyer."""
     order = read_order_request(request)
-    token = place_order(token_text=order.token, sale_id=sale_id, now_ms=_now_ms())
+    try:
+        token = place_order(token_text=order.token, sale_id=sale_id, now_ms=now_ms())
+    except UNAVAILABLE:
+        return unavailable(request, sale_id=sale_id, token=order.token)
     status_url = reverse("receipt", args=[sale_id, token.order_id])
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": status_url})
@@ -53,23 +56,24 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    issued = issue_token(sale_id=sale_id, user_id=user_id, now_ms=_now_ms())
-    return _private(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    issued = issue_token(sale=sale, user_id=user_id, now_ms=now_ms())
+    return for_owner(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
 
 
 @allow("GET", "HEAD")
 @answered
 def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Tell the owner what became of an order."""
-    user_id = _owner_id(request, sale_id)
+    user_id, proven = _owner(request, sale_id, order_id)
     if user_id is None:
         return login_required_answer(request)
-    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id, proven=proven)
     content = receipt_json(found)
     if not wants_html(request):
-        return _private(JsonResponse(content))
+        return for_owner(JsonResponse(content))
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
-    return _private(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
+    return for_owner(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
 
 
 def receipt_json(found: Receipt) -> dict[str, Any]:
@@ -95,18 +99,18 @@ def login_required_answer(request: HttpRequest) -> HttpResponse:
     return problem(request, status=401, code="login_required", message=_("Sign in to go on."))
 
 
-def _owner_id(request: HttpRequest, sale_id: int) -> int | None:
-    """Return who asks, by the purchase token in the header or else by the session."""
+def _owner(request: HttpRequest, sale_id: int, order_id: int) -> tuple[int | None, bool]:
+    """Return who asks, by the purchase token in the header or else by the session.
+
+    And whether it is the token of this very order.
+    """
     text = request.headers.get("Purchase-Token")
-    if text is not None:
-        return read_token(text, sale_id=sale_id, now_ms=_now_ms()).user_id
-    return request.user.pk
+    if text is None:
+        return request.user.pk, False
+    token = read_token(text, sale_id=sale_id, now_ms=now_ms())
+    return token.user_id, token.order_id == order_id
 
 
-def _private(response: HttpResponse) -> HttpResponse:
-    response["Cache-Control"] = "private, no-store"
-    return response
-
-
-def _now_ms() -> int:
+def now_ms() -> int:
+    """Return the time in milliseconds since 1970; the edge reads it, the domain is told."""
     return time.time_ns() // 1_000_000

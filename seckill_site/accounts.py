@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth import login
-from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.forms import AuthenticationForm, UserCreationForm, UsernameField
 from django.contrib.auth.models import User
-from django.http import Http404, HttpRequest, HttpResponseBase
-from django.shortcuts import redirect, render, resolve_url
+from django.forms import TextInput
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from seckill_site.responses import allow
 
 YEAR_S = 365 * 24 * 60 * 60
+
+
+class BoundedLoginForm(AuthenticationForm):
+    """Refuses a name that no account can have before anything tries to store it."""
+
+    username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
+
+
+class BoundedAdminLoginForm(AdminAuthenticationForm, BoundedLoginForm):
+    """The same at the admin's door."""
 
 
 class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
@@ -29,7 +41,7 @@ def signup(request: HttpRequest) -> HttpResponseBase:
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid():
         login(request, form.save(), backend="django.contrib.auth.backends.ModelBackend")
-        return redirect(_next_url(request))
+        return HttpResponseRedirect(_next_url(request))
     return render(
         request, "registration/signup.html", {"form": form, "next": request.GET.get("next", "")}
     )
@@ -40,7 +52,7 @@ def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
     """Remember the language in a cookie and go back to the page."""
     if code not in dict(settings.LANGUAGES):
         raise Http404
-    response = redirect(_next_url(request))
+    response = HttpResponseRedirect(_next_url(request))
     response.set_cookie(
         settings.LANGUAGE_COOKIE_NAME,
         code,

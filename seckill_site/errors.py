@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
 from seckill_site.responses import problem
 
 LOGIN_RETRY_AFTER_S = 360
+UNAVAILABLE_RETRY_AFTER_S = 1
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -38,6 +41,15 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
+    """Answer what nobody expected; a database that is away is expected, and a 503."""
+    if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
+        return problem(
+            request,
+            status=503,
+            code="unavailable",
+            message=_("Busy just now. Try again: your place is not lost."),
+            retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+        )
     return problem(
         request,
         status=500,

@@ -29,9 +29,11 @@ def ledger_connection() -> Any:
 class LuaScript:
     """One Lua file, runnable on any client; the calling convention stands in the file's header."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, prelude: Path | None = None) -> None:
+        """Read the script; ``prelude`` is put in front of it, for functions that several share."""
         self.name = path.stem
-        self.source = path.read_text(encoding="utf-8")
+        parts = [prelude, path] if prelude else [path]
+        self.source = "\n".join(part.read_text(encoding="utf-8") for part in parts)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(self, client: Redis, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:

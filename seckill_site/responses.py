@@ -10,6 +10,8 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonRespons
 from django.template.loader import render_to_string
 from django.utils.translation import gettext as _
 
+PUBLIC_SECONDS = 1
+
 View = Callable[..., HttpResponseBase]
 
 
@@ -44,6 +46,23 @@ def problem(
         response["Retry-After"] = str(retry_after_s)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def for_everybody(response: HttpResponse) -> HttpResponse:
+    """Let any cache keep a public answer for a moment."""
+    response["Cache-Control"] = f"public, max-age={PUBLIC_SECONDS}"
+    return response
+
+
+def for_owner(response: HttpResponse) -> HttpResponse:
+    """Let no cache keep what is one person's."""
+    response["Cache-Control"] = "private, no-store"
+    return response
+
+
+def for_visitors(response: HttpResponse, request: HttpRequest) -> HttpResponse:
+    """Let caches keep a page as visitors see it, and nothing of anybody who is signed in."""
+    return for_everybody(response) if request.user.pk is None else for_owner(response)
 
 
 def allow(*methods: str) -> Callable[[View], View]:

@@ -34,8 +34,11 @@ SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
 SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=200)
 """The most pending entries that one transaction makes into orders."""
 
-SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=5_000)
-"""After this long a fulfil task hands on to a fresh one: no sale keeps a worker for itself."""
+SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=1_000)
+"""After this long a fulfil task hands on to a fresh one: no sale keeps a worker for itself.
+
+Several times shorter than the kick, whose messages would else expire behind one long task.
+"""
 
 SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=10_000)
 """Lease of the sale's lock and the user-key locks; renewed while their holder lives."""
@@ -51,6 +54,9 @@ SECKILL_PUBLISH_PAUSE_MS = env.int("SECKILL_PUBLISH_PAUSE_MS", default=2_000)
 
 SECKILL_TOKEN_GRACE_MS = 10 * 60 * 1000
 """A purchase token is valid until this long after its sale's end (fixed by the HTTP contract)."""
+
+SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
+"""Addresses of the proxies whose ``X-Forwarded-For`` says who the client is."""
 
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
@@ -205,8 +211,8 @@ CELERY_BEAT_SCHEDULE = {
     },
     "reconcile": {
         "task": "orders.tasks.reconcile",
-        "schedule": 60.0,
-        "options": {"expires": 60},
+        "schedule": 15.0,
+        "options": {"expires": 15},
     },
 }
 

@@ -8,11 +8,18 @@ from seckill_site import accounts, health
 from seckill_site.converters import IdConverter
 
 register_converter(IdConverter, "id")
+admin.site.login_form = accounts.BoundedAdminLoginForm
 
 urlpatterns = [
     path("", include("vouchers.urls")),
     path("", include("orders.urls")),
-    path("accounts/login/", LoginView.as_view(redirect_authenticated_user=True), name="login"),
+    path(
+        "accounts/login/",
+        LoginView.as_view(
+            authentication_form=accounts.BoundedLoginForm, redirect_authenticated_user=True
+        ),
+        name="login",
+    ),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("accounts/signup/", accounts.signup, name="signup"),
     path("language/<slug:code>/", accounts.set_language, name="set-language-link"),

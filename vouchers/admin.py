@@ -9,7 +9,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -31,6 +31,7 @@ from vouchers.sales import (
     edit_sale,
     has_buyers,
 )
+from vouchers.templatetags.seckill import yuan
 
 admin.site.site_header = _("Seckill")
 admin.site.site_title = _("Seckill")
@@ -109,9 +110,18 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def view_on_site(self, obj: SeckillVoucher) -> str:
         return reverse("purchase", args=[obj.pk])
 
-    def changeform_view(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
         try:
-            return super().changeform_view(request, *args, **kwargs)
+            if request.method == "POST" and object_id and object_id.isdigit():
+                # Outside the admin's transaction: what is taken must be known before an edit.
+                load_sale(sale_id=int(object_id))
+            return super().changeform_view(request, object_id, form_url, extra_context)
         # A buyer was faster than the form's own checks. Nothing was changed.
         except BelowTaken as error:
             text = gettext("Nothing was changed: %(taken)s units are taken by now.")
@@ -122,6 +132,10 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except LedgerUnavailable:
             text = gettext("Nothing was changed: Redis did not answer. Try again.")
             self.message_user(request, text, messages.ERROR)
+        except SeckillVoucher.DoesNotExist:
+            text = gettext("The sale has been deleted meanwhile.")
+            self.message_user(request, text, messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
         return HttpResponseRedirect(request.get_full_path())
 
     def save_model(
@@ -157,6 +171,8 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
         try:
+            if request.method == "POST" and object_id.isdigit():
+                load_sale(sale_id=int(object_id))
             return super().delete_view(request, object_id, extra_context)
         except SaleHasBuyers:
             text = gettext("The sale has buyers by now and cannot be deleted. Pause it instead.")
@@ -198,6 +214,20 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def left(self, sale: SeckillVoucher) -> int | None:
         return _card(sale).remaining
 
+    # What the form calls its own fields, for staff who may only look.
+
+    @admin.display(description=_("Rules"))
+    def rules(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.rules
+
+    @admin.display(description=_("Price"))
+    def price(self, sale: SeckillVoucher) -> str:
+        return yuan(sale.voucher.price_cents)
+
+    @admin.display(description=_("Face value"))
+    def face_value(self, sale: SeckillVoucher) -> str:
+        return yuan(sale.voucher.face_value_cents)
+
     @admin.display(description=_("pending"), empty_value="–")
     def pending(self, sale: SeckillVoucher) -> int | None:
         return _card(sale).pending
@@ -222,8 +252,16 @@ def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVouche
 class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     """Vouchers by themselves: what they are, whatever sale they are in."""
 
-    list_display = ("title", "price_cents", "face_value_cents", "new_sale")
+    list_display = ("title", "price", "face_value", "new_sale")
     search_fields = ("title",)
+
+    @admin.display(description=_("Price"), ordering="price_cents")
+    def price(self, voucher: Voucher) -> str:
+        return yuan(voucher.price_cents)
+
+    @admin.display(description=_("Face value"), ordering="face_value_cents")
+    def face_value(self, voucher: Voucher) -> str:
+        return yuan(voucher.face_value_cents)
 
     @admin.display(description=_("sale"))
     def new_sale(self, voucher: Voucher) -> str:

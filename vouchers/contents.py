@@ -3,30 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
-from seckill_site.lua import LuaScript, ledger_connection
-from vouchers.ledger import LUA, SENTINEL, LedgerKeys, ledger_errors
+from seckill_site.lua import ledger_connection
+from vouchers.ledger import SENTINEL, Holding, LedgerKeys, ledger_errors, ledger_script
 
-_MAKE_PENDING = LuaScript(LUA / "make_pending.lua")
+_MAKE_PENDING = ledger_script("make_pending")
 _SCAN = 2_000
-
-
-@dataclass(frozen=True)
-class Holding:
-    """One unit of one user under one order id."""
-
-    order_id: int
-    user_id: int
-    unit: int
-
-    @property
-    def field(self) -> str:
-        return f"{self.user_id}:{self.unit}"
-
-    @property
-    def member(self) -> str:
-        return f"{self.order_id}:{self.field}"
 
 
 def read_buyers(*, sale_id: int) -> set[Holding]:

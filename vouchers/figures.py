@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from seckill_site.lua import LuaScript, ledger_connection
-from vouchers.ledger import LUA, LedgerKeys, NotLoaded, ledger_errors
+from seckill_site.lua import ledger_connection
+from vouchers.ledger import LedgerKeys, NotLoaded, ledger_errors, ledger_script
 from vouchers.models import SaleState, SeckillVoucher
 
-_SNAPSHOT = LuaScript(LUA / "snapshot.lua")
-_WRITE_FIGURES = LuaScript(LUA / "write_figures.lua")
+_SNAPSHOT = ledger_script("snapshot")
+_WRITE_FIGURES = ledger_script("write_figures")
 
 
 class BelowTaken(Exception):
@@ -61,6 +61,16 @@ class Figures:
             ends_at_ms=epoch_ms(sale.ends_at),
             limit=sale.limit,
             paused=sale.paused,
+        )
+
+    def narrowed_to(self, other: Figures) -> Figures:
+        """Return what both allow: the fewer units, the later begin, the earlier end, any pause."""
+        return Figures(
+            total=min(self.total, other.total),
+            begins_at_ms=max(self.begins_at_ms, other.begins_at_ms),
+            ends_at_ms=min(self.ends_at_ms, other.ends_at_ms),
+            limit=min(self.limit, other.limit),
+            paused=self.paused or other.paused,
         )
 
     def as_arguments(self) -> list[str | int]:
@@ -109,11 +119,10 @@ def snapshot(*, sale_id: int) -> Snapshot:
 def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
     """Return several sales in one round trip; None stands for one that is not loaded."""
     sale_ids = list(sale_ids)
-    every = [LedgerKeys(sale_id) for sale_id in sale_ids]
+    no_args: list[str | int] = []
+    calls = [(LedgerKeys(sale_id).contents, no_args) for sale_id in sale_ids]
     with ledger_errors():
-        answers = _SNAPSHOT.run_many(
-            ledger_connection(), [([keys.sale, keys.buyers, keys.pending], []) for keys in every]
-        )
+        answers = _SNAPSHOT.run_many(ledger_connection(), calls)
     return dict(zip(sale_ids, map(_parse_snapshot, answers), strict=True))
 
 
@@ -140,11 +149,10 @@ def write_figures(*, sale_id: int, figures: Figures, refuse_below_taken: bool = 
     :raises BelowTaken: asked to refuse, and the total is below what is taken; nothing was written.
     :raises NotLoaded: there is no ledger to write to.
     """
-    keys = LedgerKeys(sale_id)
     with ledger_errors():
         answer, taken = _WRITE_FIGURES.run(
             ledger_connection(),
-            keys=[keys.sale, keys.buyers],
+            keys=LedgerKeys(sale_id).contents,
             args=[*figures.as_arguments(), int(refuse_below_taken)],
         )
     if _Code(answer) is _Code.NOT_LOADED:

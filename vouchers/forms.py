@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from dataclasses import fields
 from decimal import Decimal
 from typing import Any
 
@@ -17,6 +19,8 @@ from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
 from vouchers.sales import SaleTerms, VoucherDetails
 
 HIGHEST_PRICE = Decimal(1_000_000)
+YEARS = (2000, 2100)
+"""Between which a sale may lie: outside of them a year is a slip of the finger."""
 
 
 class MoneyField(forms.DecimalField):
@@ -31,6 +35,9 @@ class MoneyField(forms.DecimalField):
 
     def prepare_value(self, value: Any) -> Any:
         return Decimal(value) / 100 if isinstance(value, int) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -60,7 +67,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = SeckillVoucher
-        fields = ("stock", "begins_at", "ends_at", "limit", "paused")
+        fields = tuple(field.name for field in fields(SaleTerms))
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -88,7 +95,9 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     @property
     def terms(self) -> SaleTerms:
         """The sale's terms as the form has them."""
-        return SaleTerms(**{name: self.cleaned_data[name] for name in self.Meta.fields})
+        return SaleTerms(
+            **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
+        )
 
     @property
     def details(self) -> VoucherDetails | None:
@@ -97,6 +106,12 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if data.get("existing_voucher"):
             return None
         return VoucherDetails(data["title"], data["rules"], data["price"], data["face_value"])
+
+    def clean_begins_at(self) -> dt.datetime:
+        return _within_years(self.cleaned_data["begins_at"])
+
+    def clean_ends_at(self) -> dt.datetime:
+        return _within_years(self.cleaned_data["ends_at"])
 
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]
@@ -152,3 +167,13 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 "existing_voucher",
                 gettext("Choose an existing voucher or describe a new one, not both."),
             )
+
+
+def _within_years(moment: dt.datetime) -> dt.datetime:
+    first, last = YEARS
+    if not first <= moment.year <= last:
+        raise ValidationError(
+            gettext("The year must be between %(first)s and %(last)s."),
+            params={"first": first, "last": last},
+        )
+    return moment

@@ -13,10 +13,17 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-LUA = Path(__file__).parent / "lua"
+from seckill_site.lua import LuaScript
+
+_LUA = Path(__file__).parent / "lua"
 
 SENTINEL = "epoch"
 """The field of ``buyers`` that says for which epoch it was built."""
+
+
+def ledger_script(name: str) -> LuaScript:
+    """Return the script of that name, with what the scripts of the ledger share before it."""
+    return LuaScript(_LUA / f"{name}.lua", prelude=_LUA / "_ledger.lua")
 
 
 class LedgerUnavailable(Exception):
@@ -34,6 +41,25 @@ def ledger_errors() -> Iterator[None]:
         yield
     except RedisError as error:
         raise LedgerUnavailable(str(error)) from error
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One unit of one user under one order id."""
+
+    order_id: int
+    user_id: int
+    unit: int
+
+    @property
+    def field(self) -> str:
+        """Its field in ``buyers``."""
+        return f"{self.user_id}:{self.unit}"
+
+    @property
+    def member(self) -> str:
+        """Its entry in ``pending``."""
+        return f"{self.order_id}:{self.field}"
 
 
 @dataclass(frozen=True)
@@ -64,6 +90,11 @@ class LedgerKeys:
     @property
     def tries(self) -> str:
         return self._key("tries")
+
+    @property
+    def contents(self) -> list[str]:
+        """The keys that hold a sale, in the order in which the scripts take them."""
+        return [self.sale, self.buyers, self.pending, self.ended, self.tries]
 
     @property
     def kick(self) -> str:

@@ -10,6 +10,13 @@ from vouchers.figures import Snapshot, snapshots
 from vouchers.ledger import LedgerUnavailable
 from vouchers.models import SaleState, SeckillVoucher
 
+_ORDER = (
+    SaleState.OPEN,
+    SaleState.SCHEDULED,
+    SaleState.SOLD_OUT,
+    SaleState.PAUSED,
+    SaleState.ENDED,
+)
 LISTED = 100
 """The most sales on the list."""
 
@@ -26,12 +33,15 @@ class SaleCard:
 
 
 def list_sales(*, now: dt.datetime) -> list[SaleCard]:
-    """Return the current and coming sales, the first to begin first, then those just ended."""
+    """Return the open sales, the coming ones, those closed for now, then those just ended.
+
+    Within each, the first to begin comes first.
+    """
     sales = SeckillVoucher.objects.select_related("voucher")
     current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
     day_ago = now - dt.timedelta(days=1)
     over = list(sales.filter(ends_at__lte=now, ends_at__gt=day_ago).order_by("-ends_at")[:LISTED])
-    return cards(sales=current + over, now=now)
+    return sorted(cards(sales=current + over, now=now), key=lambda card: _ORDER.index(card.state))
 
 
 def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:

@@ -11,14 +11,22 @@ import logging
 import secrets
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from itertools import islice
 from typing import Any
 
-from django.db import transaction
+from django.db import DatabaseError, transaction
 
-from seckill_site.lua import LuaScript, ledger_connection
-from vouchers.figures import Figures, write_figures
-from vouchers.ledger import LUA, SENTINEL, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
+from seckill_site.lua import ledger_connection
+from vouchers.figures import Figures, Snapshot, snapshot, write_figures
+from vouchers.ledger import (
+    SENTINEL,
+    LedgerKeys,
+    LedgerUnavailable,
+    NotLoaded,
+    ledger_errors,
+    ledger_script,
+)
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import ENDED_RETENTION_MS
@@ -34,8 +42,16 @@ SIDE_KEY_SECONDS = 120
 LOADING_MS = 3_000
 """While one process loads a sale for its first buyer, the others answer *unavailable* so long."""
 
-_LOAD = LuaScript(LUA / "load.lua")
+_LOAD = ledger_script("load")
 _CHUNK = 5_000
+
+
+class _Outcome(StrEnum):
+    """What ``load.lua`` answers."""
+
+    LOADED = "LOADED"
+    ALREADY_LOADED = "ALREADY_LOADED"
+    SIDE_KEYS_LOST = "SIDE_KEYS_LOST"
 
 
 @dataclass
@@ -53,71 +69,95 @@ def load_sale(*, sale_id: int) -> None:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer; the next call goes on.
     """
-    with transaction.atomic(durable=True):
-        sale = lock_seckill_voucher(sale_id=sale_id)
-        try:
-            write_figures(sale_id=sale_id, figures=Figures.of(sale))
-        except NotLoaded:
-            build_ledger(sale=sale)
+    if not _copy_figures(sale_id=sale_id):
+        # Committed before anything is built: whatever becomes of the build, a fulfilment that
+        # began on the lost ledger is refused from here on, and no epoch is given twice.
+        _raise_epoch(sale_id=sale_id)
+        _build_ledger(sale_id=sale_id)
 
 
 def load_for_buyer(*, sale_id: int) -> None:
     """Load a sale for the first request that found none; one process at a time does the work.
 
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: another process is at it, or Redis did not answer.
     """
     with ledger_errors():
         mine = ledger_connection().set(LedgerKeys(sale_id).loading, "1", nx=True, px=LOADING_MS)
     if not mine:
         raise LedgerUnavailable("the sale is being loaded")
-    load_sale(sale_id=sale_id)
-    with ledger_errors():
-        ledger_connection().delete(LedgerKeys(sale_id).loading)
+    try:
+        load_sale(sale_id=sale_id)
+    finally:
+        with ledger_errors():
+            ledger_connection().delete(LedgerKeys(sale_id).loading)
+
+
+def snapshot_or_load(*, sale_id: int) -> Snapshot:
+    """Return the sale as the ledger has it, loading it first where it is not there.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
+    """
+    try:
+        return snapshot(sale_id=sale_id)
+    except NotLoaded:
+        load_for_buyer(sale_id=sale_id)
+        return snapshot(sale_id=sale_id)
 
 
 def load_after_commit(*, sale_id: int) -> None:
-    """Load a sale just saved; where Redis is out of reach its first request or reconcile will."""
+    """Load a sale just saved; what fails here is made up for by its first request or reconcile."""
     try:
         load_sale(sale_id=sale_id)
-    except LedgerUnavailable:
-        logger.warning("sale %s is saved but not loaded: Redis did not answer", sale_id)
+    except (LedgerUnavailable, DatabaseError) as error:
+        logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
 
 
-def build_ledger(*, sale: SeckillVoucher) -> None:
-    """Build the ledger of a sale whose row the caller holds ``FOR UPDATE``, and install it.
+def _copy_figures(*, sale_id: int) -> bool:
+    """Copy the row's figures into a ledger that stands; False where there is none."""
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        try:
+            write_figures(sale_id=sale_id, figures=Figures.of(sale))
+        except NotLoaded:
+            return False
+        return True
 
-    Live orders and what survived of buyers and pending go in. A buyer without a live order goes
-    (back) to pending, never to release: fulfilment decides.
+
+def _raise_epoch(*, sale_id: int) -> None:
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        sale.epoch += 1
+        sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
+        sale.save(update_fields=["epoch", "fence"])
+
+
+def _build_ledger(*, sale_id: int) -> None:
+    """Build the ledger from live orders and what survived of buyers and pending, and install it.
+
+    A buyer without a live order goes (back) to pending, never to release: fulfilment decides.
     """
-    contents = _collect(sale=sale)
-    _raise_epoch(sale=sale)
-    client = ledger_connection()
-    keys = LedgerKeys(sale.pk)
-    build = secrets.token_hex(8)
+    keys, build = LedgerKeys(sale_id), secrets.token_hex(8)
     side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
-    with ledger_errors():
-        _write_side_keys(side, {SENTINEL: str(sale.epoch), **contents.buyers}, contents)
-        answer = _LOAD.run(
-            client,
-            keys=[keys.sale, keys.buyers, keys.pending, keys.ended, keys.kick, *side],
-            args=[sale.epoch, *Figures.of(sale).as_arguments(), ENDED_RETENTION_MS],
-        )
-    if answer == "SIDE_KEYS_LOST":
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        contents = _collect(sale=sale)
+        with ledger_errors():
+            _write_side_keys(side, {SENTINEL: str(sale.epoch), **contents.buyers}, contents)
+            answer = _LOAD.run(
+                ledger_connection(),
+                keys=[*keys.contents, keys.kick, *side],
+                args=[sale.epoch, *Figures.of(sale).as_arguments(), ENDED_RETENTION_MS],
+            )
+    outcome = _Outcome(answer)
+    if outcome is _Outcome.SIDE_KEYS_LOST:
         raise LedgerUnavailable("the ledger took too long to build")
     logger.info(
-        "loaded sale %s, epoch %s: %s buyers, %s pending",
-        sale.pk, sale.epoch, len(contents.buyers), len(contents.pending),
+        "%s sale %s, epoch %s: %s buyers, %s pending",
+        outcome.value.lower().replace("_", " "), sale_id, sale.epoch,
+        len(contents.buyers), len(contents.pending),
     )  # fmt: skip
-
-
-def _raise_epoch(*, sale: SeckillVoucher) -> None:
-    """Raise the epoch above the row's and above one that was installed but never committed."""
-    with ledger_errors():
-        client, key = ledger_connection(), LedgerKeys(sale.pk).sale
-        installed = client.hget(key, "epoch") if client.type(key) == "hash" else None
-    sale.epoch = max(sale.epoch, int(installed or 0)) + 1
-    sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
-    sale.save(update_fields=["epoch", "fence"])
 
 
 def _collect(*, sale: SeckillVoucher) -> _Contents:
@@ -167,14 +207,13 @@ def _survivors(*, sale_id: int) -> _Contents:
 def _write_side_keys(side: Sequence[str], buyers: dict[str, str], contents: _Contents) -> None:
     buyers_key, pending_key, ended_key = side
     with ledger_connection().pipeline(transaction=False) as pipe:
+        # The time to live follows each part, so that a build that dies half-way leaves nothing.
         for part in _chunks(buyers):
-            pipe.hset(buyers_key, mapping=part)
+            pipe.hset(buyers_key, mapping=part).expire(buyers_key, SIDE_KEY_SECONDS)
         for part in _chunks(contents.pending):
-            pipe.zadd(pending_key, part)
+            pipe.zadd(pending_key, part).expire(pending_key, SIDE_KEY_SECONDS)
         for part in _chunks(contents.ended):
-            pipe.hset(ended_key, mapping=part)
-        for key in side:
-            pipe.expire(key, SIDE_KEY_SECONDS)
+            pipe.hset(ended_key, mapping=part).expire(ended_key, SIDE_KEY_SECONDS)
         pipe.execute()
 
 

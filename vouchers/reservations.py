@@ -12,15 +12,15 @@ from enum import StrEnum
 
 from django.conf import settings
 
-from seckill_site.lua import LuaScript, ledger_connection
-from vouchers.ledger import LUA, LedgerKeys, NotLoaded, ledger_errors
+from seckill_site.lua import ledger_connection
+from vouchers.ledger import Holding, LedgerKeys, NotLoaded, ledger_errors, ledger_script
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
 """How long after a sale the ended ids are kept: an hour longer than any token that names one."""
 
-_RESERVE = LuaScript(LUA / "reserve.lua")
-_CONFIRM = LuaScript(LUA / "confirm.lua")
-_RELEASE = LuaScript(LUA / "release.lua")
+_RESERVE = ledger_script("reserve")
+_CONFIRM = ledger_script("confirm")
+_RELEASE = ledger_script("release")
 
 
 class ReservationRefused(Exception):
@@ -80,17 +80,10 @@ class Reservation:
 
 
 @dataclass(frozen=True)
-class PendingEntry:
+class PendingEntry(Holding):
     """One promise that is not yet an order; ``accepted_at_ms`` is Redis time since 1970."""
 
-    order_id: int
-    user_id: int
-    unit: int
     accepted_at_ms: int
-
-    @property
-    def member(self) -> str:
-        return f"{self.order_id}:{self.user_id}:{self.unit}"
 
 
 @dataclass(frozen=True)
@@ -116,7 +109,7 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
     with ledger_errors():
         answer = _RESERVE.run(
             ledger_connection(),
-            keys=[keys.sale, keys.buyers, keys.pending, keys.ended, keys.kick],
+            keys=[*keys.contents, keys.kick],
             args=[str(order_id), str(user_id), settings.SECKILL_KICK_MS],
         )
     code = _Code(answer[0])
@@ -137,14 +130,6 @@ def holdings(*, sale_id: int, user_id: int, limit: int) -> list[int]:
     return [int(value) for value in values if value]
 
 
-def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
-    """Return why this buyer's order id ended, or None where the ledger does not know it."""
-    with ledger_errors():
-        value = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
-    owner, _, reason = (value or "").partition(":")
-    return reason if owner == str(user_id) else None
-
-
 # --- Back half -----------------------------------------------------------------------------------
 
 
@@ -154,13 +139,6 @@ def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry
         rows = ledger_connection().zrange(
             LedgerKeys(sale_id).pending, skip, skip + count - 1, withscores=True
         )
-    return [_parse_entry(member, score) for member, score in rows]
-
-
-def all_pending(*, sale_id: int) -> list[PendingEntry]:
-    """Return every pending entry, oldest first."""
-    with ledger_errors():
-        rows = ledger_connection().zrange(LedgerKeys(sale_id).pending, 0, -1, withscores=True)
     return [_parse_entry(member, score) for member, score in rows]
 
 
@@ -179,23 +157,19 @@ def confirm(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
         _CONFIRM.run(ledger_connection(), keys=[keys.pending, keys.tries], args=args)
 
 
-def release(*, sale_id: int, releases: Sequence[Release], total: int | None = None) -> None:
-    """Give reserved units back, each only where it is still held by that order id.
-
-    ``total`` is written first where it is given: a sale that the database found sold out must not
-    offer the unit again. Safe to repeat.
-    """
+def release(*, sale_id: int, releases: Sequence[Release]) -> None:
+    """Give reserved units back, each only where that order id still holds it. Safe to repeat."""
     if not releases:
         return
     keys = LedgerKeys(sale_id)
-    args: list[str | int] = ["" if total is None else total, ENDED_RETENTION_MS]
+    args: list[str | int] = [ENDED_RETENTION_MS]
     for item in releases:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit, item.reason, live_id or ""]
     with ledger_errors():
         _RELEASE.run(
             ledger_connection(),
-            keys=[keys.sale, keys.buyers, keys.pending, keys.ended, keys.tries],
+            keys=keys.contents,
             args=args,
         )
 
@@ -228,10 +202,10 @@ def overdue_sales(*, sale_ids: Iterable[int], older_than_ms: int) -> list[int]:
     with ledger_errors():
         client = ledger_connection()
         with client.pipeline(transaction=False) as pipe:
-            pipe.time()
             for sale_id in sale_ids:
                 pipe.zrange(LedgerKeys(sale_id).pending, 0, 0, withscores=True)
-            (seconds, micros), *oldest = pipe.execute(raise_on_error=False)
+            oldest = pipe.execute(raise_on_error=False)
+        seconds, micros = client.time()
     deadline_ms = seconds * 1000 + micros // 1000 - older_than_ms
     return [
         sale_id

@@ -1,16 +1,16 @@
 """Making and editing sales: the only functions that write a sale's terms.
 
-Which side is written first is the point of this module (``docs/adr/0003``). Fewer units: Redis,
-then the row, in one hold of the row. More units, the window, a pause: the row, then, after the
-commit and under a new hold of the row, Redis. A crash in between leaves Redis on the careful side,
-and reconciling lifts it.
+Which side is written first is the point of this module (``docs/adr/0003``). What narrows a sale
+(fewer units, a later begin, an earlier end, a pause) goes to Redis first, while the row is held.
+What widens it goes to the row first and is copied after the commit, under a new hold of the row. A
+crash in between leaves Redis on the careful side, and reconciling lifts it.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from copy import copy
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 
 from django.db import transaction
@@ -18,7 +18,7 @@ from django.db import transaction
 from seckill_site.lua import ledger_connection
 from vouchers.figures import BelowTaken, Figures, snapshot, snapshots, write_figures
 from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
-from vouchers.loading import build_ledger, load_after_commit
+from vouchers.loading import load_after_commit
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -52,7 +52,7 @@ class VoucherDetails:
     face_value_cents: int
 
 
-_TERMS = ("stock", "begins_at", "ends_at", "limit", "paused")
+_TERMS = tuple(field.name for field in fields(SaleTerms))
 
 
 def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
@@ -88,7 +88,7 @@ def edit_sale(
 
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
-    :raises LedgerUnavailable: fewer units were asked for and Redis did not answer.
+    :raises LedgerUnavailable: the sale is narrowed, and its ledger did not answer or is not loaded.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
@@ -101,8 +101,7 @@ def edit_sale(
         for name in _TERMS:
             setattr(edited, name, getattr(terms, name))
         edited.full_clean()
-        if terms.stock < sale.stock:
-            _lower_total(sale=sale, total=terms.stock)
+        _narrow(before=sale, after=edited)
         edited.save(update_fields=_TERMS)
         if details:
             _describe(edited.voucher, details)
@@ -111,7 +110,7 @@ def edit_sale(
 
 
 def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
-    """Set the units offered, up or down, never below what is taken; raises as ``edit_sale``."""
+    """Set the units offered, up or down, and leave all else as it is; raises as ``edit_sale``."""
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
         return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
@@ -126,6 +125,7 @@ def delete_sale(*, sale_id: int) -> None:
     """Delete a sale that nobody has reserved or ordered from, in the database and in Redis.
 
     :raises SaleHasBuyers: somebody has.
+    :raises LedgerUnavailable: its ledger did not answer or is not loaded.
     """
     keys = LedgerKeys(sale_id)
     with transaction.atomic():
@@ -133,7 +133,7 @@ def delete_sale(*, sale_id: int) -> None:
         if sale.orders.exists() or _paused_and_taken(sale=sale):
             raise SaleHasBuyers
         with ledger_errors():
-            ledger_connection().unlink(keys.sale, keys.buyers, keys.pending, keys.ended, keys.kick)
+            ledger_connection().unlink(*keys.contents, keys.kick, keys.fence)
         sale.delete()
 
 
@@ -156,23 +156,25 @@ def _describe(voucher: Voucher, details: VoucherDetails) -> None:
 def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
     """Close the ledger to new buyers; say whether it has any, and open it again if so."""
     figures = Figures.of(sale)
-    try:
-        write_figures(sale_id=sale.pk, figures=replace(figures, paused=True))
-        taken = snapshot(sale_id=sale.pk).taken
-    except NotLoaded:
-        build_ledger(sale=sale)
-        return _paused_and_taken(sale=sale)
+    _write_while_held(sale, replace(figures, paused=True))
+    taken = snapshot(sale_id=sale.pk).taken
     if taken:
-        write_figures(sale_id=sale.pk, figures=figures)
+        _write_while_held(sale, figures)
     return taken > 0
 
 
-def _lower_total(*, sale: SeckillVoucher, total: int) -> None:
-    """Lower the ledger's total while the row is held; what is pending counts as taken."""
-    figures = replace(Figures.of(sale), total=total)
+def _narrow(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
+    """Let Redis allow no more than the old row and the new one both do."""
+    figures = Figures.of(before)
+    narrowed = figures.narrowed_to(Figures.of(after))
+    if narrowed != figures:
+        _write_while_held(before, narrowed)
+
+
+def _write_while_held(sale: SeckillVoucher, figures: Figures) -> None:
+    """Write to the ledger, never below what is taken; what is pending counts as taken."""
     try:
         write_figures(sale_id=sale.pk, figures=figures, refuse_below_taken=True)
-    except NotLoaded:
-        # Pending entries may have survived a loss: build first, so that they count as taken.
-        build_ledger(sale=sale)
-        write_figures(sale_id=sale.pk, figures=figures, refuse_below_taken=True)
+    except NotLoaded as error:
+        # It cannot be built in here: this transaction may yet be rolled back.
+        raise LedgerUnavailable("the sale is not loaded") from error

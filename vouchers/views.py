@@ -4,37 +4,47 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.http import HttpRequest, HttpResponseBase, JsonResponse
+from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext as _
 
-from seckill_site.responses import allow, problem, wants_html
-from vouchers.figures import Snapshot, epoch_ms, snapshot
+from seckill_site.responses import (
+    allow,
+    for_everybody,
+    for_visitors,
+    problem,
+    wants_html,
+)
+from vouchers.figures import Snapshot, epoch_ms
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.listing import SaleCard, list_sales
+from vouchers.loading import snapshot_or_load
+from vouchers.models import SeckillVoucher
 
 
 @allow("GET", "HEAD")
 def voucher_list(request: HttpRequest) -> HttpResponseBase:
     """List the current and coming sales."""
     cards = list_sales(now=timezone.now())
-    if wants_html(request):
-        return render(request, "vouchers/list.html", {"cards": cards})
-    return JsonResponse({"vouchers": [card_json(card) for card in cards]})
+    if not wants_html(request):
+        return for_everybody(JsonResponse({"vouchers": [card_json(card) for card in cards]}))
+    response = render(request, "vouchers/list.html", {"cards": cards})
+    return for_visitors(response, request)
 
 
 @allow("GET", "HEAD")
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Answer the public figures of one sale; may be a second old."""
     try:
-        response = JsonResponse(live_json(snapshot(sale_id=sale_id)))
+        response = JsonResponse(live_json(snapshot_or_load(sale_id=sale_id)))
+    except SeckillVoucher.DoesNotExist:
+        raise Http404 from None
     except (LedgerUnavailable, NotLoaded):
         message = _("The sale is not loaded yet. Try again in a moment.")
         return problem(request, status=503, code="unavailable", message=message, retry_after_s=1)
-    response["Cache-Control"] = "public, max-age=1"
-    return response
+    return for_everybody(response)
 
 
 def live_json(found: Snapshot) -> dict[str, Any]:

@@ -3,45 +3,35 @@
 -- The caller holds the sale's row FOR UPDATE from reading the orders until this returns, so no
 -- order can be committed in between.
 --
--- KEYS[1]  sale     hash
--- KEYS[2]  buyers   hash
--- KEYS[3]  pending  zset
--- KEYS[4]  ended    hash
--- KEYS[5]  kick     string
--- KEYS[6]  side buyers    (with its sentinel, so it always exists)
--- KEYS[7]  side pending   (may be missing: nothing pending)
--- KEYS[8]  side ended     (may be missing: nothing ended)
+-- KEYS[1]  sale  KEYS[2] buyers  KEYS[3] pending  KEYS[4] ended  KEYS[5] tries  KEYS[6] kick
+-- KEYS[7]  side buyers    (with its sentinel, so it always exists)
+-- KEYS[8]  side pending   (may be missing: nothing pending)
+-- KEYS[9]  side ended     (may be missing: nothing ended)
 -- ARGV[1]  epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]  limit  ARGV[6] paused (0 or 1)  ARGV[7] milliseconds to keep `ended` after the end
 --
 -- Returns LOADED, ALREADY_LOADED, or SIDE_KEYS_LOST (their time ran out: build again).
 
-local epoch = redis.pcall('HGET', KEYS[1], 'epoch')
-local sentinel = redis.pcall('HGET', KEYS[2], 'epoch')
-local pending_type = redis.call('TYPE', KEYS[3])['ok']
-local intact = type(epoch) == 'string' and epoch == sentinel
-  and (pending_type == 'zset' or pending_type == 'none')
-if intact then
-  redis.call('UNLINK', KEYS[6], KEYS[7], KEYS[8])
+if read_ledger(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]) then
+  redis.call('UNLINK', KEYS[7], KEYS[8], KEYS[9])
   return 'ALREADY_LOADED'
 end
-if redis.call('EXISTS', KEYS[6]) == 0 then return 'SIDE_KEYS_LOST' end
+if redis.call('EXISTS', KEYS[7]) == 0 then return 'SIDE_KEYS_LOST' end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
-redis.call('RENAME', KEYS[6], KEYS[2])
+local now_ms = now_in_ms()
+redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6])
+redis.call('RENAME', KEYS[7], KEYS[2])
 redis.call('PERSIST', KEYS[2])
-if redis.call('EXISTS', KEYS[7]) == 1 then
-  redis.call('RENAME', KEYS[7], KEYS[3])
+if redis.call('EXISTS', KEYS[8]) == 1 then
+  redis.call('RENAME', KEYS[8], KEYS[3])
   redis.call('PERSIST', KEYS[3])
 end
-if redis.call('EXISTS', KEYS[8]) == 1 then
-  redis.call('RENAME', KEYS[8], KEYS[4])
+if redis.call('EXISTS', KEYS[9]) == 1 then
+  redis.call('RENAME', KEYS[9], KEYS[4])
   local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[7]) - now_ms
-  redis.call('PEXPIRE', KEYS[4], string.format('%.0f', keep_ms))
+  redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 end
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'total', ARGV[2],
   'begins_at_ms', ARGV[3], 'ends_at_ms', ARGV[4], 'limit', ARGV[5], 'paused', ARGV[6],
-  'loaded_at_ms', string.format('%.0f', now_ms))
+  'loaded_at_ms', integer(now_ms))
 return 'LOADED'

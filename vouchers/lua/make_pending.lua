@@ -8,6 +8,4 @@
 -- Returns 1 where it was put there, 0 where the reservation is gone or was pending all along.
 
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
-local time = redis.call('TIME')
-local now_ms = string.format('%.0f', time[1] * 1000 + math.floor(time[2] / 1000))
-return redis.call('ZADD', KEYS[2], 'NX', now_ms, ARGV[2] .. ':' .. ARGV[1])
+return redis.call('ZADD', KEYS[2], 'NX', integer(now_in_ms()), ARGV[2] .. ':' .. ARGV[1])

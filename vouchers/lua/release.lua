@@ -8,20 +8,14 @@
 -- KEYS[3]  pending  zset
 -- KEYS[4]  ended    hash  order id -> <user>:<reason>, a cache of the rows
 -- KEYS[5]  tries    hash  order id -> attempts
--- ARGV[1]  total to write before anything goes back, or "" (a sale that turned out to be sold out
---          must not offer the unit again)
--- ARGV[2]  milliseconds that `ended` is kept after the sale's end, or after now if that is later
--- ARGV[3…] any number of groups of five: order id, user id, unit, reason, and the live order id
+-- ARGV[1]  milliseconds that `ended` is kept after the sale's end, or after now if that is later
+-- ARGV[2…] any number of groups of five: order id, user id, unit, reason, and the live order id
 --          to put in its place, or ""
 --
 -- Returns how many fields were given back or replaced.
 
-if ARGV[1] ~= '' and redis.call('EXISTS', KEYS[1]) == 1 then
-  redis.call('HSET', KEYS[1], 'total', ARGV[1])
-end
-
 local released = 0
-for i = 3, #ARGV, 5 do
+for i = 2, #ARGV, 5 do
   local order_id, user_id, unit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local reason, live_order_id = ARGV[i + 3], ARGV[i + 4]
   local field = user_id .. ':' .. unit
@@ -38,12 +32,11 @@ for i = 3, #ARGV, 5 do
   redis.call('HDEL', KEYS[5], order_id)
 end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
+local now_ms = now_in_ms()
 local ends_at_ms = tonumber(redis.call('HGET', KEYS[1], 'ends_at_ms') or 0)
-local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[2]) - now_ms
+local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[1]) - now_ms
 -- Never shorter than before: tokens issued under a later end are still about.
 if redis.call('PTTL', KEYS[4]) < keep_ms then
-  redis.call('PEXPIRE', KEYS[4], string.format('%.0f', keep_ms))
+  redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 end
 return released

@@ -4,11 +4,12 @@
 -- Nothing is written before everything has been read and found right, because a script that
 -- fails keeps its earlier writes.
 --
--- KEYS[1]  sale     hash    total, begins_at_ms, ends_at_ms, limit, paused, epoch
+-- KEYS[1]  sale     hash    total, begins_at_ms, ends_at_ms, limit, paused, epoch, loaded_at_ms
 -- KEYS[2]  buyers   hash    <user>:<unit> -> order id; the field "epoch" is the sentinel
 -- KEYS[3]  pending  zset    <order id>:<user>:<unit> by the time it was accepted
 -- KEYS[4]  ended    hash    order id -> <user>:<reason>
--- KEYS[5]  kick     string  a fulfil task is on its way
+-- KEYS[5]  tries    hash    order id -> attempts; only its type is looked at
+-- KEYS[6]  kick     string  a fulfil task is on its way
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick stands
@@ -21,54 +22,37 @@
 
 local order_id, user_id, kick_ms = ARGV[1], ARGV[2], ARGV[3]
 
--- A key of a wrong type is as good as none: the ledger is then built again.
-local sale = redis.pcall('HMGET', KEYS[1],
-  'epoch', 'total', 'limit', 'paused', 'begins_at_ms', 'ends_at_ms')
-if sale.err then return {'NOT_LOADED'} end
-for i = 1, 6 do
-  if not sale[i] then return {'NOT_LOADED'} end
-end
-local epoch, total, limit = sale[1], tonumber(sale[2]), tonumber(sale[3])
-local begins_at_ms, ends_at_ms = tonumber(sale[5]), tonumber(sale[6])
+local sale = read_ledger(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+if not sale then return {'NOT_LOADED'} end
 
-local fields = {'epoch'}
-for unit = 1, limit do
-  fields[unit + 1] = user_id .. ':' .. unit
+local fields = {}
+for unit = 1, tonumber(sale.limit) do
+  fields[unit] = user_id .. ':' .. unit
 end
-local held = redis.pcall('HMGET', KEYS[2], unpack(fields))
--- Lost buyers would look like an unsold sale, so the sentinel has to be this epoch's.
-if held.err or held[1] ~= epoch then return {'NOT_LOADED'} end
-
+local held = redis.call('HMGET', KEYS[2], unpack(fields))
 local free_unit, held_id
-for unit = 1, limit do
-  local id = held[unit + 1]
-  if id == order_id then return {'ACCEPTED', order_id, 0} end
-  if id then
-    held_id = held_id or id
+for unit = 1, #fields do
+  if held[unit] == order_id then return {'ACCEPTED', order_id, 0} end
+  if held[unit] then
+    held_id = held_id or held[unit]
   else
     free_unit = free_unit or unit
   end
 end
-local ended = redis.pcall('HGET', KEYS[4], order_id)
-if type(ended) == 'table' then return {'NOT_LOADED'} end
 -- Accepted once and over since: the receipt tells the rest.
+local ended = redis.call('HGET', KEYS[4], order_id)
 if ended and string.sub(ended, 1, #user_id + 1) == user_id .. ':' then
   return {'ACCEPTED', order_id, 0}
 end
 if not free_unit then return {'ALREADY_ORDERED', held_id} end
 
-local time = redis.call('TIME')
-local now_ms = time[1] * 1000 + math.floor(time[2] / 1000)
-if now_ms >= ends_at_ms then return {'ENDED'} end
-if sale[4] ~= '0' then return {'PAUSED'} end
-if now_ms < begins_at_ms then return {'NOT_STARTED'} end
-if redis.call('HLEN', KEYS[2]) - 1 >= total then return {'SOLD_OUT'} end
+local now_ms = now_in_ms()
+if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED'} end
+if sale.paused ~= '0' then return {'PAUSED'} end
+if now_ms < tonumber(sale.begins_at_ms) then return {'NOT_STARTED'} end
+if redis.call('HLEN', KEYS[2]) - 1 >= tonumber(sale.total) then return {'SOLD_OUT'} end
 
-local pending_type = redis.call('TYPE', KEYS[3])['ok']
-if pending_type ~= 'zset' and pending_type ~= 'none' then return {'NOT_LOADED'} end
-
-redis.call('HSET', KEYS[2], user_id .. ':' .. free_unit, order_id)
-redis.call('ZADD', KEYS[3], string.format('%.0f', now_ms),
-  order_id .. ':' .. user_id .. ':' .. free_unit)
-local kicked = redis.call('SET', KEYS[5], '1', 'NX', 'PX', kick_ms)
+redis.call('HSET', KEYS[2], fields[free_unit], order_id)
+redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. fields[free_unit])
+local kicked = redis.call('SET', KEYS[6], '1', 'NX', 'PX', kick_ms)
 return {'ACCEPTED', order_id, kicked and 1 or 0}

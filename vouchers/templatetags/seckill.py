@@ -11,6 +11,7 @@ from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.translation import pgettext
 
+from vouchers.figures import epoch_ms
 from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN
 
 register = template.Library()
@@ -39,10 +40,7 @@ def less(cents: int, other_cents: int) -> int:
     return cents - other_cents
 
 
-@register.filter
-def epoch_ms(moment: dt.datetime) -> int:
-    """Return an aware moment as whole milliseconds since 1970, rounded down."""
-    return (moment - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(milliseconds=1)
+register.filter(epoch_ms)
 
 
 @register.filter
@@ -111,16 +109,14 @@ def stock_words(remaining: int | None, total: int) -> str:
 
 
 @register.simple_tag
-def button_state(*, state: str, loaded: object, signed_in: bool, held: object) -> str:
+def button_state(*, state: str, signed_in: bool, held: object) -> str:
     """Return which state of the button's table a page begins with.
 
-    ``loaded`` is the ``live`` answer or None, ``held`` the order the buyer holds or None.
-    ``static/seckill/purchase_states.js`` decides the same once the page lives.
+    ``held`` is the order the buyer holds, or None. ``static/seckill/purchase_states.js`` decides
+    the same once the page lives.
     """
     if held:
         return "already_ordered"
-    if state in ("ended", "paused", "sold_out"):
+    if signed_in or state in ("ended", "paused", "sold_out"):
         return state
-    if not signed_in:
-        return "sign_in_open" if state == "open" else "sign_in"
-    return "unloaded" if state == "open" and not loaded else state
+    return "sign_in_open" if state == "open" else "sign_in"

@@ -26,7 +26,6 @@ PURCHASE = {
     "button": {
         "sign_in": _("Sign in to buy"),
         "sign_in_open": _("Sign in to buy"),
-        "unloaded": _("In preparation"),
         "scheduled": _("Not started yet"),
         "countdown": _("Starts in"),
         "open": _("Buy now"),
@@ -41,14 +40,13 @@ PURCHASE = {
     "status": {
         "sign_in": _("Sign in now, and you are ready at the start."),
         "sign_in_open": _("The sale is on: sign in to take part."),
-        "unloaded": _("The sale is being prepared and opens shortly."),
         "scheduled": _("The button opens by itself at the start."),
         "open": _("The sale is on: one press is enough."),
         "sending": _("Your request is on its way."),
         "busy": _("Many people are here right now. Keep this page open, it goes on trying."),
         "queued": _("You are in the queue. Finding out whether a unit is yours."),
         "sold_out": _("All units are taken."),
-        "already_ordered": _("You have bought what one buyer may have."),
+        "already_ordered": _("You have reached the limit for one buyer."),
         "paused": _("The sale is paused. The button opens by itself when it goes on."),
         "ended": _("This sale is over."),
     },

@@ -9,6 +9,8 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
+from vouchers.figures import snapshot
+from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 
 
@@ -47,6 +49,12 @@ class Command(BaseCommand):
             )
         except (ValidationError, OverflowError) as error:
             raise CommandError(_one_line(error)) from error
+        try:
+            snapshot(sale_id=sale.pk)
+        except (NotLoaded, LedgerUnavailable) as error:
+            raise CommandError(
+                f"sale {sale.pk} is saved but not in Redis; its first buyer or reconcile loads it"
+            ) from error
         self.stdout.write(str(sale.pk))
 
 

@@ -1,0 +1,93 @@
+// The button's state machine, as tables and pure functions; purchase.js puts it on the page.
+
+/**
+ * Every state of the button.
+ *   press  what a press does, or null: the button cannot be pressed
+ *   polls  whether live/ is asked in it; what is over, or the buyer's own affair, asks nothing
+ */
+export const STATES = Object.freeze({
+  sign_in: { press: "signIn", polls: true },
+  sign_in_open: { press: "signIn", polls: true },
+  scheduled: { press: null, polls: true },
+  open: { press: "buy", polls: true },
+  sending: { press: null, polls: false },
+  busy: { press: null, polls: false },
+  queued: { press: null, polls: false },
+  sold_out: { press: null, polls: true }, // units come back
+  already_ordered: { press: null, polls: false },
+  paused: { press: null, polls: true },
+  ended: { press: null, polls: false },
+});
+
+/** What can happen to a request that is on its way. */
+const ON_ITS_WAY = {
+  busy: "busy",
+  accepted: "queued",
+  unknown: "queued",
+  refused: null,
+  already_ordered: "already_ordered",
+  login_required: "sign_in",
+};
+
+/** The part of the states that is the buyer's own; null: the button shows the state of the sale. */
+const MOVES = Object.freeze({
+  null: { press: "sending" },
+  sending: ON_ITS_WAY,
+  busy: ON_ITS_WAY,
+  queued: { missing: null, login_required: "sign_in" },
+  already_ordered: {},
+  sign_in: {},
+});
+
+/** The buyer's own state after an event; an event that a state does not know changes nothing. */
+export function move(own, event) {
+  const moves = MOVES[own];
+  return event in moves ? moves[event] : own;
+}
+
+/** The state of the sale now: the first that holds, in the order of the live/ answer. */
+export function saleState(live, nowMs) {
+  if (live.state === "ended" || nowMs >= live.ends_at_ms) return "ended";
+  if (live.state === "paused") return "paused";
+  if (nowMs < live.begins_at_ms) return "scheduled";
+  return live.state === "sold_out" ? "sold_out" : "open";
+}
+
+/** Which state the button shows. */
+export function shownState({ own, sale, visitor }) {
+  const signIn = visitor || own === "sign_in";
+  if (own !== null && !signIn) return own;
+  if (!signIn || ["ended", "paused", "sold_out"].includes(sale)) return sale;
+  return sale === "open" ? "sign_in_open" : "sign_in";
+}
+
+/** What an answer to a placed order means: the event of MOVES, or "bad_token". */
+export function judge(status, code) {
+  if (status === 202) return "accepted";
+  // A gateway that gave up on the shop has timed out as much as we would have.
+  if ([0, 429, 502, 503, 504].includes(status)) return "busy";
+  if (code === "bad_token" || code === "already_ordered") return code;
+  if (status === 401) return "login_required";
+  return status >= 400 && status < 500 ? "refused" : "unknown";
+}
+
+/** What the answer about the own token's order means. */
+export function judgeReceipt(status, receipt) {
+  if (status === 401) return "login_required";
+  if (status === 200) {
+    return receipt.status === "refused" && receipt.reason === "lost" ? "missing" : "accepted";
+  }
+  return status === 404 ? "missing" : "unknown";
+}
+
+/** When to ask live/ again, in milliseconds; null: not at all. `random` is in [0, 1). */
+export function pollMs({ state, sale, leftToBeginMs, random }) {
+  if (!STATES[state].polls) return null;
+  if (sale === "open") return 1000 + 1000 * random;
+  if (sale !== "scheduled") return 4000 + 2000 * random;
+  if (leftToBeginMs <= 5000) return 1000 + 1000 * random;
+  // Once more 20 to 40 s ahead, each page at a moment of its own, to measure the clock again.
+  const untilMeasure = leftToBeginMs - 20_000 - 20_000 * random;
+  const wait = untilMeasure > 5000 ? untilMeasure : leftToBeginMs - 5000 + 1000 * random;
+  return Math.min(wait, 3_600_000); // a longer timer would overflow and fire at once
+}
