@@ -40,8 +40,11 @@ SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=1_000)
 Several times shorter than the kick, whose messages would else expire behind one long task.
 """
 
-SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=10_000)
-"""Lease of the sale's lock and the user-key locks; renewed while their holder lives."""
+SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=6_000)
+"""Lease of the sale's lock and the user-key locks, renewed while their holder lives.
+
+So long a sale waits after a worker died with its lock.
+"""
 
 SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=5)
 """A pending entry that failed alone this many times is set aside as a refused order."""

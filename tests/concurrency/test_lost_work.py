@@ -1,0 +1,82 @@
+"""What becomes of an accepted order when the message or the worker is lost on the way."""
+
+from __future__ import annotations
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from orders.models import VoucherOrder
+from tests.concurrency.sales import (
+    accepted_ids,
+    assert_the_sum_is_right,
+    crowd_of,
+    live_orders,
+    make_sale,
+    order_requests,
+    wait_for,
+    wait_until_quiet,
+)
+from tests.crowd import fire
+from tests.stack import Stack
+from vouchers.figures import snapshot
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+
+def lose_all_messages() -> None:
+    with Redis.from_url(settings.CELERY_BROKER_URL) as broker:
+        broker.flushdb()
+
+
+def test_a_lost_message_delays_an_order_by_seconds_only(stack: Stack) -> None:
+    web = stack.web()
+    sale = make_sale(stock=10)
+    answers = fire(order_requests(sale, crowd_of(sale, count=5)), url=web.url)
+    lose_all_messages()
+
+    stack.worker(concurrency=2)
+    stack.beat()
+    wait_until_quiet(sale, seconds=15)
+
+    assert {order.pk for order in live_orders(sale)} == accepted_ids(answers)
+    assert_the_sum_is_right(sale, ordered=5)
+
+
+def test_without_the_sweep_an_order_whose_message_was_lost_stays_pending(stack: Stack) -> None:
+    """The control: no beat, so nobody sends the work again; another sale's order is the clock."""
+    web = stack.web()
+    sale, clock = make_sale(stock=10), make_sale(stock=10)
+    fire(order_requests(sale, crowd_of(sale, count=5)), url=web.url)
+    lose_all_messages()
+
+    stack.worker(concurrency=2)
+    fire(order_requests(clock, crowd_of(clock, count=1)), url=web.url)
+    wait_until_quiet(clock)
+
+    assert snapshot(sale_id=sale.pk).pending == 5
+    assert not live_orders(sale)
+
+
+def test_workers_killed_again_and_again_lose_no_order(stack: Stack) -> None:
+    web = stack.web(workers=2, threads=4)
+    stack.beat()
+    sale = make_sale(stock=2_000)
+    requests = order_requests(sale, crowd_of(sale, count=2_000))
+    accepted: set[int] = set()
+    for first in range(0, len(requests), 500):
+        worker = stack.worker(concurrency=2, SECKILL_BATCH_UNITS="20", SECKILL_LEASE_MS="2000")
+        before = VoucherOrder.objects.count()
+        accepted |= accepted_ids(fire(requests[first : first + 500], url=web.url))
+        wait_for(
+            lambda before=before: VoucherOrder.objects.count() > before,  # type: ignore[misc]
+            what="the first order of this round",
+        )
+        worker.kill()
+    assert len(accepted) == 2_000
+
+    stack.worker(concurrency=2)
+    wait_until_quiet(sale, seconds=60)
+
+    assert {order.pk for order in live_orders(sale)} == accepted
+    assert_the_sum_is_right(sale, ordered=2_000)
