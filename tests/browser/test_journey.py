@@ -1,0 +1,174 @@
+"""From the admin's form to the last unit, as people do it in their browsers."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from orders.models import VoucherOrder
+from tests.browser.conftest import PASSWORD, make_person, sign_in
+from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
+from tests.stack import Web
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+
+def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.datetime) -> None:
+    begins, ends = timezone.localtime(begins_at), timezone.localtime(begins_at + dt.timedelta(1))
+    page.goto("/admin/vouchers/seckillvoucher/add/")
+    page.fill("#id_title", title)
+    page.fill("#id_rules", "One each.")
+    page.fill("#id_price", "79.90")
+    page.fill("#id_face_value", "100")
+    page.fill("#id_stock", str(stock))
+    for name, moment in (("begins_at", begins), ("ends_at", ends)):
+        page.fill(f"#id_{name}_0", moment.strftime("%Y-%m-%d"))
+        page.fill(f"#id_{name}_1", moment.strftime("%H:%M:%S"))
+    page.click("[name=_save]")
+
+
+def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
+    people: Callable[..., Page],
+) -> None:
+    make_person("shopkeeper", admin=True)
+    names = ("ann", "ben", "cy")
+    for name in names:
+        make_person(name)
+
+    admin = people()
+    admin.goto("/admin/")
+    admin.fill("#id_username", "shopkeeper")
+    admin.fill("#id_password", PASSWORD)
+    admin.click("[type=submit]")
+    begins_at = timezone.now() + dt.timedelta(seconds=12)
+    make_sale_in_the_admin(admin, title="Hotpot", stock=2, begins_at=begins_at)
+    expect(admin.locator(".messagelist")).to_contain_text("2 of 2 units are left")
+    sale = SeckillVoucher.objects.get()
+    assert (sale.stock, sale.voucher.price_cents) == (2, 7_990)
+
+    buyers = [people() for _ in names]
+    for name, page in zip(names, buyers, strict=True):
+        sign_in(page, name)
+        page.goto(f"/vouchers/{sale.pk}/")
+        expect(page.locator("#buy")).to_be_disabled()
+    # No reload: each page opens its button by the server's clock.
+    for page in buyers:
+        expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=20_000)
+        expect(page.locator("#buy")).to_be_enabled()
+    assert timezone.now() >= sale.begins_at
+
+    for page in buyers[:2]:
+        page.click("#buy")
+    for page in buyers[:2]:
+        page.wait_for_url("**/orders/*/")
+        expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    # The third page may have heard of it by now; where it has not, the click does.
+    if buyers[2].locator("#buy").is_enabled():
+        buyers[2].click("#buy")
+    expect(buyers[2].locator("#buy-label")).to_have_text("Sold out")
+
+    wait_until_quiet(sale)
+    owners = set(VoucherOrder.objects.filter(live=True).values_list("user__username", flat=True))
+    assert owners == {"ann", "ben"}
+    assert_the_sum_is_right(sale, ordered=2)
+
+    buyers[0].goto("/orders/")
+    expect(buyers[0].locator("main")).to_contain_text("Hotpot")
+    admin.goto("/admin/vouchers/seckillvoucher/")
+    row = admin.locator("#result_list tbody tr")
+    expect(row.locator(".field-state")).to_have_text("sold out")
+    expect(row.locator(".field-sold_units")).to_have_text("2")
+    expect(row.locator(".field-left")).to_have_text("0")
+
+
+def test_a_buyer_on_a_phone_signs_up_in_chinese_and_buys(people: Callable[..., Page]) -> None:
+    sale = make_sale(stock=1)
+    page = people(locale="zh-CN", **PHONE)
+    page.goto(f"/vouchers/{sale.pk}/")
+    page.get_by_role("link", name="登录后抢购").click()
+    page.get_by_role("link", name="注册").click()
+    page.fill("[name=username]", "小明")
+    page.fill("[name=password1]", PASSWORD)
+    page.fill("[name=password2]", PASSWORD)
+    page.click("main button[type=submit]")
+    page.wait_for_url(f"**/vouchers/{sale.pk}/")
+    width = page.evaluate("document.documentElement.scrollWidth")
+    assert width <= 360, "the page does not fit the phone"
+
+    page.get_by_role("button", name="立即抢购").tap()
+
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    expect(page.locator("#heading")).to_contain_text("抢购成功")
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_everything_works_without_javascript(people: Callable[..., Page]) -> None:
+    sale = make_sale(stock=1)
+    for name in ("ann", "ben"):
+        make_person(name)
+    pages = {name: people(java_script_enabled=False) for name in ("ann", "ben")}
+    for name, page in pages.items():
+        sign_in(page, name)
+        page.goto(f"/vouchers/{sale.pk}/")
+
+    pages["ann"].click("#buy")
+    pages["ben"].click("#buy")
+
+    expect(pages["ann"]).to_have_url(re.compile(r"/orders/\d+/$"))
+    expect(pages["ann"].locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    expect(pages["ben"].locator("main")).to_contain_text("Sold out")
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_a_buyer_whose_answers_were_all_lost_finds_the_order_by_its_own_token(
+    people: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=5)
+    make_person("ann")
+    page = people()
+    sign_in(page, "ann")
+    page.goto(f"/vouchers/{sale.pk}/")
+
+    def lose_the_answer(route) -> None:  # type: ignore[no-untyped-def]
+        route.fetch()
+        route.abort()
+
+    page.route("**/orders/", lose_the_answer)
+    page.click("#buy")
+
+    page.wait_for_url("**/orders/*/", timeout=30_000)
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_a_second_tab_and_a_reload_show_the_order_that_is_there(
+    people: Callable[..., Page], shop: Web
+) -> None:
+    sale = make_sale(stock=5)
+    make_person("ann")
+    page = people()
+    sign_in(page, "ann")
+    page.goto(f"/vouchers/{sale.pk}/")
+    second = page.context.new_page()
+    second.goto(f"/vouchers/{sale.pk}/")
+    page.click("#buy")
+    page.wait_for_url("**/orders/*/")
+    receipt = page.url
+
+    second.click("#buy")
+    expect(second.locator("#order-link")).to_have_attribute("href", receipt.removeprefix(shop.url))
+    second.reload()
+    expect(second.locator("#order-link")).to_be_visible()
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
