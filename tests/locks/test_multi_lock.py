@@ -1,0 +1,159 @@
+"""``MultiLock`` against a real Redis: the free ones, all or nothing, and its neighbours."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, scripts
+from locks.scripts import AcquireResult, ReleaseResult, Take
+
+A, B, C = NAMES = tuple(f"lock:{{t}}:user:{letter}" for letter in "abc")
+
+
+def test_acquire_free_takes_just_those_that_are_free(redis_client: Redis) -> None:
+    first, second = MultiLock(redis_client, [A]), MultiLock(redis_client, [A, B, C, C])
+    assert first.acquire_free() == {A}
+    assert second.acquire_free() == {B, C}
+    second.release()
+    assert redis_client.keys("*user:?") == [A]
+    first.release()
+    assert redis_client.keys("*user:?") == []
+
+
+def test_nothing_free_is_an_empty_set_that_can_be_released_or_asked_again(
+    redis_client: Redis,
+) -> None:
+    lock = MultiLock(redis_client, NAMES, lease_ms=50, renew=False)
+    with MultiLock(redis_client, NAMES).holding_all():
+        assert lock.acquire_free() == set()
+        lock.release()
+        assert lock.acquire_free() == set()
+    assert lock.acquire_free() == set(NAMES)
+    assert MultiLock(redis_client, []).acquire_free() == set()
+
+
+def test_acquire_all_takes_all_or_none(redis_client: Redis) -> None:
+    with RedisLock(redis_client, B):
+        with pytest.raises(LockBusy):
+            MultiLock(redis_client, NAMES).acquire_all(wait_ms=50)
+        assert redis_client.keys("*user:?") == [B]
+    lock = MultiLock(redis_client, NAMES)
+    lock.acquire_all()
+    assert redis_client.exists(*NAMES) == 3
+    lock.release()
+
+
+def test_acquire_all_waits_for_the_last_to_be_free(redis_client: Redis) -> None:
+    busy = RedisLock(redis_client, B)
+    busy.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(MultiLock(redis_client, NAMES).acquire_all, wait_ms=10_000)
+        busy.release()
+        waiting.result(timeout=10)
+
+
+def test_a_multi_lock_and_a_redis_lock_of_one_name_exclude_each_other(redis_client: Redis) -> None:
+    with RedisLock(redis_client, A, fence_key="lock:{t}:fence"):
+        with MultiLock(redis_client, NAMES).holding_free() as held:
+            assert held == {B, C}
+            with pytest.raises(LockBusy):
+                RedisLock(redis_client, B).acquire()
+        with RedisLock(redis_client, B):
+            pass
+
+
+def test_threads_that_want_overlapping_names_never_hold_one_together(redis_client: Redis) -> None:
+    taken: dict[str, int] = dict.fromkeys(NAMES, 0)
+    counting, twice = threading.Lock(), []
+
+    def work(i: int) -> None:
+        names = [NAMES[i % 3], NAMES[(i + 1) % 3]]
+        for _ in range(20):
+            with MultiLock(redis_client, names).holding_free() as held:
+                with counting:
+                    for name in held:
+                        taken[name] += 1
+                    twice.extend(name for name in held if taken[name] > 1)
+                with counting:
+                    for name in held:
+                        taken[name] -= 1
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(work, range(8)))
+    assert twice == []
+    assert redis_client.keys("*user:?") == []
+
+
+def test_the_loss_of_one_is_the_loss_of_the_hold_and_release_says_so(redis_client: Redis) -> None:
+    lock = MultiLock(redis_client, NAMES)
+    lock.acquire_all()
+    redis_client.set(B, "by hand")
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    assert lock.lost
+    assert redis_client.keys("*user:?") == [B]
+
+
+def raise_with_one_gone(client: Redis) -> None:
+    client.delete(C)
+    raise KeyError
+
+
+def test_a_block_of_a_lost_hold_ends_with_an_error(redis_client: Redis) -> None:
+    with pytest.raises(LockNotOwned), MultiLock(redis_client, NAMES).holding_free():
+        redis_client.delete(C)
+    with pytest.raises(KeyError), MultiLock(redis_client, NAMES).holding_all():
+        raise_with_one_gone(redis_client)
+
+
+def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis) -> None:
+    def acquire(owner: str, take: Take) -> tuple[AcquireResult, list[str]]:
+        return scripts.acquire_many(redis_client, NAMES, owner, lease_ms=5_000, take=take)
+
+    redis_client.set(B, "by hand")
+    for _ in range(2):
+        assert acquire("a", Take.FREE) == (AcquireResult.GRANTED, [A, C])
+    assert acquire("a", Take.ALL) == (AcquireResult.BUSY, [])
+    assert acquire("b", Take.FREE) == (AcquireResult.GRANTED, [])
+    for _ in range(2):
+        assert scripts.release(redis_client, [A, C], "a") is ReleaseResult.RELEASED
+    assert acquire("a", Take.FREE) == (AcquireResult.ENDED, [])
+    redis_client.delete(B)
+    for _ in range(2):
+        assert acquire("c", Take.ALL) == (AcquireResult.GRANTED, [A, B, C])
+
+
+def test_a_hold_whose_replies_were_lost_is_taken_and_given_back_once(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock, real = MultiLock(redis_client, NAMES), redis_client.evalsha
+
+    def lossy(*args: object) -> None:
+        real(*args)
+        raise RedisConnectionError("the test lost the reply")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(redis_client, "evalsha", lossy)
+        with pytest.raises(RedisConnectionError):
+            lock.acquire_free()
+    assert lock.acquire_free() == set(NAMES)
+    with monkeypatch.context() as patch:
+        patch.setattr(redis_client, "evalsha", lossy)
+        with pytest.raises(RedisConnectionError):
+            lock.release()
+    assert redis_client.keys("*user:?") == []
+    lock.release()
+    assert not lock.lost
+
+
+def test_thousands_of_names_fit_into_one_call(redis_client: Redis) -> None:
+    names = [f"lock:{{t}}:user:{i}" for i in range(9_000)]
+    with MultiLock(redis_client, names).holding_free() as held:
+        redis_client.script_flush()
+        assert len(held) == 9_000
+    assert redis_client.keys("*user:?") == []

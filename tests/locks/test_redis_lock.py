@@ -1,0 +1,236 @@
+"""``RedisLock`` against a real Redis: exclusion, leases, and what leaving a block means."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from locks import LockBusy, LockNotOwned, RedisLock
+
+NAME = "lock:{t}:sale"
+
+
+# --- Exclusion -----------------------------------------------------------------------------------
+
+
+def most_inside_at_once(
+    held: Callable[[], AbstractContextManager[object]], *, stay_s: float, threads: int = 20
+) -> int:
+    """Let threads rush into what ``held`` guards; a second one inside ends everybody's stay."""
+    inside, most = 0, 0
+    counting, crowded, start = threading.Lock(), threading.Event(), threading.Barrier(threads)
+
+    def enter() -> None:
+        nonlocal inside, most
+        start.wait(timeout=10)
+        with held():
+            with counting:
+                inside += 1
+                most = max(most, inside)
+                if inside > 1:
+                    crowded.set()
+            crowded.wait(timeout=stay_s)
+            with counting:
+                inside -= 1
+
+    with ThreadPoolExecutor(threads) as pool:
+        for done in [pool.submit(enter) for _ in range(threads)]:
+            done.result(timeout=30)
+    return most
+
+
+def test_twenty_threads_are_never_inside_together(redis_client: Redis) -> None:
+    def held() -> AbstractContextManager[object]:
+        return RedisLock(redis_client, NAME).holding(wait_ms=20_000)
+
+    assert most_inside_at_once(held, stay_s=0.01) == 1
+    assert not redis_client.exists(NAME)
+
+
+def test_threads_that_share_one_lock_object_exclude_each_other_too(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME)
+    assert most_inside_at_once(lambda: lock.holding(wait_ms=20_000), stay_s=0.01) == 1
+
+
+def test_a_renewed_lock_excludes_also_where_the_work_is_longer_than_the_lease(
+    redis_client: Redis,
+) -> None:
+    def held() -> AbstractContextManager[object]:
+        return RedisLock(redis_client, NAME, lease_ms=600).holding(wait_ms=20_000)
+
+    assert most_inside_at_once(held, stay_s=0.7, threads=2) == 1
+
+
+def test_control_setnx_and_del_let_two_in_where_the_work_is_longer_than_the_lease(
+    redis_client: Redis,
+) -> None:
+    @contextmanager
+    def held():
+        while not redis_client.set(NAME, "me", nx=True, px=50):
+            time.sleep(0.005)
+        try:
+            yield
+        finally:
+            redis_client.delete(NAME)
+
+    assert most_inside_at_once(held, stay_s=5, threads=4) > 1
+
+
+def test_a_busy_lock_is_refused_at_once_and_after_a_bounded_wait(redis_client: Redis) -> None:
+    with RedisLock(redis_client, NAME):
+        with pytest.raises(LockBusy):
+            RedisLock(redis_client, NAME).acquire()
+        before = time.monotonic()
+        with pytest.raises(LockBusy):
+            RedisLock(redis_client, NAME).acquire(wait_ms=200)
+        assert 0.2 <= time.monotonic() - before < 2
+
+
+def test_a_waiter_gets_the_lock_when_it_is_released(redis_client: Redis) -> None:
+    first, second = RedisLock(redis_client, NAME), RedisLock(redis_client, NAME)
+    first.acquire()
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(second.acquire, wait_ms=10_000)
+        assert not waiting.done()
+        first.release()
+        waiting.result(timeout=10)
+    assert redis_client.exists(NAME)
+
+
+def test_the_lock_is_not_reentrant_and_says_so(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME)
+    with lock, pytest.raises(RuntimeError, match="not reentrant"):
+        lock.acquire()
+    with lock:
+        assert lock.owned()
+
+
+def test_a_key_of_another_type_is_a_busy_lock_and_not_an_error(redis_client: Redis) -> None:
+    redis_client.hset(NAME, "by", "hand")
+    with pytest.raises(LockBusy):
+        RedisLock(redis_client, NAME).acquire()
+
+
+# --- Leases --------------------------------------------------------------------------------------
+
+
+def test_a_release_after_expiry_is_an_error_and_harms_nobody(redis_client: Redis) -> None:
+    late = RedisLock(redis_client, NAME, lease_ms=50, renew=False)
+    late.acquire()
+    second = RedisLock(redis_client, NAME)
+    second.acquire(wait_ms=5_000)
+
+    assert late.lost
+    assert not late.owned()
+    with pytest.raises(LockNotOwned):
+        late.release()
+
+    assert second.owned()
+    with pytest.raises(LockBusy):  # the control below shows what a release without a look does
+        RedisLock(redis_client, NAME).acquire()
+    second.release()
+
+
+def test_control_a_release_that_does_not_ask_whose_it_is_lets_a_third_in(
+    redis_client: Redis,
+) -> None:
+    RedisLock(redis_client, NAME, lease_ms=50, renew=False).acquire()
+    second, third = RedisLock(redis_client, NAME), RedisLock(redis_client, NAME)
+    second.acquire(wait_ms=5_000)
+    redis_client.delete(NAME)  # the first one's late release, without the owner check
+    third.acquire()
+    assert not second.owned()
+
+
+def test_release_by_another_object_or_thread_or_twice_is_an_error(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME)
+    lock.acquire()
+    with pytest.raises(LockNotOwned):
+        RedisLock(redis_client, NAME).release()
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LockNotOwned):
+        pool.submit(lock.release).result()
+    assert lock.owned()
+    lock.release()
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    assert not lock.lost
+
+
+def test_without_renewal_the_lease_runs_out_and_the_holder_knows(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
+    lock = RedisLock(redis_client, NAME, lease_ms=400, renew=False)
+    lock.acquire()
+    assert not lock.lost
+    assert eventually(lambda: not redis_client.exists(NAME))
+    assert lock.lost  # its own clock is never later than that of Redis
+    with pytest.raises(LockNotOwned):
+        lock.extend()
+
+
+def test_extend_keeps_a_lock_that_is_not_renewed(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME, lease_ms=600, renew=False)
+    lock.acquire()
+    until = time.monotonic() + 0.8
+    while time.monotonic() < until:
+        lock.extend()
+        time.sleep(0.02)
+    assert lock.owned()
+    assert not lock.lost
+    lock.release()
+
+
+def test_extend_of_a_lock_taken_away_is_an_error(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME, renew=False)
+    with pytest.raises(LockNotOwned):
+        lock.extend()
+    lock.acquire()
+    redis_client.set(NAME, "by hand")
+    with pytest.raises(LockNotOwned):
+        lock.extend()
+    assert lock.lost
+    assert redis_client.get(NAME) == "by hand"
+
+
+# --- Leaving a with block ------------------------------------------------------------------------
+
+
+def test_leaving_a_block_without_the_lock_is_an_error(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME)
+    with pytest.raises(LockNotOwned), lock:
+        redis_client.delete(NAME)
+    assert lock.lost
+
+
+def raise_with_the_lock_gone(client: Redis) -> None:
+    client.delete(NAME)
+    raise ZeroDivisionError
+
+
+def test_what_the_body_raised_is_not_hidden_by_a_lost_lock(
+    redis_client: Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(ZeroDivisionError), RedisLock(redis_client, NAME):
+        raise_with_the_lock_gone(redis_client)
+    assert "was lost before" in caplog.text
+
+
+def test_leaving_a_block_while_redis_is_away_leaves_the_lock_to_its_lease(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def refused(*args: object) -> None:
+        raise RedisConnectionError("refused by the test")
+
+    lock = RedisLock(redis_client, NAME, lease_ms=500)
+    with monkeypatch.context() as patch, lock:
+        patch.setattr(redis_client, "evalsha", refused)
+    assert "left to its lease" in caplog.text
+    with lock.holding(wait_ms=5_000):  # the object is of use again, when the lease is over
+        assert lock.owned()

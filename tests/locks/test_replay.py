@@ -1,0 +1,184 @@
+"""Scripts sent again after a lost reply, and the keys that make that safe."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+
+from locks import RedisLock, raise_fence, scripts
+from locks.scripts import AcquireResult, ReleaseResult, RenewResult
+
+NAME = "lock:{t}:sale"
+FENCE = "lock:{t}:fence"
+
+
+def plain_acquire(client: Redis, owner: str, **changes: object) -> tuple[AcquireResult, int | None]:
+    arguments = {"lease_ms": 5_000, "fence_key": FENCE, "fence_floor": 0, **changes}
+    return scripts.acquire(client, NAME, owner, **arguments)
+
+
+def lose_one_reply(client: Redis, patch: pytest.MonkeyPatch) -> None:
+    """Let the next script run, but not its answer through."""
+    real = client.evalsha
+
+    def lossy(*args: object) -> None:
+        patch.undo()
+        real(*args)
+        raise RedisConnectionError("the test lost the reply")
+
+    patch.setattr(client, "evalsha", lossy)
+
+
+def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(
+    redis_client: Redis,
+) -> None:
+    assert plain_acquire(redis_client, "a", lease_ms=1_000) == (AcquireResult.GRANTED, 1)
+    assert plain_acquire(redis_client, "a", lease_ms=9_000) == (AcquireResult.GRANTED, 1)
+    assert redis_client.get(FENCE) == "1"
+    assert redis_client.pttl(NAME) > 1_000
+    assert plain_acquire(redis_client, "b") == (AcquireResult.BUSY, None)
+    assert plain_acquire(redis_client, "") == (AcquireResult.BUSY, None)
+
+
+def test_release_again_by_the_same_owner_gets_the_first_answer(redis_client: Redis) -> None:
+    plain_acquire(redis_client, "a")
+    assert scripts.release(redis_client, [NAME], "a") is ReleaseResult.RELEASED
+    plain_acquire(redis_client, "b")
+    assert scripts.release(redis_client, [NAME], "a") is ReleaseResult.RELEASED
+    assert scripts.is_owner(redis_client, NAME, "b")
+    assert scripts.release(redis_client, [NAME], "c") is ReleaseResult.NOT_OWNED
+    assert scripts.release(redis_client, [NAME], "b") is ReleaseResult.RELEASED
+    assert scripts.release(redis_client, [NAME], "c") is ReleaseResult.NOT_OWNED
+
+
+def test_an_acquire_that_arrives_after_its_own_release_takes_nothing(redis_client: Redis) -> None:
+    plain_acquire(redis_client, "a")
+    scripts.release(redis_client, [NAME], "a")
+    assert plain_acquire(redis_client, "a") == (AcquireResult.ENDED, None)
+    assert not redis_client.exists(NAME)
+
+
+def test_an_acquire_whose_reply_was_lost_is_repeated_or_given_back(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(redis_client, NAME, fence_key=FENCE)
+    for repeated in (True, False):
+        with monkeypatch.context() as patch:
+            lose_one_reply(redis_client, patch)
+            with pytest.raises(RedisConnectionError):
+                lock.acquire()
+        assert lock.owned()
+        if repeated:
+            lock.acquire()
+            assert lock.fencing_token == 1
+        lock.release()
+        assert not redis_client.exists(NAME)
+    assert redis_client.get(FENCE) == "2"
+
+
+def test_a_release_whose_reply_was_lost_can_be_repeated(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(redis_client, NAME)
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        lose_one_reply(redis_client, patch)
+        with pytest.raises(RedisConnectionError):
+            lock.release()
+    with RedisLock(redis_client, NAME) as other:
+        lock.release()
+        assert other.owned()
+    assert not lock.lost
+
+
+def test_a_lock_whose_release_got_no_reply_can_be_acquired_anew(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = RedisLock(redis_client, NAME, fence_key=FENCE)
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        lose_one_reply(redis_client, patch)
+        with pytest.raises(RedisConnectionError):
+            lock.release()
+    with lock:
+        assert lock.fencing_token == 2
+
+
+def test_scripts_are_sent_again_after_a_script_flush(redis_client: Redis) -> None:
+    lock = RedisLock(redis_client, NAME, fence_key=FENCE)
+    redis_client.script_flush()
+    lock.acquire()
+    redis_client.script_flush()
+    lock.extend()
+    redis_client.script_flush()
+    lock.release()
+    redis_client.script_flush()
+    raise_fence(redis_client, FENCE, 9)
+    assert redis_client.get(FENCE) == "9"
+
+
+def test_without_memory_nothing_is_taken_but_what_is_held_is_released(
+    redis_client: Redis,
+) -> None:
+    lock = RedisLock(redis_client, NAME, fence_key=FENCE)
+    lock.acquire()
+    redis_client.config_set("maxmemory", 1)
+    try:
+        with pytest.raises(ResponseError, match="used memory"):
+            RedisLock(redis_client, "lock:{t}:other", fence_key=FENCE).acquire()
+        lock.extend()
+        lock.release()
+    finally:
+        redis_client.config_set("maxmemory", 0)
+    assert redis_client.get(FENCE) == "1"
+    assert not redis_client.exists(NAME, "lock:{t}:other")
+
+
+# --- The convention ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("script", "answers"),
+    [
+        ("acquire", AcquireResult),
+        ("acquire_many", AcquireResult),
+        ("release", ReleaseResult),
+        ("renew", RenewResult),
+    ],
+)
+def test_the_codes_of_a_script_are_those_of_its_enum(script: str, answers: type[Enum]) -> None:
+    source = (Path(scripts.__file__).parent / "lua" / f"{script}.lua").read_text()
+    names = ", ".join(answer.name for answer in answers)
+    codes = ", ".join(str(answer.value) for answer in answers)
+    assert f"local {names} = {codes}\n" in source
+
+
+# --- Keys ----------------------------------------------------------------------------------------
+
+
+def test_the_released_marker_lies_in_the_slot_of_its_lock_and_goes_away(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
+) -> None:
+    monkeypatch.setattr(scripts, "RELEASED_MS", 200)
+    for name, marker in ((NAME, f"{NAME}:released:*"), ("plain", "{plain}:released:*")):
+        with RedisLock(redis_client, name):
+            pass
+        assert len(redis_client.keys(marker.replace("{t}", "{t[}]"))) == 1
+    assert eventually(lambda: redis_client.dbsize() == 0)
+
+
+@pytest.mark.parametrize("name", ["a}b", "a{}b", "a{b", "a}b{c"])
+def test_a_name_whose_hash_tag_is_broken_is_refused(redis_client: Redis, name: str) -> None:
+    with pytest.raises(ValueError, match="hash tag"):
+        RedisLock(redis_client, name).acquire()
+
+
+def test_a_lease_without_length_is_refused(redis_client: Redis) -> None:
+    with pytest.raises(ValueError, match="lease"):
+        RedisLock(redis_client, NAME, lease_ms=0)

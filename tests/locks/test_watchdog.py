@@ -1,0 +1,221 @@
+"""Renewal by the process's one thread: how long, until when, and what it leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+from collections.abc import Callable
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from locks import LockNotOwned, MultiLock, RedisLock, scripts, watchdog
+from locks.lease import Lease
+
+NAME = "lock:{t}:sale"
+FENCE = "lock:{t}:fence"
+SHORT_MS = 300
+"""A lease that shall run out."""
+LEASE_MS = 1_500
+"""A lease that shall be kept: long enough for a machine that is busy with other things."""
+
+
+def watchdogs() -> int:
+    return sum(thread.name == watchdog.THREAD_NAME for thread in threading.enumerate())
+
+
+def test_renewal_keeps_locks_beyond_their_lease_by_one_thread(
+    redis_client: Redis, throughout: Callable[..., bool]
+) -> None:
+    lock = RedisLock(redis_client, NAME, lease_ms=900)
+    many = MultiLock(redis_client, ["lock:{t}:a", "lock:{t}:b"], lease_ms=900)
+    with lock, many.holding_all():
+        assert throughout(lambda: lock.owned() and not lock.lost and not many.lost, for_s=1.1)
+        assert redis_client.exists("lock:{t}:a", "lock:{t}:b") == 2
+        assert watchdogs() == 1
+
+
+def test_a_short_lease_is_renewed_in_time_behind_a_long_one(
+    redis_client: Redis, renewal: Callable[[str], bool]
+) -> None:
+    long = RedisLock(redis_client, "lock:{t}:long", lease_ms=60_000)
+    with long, RedisLock(redis_client, NAME, lease_ms=LEASE_MS):
+        assert renewal(NAME)
+
+
+@pytest.mark.parametrize("taken_away", ["deleted", "overwritten", "of another type"])
+def test_the_holder_learns_from_a_renewal_that_its_key_was_taken_away(
+    redis_client: Redis,
+    taken_away: str,
+    eventually: Callable[..., bool],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    neighbour = RedisLock(redis_client, "lock:{t}:neighbour", lease_ms=LEASE_MS)
+    lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS)
+    neighbour.acquire()
+    lock.acquire()
+    before = time.monotonic()
+    redis_client.delete(NAME)
+    if taken_away == "overwritten":
+        redis_client.set(NAME, "by hand")
+    elif taken_away == "of another type":
+        redis_client.hset(NAME, "by", "hand")
+
+    assert eventually(lambda: lock.lost)
+    assert time.monotonic() - before < LEASE_MS / 1000 - 0.1  # before its own clock would have told
+    assert eventually(lambda: f"lost: {NAME}" in caplog.text)
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    assert redis_client.exists(NAME) == (taken_away != "deleted")
+    assert neighbour.owned()
+    assert not neighbour.lost
+
+
+def test_the_loss_of_one_of_many_keys_loses_the_hold(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
+    many = MultiLock(redis_client, ["lock:{t}:a", "lock:{t}:b"], lease_ms=SHORT_MS)
+    many.acquire_all()
+    redis_client.delete("lock:{t}:b")
+    assert eventually(lambda: many.lost)
+
+
+def test_renewal_survives_a_script_flush(
+    redis_client: Redis, renewal: Callable[[str], bool]
+) -> None:
+    with RedisLock(redis_client, NAME, lease_ms=LEASE_MS):
+        redis_client.script_flush()
+        assert renewal(NAME)
+
+
+def break_renewals(patch: pytest.MonkeyPatch, error: BaseException) -> list[float]:
+    """Let every renewal fail; the list grows by the time of each try."""
+    tries: list[float] = []
+
+    def fail(client: Redis, requests: object) -> None:
+        tries.append(time.monotonic())
+        raise error
+
+    patch.setattr(scripts, "renew", fail)
+    return tries
+
+
+def test_a_failed_renewal_is_repeated_and_the_holder_not_alarmed(
+    redis_client: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., bool],
+    renewal: Callable[[str], bool],
+) -> None:
+    lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS)
+    with lock:
+        with monkeypatch.context() as patch:
+            tries = break_renewals(patch, RedisConnectionError("by the test"))
+            assert eventually(lambda: tries)
+        assert renewal(NAME)
+        assert not lock.lost
+
+
+def test_only_when_the_lease_is_over_the_holder_of_failed_renewals_is_told(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
+) -> None:
+    tries = break_renewals(monkeypatch, RedisConnectionError("by the test"))
+    lock = RedisLock(redis_client, NAME, lease_ms=600)
+    before = time.monotonic()
+    lock.acquire()
+    acquired = time.monotonic()
+    assert eventually(lambda: lock.lost)
+    assert before + 0.6 <= time.monotonic()
+    assert time.monotonic() < acquired + 0.6 + 3
+    assert 1 < len(tries) <= 8  # at 200 ms, then every 60
+    assert eventually(lambda: watchdogs() == 0)
+    monkeypatch.undo()
+    assert lock.lost  # for good
+
+
+def test_a_renewal_answered_too_late_does_not_bring_the_lock_back(redis_client: Redis) -> None:
+    now = time.monotonic()
+    in_time = Lease(redis_client, (NAME,), "owner", lease_ms=60_000, sent_at=now - 59)
+    too_late = Lease(redis_client, (NAME,), "owner", lease_ms=60_000, sent_at=now - 61)
+    for lease in (in_time, too_late):
+        lease.renewed(sent_at=now)
+    assert not in_time.lost
+    assert too_late.lost
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_renewal_thread_is_replaced_with_the_next_lock(
+    redis_client: Redis,
+    monkeypatch: pytest.MonkeyPatch,
+    eventually: Callable[..., bool],
+    renewal: Callable[[str], bool],
+) -> None:
+    lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS)
+    lock.acquire()
+    with monkeypatch.context() as patch:
+        break_renewals(patch, SystemExit())
+        assert eventually(lambda: watchdogs() == 0)
+    with RedisLock(redis_client, "lock:{t}:next", lease_ms=LEASE_MS):
+        assert renewal(NAME)
+        assert not lock.lost
+    lock.release()
+
+
+def test_a_renewal_that_arrives_after_the_release_changes_nothing(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
+) -> None:
+    real, sent, released = scripts.renew, threading.Event(), threading.Event()
+    answered = threading.Event()
+
+    def slow(client: Redis, requests: object) -> object:
+        requests = list(requests)
+        sent.set()
+        assert released.wait(timeout=5)
+        results = real(client, requests)
+        answered.set()
+        return results
+
+    monkeypatch.setattr(scripts, "renew", slow)
+    lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS)
+    lock.acquire()
+    assert sent.wait(timeout=5)
+    lock.release()
+    other = RedisLock(redis_client, NAME, lease_ms=60_000, renew=False)
+    other.acquire()
+    redis_client.pexpire(NAME, 30_000)
+    released.set()
+    assert answered.wait(timeout=5)
+    assert eventually(lambda: watchdogs() == 0)
+    assert other.owned()
+    assert 30_000 >= redis_client.pttl(NAME) > LEASE_MS
+    assert not lock.lost
+
+
+def test_a_thousand_locks_leave_no_thread_and_no_key(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
+) -> None:
+    monkeypatch.setattr(scripts, "RELEASED_MS", 300)
+    threads = threading.active_count()
+    for _ in range(1_000):
+        with RedisLock(redis_client, NAME, lease_ms=LEASE_MS, fence_key=FENCE):
+            assert watchdogs() == 1
+    assert eventually(lambda: watchdogs() == 0)
+    assert threading.active_count() <= threads
+    assert eventually(lambda: redis_client.keys("*") == [FENCE])
+    assert redis_client.get(FENCE) == "1000"
+
+
+def test_the_lock_of_a_dead_thread_or_a_dropped_object_runs_out(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
+    kept = RedisLock(redis_client, NAME, lease_ms=SHORT_MS)
+    owner = threading.Thread(target=kept.acquire)
+    owner.start()
+    owner.join()
+    dropped = RedisLock(redis_client, NAME + "2", lease_ms=SHORT_MS)
+    dropped.acquire()
+    del dropped
+    gc.collect()
+    assert eventually(lambda: redis_client.dbsize() == 0)
+    assert eventually(lambda: watchdogs() == 0)
