@@ -74,5 +74,3 @@ def test_a_limit_of_three_gives_each_buyer_three_units_and_never_four(stack: Sta
     wait_until_quiet(sale)
     assert Counter(order.user_id for order in live_orders(sale)) == dict.fromkeys(buyers, 3)
     assert_the_sum_is_right(sale, ordered=60)
-
-
