@@ -87,7 +87,8 @@ class VoucherOrder(models.Model):
             ),
             models.CheckConstraint(
                 name="order_live_while_it_holds_a_unit",
-                condition=Q(live=True, status__in=LIVE_STATUSES)
+                # A check lets null pass, and null AND true is null: hence "not null" in words.
+                condition=Q(live__isnull=False, live=True, status__in=LIVE_STATUSES)
                 | (Q(live__isnull=True) & ~Q(status__in=LIVE_STATUSES)),
             ),
             models.CheckConstraint(

@@ -7,10 +7,12 @@ from django.contrib.admin.forms import AdminAuthenticationForm
 from django.contrib.auth import login
 from django.contrib.auth.forms import AuthenticationForm, UserCreationForm, UsernameField
 from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
 from django.forms import TextInput
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext
 
 from seckill_site.responses import allow
 
@@ -23,7 +25,7 @@ class BoundedLoginForm(AuthenticationForm):
     username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
 
 
-class BoundedAdminLoginForm(AdminAuthenticationForm, BoundedLoginForm):
+class BoundedAdminLoginForm(BoundedLoginForm, AdminAuthenticationForm):
     """The same at the admin's door."""
 
 
@@ -34,13 +36,23 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
         model = User
         fields = ("username",)
 
+    def save_unless_taken(self) -> User | None:
+        """Make the account; None, with an error at the name, where somebody was faster."""
+        try:
+            with transaction.atomic():
+                user: User = self.save()
+                return user
+        except IntegrityError:
+            self.add_error("username", gettext("This name was taken a moment ago."))
+            return None
+
 
 @allow("GET", "HEAD", "POST")
 def signup(request: HttpRequest) -> HttpResponseBase:
     """Make an account, sign its owner in, and go on to where they came from."""
     form = SignUpForm(request.POST or None)
-    if request.method == "POST" and form.is_valid():
-        login(request, form.save(), backend="django.contrib.auth.backends.ModelBackend")
+    if request.method == "POST" and form.is_valid() and (user := form.save_unless_taken()):
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         return HttpResponseRedirect(_next_url(request))
     return render(
         request, "registration/signup.html", {"form": form, "next": request.GET.get("next", "")}

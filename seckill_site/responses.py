@@ -8,6 +8,7 @@ from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template.loader import render_to_string
+from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
 PUBLIC_SECONDS = 1
@@ -51,6 +52,7 @@ def problem(
 def for_everybody(response: HttpResponse) -> HttpResponse:
     """Let any cache keep a public answer for a moment."""
     response["Cache-Control"] = f"public, max-age={PUBLIC_SECONDS}"
+    patch_vary_headers(response, ["Accept"])  # the same address answers HTML and JSON
     return response
 
 

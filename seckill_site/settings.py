@@ -11,6 +11,7 @@ import environ
 from django.core.exceptions import ImproperlyConfigured
 from django.utils.translation import gettext_lazy as _
 from redis.backoff import NoBackoff
+from redis.connection import parse_url
 from redis.retry import Retry
 
 BASE_DIR = Path(__file__).resolve().parent.parent
@@ -149,7 +150,16 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 REDIS_URL = env.str("REDIS_URL")
 CACHE_URL = env.str("CACHE_URL")
-if CACHE_URL == REDIS_URL:
+
+
+def redis_database(url: str) -> tuple[Any, ...]:
+    """Return what tells one Redis database from another, however its URL is written."""
+    parts = parse_url(url)  # type: ignore[no-untyped-call]
+    server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
+    return server, parts.get("db", 0)
+
+
+if redis_database(CACHE_URL) == redis_database(REDIS_URL):
     # django-redis would also give both the same connections, with the cache's options.
     raise ImproperlyConfigured(
         "CACHE_URL and REDIS_URL name the same database: clearing the cache would clear the sales. "

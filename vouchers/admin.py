@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -9,7 +11,7 @@ from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
@@ -32,6 +34,8 @@ from vouchers.sales import (
     has_buyers,
 )
 from vouchers.templatetags.seckill import yuan
+
+REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, LedgerUnavailable)
 
 admin.site.site_header = _("Seckill")
 admin.site.site_title = _("Seckill")
@@ -117,26 +121,14 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        try:
-            if request.method == "POST" and object_id and object_id.isdigit():
-                # Outside the admin's transaction: what is taken must be known before an edit.
-                load_sale(sale_id=int(object_id))
-            return super().changeform_view(request, object_id, form_url, extra_context)
-        # A buyer was faster than the form's own checks. Nothing was changed.
-        except BelowTaken as error:
-            text = gettext("Nothing was changed: %(taken)s units are taken by now.")
-            self.message_user(request, text % {"taken": error.taken}, messages.ERROR)
-        except LimitLowered:
-            text = gettext("Nothing was changed: the limit was raised meanwhile.")
-            self.message_user(request, text, messages.ERROR)
-        except LedgerUnavailable:
-            text = gettext("Nothing was changed: Redis did not answer. Try again.")
-            self.message_user(request, text, messages.ERROR)
-        except SeckillVoucher.DoesNotExist:
-            text = gettext("The sale has been deleted meanwhile.")
-            self.message_user(request, text, messages.ERROR)
-            return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
-        return HttpResponseRedirect(request.get_full_path())
+        def change() -> HttpResponse:
+            # Outside the admin's transaction: what is taken must be known before an edit.
+            _load_before_post(request, object_id)
+            return super(SeckillVoucherAdmin, self).changeform_view(
+                request, object_id, form_url, extra_context
+            )
+
+        return self._explained(request, change)
 
     def save_model(
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
@@ -151,7 +143,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
                 "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
-                "or within a minute."
+                "or within seconds of Redis being back."
             )
             self.message_user(request, text, messages.WARNING)
             return
@@ -170,16 +162,22 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         delete_sale(sale_id=obj.pk)
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        def delete() -> HttpResponse:
+            _load_before_post(request, object_id)
+            return super(SeckillVoucherAdmin, self).delete_view(request, object_id, extra_context)
+
+        return self._explained(request, delete)
+
+    def _explained(self, request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpResponse:
+        """Do it, or say why not: a buyer or a colleague was faster than the form's own checks."""
         try:
-            if request.method == "POST" and object_id.isdigit():
-                load_sale(sale_id=int(object_id))
-            return super().delete_view(request, object_id, extra_context)
-        except SaleHasBuyers:
-            text = gettext("The sale has buyers by now and cannot be deleted. Pause it instead.")
-        except LedgerUnavailable:
-            text = gettext("Nothing was changed: Redis did not answer. Try again.")
-        self.message_user(request, text, messages.ERROR)
-        return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
+            return act()
+        except SeckillVoucher.DoesNotExist:
+            self.message_user(request, gettext("The sale has been deleted."), messages.ERROR)
+            return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
+        except REFUSALS as error:
+            self.message_user(request, _why_not(error), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
 
     @admin.action(description=_("Load into Redis"), permissions=["change"])
     def load_into_redis(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
@@ -231,6 +229,22 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("pending"), empty_value="–")
     def pending(self, sale: SeckillVoucher) -> int | None:
         return _card(sale).pending
+
+
+def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
+    if request.method == "POST" and object_id and re.fullmatch("[0-9]{1,18}", object_id):
+        load_sale(sale_id=int(object_id))
+
+
+def _why_not(error: Exception) -> str:
+    if isinstance(error, BelowTaken):
+        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        return text % {"taken": error.taken}
+    if isinstance(error, LimitLowered):
+        return gettext("Nothing was changed: the limit was raised meanwhile.")
+    if isinstance(error, SaleHasBuyers):
+        return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
+    return gettext("Nothing was changed: Redis did not answer. Try again.")
 
 
 def _card(sale: SeckillVoucher) -> SaleCard:

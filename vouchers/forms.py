@@ -162,7 +162,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             self.add_error("price", gettext("The price cannot be above the face value."))
 
     def _refuse_second_description(self, data: dict[str, Any]) -> None:
-        if data.get("title") or data.get("price") is not None:
+        given = ("title", "rules", "price", "face_value")
+        if any(data.get(name) not in (None, "") for name in given):
             self.add_error(
                 "existing_voucher",
                 gettext("Choose an existing voucher or describe a new one, not both."),

@@ -101,10 +101,11 @@ def edit_sale(
         for name in _TERMS:
             setattr(edited, name, getattr(terms, name))
         edited.full_clean()
-        _narrow(before=sale, after=edited)
-        edited.save(update_fields=_TERMS)
         if details:
             _describe(edited.voucher, details)
+        # Redis is written last of what may be refused: a rollback does not undo it.
+        _narrow(before=sale, after=edited)
+        edited.save(update_fields=_TERMS)
         transaction.on_commit(partial(load_after_commit, sale_id=sale_id))
     return edited
 
@@ -172,9 +173,11 @@ def _narrow(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
 
 
 def _write_while_held(sale: SeckillVoucher, figures: Figures) -> None:
-    """Write to the ledger, never below what is taken; what is pending counts as taken."""
+    """Write to the ledger; a lower total never below what is taken, pending included."""
     try:
-        write_figures(sale_id=sale.pk, figures=figures, refuse_below_taken=True)
+        write_figures(
+            sale_id=sale.pk, figures=figures, refuse_below_taken=figures.total < sale.stock
+        )
     except NotLoaded as error:
         # It cannot be built in here: this transaction may yet be rolled back.
         raise LedgerUnavailable("the sale is not loaded") from error

@@ -1,0 +1,253 @@
+"""Settings that correctness leans on, asked of real connections and of real processes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+from django.conf import settings as site
+from django.core.cache import cache, caches
+from django.db import DataError, OperationalError, connection, transaction
+from django.db.utils import ConnectionHandler
+from django.test import Client
+from redis import Redis
+
+from seckill_site.celery import app
+from seckill_site.lua import ledger_connection
+from seckill_site.settings import database_options
+from tests.vouchers.factories import make_voucher
+
+# --- the database --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def variable(db):
+    """Return a variable of the session as MariaDB has it."""
+    connection.close()
+    connection.connect()
+
+    def read(name):
+        with connection.cursor() as cursor:
+            cursor.execute(f"SELECT @@session.{name}")
+            return cursor.fetchone()[0]
+
+    return read
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("idle_transaction_timeout", 10),
+        ("innodb_lock_wait_timeout", 3),
+        ("tx_isolation", "READ-COMMITTED"),
+        ("character_set_client", "utf8mb4"),
+        ("character_set_connection", "utf8mb4"),
+    ],
+)
+def test_every_session_of_mariadb_has(variable, name, value):
+    assert variable(name) == value
+
+
+@pytest.mark.django_db(transaction=True)
+def test_mariadb_is_strict(variable):
+    assert "STRICT_TRANS_TABLES" in variable("sql_mode").split(",")
+
+
+@pytest.mark.django_db
+def test_what_is_too_long_is_refused_and_not_clipped():
+    with pytest.raises(DataError), transaction.atomic():
+        make_voucher(title="x" * 121)
+
+
+@pytest.fixture
+def sqlite(tmp_path):
+    """Two connections to one SQLite file with the site's options."""
+    engine = "django.db.backends.sqlite3"
+    database = {
+        "ENGINE": engine,
+        "NAME": str(tmp_path / "db.sqlite3"),
+        "OPTIONS": database_options(engine),
+    }
+    handlers = [ConnectionHandler({"default": dict(database)}) for _ in range(2)]
+    connections = [handler["default"] for handler in handlers]
+    yield connections
+    for each in connections:
+        each.close()
+
+
+def test_sqlite_writes_ahead_and_waits_long(sqlite, django_db_blocker):
+    with django_db_blocker.unblock(), sqlite[0].cursor() as cursor:
+        assert cursor.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
+        assert cursor.execute("PRAGMA busy_timeout").fetchone()[0] == 20_000
+
+
+def test_sqlite_serialises_writers_from_their_first_statement_on(sqlite, django_db_blocker):
+    """It has no row locks: a transaction that only reads so far holds off the next one."""
+    first, second = sqlite
+    with django_db_blocker.unblock():
+        second.settings_dict["OPTIONS"]["timeout"] = 0.05
+        for each in sqlite:
+            each.connect()
+        first.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
+        try:
+            with pytest.raises(OperationalError, match="locked"):
+                second.set_autocommit(False, force_begin_transaction_with_broken_autocommit=True)
+        finally:
+            first.rollback()
+
+
+# --- Redis ---------------------------------------------------------------------------------------
+
+
+def test_ledger_and_cache_live_in_databases_of_their_own():
+    def address(client):
+        return client.connection_pool.connection_kwargs["db"]
+
+    assert address(ledger_connection()) != address(caches["default"].client.get_client())
+
+
+def test_clearing_the_cache_leaves_the_ledger(ledger):
+    ledger.set("seckill:{1}:sale", "here")
+
+    cache.clear()
+
+    assert ledger.get("seckill:{1}:sale") == "here"
+
+
+def test_the_cache_may_be_missing_but_not_the_ledger():
+    assert site.CACHES["default"]["OPTIONS"]["IGNORE_EXCEPTIONS"] is True
+    assert "IGNORE_EXCEPTIONS" not in site.CACHES["ledger"]["OPTIONS"]
+
+
+def test_what_is_cached_is_json_not_pickle():
+    cache.set("k", {"a": [1, "x"]})
+
+    [raw] = [
+        client.get(key)
+        for client in [Redis.from_url(site.CACHES["default"]["LOCATION"])]
+        for key in client.scan_iter("*k")
+    ]
+
+    assert raw == b'{"a": [1, "x"]}'
+
+
+# --- Celery --------------------------------------------------------------------------------------
+
+
+def test_celery_loses_as_little_as_it_can():
+    assert app.conf.task_acks_late
+    assert app.conf.task_reject_on_worker_lost
+    assert app.conf.worker_prefetch_multiplier == 1
+    assert app.conf.broker_connection_max_retries is None
+    assert app.conf.worker_cancel_long_running_tasks_on_connection_loss
+
+
+def test_celery_keeps_no_results_and_reads_json_only():
+    assert app.conf.task_ignore_result
+    assert not app.conf.result_backend
+    assert list(app.conf.accept_content) == ["json"]
+    assert app.conf.task_serializer == "json"
+
+
+def test_celery_hears_of_a_broker_that_went_without_a_word():
+    options = app.conf.broker_transport_options
+
+    assert options["socket_timeout"] == 5
+    assert options["socket_connect_timeout"] == 2
+    assert app.conf.task_time_limit < options["visibility_timeout"] == 120
+
+
+def test_beat_sends_tasks_that_there_are_and_that_expire_before_the_next():
+    app.loader.import_default_modules()
+
+    for entry in app.conf.beat_schedule.values():
+        assert entry["task"] in app.tasks
+        assert 0 < entry["options"]["expires"] <= entry["schedule"]
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def test_pages_run_only_our_own_scripts_and_in_no_frame(client, db):
+    response = client.get("/", headers={"Accept": "text/html"})
+
+    policy = response["Content-Security-Policy"]
+    assert "default-src 'self'" in policy
+    assert "unsafe" not in policy
+    assert "frame-ancestors 'none'" in policy
+    assert response["X-Frame-Options"] == "DENY"
+    assert response["X-Content-Type-Options"] == "nosniff"
+
+
+def test_with_https_only_everything_but_the_probes_is_redirected(settings):
+    settings.SECURE_SSL_REDIRECT = True
+    client = Client()
+
+    assert client.get("/accounts/login/").status_code == 301
+    assert client.get("/accounts/login/")["Location"].startswith("https://")
+    assert client.get("/healthz").status_code == 200
+    assert client.get("/metrics").status_code == 200
+
+
+# --- the environment -----------------------------------------------------------------------------
+
+
+def start(**changes):
+    """Set Django up in a new process with these changes to the environment; None takes one out."""
+    wanted = {**os.environ, **changes}
+    return subprocess.run(
+        [sys.executable, "-c", "import django; django.setup()"],
+        env={name: value for name, value in wanted.items() if value is not None},
+        cwd=site.BASE_DIR,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture(scope="module")
+def environment():
+    return {"DJANGO_SETTINGS_MODULE": "seckill_site.settings"}
+
+
+@pytest.mark.parametrize(
+    "name", ["SECRET_KEY", "DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL"]
+)
+def test_without_a_setting_that_is_needed_nothing_starts_and_it_is_named(environment, name):
+    done = start(**environment, **{name: None})
+
+    assert done.returncode != 0
+    assert name in done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("ledger_url", "cache_url"),
+    [
+        ("redis://127.0.0.1:6379/3", "redis://127.0.0.1:6379/3"),
+        ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379/0"),
+        ("redis://127.0.0.1/0", "redis://127.0.0.1:6379/0"),
+    ],
+)
+def test_a_cache_in_the_ledgers_database_is_refused(environment, ledger_url, cache_url):
+    done = start(**environment, REDIS_URL=ledger_url, CACHE_URL=cache_url)
+
+    assert done.returncode != 0
+    assert "same database" in done.stderr
+
+
+def test_with_what_is_needed_and_nothing_else_it_starts(environment):
+    needed = {
+        "SECRET_KEY": "x",
+        "DATABASE_URL": "sqlite:////tmp/never-made.sqlite3",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "CACHE_URL": "redis://127.0.0.1:1/1",
+        "CELERY_BROKER_URL": "redis://127.0.0.1:1/2",
+    }
+
+    done = start(**environment, **needed)
+
+    assert done.returncode == 0, done.stderr

@@ -1,0 +1,36 @@
+"""Static files: each under the hash of its content, also where one module imports another."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture
+def collected(settings):
+    """The collected files by the names they are asked for."""
+    root = Path(settings.STATIC_ROOT)
+    manifest = json.loads((root / "staticfiles.json").read_text(encoding="utf-8"))
+    return {name: root / hashed for name, hashed in manifest["paths"].items()}
+
+
+def test_every_collected_file_is_there(collected):
+    assert "seckill/site.css" in collected
+    assert [name for name, path in collected.items() if not path.exists()] == []
+
+
+def test_a_hashed_module_imports_hashed_modules_that_are_there(collected):
+    modules = [path for name, path in collected.items() if re.fullmatch(r"seckill/.*\.js", name)]
+    imports = [
+        (path, found)
+        for path in modules
+        for found in re.findall(r'(?:from|import)\s*\(?\s*"(\./[^"]+)"', path.read_text())
+    ]
+
+    assert imports
+    for path, found in imports:
+        assert re.search(r"\.[0-9a-f]{12}\.js$", found), f"{path.name} imports {found}"
+        assert (path.parent / found).exists()

@@ -1,0 +1,66 @@
+"""The WSGI application: whose word is taken for the client's address."""
+
+from __future__ import annotations
+
+import importlib
+from wsgiref.util import setup_testing_defaults
+
+import pytest
+from django.core.handlers.wsgi import WSGIHandler
+
+from seckill_site import wsgi
+
+
+@pytest.fixture
+def application(settings, monkeypatch):
+    """Return the application as it starts with these proxies."""
+    settings.ROOT_URLCONF = "tests.seckill_site.urls_with_faults"
+    monkeypatch.setattr("django.core.wsgi.get_wsgi_application", WSGIHandler)
+
+    def start(*proxies):
+        settings.SECKILL_TRUSTED_PROXIES = list(proxies)
+        return importlib.reload(wsgi).application
+
+    yield start
+    settings.SECKILL_TRUSTED_PROXIES = []
+    importlib.reload(wsgi)
+
+
+def address_seen(application, *, peer, forwarded_for):
+    environ = {
+        "PATH_INFO": "/address/",
+        "REMOTE_ADDR": peer,
+        "HTTP_X_FORWARDED_FOR": forwarded_for,
+        "HTTP_HOST": "localhost",
+    }
+    setup_testing_defaults(environ)
+    response = application(environ, lambda status, headers: None)
+    seen = b"".join(response).decode()
+    response.close()
+    return seen
+
+
+def test_a_proxy_that_is_trusted_says_who_the_client_is(application):
+    site = application("10.0.0.1")
+
+    assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "203.0.113.7"
+
+
+def test_anybody_elses_word_is_not_taken(application):
+    site = application("10.0.0.1")
+
+    assert address_seen(site, peer="198.51.100.9", forwarded_for="203.0.113.7") == "198.51.100.9"
+
+
+def test_without_a_trusted_proxy_nobodys_word_is_taken(application):
+    site = application()
+
+    assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "10.0.0.1"
+
+
+def test_what_a_client_adds_in_front_of_the_proxys_word_is_not_taken(application):
+    site = application("10.0.0.1")
+
+    seen = address_seen(site, peer="10.0.0.1", forwarded_for="192.0.2.66, 203.0.113.7")
+
+    assert seen == "203.0.113.7"

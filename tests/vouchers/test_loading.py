@@ -1,0 +1,716 @@
+"""Loading: a new sale, a lost or broken ledger, two loads at once."""
+
+from __future__ import annotations
+
+import re
+import threading
+from contextlib import suppress
+
+import pytest
+from django.db import OperationalError, connection, transaction
+
+from orders.fulfillment import fulfill_sale
+from orders.models import OrderStatus, RefusalReason
+from tests.vouchers.factories import (
+    all_pending,
+    make_loaded_sale,
+    make_order,
+    make_sale,
+    make_user,
+    open_ledger,
+    redis_now_ms,
+    reserve_entry,
+    why_ended,
+)
+from vouchers import loading
+from vouchers.contents import read_buyers, read_pending
+from vouchers.figures import Figures, snapshot
+from vouchers.ledger import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
+from vouchers.loading import (
+    FENCE_BITS,
+    load_after_commit,
+    load_for_buyer,
+    load_sale,
+    snapshot_or_load,
+)
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import (
+    ENDED_RETENTION_MS,
+    SoldOut,
+    confirm,
+    holdings,
+    reserve,
+)
+
+LOAD = ledger_script("load")
+
+
+# --- a new sale ----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_new_sale_is_loaded_with_the_figures_of_its_row(ledger):
+    sale = make_sale(stock=5, limit=2, paused=True)
+
+    load_sale(sale_id=sale.pk)
+
+    found = snapshot(sale_id=sale.pk)
+    assert found.figures == Figures.of(sale)
+    assert (found.epoch, found.taken, found.pending) == (1, 0, 0)
+    assert ledger.hgetall(LedgerKeys(sale.pk).buyers) == {"epoch": "1"}
+
+
+@pytest.mark.django_db
+def test_a_loaded_ledger_stays_and_its_side_keys_are_gone(ledger):
+    sale = make_sale()
+    user = make_user("ada")
+    make_order(sale, user, order_id=501)
+    make_order(sale, user, order_id=502, status=OrderStatus.CANCELLED)
+
+    load_sale(sale_id=sale.pk)
+
+    keys = LedgerKeys(sale.pk)
+    assert set(ledger.scan_iter()) == {keys.sale, keys.buyers, keys.ended}
+    assert ledger.ttl(keys.sale) == ledger.ttl(keys.buyers) == -1
+    assert ledger.ttl(keys.ended) > 3_600
+
+
+@pytest.mark.django_db
+def test_loading_raises_epoch_and_fence_of_the_row():
+    sale = make_loaded_sale()
+
+    assert (sale.epoch, sale.fence) == (1, 1 << FENCE_BITS)
+
+
+@pytest.mark.django_db
+def test_loading_a_loaded_sale_copies_the_figures_and_nothing_else():
+    sale = make_loaded_sale(stock=5)
+    reserve(sale_id=sale.pk, order_id=501, user_id=7)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(stock=9, paused=True)
+
+    load_sale(sale_id=sale.pk)
+
+    sale.refresh_from_db()
+    found = snapshot(sale_id=sale.pk)
+    assert found.figures == Figures.of(sale)
+    assert (found.epoch, found.taken, sale.epoch) == (1, 1, 1)
+
+
+@pytest.mark.django_db
+def test_a_sale_that_there_is_not_is_not_loaded(ledger):
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        load_sale(sale_id=404)
+
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_row_is_held_whenever_row_or_ledger_is_written(steps):
+    sale = make_sale()
+    steps.clear()
+
+    load_sale(sale_id=sale.pk)
+
+    assert steps == [
+        *("FOR UPDATE", "write_figures", "COMMIT"),
+        *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
+        *("FOR UPDATE", "load", "COMMIT"),
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_figures_are_copied_while_the_row_is_held(steps):
+    sale = make_loaded_sale()
+    steps.clear()
+
+    load_sale(sale_id=sale.pk)
+
+    assert steps == ["FOR UPDATE", "write_figures", "COMMIT"]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_load_cannot_be_part_of_a_transaction_that_may_be_rolled_back():
+    sale = make_sale()
+
+    with transaction.atomic(), pytest.raises(RuntimeError, match="durable"):
+        load_sale(sale_id=sale.pk)
+
+
+@pytest.mark.django_db
+def test_where_redis_does_not_answer_the_epoch_stays(redis_gone):
+    sale = make_sale()
+
+    with redis_gone(), pytest.raises(LedgerUnavailable):
+        load_sale(sale_id=sale.pk)
+
+    sale.refresh_from_db()
+    assert (sale.epoch, sale.fence) == (0, 0)
+
+
+@pytest.mark.django_db
+def test_many_buyers_go_in_piece_by_piece(monkeypatch):
+    monkeypatch.setattr(loading, "_CHUNK", 2)
+    sale = make_sale()
+    for n in range(1, 6):
+        make_order(sale, make_user(f"buyer {n}"), order_id=500 + n)
+
+    load_sale(sale_id=sale.pk)
+
+    assert {holding.order_id for holding in read_buyers(sale_id=sale.pk)} == set(range(501, 506))
+
+
+# --- a lost ledger -------------------------------------------------------------------------------
+
+
+class Running:
+    """A sale in its middle: one live order, one promise pending, one order refused."""
+
+    def __init__(self, *, stock=5):
+        self.sale = make_loaded_sale(stock=stock)
+        self.pk, self.keys = self.sale.pk, LedgerKeys(self.sale.pk)
+        self.ada, self.bob, self.eve = (make_user(name) for name in ("ada", "bob", "eve"))
+        done = reserve_entry(sale_id=self.pk, order_id=501, user_id=self.ada.pk)
+        make_order(self.sale, self.ada, order_id=501)
+        confirm(sale_id=self.pk, entries=[done])
+        reserve(sale_id=self.pk, order_id=502, user_id=self.bob.pk)
+        refused = {"status": OrderStatus.REFUSED, "reason": RefusalReason.ALREADY_ORDERED}
+        make_order(self.sale, self.eve, order_id=503, **refused)
+
+    @property
+    def ordered(self):
+        return Holding(501, self.ada.pk, 1)
+
+    @property
+    def promised(self):
+        return Holding(502, self.bob.pk, 1)
+
+    def is_whole(self):
+        return read_buyers(sale_id=self.pk) == {self.ordered, self.promised} and read_pending(
+            sale_id=self.pk
+        ) == {self.promised}
+
+
+@pytest.mark.django_db
+def test_after_flushall_the_live_orders_are_back_and_nobody_else(ledger):
+    running = Running()
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    assert read_buyers(sale_id=running.pk) == {running.ordered}
+    assert all_pending(sale_id=running.pk) == []
+    assert snapshot(sale_id=running.pk).remaining == 4
+
+
+@pytest.mark.django_db
+def test_after_a_loss_epoch_and_fence_rise(ledger):
+    running = Running()
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    running.sale.refresh_from_db()
+    assert (running.sale.epoch, running.sale.fence) == (2, 2 << FENCE_BITS)
+    assert snapshot(sale_id=running.pk).epoch == 2
+
+
+@pytest.mark.django_db
+def test_a_fence_that_stands_higher_is_never_lowered():
+    sale = make_sale(fence=99 << FENCE_BITS)
+
+    load_sale(sale_id=sale.pk)
+
+    sale.refresh_from_db()
+    assert sale.fence == 99 << FENCE_BITS
+
+
+@pytest.mark.django_db
+def test_a_sold_out_sale_is_sold_out_again_after_a_loss(ledger):
+    running = Running(stock=1 + 1)
+    make_order(running.sale, running.bob, order_id=502)
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    with pytest.raises(SoldOut):
+        reserve(sale_id=running.pk, order_id=504, user_id=running.eve.pk)
+
+
+@pytest.mark.django_db
+def test_lost_buyers_are_rebuilt_from_the_orders_and_from_pending(ledger):
+    running = Running()
+    ledger.unlink(running.keys.buyers)
+
+    load_sale(sale_id=running.pk)
+
+    assert running.is_whole()
+
+
+@pytest.mark.django_db
+def test_with_pending_lost_a_buyer_without_a_row_goes_to_pending_not_to_release(ledger):
+    running = Running()
+    ledger.unlink(running.keys.pending)
+    # Only a key of the pair that makes the ledger count as loaded starts a build.
+    ledger.unlink(running.keys.sale)
+    before_ms = redis_now_ms()
+
+    load_sale(sale_id=running.pk)
+
+    assert running.is_whole()
+    [entry] = all_pending(sale_id=running.pk)
+    assert before_ms <= entry.accepted_at_ms <= redis_now_ms()
+
+
+@pytest.mark.django_db
+def test_what_survived_in_pending_keeps_the_time_it_was_accepted_at(ledger):
+    running = Running()
+    [before] = all_pending(sale_id=running.pk)
+    ledger.unlink(running.keys.sale)
+
+    load_sale(sale_id=running.pk)
+
+    assert all_pending(sale_id=running.pk) == [before]
+
+
+@pytest.mark.django_db
+def test_a_promise_that_became_a_row_meanwhile_is_pending_no_more(ledger):
+    running = Running()
+    make_order(running.sale, running.bob, order_id=502)
+    ledger.unlink(running.keys.sale)
+
+    load_sale(sale_id=running.pk)
+
+    assert read_buyers(sale_id=running.pk) == {running.ordered, running.promised}
+    assert all_pending(sale_id=running.pk) == []
+
+
+@pytest.mark.django_db
+def test_a_live_order_stands_before_a_survivor_of_the_same_unit(ledger):
+    running = Running()
+    make_order(running.sale, running.bob, order_id=400)
+    ledger.unlink(running.keys.sale)
+
+    load_sale(sale_id=running.pk)
+
+    assert holdings(sale_id=running.pk, user_id=running.bob.pk, limit=1) == [400]
+    assert [entry.order_id for entry in all_pending(sale_id=running.pk)] == [502]
+
+
+@pytest.mark.django_db
+def test_orders_that_are_over_land_in_ended_with_their_reason(ledger):
+    running = Running()
+    make_order(running.sale, running.bob, order_id=504, status=OrderStatus.CANCELLED)
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    assert why_ended(sale_id=running.pk, order_id=503) == f"{running.eve.pk}:already_ordered"
+    assert why_ended(sale_id=running.pk, order_id=504) == f"{running.bob.pk}:cancelled"
+    assert why_ended(sale_id=running.pk, order_id=501) is None
+
+
+@pytest.mark.django_db
+def test_rebuilt_ended_ids_are_kept_as_long_as_released_ones(ledger):
+    running = Running()
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    ends_at_ms = Figures.of(running.sale).ends_at_ms
+    kept_until_ms = redis_now_ms() + ledger.pttl(running.keys.ended)
+    assert abs(kept_until_ms - (ends_at_ms + ENDED_RETENTION_MS)) < 100
+
+
+@pytest.mark.django_db
+def test_every_accepted_id_is_accepted_again_after_a_rebuild(ledger):
+    running = Running()
+    ledger.unlink(running.keys.sale)
+    load_sale(sale_id=running.pk)
+
+    for order_id, user in ((501, running.ada), (502, running.bob), (503, running.eve)):
+        again = reserve(sale_id=running.pk, order_id=order_id, user_id=user.pk)
+        assert again.order_id == order_id
+    assert running.is_whole()
+
+
+@pytest.mark.django_db
+def test_a_promise_lost_with_redis_is_accepted_again_under_the_same_id(ledger):
+    running = Running()
+    ledger.flushall()
+    load_sale(sale_id=running.pk)
+
+    reserve(sale_id=running.pk, order_id=502, user_id=running.bob.pk)
+
+    assert running.is_whole()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("name", ["sale", "buyers", "pending", "ended", "tries"])
+def test_after_a_key_became_of_a_wrong_type_a_load_reopens_with_everybody(ledger, name):
+    running = Running()
+    key = getattr(running.keys, name)
+    ledger.delete(key)
+    ledger.set(key, "of a wrong type")
+    with pytest.raises(NotLoaded):
+        reserve(sale_id=running.pk, order_id=504, user_id=running.eve.pk)
+
+    load_sale(sale_id=running.pk)
+
+    assert running.is_whole()
+    reserve(sale_id=running.pk, order_id=504, user_id=running.eve.pk)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "field", ["epoch", "total", "limit", "paused", "begins_at_ms", "ends_at_ms", "loaded_at_ms"]
+)
+def test_after_a_field_was_lost_a_load_reopens_with_everybody(ledger, field):
+    running = Running()
+    ledger.hdel(running.keys.sale, field)
+
+    load_sale(sale_id=running.pk)
+
+    assert running.is_whole()
+    assert snapshot(sale_id=running.pk).figures == Figures.of(running.sale)
+
+
+class Crash(Exception):
+    """Whatever ends a process between two steps."""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_before_anything_is_built_the_fence_refuses_who_began_on_the_lost_ledger(
+    ledger, monkeypatch
+):
+    sale = make_loaded_sale()
+    token_of_before = (sale.epoch << FENCE_BITS) + 7
+    ledger.flushall()
+
+    def crash(**kwargs):
+        raise Crash
+
+    monkeypatch.setattr(loading, "_build_ledger", crash)
+    with pytest.raises(Crash):
+        load_sale(sale_id=sale.pk)
+
+    sale.refresh_from_db()
+    assert sale.fence > token_of_before
+    with pytest.raises(NotLoaded):
+        snapshot(sale_id=sale.pk)
+
+
+# --- load.lua ------------------------------------------------------------------------------------
+
+
+def run_load(keys, build, *, epoch=2):
+    side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
+    return LOAD.run(
+        loading.ledger_connection(),
+        keys=[*keys.contents, keys.kick, *side],
+        args=[epoch, 9, 0, redis_now_ms() + 60_000, 1, 0, ENDED_RETENTION_MS],
+    )
+
+
+def test_a_ledger_that_stands_is_not_replaced_and_the_side_keys_go(ledger, dump):
+    keys = open_ledger(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    before = dump()
+    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2})
+    ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
+    ledger.hset(keys.side("ended", "b"), mapping={"503": "9:sold_out"})
+
+    assert run_load(keys, "b") == "ALREADY_LOADED"
+
+    assert dump() == before
+
+
+def test_side_keys_that_ran_out_install_nothing(dump):
+    assert run_load(LedgerKeys(1), "b") == "SIDE_KEYS_LOST"
+
+    assert dump() == {}
+
+
+def test_a_build_whose_side_keys_ran_out_is_unavailable_and_is_built_again(monkeypatch, ledger, db):
+    sale = make_sale()
+    write = loading._write_side_keys
+
+    def write_and_lose(side, *args):
+        write(side, *args)
+        ledger.unlink(*side)
+
+    monkeypatch.setattr(loading, "_write_side_keys", write_and_lose)
+    with pytest.raises(LedgerUnavailable):
+        load_sale(sale_id=sale.pk)
+    monkeypatch.undo()
+
+    load_sale(sale_id=sale.pk)
+
+    sale.refresh_from_db()
+    assert snapshot(sale_id=sale.pk).epoch == sale.epoch == 2, "no epoch is given twice"
+
+
+def test_an_installed_ledger_replaces_every_key_and_loses_its_time_limits(ledger):
+    keys = LedgerKeys(1)
+    ledger.hset(keys.sale, "epoch", 1)  # without its buyers: not whole
+    ledger.set(keys.kick, "1")
+    ledger.hset(keys.ended, "500", "1:sold_out")
+    for name, write in {
+        "buyers": lambda key: ledger.hset(key, mapping={"epoch": 2, "8:1": 502}),
+        "pending": lambda key: ledger.zadd(key, {"502:8:1": 1}),
+        "ended": lambda key: ledger.hset(key, "503", "9:sold_out"),
+    }.items():
+        write(keys.side(name, "b"))
+        ledger.expire(keys.side(name, "b"), 5)
+
+    assert run_load(keys, "b") == "LOADED"
+
+    assert set(ledger.scan_iter()) == {keys.sale, keys.buyers, keys.pending, keys.ended}
+    assert ledger.ttl(keys.buyers) == ledger.ttl(keys.pending) == -1
+    assert ledger.hgetall(keys.ended) == {"503": "9:sold_out"}
+    assert ledger.ttl(keys.ended) > 5
+    assert read_pending(sale_id=1) == {Holding(502, 8, 1)}
+
+
+def test_the_answers_of_the_script_are_those_of_its_wrapper():
+    assert set(re.findall(r"return '([A-Z_]+)'", LOAD.source)) == set(loading._Outcome)
+
+
+# --- loading for a buyer and after a commit ------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_the_first_request_loads_and_lets_the_next_one_load(ledger):
+    sale = make_sale()
+
+    load_for_buyer(sale_id=sale.pk)
+    ledger.unlink(LedgerKeys(sale.pk).sale)
+    load_for_buyer(sale_id=sale.pk)
+
+    assert snapshot(sale_id=sale.pk).epoch == 2
+
+
+@pytest.mark.django_db
+def test_while_one_process_loads_the_others_are_unavailable_and_ask_no_database(
+    ledger, django_assert_num_queries
+):
+    sale = make_sale()
+    ledger.set(LedgerKeys(sale.pk).loading, "1")
+
+    with django_assert_num_queries(0), pytest.raises(LedgerUnavailable):
+        load_for_buyer(sale_id=sale.pk)
+
+
+@pytest.mark.django_db
+def test_a_process_that_dies_while_it_loads_is_waited_for_three_seconds_only(ledger, monkeypatch):
+    sale = make_sale()
+    left_ms = []
+
+    def look(**kwargs):
+        left_ms.append(ledger.pttl(LedgerKeys(sale.pk).loading))
+
+    monkeypatch.setattr(loading, "load_sale", look)
+
+    load_for_buyer(sale_id=sale.pk)
+
+    assert 0 < left_ms[0] <= 3_000
+
+
+@pytest.mark.django_db
+def test_a_load_that_fails_lets_the_next_one_try(ledger):
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        load_for_buyer(sale_id=404)
+
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db
+def test_who_asks_for_figures_loads_a_sale_that_is_not_there():
+    sale = make_sale(stock=5)
+
+    assert snapshot_or_load(sale_id=sale.pk).remaining == 5
+    assert snapshot(sale_id=sale.pk).epoch == 1
+
+
+@pytest.mark.django_db
+def test_who_asks_for_figures_of_a_loaded_sale_asks_no_database(django_assert_num_queries):
+    sale = make_loaded_sale()
+
+    with django_assert_num_queries(0):
+        snapshot_or_load(sale_id=sale.pk)
+
+
+@pytest.mark.django_db
+def test_a_sale_saved_while_redis_is_gone_is_a_warning_not_an_error(redis_gone, caplog):
+    sale = make_sale()
+
+    with redis_gone():
+        load_after_commit(sale_id=sale.pk)
+
+    assert f"sale {sale.pk} is saved but not loaded" in caplog.text
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sale_saved_whose_row_stays_locked_is_a_warning_not_an_error(row_locks, caplog):
+    sale = make_sale()
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with transaction.atomic():
+            SeckillVoucher.objects.select_for_update().get(pk=sale.pk)
+            held.set()
+            done.wait(10)
+        connection.close()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(5)
+    load_after_commit(sale_id=sale.pk)
+    done.set()
+    thread.join(10)
+    connection.close()
+
+    assert f"sale {sale.pk} is saved but not loaded" in caplog.text
+
+
+# --- two at once ---------------------------------------------------------------------------------
+
+
+def in_threads(*functions):
+    """Run these at the same moment, each with a database connection of its own."""
+    barrier, errors = threading.Barrier(len(functions)), []
+
+    def run(function):
+        try:
+            barrier.wait(5)
+            function()
+        except Exception as error:  # told to the test below
+            errors.append(error)
+        finally:
+            connection.close()
+
+    threads = [threading.Thread(target=run, args=[function]) for function in functions]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    assert errors == []
+
+
+@pytest.mark.django_db(transaction=True)
+def test_two_loads_at_once_leave_one_ledger(row_locks, ledger):
+    sale = make_sale()
+
+    in_threads(*[lambda: load_sale(sale_id=sale.pk)] * 4)
+
+    assert snapshot(sale_id=sale.pk).remaining == 5
+    assert set(ledger.scan_iter()) == {LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).buyers}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_after_two_loads_at_once_orders_are_fulfilled(row_locks):
+    """One of them may have raised the epoch after the other's ledger stood."""
+    sale, user = make_sale(), make_user("ada")
+    in_threads(*[lambda: load_sale(sale_id=sale.pk)] * 4)
+    reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
+
+    for _ in range(2):  # the sweep's second look
+        fulfill_sale(sale_id=sale.pk)
+
+    assert all_pending(sale_id=sale.pk) == []
+    assert sale.orders.get().pk == 501
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_load_that_comes_second_leaves_the_ledger_of_the_first_and_its_buyers(monkeypatch):
+    sale = make_sale(stock=5)
+    build = loading._build_ledger
+
+    def when_another_was_faster(**kwargs):
+        monkeypatch.undo()
+        load_sale(sale_id=sale.pk)
+        reserve(sale_id=sale.pk, order_id=501, user_id=7)
+        build(**kwargs)
+
+    monkeypatch.setattr(loading, "_build_ledger", when_another_was_faster)
+
+    load_sale(sale_id=sale.pk)
+
+    assert read_buyers(sale_id=sale.pk) == read_pending(sale_id=sale.pk) == {Holding(501, 7, 1)}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_loads_among_reservations_forget_nobody(row_locks, ledger):
+    sale = make_loaded_sale(stock=100)
+    accepted = []
+
+    def buy(first):
+        for user_id in range(first, first + 30):
+            with suppress(NotLoaded):
+                reserve(sale_id=sale.pk, order_id=1_000 + user_id, user_id=user_id)
+                accepted.append(1_000 + user_id)
+
+    def lose_and_load():
+        for _ in range(5):
+            ledger.unlink(LedgerKeys(sale.pk).sale)
+            load_sale(sale_id=sale.pk)
+
+    in_threads(lambda: buy(1), lambda: buy(101), lose_and_load, lose_and_load)
+
+    load_sale(sale_id=sale.pk)
+    held = {holding.order_id for holding in read_buyers(sale_id=sale.pk)}
+    assert held == set(accepted)
+    assert {entry.order_id for entry in all_pending(sale_id=sale.pk)} == held
+
+
+def lock_without_waiting(sale_id):
+    """Take the row's lock from another connection; raise where somebody holds it."""
+    try:
+        with transaction.atomic():
+            SeckillVoucher.objects.select_for_update(nowait=True).get(pk=sale_id)
+    finally:
+        connection.close()
+
+
+def tried_in_the_middle_of_a_load(sale, monkeypatch):
+    """Try to lock the row between reading the orders and installing; return what was raised."""
+    raised = []
+    write = loading._write_side_keys
+
+    def meanwhile(*args):
+        def attempt():
+            try:
+                lock_without_waiting(sale.pk)
+            except OperationalError as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=attempt)
+        thread.start()
+        thread.join(10)
+        write(*args)
+
+    monkeypatch.setattr(loading, "_write_side_keys", meanwhile)
+    load_sale(sale_id=sale.pk)
+    return raised
+
+
+@pytest.mark.django_db(transaction=True)
+def test_no_order_can_be_committed_between_reading_the_orders_and_installing(
+    row_locks, monkeypatch
+):
+    raised = tried_in_the_middle_of_a_load(make_sale(), monkeypatch)
+
+    assert len(raised) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_the_row_lock_an_order_could_be_committed_in_between(row_locks, monkeypatch):
+    """The control of the test above."""
+
+    def read_only(*, sale_id):
+        return SeckillVoucher.objects.get(pk=sale_id)
+
+    monkeypatch.setattr(loading, "lock_seckill_voucher", read_only)
+
+    assert tried_in_the_middle_of_a_load(make_sale(), monkeypatch) == []

@@ -1,0 +1,216 @@
+"""The database has the last word: each named constraint refuses by itself, past every form."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import DataError, IntegrityError, OperationalError
+from django.db.models import ProtectedError
+from django.utils import timezone
+
+from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from tests.vouchers.factories import HOUR, make_order, make_sale, make_user, make_voucher
+from vouchers.models import MAX_STOCK, SaleState, SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+
+# --- vouchers and sales --------------------------------------------------------------------------
+
+
+def test_the_database_refuses_a_price_above_the_face_value():
+    with pytest.raises(IntegrityError, match="voucher_price_within_face_value"):
+        make_voucher(price_cents=10_001, face_value_cents=10_000)
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fields"),
+    [
+        ("sale_sold_within_stock", {"stock": 1, "sold": 2}),
+        ("sale_stock_within_bounds", {"stock": MAX_STOCK + 1}),
+        ("sale_limit_1_to_20", {"limit": 0}),
+        ("sale_limit_1_to_20", {"limit": 21}),
+        ("sale_ends_after_it_begins", {"ends_at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}),
+    ],
+)
+def test_the_database_refuses_a_sale_by_the_name_of_the_rule(constraint, fields):
+    with pytest.raises(IntegrityError, match=constraint):
+        make_sale(**fields)
+
+
+def test_the_database_refuses_a_sale_that_ends_as_it_begins():
+    now = timezone.now()
+
+    with pytest.raises(IntegrityError, match="sale_ends_after_it_begins"):
+        make_sale(begins_at=now, ends_at=now)
+
+
+def test_the_database_refuses_to_count_more_sold_than_offered():
+    sale = make_sale(stock=1, sold=1)
+
+    with pytest.raises(IntegrityError, match="sale_sold_within_stock"):
+        SeckillVoucher.objects.filter(pk=sale.pk).update(sold=2)
+
+
+@pytest.mark.parametrize("field", ["stock", "sold"])
+def test_the_database_refuses_a_negative_count(field):
+    sale = make_sale()
+
+    with pytest.raises((IntegrityError, DataError, OperationalError)):
+        SeckillVoucher.objects.filter(pk=sale.pk).update(**{field: -1})
+
+
+@pytest.mark.parametrize(
+    "fields", [{"stock": 0}, {"stock": MAX_STOCK, "sold": MAX_STOCK}, {"limit": 1}, {"limit": 20}]
+)
+def test_the_bounds_themselves_are_allowed(fields):
+    make_sale(**fields).full_clean()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("stock", MAX_STOCK + 1), ("stock", -1), ("limit", 0), ("limit", 21)],
+)
+def test_a_broken_rule_is_a_validation_error_before_it_is_a_database_error(field, value):
+    sale = make_sale()
+    setattr(sale, field, value)
+
+    with pytest.raises(ValidationError):
+        sale.full_clean()
+
+
+def test_a_voucher_that_was_on_sale_is_not_deleted():
+    sale = make_sale()
+
+    with pytest.raises(ProtectedError):
+        sale.voucher.delete()
+
+
+def test_a_voucher_may_have_several_sales_over_time():
+    voucher = make_voucher()
+
+    assert make_sale(voucher=voucher).pk != make_sale(voucher=voucher).pk
+
+
+def test_rows_name_themselves():
+    sale = make_sale()
+
+    assert str(sale) == f"Noodles #{sale.pk}"
+
+
+@pytest.mark.parametrize(
+    ("fields", "at", "state"),
+    [
+        ({"paused": True, "stock": 0}, HOUR, SaleState.ENDED),
+        ({"paused": True, "stock": 0}, -2 * HOUR, SaleState.PAUSED),
+        ({"stock": 0}, -2 * HOUR, SaleState.SCHEDULED),
+        ({"stock": 2, "sold": 2}, dt.timedelta(), SaleState.SOLD_OUT),
+        ({"stock": 2, "sold": 1}, dt.timedelta(), SaleState.OPEN),
+    ],
+)
+def test_the_state_by_the_row_is_the_first_that_holds(fields, at, state):
+    now = timezone.now()
+    sale = make_sale(begins_at=now - HOUR, ends_at=now + HOUR, **fields)
+
+    assert sale.state_at(now + at) is state
+
+
+def test_a_sale_is_open_at_its_begin_and_over_at_its_end():
+    sale = make_sale()
+
+    assert sale.state_at(sale.begins_at) is SaleState.OPEN
+    assert sale.state_at(sale.ends_at) is SaleState.ENDED
+
+
+def test_a_title_may_be_of_any_script_and_emoji():
+    voucher = make_voucher(title="牛肉面 🍜 для всех")
+
+    assert Voucher.objects.get(pk=voucher.pk).title == "牛肉面 🍜 для всех"
+
+
+# --- the orders of a sale ------------------------------------------------------------------------
+
+
+def test_the_database_refuses_a_second_live_order_of_one_buyers_unit():
+    sale, user = make_sale(), make_user("ada")
+    make_order(sale, user, order_id=501)
+
+    with pytest.raises(IntegrityError, match="order_one_live_per_buyer_unit"):
+        make_order(sale, user, order_id=502)
+
+
+def test_another_unit_another_sale_and_another_buyer_are_no_second_order():
+    sale, user = make_sale(limit=2), make_user("ada")
+    make_order(sale, user, order_id=501)
+
+    make_order(sale, user, order_id=502, unit=2)
+    make_order(make_sale(), user, order_id=503)
+    make_order(sale, make_user("bob"), order_id=504)
+
+    assert VoucherOrder.objects.filter(live=True).count() == 4
+
+
+@pytest.mark.parametrize(
+    "over",
+    [
+        {"status": OrderStatus.CANCELLED},
+        {"status": OrderStatus.EXPIRED},
+        {"status": OrderStatus.REFUNDED},
+        {"status": OrderStatus.REFUSED, "reason": RefusalReason.SOLD_OUT},
+    ],
+    ids=lambda over: over["status"].value,
+)
+def test_an_order_that_is_over_does_not_block_a_new_one(over):
+    sale, user = make_sale(), make_user("ada")
+    make_order(sale, user, order_id=501, **over)
+    make_order(sale, user, order_id=502, **over)
+
+    make_order(sale, user, order_id=503)
+
+    assert VoucherOrder.objects.filter(live=True).get().pk == 503
+
+
+@pytest.mark.parametrize(
+    ("constraint", "fields"),
+    [
+        ("order_unit_1_to_20", {"unit": 0}),
+        ("order_unit_1_to_20", {"unit": 21}),
+        ("order_live_while_it_holds_a_unit", {"status": OrderStatus.PAID, "live": None}),
+        ("order_live_while_it_holds_a_unit", {"status": OrderStatus.CANCELLED, "live": True}),
+        ("order_live_while_it_holds_a_unit", {"status": OrderStatus.PAID, "live": False}),
+        ("order_refused_with_a_reason", {"status": OrderStatus.REFUSED, "reason": ""}),
+    ],
+)
+def test_the_database_refuses_an_order_by_the_name_of_the_rule(constraint, fields):
+    sale, user = make_sale(), make_user("ada")
+
+    with pytest.raises(IntegrityError, match=constraint):
+        make_order(sale, user, order_id=501, **fields)
+
+
+def test_the_database_refuses_a_live_order_of_nobody():
+    sale = make_sale()
+
+    with pytest.raises(IntegrityError, match="order_has_a_buyer_while_live"):
+        make_order(sale, None, order_id=501)
+
+
+def test_a_refused_order_may_be_of_an_account_that_is_gone():
+    make_order(make_sale(), None, order_id=501, status=OrderStatus.REFUSED, reason="sold_out")
+
+
+def test_a_sale_with_an_order_is_not_deleted_past_the_domain():
+    sale = make_sale()
+    make_order(sale, make_user("ada"), order_id=501)
+
+    with pytest.raises(ProtectedError):
+        sale.delete()
+
+
+def test_an_order_id_of_63_bits_is_kept_digit_by_digit():
+    order_id = 2**63 - 1
+    make_order(make_sale(), make_user("ada"), order_id=order_id)
+
+    assert VoucherOrder.objects.get().pk == order_id
