@@ -1,0 +1,261 @@
+"""The embedded run: database, Redis, web, worker and beat of one shop on this machine.
+
+``script/server`` prepares the virtual environment and then becomes this program. All data stands in
+``.run``; ``.run/env`` holds the settings of the last start, for ``script/manage``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import errno
+import fcntl
+import hashlib
+import http.client
+import os
+import secrets
+import shlex
+import shutil
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from processes import Ended, Processes, say
+from servers import MariaDB, Redis, mariadb_binary
+
+ROOT = Path(__file__).resolve().parents[2]
+RUN = ROOT / ".run"
+PYTHON = str(ROOT / ".venv" / "bin" / "python")
+LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
+PYTHON_SETTINGS = {
+    "DJANGO_SETTINGS_MODULE": "seckill_site.settings",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+}
+SOMEWHERE_ELSE = "198.51.100.1"  # an address kept for documentation
+EVERY_ADDRESS = ("0.0.0.0", "::")
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    try:
+        check(arguments)
+        if not arguments.check:
+            with only_one():
+                run(arguments)
+    except Ended as ended:
+        sys.stderr.write(f"server: {ended}\n")
+        return ended.code
+    return 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script/server")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--mysql", action="store_true")
+    parser.add_argument("--check", action="store_true", help="only see whether it could start")
+    return parser.parse_args()
+
+
+# --- Before anything is installed or started ------------------------------------------------------
+
+
+def check(arguments: argparse.Namespace) -> None:
+    """See whether the run could start.
+
+    :raises Ended: it could not; says what to do.
+    """
+    with only_one():
+        check_port(arguments.host, arguments.port)
+    if arguments.mysql:
+        mariadb_binary("mariadbd")
+
+
+@contextmanager
+def only_one() -> Iterator[None]:
+    """Hold the lock of ``.run``: two runs on the same data would spoil it."""
+    RUN.mkdir(mode=0o700, exist_ok=True)
+    with (RUN / "lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Ended(1, "script/server runs here already: stop it first (Ctrl-C)") from None
+        yield
+
+
+def check_port(host: str, port: int) -> None:
+    if not 0 < port < 65_536:
+        raise Ended(1, f"{port} is no port: choose one from 1024 to 65535 with --port")
+    try:
+        family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as listener:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind(address)
+    except PermissionError:
+        raise Ended(1, f"port {port} needs root: choose one from 1024 on with --port") from None
+    except OSError as error:
+        if error.errno == errno.EADDRINUSE:
+            raise Ended(1, f"port {port} is in use: choose another with --port N") from None
+        raise Ended(1, f"cannot listen on {host}, port {port}: {error}") from None
+
+
+# --- The run --------------------------------------------------------------------------------------
+
+
+def run(arguments: argparse.Namespace) -> None:
+    """Start everything and stay until the end.
+
+    :raises Ended: always.
+    """
+    data = RUN / ("mysql" if arguments.mysql else "sqlite")
+    data.mkdir(mode=0o700, exist_ok=True)
+    redis = Redis(data / "redis")
+    mariadb = MariaDB(data) if arguments.mysql else None
+    try:
+        with Processes(ROOT) as processes:
+            redis.start(processes)
+            if mariadb:
+                mariadb.start(processes)
+            settings = settings_of(arguments, redis, mariadb, data)
+            write_environment(settings)
+            environ = {**os.environ, **settings, **PYTHON_SETTINGS}
+            prepare_shop(processes, environ)
+            start_shop(processes, environ, arguments, data)
+            processes.wait()
+    finally:
+        if mariadb:
+            mariadb.clean_up()
+
+
+def settings_of(
+    arguments: argparse.Namespace, redis: Redis, mariadb: MariaDB | None, data: Path
+) -> dict[str, str]:
+    database = mariadb.url() if mariadb else f"sqlite:///{quote(str(data / 'seckill.sqlite3'))}"
+    return {
+        "SECRET_KEY": kept_secret(),
+        "DEBUG": "false",
+        "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or ",".join(hosts_of(arguments.host)),
+        "DATABASE_URL": database,
+        "REDIS_URL": redis.url(0),
+        "CACHE_URL": redis.url(1),
+        "CELERY_BROKER_URL": redis.url(2),
+        "STATIC_ROOT": str(RUN / "static"),
+    }
+
+
+def kept_secret() -> str:
+    path = RUN / "secret_key"
+    if not path.exists() or not path.read_text():
+        write_private(path, secrets.token_urlsafe(50))
+    return path.read_text()
+
+
+def hosts_of(host: str) -> list[str]:
+    """Return the names under which the shop may be asked for; on every address it has several."""
+    if host not in EVERY_ADDRESS:
+        return sorted({*LOCAL_HOSTS, f"[{host}]" if ":" in host else host})
+    return sorted({*LOCAL_HOSTS, socket.gethostname(), own_address()})
+
+
+def own_address() -> str:
+    """Return the address by which this machine's neighbours know it. Sends nothing."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect((SOMEWHERE_ELSE, 9))
+        except OSError:  # no network at all
+            return LOCAL_HOSTS[1]
+        address: str = probe.getsockname()[0]
+        return address
+
+
+def write_environment(settings: dict[str, str]) -> None:
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    write_private(RUN / "env", "".join(lines))
+
+
+def write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)
+
+
+# --- What stands before the web server ------------------------------------------------------------
+
+
+def prepare_shop(processes: Processes, environ: dict[str, str]) -> None:
+    """Bring tables, demo and (only where one has changed) static files up to date."""
+    stamp = RUN / "static-state"
+    state = state_of_static_files()
+    target = Path(environ["STATIC_ROOT"])
+    is_stale = not (target.exists() and stamp.exists() and stamp.read_text() == state)
+    if is_stale:
+        shutil.rmtree(target, ignore_errors=True)
+    command = [PYTHON, str(ROOT / "script" / "lib" / "prepare_shop.py")]
+    code = processes.call([*command, *(["--static"] if is_stale else [])], environ=environ)
+    if code != 0:
+        raise Ended(code, f"could not prepare the shop's data (exit status {code})")
+    stamp.write_text(state)
+
+
+def state_of_static_files() -> str:
+    """Return a digest of our static files and of the packages that bring others."""
+    digest = hashlib.sha256((ROOT / "requirements.txt").read_bytes())
+    for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
+        if path.is_file():
+            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()
+
+
+# --- The shop -------------------------------------------------------------------------------------
+
+
+def start_shop(
+    processes: Processes, environ: dict[str, str], arguments: argparse.Namespace, data: Path
+) -> None:
+    host, port = arguments.host, arguments.port
+    check_port(host, port)  # again: the preparations took a while
+    granian = ["granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
+    granian += ["--host", host, "--port", str(port), "--workers", "2", "--blocking-threads", "4"]
+    granian += ["--backlog", "4096", "--backpressure", "4096"]  # it counts idle connections too
+    granian += ["--respawn-failed-workers", "--workers-kill-timeout", "5"]
+    celery = ["celery", "--app", "seckill_site", "--quiet"]
+    parts = {
+        "web": [*granian, "seckill_site.wsgi:application"],
+        "worker": [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"],
+        "beat": [*celery, "beat", "--schedule", str(data / "beat-schedule")],
+    }
+    environ = {**environ, "PROMETHEUS_MULTIPROC_DIR": str(empty_directory(RUN / "metrics"))}
+    for name, command in parts.items():
+        processes.start(name, [PYTHON, "-m", *command], environ=environ)
+    processes.wait_until(lambda: answers(host, port), what="The web server")
+    address = "127.0.0.1" if host in EVERY_ADDRESS else f"[{host}]" if ":" in host else host
+    say(
+        f"\n    The shop is open:  http://{address}:{port}/\n"
+        f"    Its back office:   http://{address}:{port}/admin/\n"
+        "    Commands:          script/manage help   (in another terminal)\n"
+        "    Stop:              Ctrl-C\n"
+    )
+
+
+def empty_directory(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    return path
+
+
+def answers(host: str, port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1" if host in EVERY_ADDRESS else host, port)
+    connection.timeout = 2
+    try:
+        connection.request("GET", "/healthz", headers={"Host": "localhost"})
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,69 @@
+# shellcheck shell=bash
+# For script/test to source: the Debian packages that the tests need, and their installation.
+
+readonly SERVICE_POLICY=/usr/sbin/policy-rc.d
+
+has() { PATH=$PATH:/usr/sbin command -v "$1" >/dev/null; }
+
+has_python_headers() {
+  "$1" -c 'import os, sys, sysconfig; sys.exit(not os.path.exists(sysconfig.get_path("include") + "/Python.h"))'
+}
+
+has_client_library() {
+  has pkg-config && { pkg-config --exists libmariadb || pkg-config --exists mysqlclient; }
+}
+
+# One package a line. The -core packages bring the programs alone, without a service of the system.
+missing_packages() {
+  local python=$1 browser=$2
+  if ! has mariadbd || ! has mariadb-install-db || ! has my_print_defaults; then
+    printf '%s\n' mariadb-server-core mariadb-client-core
+  fi
+  has redis-server || say redis-server
+  if [[ $browser == yes ]] && ! has chromium; then printf '%s\n' chromium fonts-noto-cjk; fi
+  has_mysqlclient && return
+  has cc || say build-essential
+  has pkg-config || say pkg-config
+  has_client_library || say default-libmysqlclient-dev
+  has_python_headers "$python" || say python3-dev
+}
+
+# Install what is missing, as root or with a sudo that asks for no password; otherwise name it and stop.
+require_packages() {
+  local missing root=()
+  mapfile -t missing < <(missing_packages "$@")
+  ((${#missing[@]})) || return 0
+  has apt-get || die "the tests need what Debian calls: ${missing[*]}"
+  if ((EUID)); then
+    sudo --non-interactive true 2>/dev/null ||
+      die "the tests need more packages: as root, run apt-get install ${missing[*]}"
+    root=(sudo --non-interactive)
+  fi
+  say "Installing with apt: ${missing[*]} ..."
+  without_services apt_install "${missing[@]}" ||
+    die "apt-get could not install ${missing[*]}: read .run/install.log"
+}
+
+apt_install() {
+  local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get
+    --quiet --yes -o DPkg::Lock::Timeout=300)
+  {
+    "${apt[@]}" update || true # what is known already may do
+    "${apt[@]}" install --no-install-recommends "$@"
+  } >"$RUN/install.log" 2>&1
+}
+
+# Debian starts a service when its package is installed, unless this policy forbids it.
+without_services() {
+  local status=0
+  if [[ -e $SERVICE_POLICY ]]; then
+    "$@"
+    return
+  fi
+  trap '"${root[@]}" rm -f "$SERVICE_POLICY"' EXIT
+  printf '#!/bin/sh\nexit 101\n' | "${root[@]}" install -m 755 /dev/stdin "$SERVICE_POLICY"
+  "$@" || status=$?
+  "${root[@]}" rm -f "$SERVICE_POLICY"
+  trap - EXIT
+  return "$status"
+}

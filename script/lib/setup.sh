@@ -1,0 +1,156 @@
+# shellcheck shell=bash
+# For the other scripts to source: messages, the Python to use, and the virtual environment in .venv.
+# Wants ROOT (the repository) to be set.
+
+readonly OLDEST_PYTHON=3.11
+readonly VENV=$ROOT/.venv
+readonly RUN=$ROOT/.run
+
+say() { printf '%s\n' "$*"; }
+
+die() {
+  printf '%s: %s\n' "${0##*/}" "$*" >&2
+  exit 1
+}
+
+# A script's help is the comment below its first line.
+help_of() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
+
+# Run a long command so that Ctrl-C or SIGTERM to this script ends all of it, and its status comes through.
+attended() {
+  local child status=0
+  setsid "$@" &
+  child=$!
+  trap 'kill -TERM -- "-$child" 2>/dev/null; wait "$child"; exit 143' TERM HUP
+  trap 'kill -TERM -- "-$child" 2>/dev/null; wait "$child"; exit 130' INT
+  wait "$child" || status=$?
+  trap - TERM HUP INT
+  return "$status"
+}
+
+new_enough() {
+  "$1" -c "import sys; sys.exit(sys.version_info < (${OLDEST_PYTHON/./, }))" 2>/dev/null
+}
+
+find_python() {
+  local candidate
+  for candidate in python3 python3.13 python3.12 python3.11; do
+    if command -v "$candidate" >/dev/null && new_enough "$candidate"; then
+      printf '%s' "$candidate"
+      return
+    fi
+  done
+  if command -v python3 >/dev/null; then
+    die "$(python3 --version) is too old: install Python $OLDEST_PYTHON or newer (Debian 12: apt-get install python3)"
+  fi
+  die "no python3 on PATH: install Python $OLDEST_PYTHON or newer (Debian 12: apt-get install python3)"
+}
+
+has_ensurepip() { "$1" -c 'import ensurepip, venv' 2>/dev/null; }
+
+make_venv() {
+  local python options=(--clear) pip
+  if new_enough "$VENV/bin/python" && "$VENV/bin/python" -c 'import pip' 2>/dev/null; then
+    return
+  fi
+  python=$(find_python) || exit 1
+  has_ensurepip "$python" || options+=(--without-pip)
+  attended "$python" -m venv "${options[@]}" "$VENV" >"$RUN/install.log" 2>&1 ||
+    die "could not make the virtual environment .venv: read .run/install.log"
+  has_ensurepip "$python" && return
+  # Debian's Python without python3-venv: another pip brings the first one into the environment.
+  pip=$(pip_of "$python" || debian_pip) ||
+    die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
+  attended "$VENV/bin/python" "$pip" install pip >"$RUN/install.log" 2>&1 || install_failed
+  rm -rf "$RUN/debian-pip"
+}
+
+pip_of() { "$1" -c 'import pip; print(pip.__path__[0])' 2>/dev/null; }
+
+# Fetch Debian's own pip as any user may, and unpack it in .run: nothing is installed.
+debian_pip() {
+  local place=$RUN/debian-pip apt
+  mkdir -p "$place/lists/partial" "$place/archives/partial"
+  apt=(apt-get -q -o "Dir::State::lists=$place/lists" -o "Dir::Cache=$place"
+    -o APT::Sandbox::User="$(id -un)")
+  (cd "$place" && "${apt[@]}" update && "${apt[@]}" download python3-pip-whl &&
+    dpkg -x python3-pip-whl_*.deb .) >"$RUN/install.log" 2>&1 || return
+  printf '%s/pip' "$place"/usr/share/python-wheels/pip-*.whl
+}
+
+hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
+
+has_mysqlclient() { "$VENV/bin/python" -c 'import MySQLdb' 2>/dev/null; }
+
+# pip_install FILE: quiet where it goes well, in .run/install.log where it does not.
+pip_install() {
+  attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
+    --requirement "$1" >"$RUN/install.log" 2>&1
+}
+
+install_failed() {
+  if grep -qiE 'name resolution|NewConnectionError|ConnectTimeout|ProxyError|from versions: none|Network is unreachable' \
+    "$RUN/install.log"; then
+    die "could not fetch the Python packages: check the network and how pip reaches its index, then start again (.run/install.log has pip's words)"
+  fi
+  die "pip could not install the Python packages: read .run/install.log, then start again"
+}
+
+is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
+
+# Everything but mysqlclient, which alone needs a compiler and a client library where it has no wheel.
+install_packages() {
+  local name=$1 stamp=$VENV/.$1 hash lists
+  hash=$(hash_of "$ROOT/requirements.txt" "$ROOT/$name.txt")
+  is_stamped "$stamp" "$hash" && return
+  say "Installing the Python packages of $name.txt into .venv (about a minute the first time) ..."
+  lists=$(mktemp -d "$RUN/lists.XXXXXX")
+  sed '/^mysqlclient/d' "$ROOT/requirements.txt" >"$lists/requirements.txt"
+  [[ $name == requirements ]] || cp "$ROOT/$name.txt" "$lists/"
+  if ! pip_install "$lists/$name.txt"; then
+    rm -r "$lists"
+    install_failed
+  fi
+  rm -r "$lists"
+  printf '%s' "$hash" >"$stamp"
+}
+
+# Leaves a note of a failure, so that not every start tries to build it again.
+install_mysqlclient() {
+  local wanted hash list status=0
+  wanted=$(grep '^mysqlclient' "$ROOT/requirements.txt")
+  hash=$(hash_of "$ROOT/requirements.txt")
+  if is_stamped "$VENV/.mysqlclient" "$hash"; then return 0; fi
+  if [[ $1 == optional ]] && is_stamped "$VENV/.no-mysqlclient" "$hash"; then return 1; fi
+  list=$(mktemp "$RUN/lists.XXXXXX")
+  printf '%s\n' "$wanted" >"$list"
+  pip_install "$list" && has_mysqlclient || status=1
+  rm "$list"
+  rm -f "$VENV/.mysqlclient" "$VENV/.no-mysqlclient"
+  if ((status == 0)); then
+    printf '%s' "$hash" >"$VENV/.mysqlclient"
+  else
+    printf '%s' "$hash" >"$VENV/.no-mysqlclient"
+  fi
+  return "$status"
+}
+
+# prepare requirements|requirements-dev optional|required: the environment, as the lists of packages want it.
+prepare() {
+  local list=$1 mysql=$2
+  (umask 077 && mkdir -p "$RUN")
+  exec 8>"$RUN/install.lock"
+  if ! flock --nonblock 8; then
+    say "Another script is installing into .venv; waiting for it ..."
+    flock 8
+  fi
+  make_venv
+  install_packages "$list"
+  if ! install_mysqlclient "$mysql"; then
+    if [[ $mysql == required ]]; then
+      die "could not build mysqlclient: as root, run apt-get install build-essential pkg-config python3-dev default-libmysqlclient-dev (.run/install.log has the details)"
+    fi
+    say "mysqlclient is left out: it needs a compiler and the MySQL client library to build, and SQLite does without it."
+  fi
+  exec 8>&-
+}

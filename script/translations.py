@@ -1,0 +1,179 @@
+#!/usr/bin/env python3
+"""Keep the translations complete, without the programs of gettext.
+
+check    every sentence of the sources stands in every catalogue, translated, with its
+         placeholders, and the compiled catalogues are up to date; exit status 1 where not
+update   add the sentences that a catalogue lacks, still to be translated
+compile  write the .mo files from the .po files
+
+The sentences in the sources are English. DIRECTORY is the repository, unless another is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import polib
+from django.conf import settings
+from django.utils.translation.template import templatize
+
+ROOT = Path(__file__).resolve().parent.parent
+SOURCES = ("seckill_site", "vouchers", "orders", "locks", "templates")
+CALLS = re.compile(
+    r"""\b(?:_|n?p?gettext)\((?:u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[\s,]|count)*\)"""
+)
+PLACEHOLDER = re.compile(r"%\(\w+\)[sd]|%[sd]|\{\w*\}")
+FUNCTIONS = {
+    "_": ("text",),
+    "gettext": ("text",),
+    "ngettext": ("text", "plural"),
+    "pgettext": ("context", "text"),
+    "npgettext": ("context", "text", "plural"),
+}
+
+
+class Sentence(NamedTuple):
+    """A message, with its context and its plural where it has them."""
+
+    text: str
+    context: str | None = None
+    plural: str | None = None
+
+
+def main() -> int:
+    form = argparse.RawDescriptionHelpFormatter
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=form)
+    parser.add_argument("action", choices=["check", "update", "compile"])
+    parser.add_argument("directory", nargs="?", type=Path, default=ROOT)
+    arguments = parser.parse_args()
+    settings.configure()  # reading templates asks for a setting or two
+    catalogues = sorted(arguments.directory.glob("locale/*/LC_MESSAGES/*.po"))
+    if arguments.action == "compile":
+        compile_all(catalogues)
+    elif arguments.action == "update":
+        update_all(catalogues, sentences_of(arguments.directory))
+    else:
+        return report(check_all(catalogues, sentences_of(arguments.directory)))
+    return 0
+
+
+# --- The sources ----------------------------------------------------------------------------------
+
+
+def sentences_of(directory: Path) -> dict[Sentence, str]:
+    """Return every sentence of the sources, with the file in which it stands first."""
+    found: dict[Sentence, str] = {}
+    for source in SOURCES:
+        for path in sorted((directory / source).rglob("*")):
+            if path.suffix not in (".py", ".html", ".txt"):
+                continue
+            for sentence in sentences_in(path):
+                found.setdefault(sentence, str(path.relative_to(directory)))
+    return found
+
+
+def sentences_in(path: Path) -> Iterator[Sentence]:
+    text = path.read_text()
+    if path.suffix == ".py":
+        return sentences_in_python(text)
+    calls = CALLS.findall(templatize(text, origin=str(path)))
+    return sentences_in_python("\n".join(calls))
+
+
+def sentences_in_python(text: str) -> Iterator[Sentence]:
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.Call):
+            continue
+        name = getattr(node.func, "id", getattr(node.func, "attr", ""))
+        parts = FUNCTIONS.get(name.removesuffix("_lazy"))
+        texts = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
+        if parts and len(texts) >= len(parts):
+            yield Sentence(**dict(zip(parts, texts, strict=False)))
+
+
+# --- The catalogues -------------------------------------------------------------------------------
+
+
+def update_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> None:
+    for path in catalogues:
+        catalogue = polib.pofile(str(path))
+        for sentence in missing_in(catalogue, sentences):
+            entry = polib.POEntry(msgid=sentence.text, msgctxt=sentence.context)
+            entry.occurrences = [(sentences[sentence], "")]
+            if sentence.plural:
+                entry.msgid_plural = sentence.plural
+                entry.msgstr_plural = {0: ""}
+            catalogue.append(entry)
+        catalogue.save()
+
+
+def compile_all(catalogues: list[Path]) -> None:
+    for path in catalogues:
+        polib.pofile(str(path)).save_as_mofile(str(path.with_suffix(".mo")))
+
+
+def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterator[str]:
+    """Yield what is wrong, one line each."""
+    if not catalogues:
+        yield "there is no catalogue: locale/*/LC_MESSAGES/*.po"
+    for path in catalogues:
+        catalogue = polib.pofile(str(path))
+        for sentence in missing_in(catalogue, sentences):
+            yield f"{path}: lacks {sentence.text!r} of {sentences[sentence]}"
+        for entry in catalogue:
+            if not entry.obsolete:
+                yield from (f"{path}:{entry.linenum}: {fault}" for fault in faults_of(entry))
+        if compiled(path) != contents(catalogue.translated_entries()):
+            yield f"{path.with_suffix('.mo')}: is not what the .po says: compile it"
+
+
+def missing_in(catalogue: polib.POFile, sentences: dict[Sentence, str]) -> list[Sentence]:
+    known = {(entry.msgid, entry.msgctxt) for entry in catalogue if not entry.obsolete}
+    return [sentence for sentence in sentences if (sentence.text, sentence.context) not in known]
+
+
+def faults_of(entry: polib.POEntry) -> Iterator[str]:
+    if entry.fuzzy:
+        yield f"{entry.msgid!r} is fuzzy"
+    elif not entry.translated():
+        yield f"{entry.msgid!r} is not translated"
+    elif entry.msgid_plural:
+        known = placeholders(entry.msgid) | placeholders(entry.msgid_plural)
+        if any(not placeholders(text) <= known for text in entry.msgstr_plural.values()):
+            yield f"{entry.msgid!r} has other placeholders than its translation"
+    elif placeholders(entry.msgid) != placeholders(entry.msgstr):
+        yield f"{entry.msgid!r} has other placeholders than its translation"
+
+
+def placeholders(text: str) -> set[str]:
+    return set(PLACEHOLDER.findall(text))
+
+
+def compiled(path: Path) -> dict[Sentence, object] | None:
+    compiled_path = path.with_suffix(".mo")
+    return contents(polib.mofile(str(compiled_path))) if compiled_path.exists() else None
+
+
+def contents(entries: Iterable[polib.POEntry | polib.MOEntry]) -> dict[Sentence, object]:
+    return {
+        Sentence(entry.msgid, entry.msgctxt): entry.msgstr_plural or entry.msgstr
+        for entry in entries
+    }
+
+
+def report(faults: Iterator[str]) -> int:
+    status = 0
+    for fault in faults:
+        sys.stdout.write(f"{fault}\n")
+        status = 1
+    return status
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,103 @@
+"""What all tests share: emptied Redis databases, static files, real processes, Debian's Chromium.
+
+``script/test`` gives the servers and the settings; see its ``--help``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.db import connection
+from redis import Redis
+
+from tests.stack import Stack
+
+# Playwright's synchronous API keeps an event loop running in the thread of the tests. Django takes
+# that for asynchronous code and refuses the database, although everything here is synchronous.
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"
+
+CHROMIUM_ARGUMENTS = [
+    "--no-sandbox",  # Chromium refuses to run as root with it
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+]
+
+
+def pytest_configure() -> None:
+    if "SECKILL_SCRATCH" not in os.environ:
+        raise pytest.UsageError(
+            "the tests empty the databases of REDIS_URL, CACHE_URL and CELERY_BROKER_URL: run "
+            "script/test, or name a scratch directory in SECKILL_SCRATCH to say that they may"
+        )
+
+
+# --- Servers --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def redis_databases() -> Iterator[list[Redis]]:
+    """One client for each Redis database of the settings: ledger, cache, broker."""
+    urls = [settings.REDIS_URL, settings.CACHES["default"]["LOCATION"], settings.CELERY_BROKER_URL]
+    clients = [Redis.from_url(url) for url in dict.fromkeys(urls)]
+    yield clients
+    for client in clients:
+        client.close()
+
+
+@pytest.fixture(autouse=True)
+def empty_redis(redis_databases: list[Redis]) -> None:
+    """Start each test with an empty ledger, cache and broker."""
+    for client in redis_databases:
+        client.flushdb()
+
+
+@pytest.fixture
+def row_locks(db: None) -> None:
+    """Insist on row locks: on SQLite a race test would pass for the wrong reason."""
+    if not connection.features.has_select_for_update:
+        pytest.fail(f"this test needs row locks, and {connection.vendor} has none")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def static_files() -> None:
+    """Collect the static files once: pages name them by their hashes."""
+    if not (Path(settings.STATIC_ROOT) / "staticfiles.json").exists():
+        call_command("collectstatic", interactive=False, verbosity=0)
+
+
+@pytest.fixture
+def stack(
+    transactional_db: None, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Stack]:
+    """Real web servers, workers and beat on the test's own database; all gone after the test."""
+    with Stack(tmp_path, database=connection.settings_dict["NAME"]) as stack:
+        yield stack
+        for process in stack.processes:
+            request.node.add_report_section("teardown", f"log of {process.name}", process.tail())
+
+
+# --- Browser --------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
+    """Drive Debian's Chromium instead of a downloaded one."""
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    if not chromium:
+        pytest.fail("no Chromium: script/test installs it, as root or with sudo")
+    return {
+        **browser_type_launch_args,
+        "executable_path": chromium,
+        "args": [*browser_type_launch_args.get("args", []), *CHROMIUM_ARGUMENTS],
+    }

@@ -1,0 +1,250 @@
+"""The commands of ``script/``: what they say and how they end, without installing anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from importlib.util import module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import polib
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PO = "locale/zh_Hans/LC_MESSAGES/django.po"
+
+
+@pytest.fixture
+def clone(tmp_path: Path) -> Path:
+    """The scripts alone, so that nothing touches this clone's ``.run`` and ``.venv``."""
+    shutil.copytree(ROOT / "script", tmp_path / "script")
+    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def taken_port() -> Iterator[int]:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener.getsockname()[1]
+
+
+def run(directory: Path, *command: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=directory,
+        env={**os.environ, **environ},
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+
+
+def path_with(directory: Path, **programs: str) -> str:
+    """Return a PATH of the few programs that a script's first lines need, and these."""
+    directory.mkdir()
+    for name in ("bash", "env", "dirname", "sed", "cat"):
+        (directory / name).symlink_to(shutil.which(name) or name)
+    for name, text in programs.items():
+        (directory / name).write_text(f"#!{shutil.which('sh')}\n{text}\n")
+        (directory / name).chmod(0o755)
+    return str(directory)
+
+
+@pytest.mark.parametrize("script", ["server", "manage", "test", "lint"])
+def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
+    said = run(clone, f"script/{script}", "--help")
+    assert said.returncode == 0
+    assert said.stdout.startswith(f"Usage: script/{script}")
+    assert said.stderr == ""
+
+
+# --- script/server --------------------------------------------------------------------------------
+
+
+def test_port_in_use_is_one_clear_line(clone: Path, taken_port: int) -> None:
+    said = run(clone, "script/server", "--port", str(taken_port))
+    assert said.returncode == 1
+    assert said.stderr == f"server: port {taken_port} is in use: choose another with --port N\n"
+    assert not (clone / ".venv").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--port", "x"], "x is no port number"),
+        (["--port=99999"], "99999 is no port"),
+        (["--port"], "--port needs a value"),
+        (["--no-such"], "unknown option --no-such"),
+        (["--host", "203.0.113.9"], "cannot listen on 203.0.113.9"),
+    ],
+)
+def test_wrong_arguments_are_one_clear_line(clone: Path, arguments: list[str], words: str) -> None:
+    said = run(clone, "script/server", *arguments)
+    assert said.returncode == 1
+    assert words in said.stderr
+    assert said.stderr.count("\n") == 1
+
+
+def test_a_second_server_on_the_same_data_is_refused(clone: Path) -> None:
+    (clone / ".run").mkdir()
+    holder = ["flock", ".run/lock", "sh", "-c", "echo held; exec sleep 20"]
+    with subprocess.Popen(holder, cwd=clone, stdout=subprocess.PIPE) as first:
+        assert first.stdout
+        first.stdout.readline()
+        said = run(clone, "script/server", "--port", "0")
+        first.kill()
+    assert said.returncode == 1
+    assert "runs here already" in said.stderr
+
+
+def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) -> None:
+    old = path_with(tmp_path / "old", python3='[ "$1" = --version ] && echo Python 3.9.2; exit 1')
+    said = run(clone, "script/server", PATH=old)
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "Python 3.9.2 is too old: install Python 3.11" in said.stderr
+    said = run(clone, "script/server", PATH=path_with(tmp_path / "none"))
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "no python3 on PATH" in said.stderr
+
+
+def test_manage_before_the_first_start_says_what_to_do(clone: Path) -> None:
+    said = run(clone, "script/manage", "reconcile")
+    assert said.returncode == 1
+    assert "run script/server first" in said.stderr
+
+
+# --- How a run ends -------------------------------------------------------------------------------
+
+RUN = """
+import sys
+from pathlib import Path
+sys.path.insert(0, "script/lib")
+from processes import Ended, Processes
+try:
+    with Processes(Path(".")) as processes:
+        processes.start("part", ["sh", "-c", sys.argv[1]])
+        processes.start("other", ["sh", "-c", sys.argv[2]])
+        processes.wait()
+except Ended as ended:
+    print(ended)
+    sys.exit(ended.code)
+"""
+
+
+PARENT = "sleep 77 & echo child $!; wait"
+CHILD = "echo child $$; exec sleep 77"
+
+
+@pytest.mark.parametrize(
+    ("other", "code"),
+    [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)],
+)
+def test_one_part_ends_and_all_end_with_its_status(clone: Path, other: str, code: int) -> None:
+    said = run(clone, sys.executable, "-c", RUN, PARENT, other)
+    assert said.returncode == code
+    assert "other ended by itself" in said.stdout
+    assert not is_alive(child_named_in(said.stdout))
+
+
+@pytest.mark.parametrize(
+    ("signal", "part", "code"),
+    [("INT", PARENT, 130), ("TERM", PARENT, 143), ("HUP", PARENT, 129), ("KILL", CHILD, -9)],
+)
+def test_a_run_that_is_stopped_leaves_no_process(
+    clone: Path, signal: str, part: str, code: int
+) -> None:
+    command = [sys.executable, "-u", "-c", RUN, part, "exec sleep 77"]
+    with subprocess.Popen(command, cwd=clone, stdout=subprocess.PIPE, text=True) as launcher:
+        assert launcher.stdout
+        first_line = launcher.stdout.readline()
+        subprocess.run(["kill", f"-{signal}", str(launcher.pid)], check=True)
+        assert launcher.wait(timeout=15) == code
+    assert not is_alive(child_named_in(first_line))
+
+
+def child_named_in(text: str) -> int:
+    return int(text.partition("child ")[2].split()[0])
+
+
+def is_alive(pid: int) -> bool:
+    deadline = time.monotonic() + 2
+    while Path(f"/proc/{pid}").exists():
+        if time.monotonic() > deadline:
+            return True
+        time.sleep(0.05)
+    return False
+
+
+# --- script/translations.py -----------------------------------------------------------------------
+
+
+def load_translations() -> ModuleType:
+    spec = spec_from_file_location("translations", ROOT / "script" / "translations.py")
+    assert spec
+    assert spec.loader
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+translations = load_translations()
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A site of two sentences, both translated and compiled."""
+    (tmp_path / "templates").mkdir()
+    (tmp_path / "vouchers").mkdir()
+    (tmp_path / "templates" / "page.html").write_text(
+        "{% load i18n %}{% blocktranslate %}{{ left }} left{% endblocktranslate %}"
+    )
+    (tmp_path / "vouchers" / "views.py").write_text('_("Sold out")\n')
+    write_catalogue(tmp_path, {"%(left)s left": "剩余 %(left)s", "Sold out": "已抢光"})
+    translations.compile_all([tmp_path / PO])
+    return tmp_path
+
+
+def write_catalogue(site: Path, sentences: dict[str, str]) -> None:
+    catalogue = polib.POFile()
+    catalogue.metadata = {"Content-Type": "text/plain; charset=UTF-8"}
+    catalogue.extend(polib.POEntry(msgid=key, msgstr=text) for key, text in sentences.items())
+    (site / PO).parent.mkdir(parents=True, exist_ok=True)
+    catalogue.save(str(site / PO))
+
+
+def faults(site: Path) -> list[str]:
+    return list(translations.check_all([site / PO], translations.sentences_of(site)))
+
+
+def test_complete_translations_pass(site: Path) -> None:
+    assert faults(site) == []
+    assert translations.report(iter([])) == 0
+
+
+@pytest.mark.parametrize(
+    ("sentences", "words"),
+    [
+        ({"%(left)s left": "剩余 %(left)s"}, "lacks 'Sold out' of vouchers/views.py"),
+        ({"%(left)s left": "剩余 %(left)s", "Sold out": ""}, "'Sold out' is not translated"),
+        ({"%(left)s left": "剩余", "Sold out": "已抢光"}, "other placeholders"),
+        ({"%(left)s left": "剩余 %(left)s", "Sold out": "售罄"}, "is not what the .po says"),
+    ],
+)
+def test_what_translations_lack_is_named(site: Path, sentences: dict[str, str], words: str) -> None:
+    write_catalogue(site, sentences)
+    found = faults(site)
+    assert words in found[0]
+    assert translations.report(iter(found)) == 1
+
+
+def test_update_adds_what_a_catalogue_lacks(site: Path) -> None:
+    write_catalogue(site, {"Sold out": "已抢光"})
+    translations.update_all([site / PO], translations.sentences_of(site))
+    assert "'%(left)s left' is not translated" in faults(site)[0]
