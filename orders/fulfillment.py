@@ -13,10 +13,11 @@ from dataclasses import dataclass
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.db import DatabaseError, InterfaceError, OperationalError, connection
+from django.db import Error as DatabaseFault
+from django.db import InterfaceError, OperationalError, connection
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.batch import LockLost, OrderIdTaken, StaleFence, Verdict, write_batch
+from orders.batch import LockLost, StaleFence, Verdict, write_batch
 from orders.models import RefusalReason
 from seckill_site.lua import ledger_connection
 from seckill_site.metrics import FULFILLED
@@ -32,6 +33,7 @@ from vouchers.reservations import (
     pending_entries,
     release,
     take_kick,
+    uncount_try,
 )
 
 logger = logging.getLogger(__name__)
@@ -162,6 +164,8 @@ def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> i
         raise
     except Exception as error:
         if is_passing(error):
+            if len(entries) == 1:
+                uncount_try(sale_id=work.sale_id, order_id=entries[0].order_id)
             raise
         if len(entries) > 1:
             half = len(entries) // 2
@@ -193,7 +197,7 @@ def _write(
                 lost=lost,
                 refuse_as=refuse_as,
             )
-        except DatabaseError as error:
+        except DatabaseFault as error:
             if not is_passing(error):
                 raise
             connection.close()
@@ -215,8 +219,13 @@ def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
     logger.error("order %s of sale %s is set aside", entry.order_id, work.sale_id)
     try:
         verdict = _write(work, [entry], users, refuse_as=RefusalReason.FAILED)
-    except OrderIdTaken:
-        # There can be no second row of that id, so only the ledger can say it.
+    except (StaleFence, LockLost, SoftTimeLimitExceeded):
+        raise
+    except Exception as error:
+        if is_passing(error):
+            raise
+        # No row can hold it, not even a refused one, so only the ledger can say it.
+        logger.exception("order %s of sale %s cannot have a row", entry.order_id, work.sale_id)
         verdict = Verdict(releases=[Release(entry, RefusalReason.FAILED)])
     _tell_ledger(work, verdict)
     return 1

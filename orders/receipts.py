@@ -11,7 +11,7 @@ from orders.order_ids import minted_at
 from vouchers.figures import epoch_ms
 from vouchers.loading import snapshot_or_load
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import holdings
+from vouchers.reservations import ended_reason, holdings
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
@@ -51,6 +51,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
         _from_ledger(sale_id, order_id, user_id)
         # It may have become a row, and left the ledger, between the two looks.
         or _from_row(sale_id, order_id, user_id, proven)
+        or _ended_without_a_row(sale_id, order_id, user_id)
         or _lost(sale_id, order_id, loaded_at_ms)
     )
 
@@ -89,6 +90,14 @@ def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     if order_id in holdings(sale_id=sale_id, user_id=user_id, limit=limit):
         return Receipt(order_id=order_id, sale_id=sale_id, status=QUEUED)
     return None
+
+
+def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Some entries cannot have a row; then the ledger alone says that they are refused."""
+    reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if reason is None:
+        return None
+    return Receipt(order_id, sale_id, status=OrderStatus.REFUSED, reason=reason)
 
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:

@@ -19,6 +19,7 @@ from vouchers.contents import (
     make_pending,
     read_buyers,
     read_pending,
+    restore_buyers,
     still_held,
 )
 from vouchers.figures import Figures, Snapshot, snapshots
@@ -32,13 +33,16 @@ logger = logging.getLogger(__name__)
 RUNNING_DAYS = 1
 """A sale that ended longer ago than this no longer changes; beat leaves it alone."""
 
+BY_IDS_UP_TO = 10_000
+"""Up to so many units sold, beat compares by ids every time."""
+
 
 @dataclass(frozen=True)
 class Comparison:
     """A sale in both places. ``remaining`` is None and the ledger's counts 0 while not loaded.
 
-    ``difference`` counts what fits nowhere: buyers without an order or a promise, live orders
-    without a buyer, and how far ``sold`` and ``total`` are off.
+    ``difference`` counts what fits nowhere: buyers without an order or a promise, orders and
+    promises without a buyer, and how far ``sold`` and ``total`` are off.
     """
 
     voucher_id: int
@@ -58,12 +62,19 @@ class Comparison:
 class _Differences:
     stray_buyers: list[Holding]
     missing_buyers: list[Holding]
+    promised_only: list[Holding]
     figures_off: int
     sold_off: int
 
     @property
     def size(self) -> int:
-        return len(self.stray_buyers) + len(self.missing_buyers) + self.figures_off + self.sold_off
+        return (
+            len(self.stray_buyers)
+            + len(self.missing_buyers)
+            + len(self.promised_only)
+            + self.figures_off
+            + self.sold_off
+        )
 
 
 def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
@@ -82,6 +93,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
         logger.warning("sale %s differs by %s, repairing", sale_id, differences.size)
     load_sale(sale_id=sale_id)
     make_pending(sale_id=sale_id, holdings=differences.stray_buyers)
+    restore_buyers(sale_id=sale_id, holdings=differences.promised_only)
     _add_live_buyers(sale_id, differences.missing_buyers)
     _count_sold_again(sale_id, write=True)
     return _compare(sale_id)[0]
@@ -102,21 +114,24 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
 
 
 def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
-    """Repair every sale that is not long over and whose counts do not fit; for beat.
+    """Reconcile and repair every sale that is not long over; for beat.
 
-    Only the counts of a sale that fits are read, so that this can be done often. One sale that
-    fails does not stop the rest.
+    A sale with many buyers is compared by ids only where its counts do not fit, so that this can be
+    done often. One sale that fails does not stop the rest.
     """
     recent = SeckillVoucher.objects.filter(ends_at__gt=now - dt.timedelta(days=RUNNING_DAYS))
     results = []
     for sale in recent.order_by("pk"):
         try:
-            if not _counts_fit(sale):
+            if sale.sold <= BY_IDS_UP_TO or not _counts_fit(sale):
                 results.append(reconcile(sale_id=sale.pk, repair=True))
         except SeckillVoucher.DoesNotExist:
             continue
         except (LedgerUnavailable, DatabaseError) as error:
             logger.warning("sale %s is not reconciled now: %s", sale.pk, error)
+        # Whatever somebody wrote into one ledger by hand, the others are looked at.
+        except ValueError:
+            logger.exception("sale %s cannot be reconciled", sale.pk)
     return results
 
 
@@ -141,6 +156,7 @@ def _compare(sale_id: int) -> tuple[Comparison, _Differences]:
     differences = _Differences(
         stray_buyers=_still_stray(sale_id, buyers - pending - live),
         missing_buyers=_still_missing(sale_id, live - buyers),
+        promised_only=_still_promised_only(sale_id, pending - buyers - live),
         figures_off=_figures_off(sale_id, sale, found),
         sold_off=0 if sale.sold == len(live) else _count_sold_again(sale_id, write=False),
     )
@@ -191,6 +207,17 @@ def _still_missing(sale_id: int, holdings: set[Holding]) -> list[Holding]:
     )
     state = still_held(sale_id=sale_id, holdings=live)
     return [holding for holding, (held, _) in zip(live, state, strict=True) if not held]
+
+
+def _still_promised_only(sale_id: int, holdings: set[Holding]) -> list[Holding]:
+    """Of these pending entries, return those that are pending and no buyers even now."""
+    ordered = sorted(holdings, key=lambda holding: holding.order_id)
+    state = still_held(sale_id=sale_id, holdings=ordered)
+    return [
+        holding
+        for holding, (held, pending) in zip(ordered, state, strict=True)
+        if pending and not held
+    ]
 
 
 def _figures_off(sale_id: int, sale: SeckillVoucher, found: Snapshot | None) -> int:

@@ -70,12 +70,16 @@ def _body(request: HttpRequest) -> bytes:
 
 def _declared_bytes(request: HttpRequest) -> int:
     text = request.META.get("CONTENT_LENGTH") or "0"
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
+    if not (text.isascii() and text.isdigit()):
+        return 0
+    return int(text) if len(text) < 20 else LARGEST_BODY_BYTES + 1
 
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
-        value = json.loads(body.decode("utf-8"), object_pairs_hook=_without_repeats)
+        value = json.loads(
+            body.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_no_number
+        )
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(400, _("The body is not valid JSON in UTF-8.")) from error
     if not isinstance(value, dict):
@@ -88,6 +92,10 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(fields) != len(pairs):
         raise ValueError("a key stands twice")
     return fields
+
+
+def _no_number(constant: str) -> None:
+    raise ValueError(f"{constant} is no JSON")
 
 
 def _form(body: bytes) -> Mapping[str, Any]:

@@ -1,6 +1,8 @@
 """The WSGI application, for any WSGI server."""
 
 import os
+from collections.abc import Callable, Iterable
+from typing import Any
 
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
@@ -8,7 +10,25 @@ from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
-application = get_wsgi_application()
+Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+
+
+def with_readable_content_type(application: Application) -> Application:
+    """Answer a content type with extended parameters (``name*=charset''value``) as one unknown.
+
+    Django decodes them before any view or error page can be asked, and raises on a charset that it
+    does not know. No browser and no client library sends them.
+    """
+
+    def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        if "*" in environ.get("CONTENT_TYPE", ""):
+            environ["CONTENT_TYPE"] = "application/octet-stream"
+        return application(environ, start_response)
+
+    return wrapped
+
+
+application = with_readable_content_type(get_wsgi_application())
 
 if settings.SECKILL_TRUSTED_PROXIES:
     # Logins are throttled by address, which behind a proxy would be everybody's.

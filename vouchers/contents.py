@@ -8,6 +8,7 @@ from seckill_site.lua import ledger_connection
 from vouchers.ledger import SENTINEL, Holding, LedgerKeys, ledger_errors, ledger_script
 
 _MAKE_PENDING = ledger_script("make_pending")
+_RESTORE_BUYER = ledger_script("restore_buyer")
 _SCAN = 2_000
 
 
@@ -54,6 +55,14 @@ def add_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
         for holding in holdings:
             pipe.hsetnx(LedgerKeys(sale_id).buyers, holding.field, str(holding.order_id))
         pipe.execute()
+
+
+def restore_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
+    """Enter pending entries among the buyers again: their units would be offered twice."""
+    keys = LedgerKeys(sale_id)
+    calls = [([keys.buyers, keys.pending], [h.field, str(h.order_id)]) for h in holdings]
+    with ledger_errors():
+        _RESTORE_BUYER.run_many(ledger_connection(), calls)
 
 
 def _holding(member: str) -> Holding:

@@ -130,6 +130,14 @@ def holdings(*, sale_id: int, user_id: int, limit: int) -> list[int]:
     return [int(value) for value in values if value]
 
 
+def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
+    """Return why this buyer's order id ended, or None where the ledger does not know it."""
+    with ledger_errors():
+        value = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
+    owner, _, reason = (value or "").partition(":")
+    return reason if owner == str(user_id) else None
+
+
 # --- Back half -----------------------------------------------------------------------------------
 
 
@@ -178,6 +186,14 @@ def count_try(*, sale_id: int, order_id: int) -> int:
     """Count one attempt made with this entry alone, and return how many there were."""
     with ledger_errors():
         return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
+
+
+def uncount_try(*, sale_id: int, order_id: int) -> None:
+    """Take back the last attempt: what failed it says nothing about the entry."""
+    key, field = LedgerKeys(sale_id).tries, str(order_id)
+    with ledger_errors():
+        if ledger_connection().hincrby(key, field, -1) <= 0:
+            ledger_connection().hdel(key, field)
 
 
 def kick(*, sale_id: int) -> bool:

@@ -11,14 +11,25 @@
 --
 -- Returns {seconds, sequence of the first id}; the following ids follow in sequence.
 
+local function integer(number)
+  return string.format('%.0f', number)
+end
+
+if redis.call('TYPE', KEYS[1])['ok'] ~= 'hash' then redis.call('DEL', KEYS[1]) end
 local last = redis.call('HMGET', KEYS[1], 'seconds', 'day', 'sequence')
-local seconds = math.max(redis.call('TIME')[1] - ARGV[1], tonumber(last[1] or 0))
+local time = redis.call('TIME')
+local seconds = math.max(time[1] - ARGV[1], tonumber(last[1] or 0))
 local day = math.floor(seconds / 86400)
 local sequence = 0
-if tonumber(last[2] or -1) == day then sequence = tonumber(last[3]) end
+if not last[1] then
+  -- Lost, perhaps within this second: go on far above what this second can have given out.
+  sequence = time[2] * 4000
+elseif tonumber(last[2]) == day then
+  sequence = tonumber(last[3])
+end
 if sequence + ARGV[2] >= 4294967296 then
   return redis.error_reply('the day has no order ids left')
 end
-redis.call('HSET', KEYS[1], 'seconds', string.format('%.0f', seconds),
-  'day', string.format('%.0f', day), 'sequence', string.format('%.0f', sequence + ARGV[2]))
+redis.call('HSET', KEYS[1], 'seconds', integer(seconds), 'day', integer(day),
+  'sequence', integer(sequence + ARGV[2]))
 return {seconds, sequence + 1}
