@@ -1,0 +1,221 @@
+"""The buyer's pages: the purchase page, and the list of one's orders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from orders.fulfillment import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from tests.orders.looking import assert_refused, broker_length, ledger_contents, pending_ids
+from tests.orders.making import (
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved,
+)
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def buyer(client: Client) -> User:
+    """A buyer who is signed in."""
+    buyer = make_buyer()
+    client.force_login(buyer)
+    return buyer
+
+
+def get_page(client: Client, sale: SeckillVoucher) -> Any:
+    return client.get(f"/vouchers/{sale.pk}/", headers=HTML)
+
+
+def token_in(page: Any) -> str:
+    """Return the value of the form's token field; empty where there is none to send."""
+    field = re.search(r'<input[^>]*name="token"[^>]*>', page.text)
+    value = re.search(r'value="([^"]*)"', field[0]) if field else None
+    return value[1] if value else ""
+
+
+# --- The purchase page ---------------------------------------------------------------------------
+
+
+def test_a_visitors_page_may_be_cached_and_has_no_token_and_no_cookie(client: Client) -> None:
+    page = get_page(client, make_sale())
+    assert page.status_code == 200
+    assert page["Content-Type"].startswith("text/html")
+    assert re.fullmatch(r"public, max-age=[1-9][0-9]*", page["Cache-Control"])
+    assert "Cookie" in page["Vary"]
+    assert not page.cookies
+    assert token_in(page) == ""
+
+
+def test_a_buyers_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    page = get_page(client, sale)
+    assert page.status_code == 200
+    assert page["Cache-Control"] == "private, no-store"
+    action = re.search(r'<form method="post" action="([^"]+)" id="order-form"', page.text)
+    assert action
+    answer = client.post(action[1], {"token": token_in(page)}, headers=HTML)
+    assert answer.status_code == 303
+    assert len(pending_ids(sale)) == 1
+    receipt = client.get(answer["Location"], headers=HTML)
+    assert receipt.status_code == 200
+
+
+def test_the_page_has_a_token_before_the_begin_too(client: Client, buyer: User) -> None:
+    assert token_in(get_page(client, make_sale(begins_in_s=600)))
+
+
+def test_after_the_end_there_is_no_token(client: Client, buyer: User) -> None:
+    page = get_page(client, make_sale(begins_in_s=-60, ends_in_s=-1))
+    assert page.status_code == 200
+    assert token_in(page) == ""
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_buyer_who_has_an_order_is_led_to_it(client: Client, buyer: User, written: bool) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    if written:
+        fulfill_sale(sale_id=sale.pk)
+    assert f'href="/vouchers/{sale.pk}/orders/{token.order_id}/"' in get_page(client, sale).text
+
+
+def test_a_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
+    sale = make_sale(limit=2)
+    reserved(sale, [buyer])
+    assert "/orders/1" not in get_page(client, sale).text
+    assert token_in(get_page(client, sale))
+
+
+@pytest.mark.parametrize(
+    "terms", [{"stock": 0}, {"paused": True}, {"begins_in_s": 60}, {"loaded": False}]
+)
+def test_a_sale_in_any_state_has_its_page(
+    client: Client, buyer: User, terms: dict[str, Any]
+) -> None:
+    sale = make_sale(**terms)
+    assert get_page(client, sale).status_code == 200
+    assert get_page(Client(), sale).status_code == 200
+
+
+def test_looking_at_the_page_changes_nothing(client: Client) -> None:
+    sale = make_sale()
+    before = ledger_contents()
+    get_page(client, sale)
+    assert client.head(f"/vouchers/{sale.pk}/").status_code == 200
+    assert ledger_contents() == before
+    assert broker_length() == 0
+
+
+def test_the_page_is_there_without_redis(
+    client: Client, buyer: User, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    lose_ledger()
+    assert get_page(client, sale).status_code == 200
+    assert get_page(Client(), sale).status_code == 200
+
+
+def test_a_sale_that_there_is_not_has_no_page(client: Client) -> None:
+    url = f"/vouchers/{make_sale().pk + 1}/"
+    assert_refused(client.get(url), 404, "not_found")
+    assert_refused(client.get(url, headers=HTML), 404, "not_found")
+    assert_refused(client.post(url, headers=HTML), 405, "invalid")
+
+
+# --- My orders -----------------------------------------------------------------------------------
+
+
+def make_orders(buyer: User, count: int) -> list[str]:
+    """Return the ids, newest first, of so many orders of this buyer that are over."""
+    sale, first = make_sale(), id_minted(seconds_ago=600)
+    for n in range(count):
+        make_order(sale, buyer, order_id=first + n, status=OrderStatus.CANCELLED)
+    return [str(first + n) for n in reversed(range(count))]
+
+
+def ids_in(response: Any) -> list[str]:
+    return [order["order_id"] for order in response.json()["orders"]]
+
+
+def test_a_visitor_is_asked_to_sign_in(client: Client) -> None:
+    assert_refused(client.get("/orders/"), 401, "login_required")
+    page = client.get("/orders/", headers=HTML)
+    assert (page.status_code, page["Location"]) == (302, "/accounts/login/?next=/orders/")
+
+
+def test_i_see_my_orders_only_newest_first(client: Client, buyer: User) -> None:
+    mine = make_orders(buyer, 3)
+    theirs = make_orders(make_buyer(), 2)
+    response = client.get("/orders/")
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    assert ids_in(response) == mine
+    page = client.get("/orders/", headers=HTML)
+    assert page["Cache-Control"] == "private, no-store"
+    assert all(order_id in page.text for order_id in mine)
+    assert not any(order_id in page.text for order_id in theirs)
+
+
+def test_each_order_is_told_as_its_receipt_tells_it(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    (told,) = client.get("/orders/").json()["orders"]
+    assert told == client.get(told["status_url"]).json()
+    assert (told["order_id"], told["status"]) == (str(token.order_id), "unpaid")
+
+
+def test_without_orders_the_list_is_empty(client: Client, buyer: User) -> None:
+    assert client.get("/orders/").json() == {"orders": [], "page": 1, "pages": 1}
+    assert client.get("/orders/", headers=HTML).status_code == 200
+
+
+def test_the_list_has_pages_of_twenty(client: Client, buyer: User) -> None:
+    mine = make_orders(buyer, 45)
+    pages = [client.get(f"/orders/?page={number}") for number in (1, 2, 3)]
+    assert [ids_in(page) for page in pages] == [mine[:20], mine[20:40], mine[40:]]
+    assert [page.json()["page"] for page in pages] == [1, 2, 3]
+    assert {page.json()["pages"] for page in pages} == {3}
+    assert ids_in(client.get("/orders/?page=99")) == mine[40:]
+    second = client.get("/orders/?page=2", headers=HTML).text
+    assert "?page=1" in second
+    assert "?page=3" in second
+
+
+@pytest.mark.parametrize("headers", [{}, HTML], ids=["json", "html"])
+def test_twenty_orders_take_as_many_queries_as_one(
+    client: Client, buyer: User, headers: dict[str, str]
+) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get("/orders/", headers=headers).status_code == 200
+        return len(captured)
+
+    for number, other in enumerate(make_buyers(1), start=1):
+        make_order(make_sale(), other)
+        make_order(make_sale(), buyer, order_id=number)
+    one = queries()
+    for number in range(2, 21):
+        make_order(make_sale(loaded=False), buyer, order_id=number)
+    assert VoucherOrder.objects.filter(user=buyer).count() == 20
+    assert queries() == one
+
+
+def test_my_orders_are_only_read(client: Client, buyer: User) -> None:
+    assert_refused(client.post("/orders/"), 405, "invalid")

@@ -1,0 +1,179 @@
+"""Receipts: what became of an order id, told to its owner and to nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import DjangoAssertNumQueries
+from redis import Redis
+
+from orders import receipts
+from orders.fulfillment import fulfill_sale
+from orders.models import OrderStatus
+from orders.receipts import QUEUED, NoReceipt, Receipt, find_receipt
+from orders.tokens import PurchaseToken
+from tests.orders.looking import live_ids, redis_commands
+from tests.orders.making import (
+    PRICE_CENTS,
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved,
+)
+from vouchers.figures import epoch_ms
+from vouchers.ledger import LedgerKeys, LedgerUnavailable
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import reserve
+
+pytestmark = pytest.mark.django_db
+
+
+def receipt_for(token: PurchaseToken) -> Receipt:
+    return find_receipt(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
+
+
+def lost(sale: SeckillVoucher, order_id: int) -> Receipt:
+    return Receipt(order_id, sale.pk, "refused", "lost")
+
+
+@pytest.mark.parametrize("status", OrderStatus.values)
+def test_a_row_tells_each_status_of_its_life_from_one_query_and_without_redis(
+    status: str, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    reason = "sold_out" if status == "refused" else ""
+    order = make_order(sale, buyer, status=OrderStatus(status), reason=reason)
+    with django_assert_num_queries(1), redis_commands() as commands:
+        found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk)
+    assert found == Receipt(
+        order.pk, sale.pk, status, reason, PRICE_CENTS, epoch_ms(order.accepted_at)
+    )
+    assert commands == []
+
+
+def test_what_is_pending_is_queued_and_then_it_is_unpaid() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED)
+    fulfill_sale(sale_id=sale.pk)
+    assert receipt_for(token).status == "unpaid"
+
+
+def test_each_unit_of_a_buyer_has_its_receipt() -> None:
+    sale, buyer = make_sale(limit=3), make_buyer()
+    tokens = reserved(sale, [buyer] * 3)
+    assert [receipt_for(token).status for token in tokens] == [QUEUED] * 3
+
+
+def test_what_was_accepted_and_then_refused_says_why() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    found = receipt_for(token)
+    assert (found.status, found.reason) == ("refused", "inactive_buyer")
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_somebody_elses_order_is_no_receipt(ledger: Redis, written: bool) -> None:
+    sale, (owner, other) = make_sale(), make_buyers(2)
+    (token,) = reserved(sale, [owner])
+    if written:
+        fulfill_sale(sale_id=sale.pk)
+    # An id tells whole seconds only: let the ledger be older than any of this test.
+    ledger.hincrby(LedgerKeys(sale.pk).sale, "loaded_at_ms", -2_000)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk)
+
+
+def test_an_order_under_another_sales_address_is_no_receipt() -> None:
+    sale, other, buyer = make_sale(), make_sale(), make_buyer()
+    order = make_order(sale, buyer)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=other.pk, order_id=order.pk, user_id=buyer.pk)
+
+
+def test_a_sale_that_there_is_not_is_said_by_name() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        find_receipt(sale_id=sale.pk + 1, order_id=id_minted(seconds_ago=5), user_id=buyer.pk)
+
+
+def test_the_refusal_of_a_deleted_account_is_told_to_the_holder_of_its_token_alone() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    User.objects.filter(pk=buyer.pk).delete()
+    fulfill_sale(sale_id=sale.pk)
+    asked = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id}
+    assert find_receipt(**asked, proven=True).reason == "inactive_buyer"
+    with pytest.raises(NoReceipt):
+        find_receipt(**asked)
+
+
+def test_an_unknown_id_younger_than_the_ledger_was_never_accepted() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=-5), user_id=buyer.pk)
+
+
+def test_an_unknown_id_older_than_the_ledger_was_lost_with_an_earlier_one() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order_id = id_minted(seconds_ago=60)
+    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
+    assert found == lost(sale, order_id)
+
+
+def test_a_reservation_that_died_with_the_ledger_is_lost_until_it_is_asked_for_again(
+    ledger: Redis,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    ledger.flushdb()
+    assert receipt_for(token) == lost(sale, token.order_id)  # this loads the sale
+    reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
+    assert receipt_for(token).status == QUEUED
+
+
+@pytest.mark.parametrize("key", ["sale", "buyers"])
+def test_a_reservation_that_survived_the_loss_of_a_key_is_queued_not_lost(
+    ledger: Redis, key: str
+) -> None:
+    """Else a page says that the order is lost, and a moment later there it is."""
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    ledger.delete(getattr(LedgerKeys(sale.pk), key))
+    assert receipt_for(token).status == QUEUED
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [token.order_id]
+
+
+def test_what_became_a_row_between_the_two_looks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    look = receipts.holdings
+
+    def refused_meanwhile(**kwargs: Any) -> list[int]:
+        User.objects.filter(pk=buyer.pk).update(is_active=False)
+        fulfill_sale(sale_id=sale.pk)
+        return look(**kwargs)
+
+    monkeypatch.setattr(receipts, "holdings", refused_meanwhile)
+    assert receipt_for(token).reason == "inactive_buyer"
+
+
+def test_without_redis_a_row_is_told_and_anything_else_is_unknown(
+    lose_ledger: Callable[[], None],
+) -> None:
+    sale, (first, second) = make_sale(), make_buyers(2)
+    (written,) = reserved(sale, [first])
+    fulfill_sale(sale_id=sale.pk)
+    (queued,) = reserved(sale, [second])
+    lose_ledger()
+    assert receipt_for(written).status == "unpaid"
+    with pytest.raises(LedgerUnavailable):
+        receipt_for(queued)

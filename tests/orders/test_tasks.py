@@ -1,0 +1,113 @@
+"""Celery's side: names and arguments are an API, each task makes one domain call."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from celery.contrib.testing.worker import start_worker
+from django.conf import settings as django_settings
+from django.test import Client
+from pytest_django import Settings
+from redis import Redis
+
+from orders import fulfillment, tasks
+from seckill_site.celery import app
+from tests.orders.looking import (
+    assert_conserved,
+    broker_length,
+    live_ids,
+    pending_ids,
+    publishes,
+)
+from tests.orders.making import make_buyer, make_buyers, make_sale, reserved, token_for, wait_for
+from vouchers.ledger import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def test_the_names_of_the_tasks_are_kept_as_messages_of_an_older_release_have_them() -> None:
+    names = {"orders.tasks.fulfill_sale", "orders.tasks.sweep", "orders.tasks.reconcile"}
+    assert names <= set(app.tasks)
+    assert all(app.tasks[name].ignore_result for name in names)
+
+
+def test_beat_sends_tasks_that_there_are_and_that_expire() -> None:
+    for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
+        assert entry["task"] in app.tasks
+        assert entry["options"]["expires"] <= entry["schedule"]
+
+
+def test_fulfilling_makes_rows_of_what_is_pending() -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(3))
+    tasks.fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [token.order_id for token in tokens]
+    assert broker_length() == 0
+
+
+def test_an_argument_of_a_newer_release_is_passed_over() -> None:
+    sale = make_sale()
+    reserved(sale, make_buyers(1))
+    tasks.fulfill_sale(sale_id=sale.pk, priority="high")
+    tasks.sweep(limit=3)
+    tasks.reconcile(repair=False)
+    assert pending_ids(sale) == []
+
+
+def test_where_work_is_left_one_fresh_task_is_published(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
+    sale = make_sale()
+    reserved(sale, make_buyers(5))
+    seconds = iter(range(100))
+    clock = SimpleNamespace(monotonic=lambda: next(seconds))
+    monkeypatch.setattr(fulfillment, "time", clock)
+    tasks.fulfill_sale(sale_id=sale.pk)
+    assert broker_length() == 1
+    assert 0 < len(live_ids(sale)) < 5
+
+
+def test_the_sweep_publishes_for_what_waits_too_long(ledger: Redis) -> None:
+    sale, sent = make_sale(), publishes("sent")
+    (token,) = reserved(sale, make_buyers(1))
+    keys = LedgerKeys(sale.pk)
+    ledger.zincrby(keys.pending, -60_000, f"{token.order_id}:{token.user_id}:1")
+    ledger.delete(keys.kick)
+    for _ in range(2):
+        tasks.sweep()
+    assert broker_length() == 1
+    assert publishes("sent") == sent + 1
+
+
+def test_reconciling_repairs_the_running_sales(ledger: Redis) -> None:
+    sale = make_sale()
+    reserved(sale, make_buyers(2))
+    tasks.fulfill_sale(sale_id=sale.pk)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 3)
+    tasks.reconcile()
+    assert_conserved(sale)
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_publishing_raises_nothing() -> None:
+    tasks.publish_fulfillment(sale_id=1)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_worker_makes_a_request_into_an_order(client: Client) -> None:
+    """The whole straight line once: HTTP, ledger, broker, worker, database."""
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):
+        answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token.sign()})
+        assert answer.status_code == 202
+        headers = {"Purchase-Token": token.sign()}
+        url = answer.json()["status_url"]
+        wait_for(lambda: client.get(url, headers=headers).json()["status"] == "unpaid")
+    assert live_ids(sale) == [token.order_id]
+    wait_for(lambda: pending_ids(sale) == [])
+    assert_conserved(sale)
