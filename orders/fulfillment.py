@@ -99,7 +99,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
 
 def is_passing(error: Exception) -> bool:
     """Say whether an error is one of connection, lock or read-only: it says nothing of an entry."""
-    if isinstance(error, InterfaceError):
+    if isinstance(error, StaleFence | LockLost | InterfaceError):
         return True
     if not isinstance(error, OperationalError):
         return False
@@ -160,7 +160,7 @@ def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> i
         return _set_aside(work, entries[0], users)
     try:
         verdict = _write(work, entries, users)
-    except (StaleFence, LockLost, SoftTimeLimitExceeded):
+    except SoftTimeLimitExceeded:
         raise
     except Exception as error:
         if is_passing(error):
@@ -219,7 +219,7 @@ def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
     logger.error("order %s of sale %s is set aside", entry.order_id, work.sale_id)
     try:
         verdict = _write(work, [entry], users, refuse_as=RefusalReason.FAILED)
-    except (StaleFence, LockLost, SoftTimeLimitExceeded):
+    except SoftTimeLimitExceeded:
         raise
     except Exception as error:
         if is_passing(error):

@@ -390,6 +390,7 @@ def plain_read(*, sale_id: int) -> SeckillVoucher:
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_two_writers_sell_the_last_unit_once(
     meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
@@ -404,6 +405,7 @@ def test_two_writers_sell_the_last_unit_once(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
     meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
@@ -419,6 +421,7 @@ def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order(
     meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
@@ -435,6 +438,7 @@ def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_four_writers_of_the_same_entries_write_each_once() -> None:
     sale = make_sale(stock=30)

@@ -511,6 +511,7 @@ class NoMultiLock(NoLock):
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_nothing_twice(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
@@ -540,6 +541,7 @@ def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_n
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_four_workers_and_buyers_at_once_lose_nobody() -> None:
     sale = make_sale(stock=60)

@@ -196,7 +196,7 @@ def impatient(transactional_db: None) -> Iterator[None]:
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("row_locks", "impatient")
 def test_a_row_that_is_held_too_long_is_waited_for_again(
     pauses: list[Callable[[], None]],
 ) -> None:
@@ -212,7 +212,7 @@ def test_a_row_that_is_held_too_long_is_waited_for_again(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("impatient", "pauses")
+@pytest.mark.usefixtures("row_locks", "impatient", "pauses")
 def test_a_row_that_stays_held_is_left_to_the_sweep_and_counts_no_try() -> None:
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
@@ -248,6 +248,7 @@ def test_an_outage_of_the_database_however_long_refuses_nobody(settings: Setting
 
 
 @pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_a_deadlock_is_tried_again(
     pauses: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
@@ -369,7 +370,7 @@ def test_a_commit_whose_answer_was_lost_is_found_done(
 
 
 @pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("impatient")
+@pytest.mark.usefixtures("row_locks", "impatient")
 def test_after_a_fault_the_lock_is_asked_for_before_the_next_try(
     ledger: Redis, settings: Settings, pauses: list[Callable[[], None]],
     monkeypatch: pytest.MonkeyPatch,

@@ -23,7 +23,6 @@ from tests.orders.looking import (
     ledger_contents,
     live_ids,
     pending_ids,
-    redis_commands,
     rows,
 )
 from tests.orders.making import (
@@ -424,19 +423,6 @@ def test_beat_repairs_what_is_stray_and_what_is_missing(
     reconcile_running(now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     assert_conserved(sale)
-
-
-def test_beat_reads_of_a_large_sale_the_counts_alone_unless_they_do_not_fit(
-    ledger: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(reconciling, "BY_IDS_UP_TO", 0)
-    healthy, broken = sale_with(ordered=2, waiting=1), sale_with(ordered=2)
-    a_missing_buyer(ledger, broken)
-    with redis_commands() as commands:
-        (repaired,) = reconcile_running(now=timezone.now())
-    assert repaired.voucher_id == broken.pk
-    assert not any(f"{{{healthy.pk}}}" in words for _, words in commands if "SCAN" in words)
-    assert_conserved(broken)
 
 
 def test_beat_is_not_taken_in_by_two_differences_whose_counts_make_up_for_each_other(

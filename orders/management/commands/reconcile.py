@@ -42,7 +42,9 @@ class Command(BaseCommand):
 
 
 def _as_json(results: list[Comparison]) -> str:
-    return json.dumps([result.as_dict() for result in results], indent=2)
+    # An id is a string in JSON, here as everywhere.
+    rows = [{**result.as_dict(), "voucher_id": str(result.voucher_id)} for result in results]
+    return json.dumps(rows, indent=2)
 
 
 def _as_table(results: list[Comparison]) -> str:

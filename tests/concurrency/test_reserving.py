@@ -1,0 +1,87 @@
+"""Many threads reserve at once: the script's one call is what keeps the count exact."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from seckill_site.lua import ledger_connection
+from tests.concurrency.sales import make_sale
+from vouchers.figures import snapshot
+from vouchers.ledger import LedgerKeys
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import AlreadyOrdered, Reservation, SoldOut, reserve
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
+
+THREADS = 50
+STOCK = 20
+
+
+def at_once(calls: list[Callable[[], Reservation]]) -> list[object]:
+    """Start all calls together in threads; return what each returned or raised."""
+    start = threading.Barrier(THREADS)
+
+    def run(mine: list[Callable[[], Reservation]]) -> list[object]:
+        start.wait()
+        outcomes: list[object] = []
+        for call in mine:
+            try:
+                outcomes.append(call())
+            except Exception as error:
+                outcomes.append(error)
+        return outcomes
+
+    with ThreadPoolExecutor(THREADS) as threads:
+        results = threads.map(run, [calls[n::THREADS] for n in range(THREADS)])
+        return [outcome for result in results for outcome in result]
+
+
+def reserving(sale: SeckillVoucher, *, order_id: int, user_id: int) -> Callable[[], Reservation]:
+    return lambda: reserve(sale_id=sale.pk, order_id=order_id, user_id=user_id)
+
+
+def test_ten_times_as_many_buyers_as_units_reserve_exactly_the_units() -> None:
+    sale = make_sale(stock=STOCK)
+    buyers = range(1, 10 * STOCK + 1)
+    outcomes = at_once([reserving(sale, order_id=user, user_id=user) for user in buyers])
+    assert sum(isinstance(outcome, Reservation) for outcome in outcomes) == STOCK
+    assert sum(isinstance(outcome, SoldOut) for outcome in outcomes) == 9 * STOCK
+    assert (snapshot(sale_id=sale.pk).taken, snapshot(sale_id=sale.pk).pending) == (STOCK, STOCK)
+
+
+def test_one_buyer_in_two_hundred_threads_reserves_one_unit() -> None:
+    sale = make_sale(stock=STOCK)
+    outcomes = at_once([reserving(sale, order_id=n, user_id=7) for n in range(1, 201)])
+    (won,) = [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
+    refused = [outcome for outcome in outcomes if isinstance(outcome, AlreadyOrdered)]
+    assert {outcome.order_id for outcome in refused} == {won.order_id}
+    assert len(refused) == 199
+
+
+def test_one_kick_is_due_however_many_reserve_at_once() -> None:
+    sale = make_sale(stock=200)
+    outcomes = at_once([reserving(sale, order_id=n, user_id=n) for n in range(1, 201)])
+    assert sum(isinstance(o, Reservation) and o.kick_due for o in outcomes) == 1
+
+
+def test_the_same_check_and_write_in_two_calls_sell_the_last_unit_twice() -> None:
+    """The control: what the script does, but read first and written afterwards."""
+    sale = make_sale(stock=1)
+    keys, both_have_read = LedgerKeys(sale.pk), threading.Barrier(2)
+
+    def reserve_in_two_calls(user_id: int) -> bool:
+        client = ledger_connection()
+        left = int(client.hget(keys.sale, "total")) - (client.hlen(keys.buyers) - 1)
+        both_have_read.wait()
+        if left > 0:
+            client.hset(keys.buyers, f"{user_id}:1", str(user_id))
+        return left > 0
+
+    with ThreadPoolExecutor(2) as threads:
+        sold = list(threads.map(reserve_in_two_calls, (1, 2)))
+    assert sold == [True, True]
+    assert snapshot(sale_id=sale.pk).taken == 2 > sale.stock
