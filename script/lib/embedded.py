@@ -9,25 +9,29 @@ from __future__ import annotations
 import argparse
 import errno
 import fcntl
-import hashlib
 import http.client
 import os
 import secrets
 import shlex
 import shutil
+import signal
 import socket
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from processes import Ended, Processes, say
-from servers import MariaDB, Redis, mariadb_binary
+from servers import CannotRun, MariaDB, Redis, mariadb_binary, write_private
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / ".run"
-PYTHON = str(ROOT / ".venv" / "bin" / "python")
+PREPARE_SHOP = str(Path(__file__).with_name("prepare_shop.py"))
+PREPARED = RUN / "prepared"
+HELD_BY_ALL = ["--hold", str(RUN / "lock")]
+USER_OF_SERVERS = [*HELD_BY_ALL, "--hold", str(RUN / "in-use")]
+SERVER = [*HELD_BY_ALL, "--after", str(RUN / "in-use")]
 LOCAL_HOSTS = ("localhost", "127.0.0.1", "[::1]")
 PYTHON_SETTINGS = {
     "DJANGO_SETTINGS_MODULE": "seckill_site.settings",
@@ -40,14 +44,15 @@ EVERY_ADDRESS = ("0.0.0.0", "::")
 
 def main() -> int:
     arguments = parse_arguments()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the parts run there is nothing to tidy up
     try:
         check(arguments)
         if not arguments.check:
             with only_one():
-                run(arguments)
-    except Ended as ended:
-        sys.stderr.write(f"server: {ended}\n")
-        return ended.code
+                return run(arguments)
+    except CannotRun as reason:
+        sys.stderr.write(f"server: {reason}\n")
+        return 1
     return 0
 
 
@@ -66,7 +71,7 @@ def parse_arguments() -> argparse.Namespace:
 def check(arguments: argparse.Namespace) -> None:
     """See whether the run could start.
 
-    :raises Ended: it could not; says what to do.
+    :raises CannotRun: it could not; says what to do.
     """
     with only_one():
         check_port(arguments.host, arguments.port)
@@ -76,55 +81,60 @@ def check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the lock of ``.run``: two runs on the same data would spoil it."""
+    """Hold the lock of ``.run``: two runs on the same data would spoil it.
+
+    Alone at first, then shared with the parts, which may outlive this process by some seconds.
+    """
     RUN.mkdir(mode=0o700, exist_ok=True)
     with (RUN / "lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise Ended(1, "script/server runs here already: stop it first (Ctrl-C)") from None
+            raise CannotRun("script/server runs here already: stop it first (Ctrl-C)") from None
         yield
 
 
 def check_port(host: str, port: int) -> None:
     if not 0 < port < 65_536:
-        raise Ended(1, f"{port} is no port: choose one from 1024 to 65535 with --port")
+        raise CannotRun(f"{port} is no port: choose one from 1024 to 65535 with --port")
     try:
         family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind) as listener:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             listener.bind(address)
     except PermissionError:
-        raise Ended(1, f"port {port} needs root: choose one from 1024 on with --port") from None
+        raise CannotRun(f"port {port} needs root: choose one from 1024 on with --port") from None
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
-            raise Ended(1, f"port {port} is in use: choose another with --port N") from None
-        raise Ended(1, f"cannot listen on {host}, port {port}: {error}") from None
+            raise CannotRun(f"port {port} is in use: choose another with --port N") from None
+        raise CannotRun(f"cannot listen on {host}, port {port}: {error}") from None
 
 
 # --- The run --------------------------------------------------------------------------------------
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Start everything and stay until the end.
+def run(arguments: argparse.Namespace) -> int:
+    """Start everything, stay until the end and return the exit status that says why it came."""
+    from supervisor import Supervisor  # only the virtual environment has honcho
 
-    :raises Ended: always.
-    """
     data = RUN / ("mysql" if arguments.mysql else "sqlite")
     data.mkdir(mode=0o700, exist_ok=True)
+    supervisor = Supervisor()
     redis = Redis(data / "redis")
     mariadb = MariaDB(data) if arguments.mysql else None
     try:
-        with Processes(ROOT) as processes:
-            redis.start(processes)
-            if mariadb:
-                mariadb.start(processes)
-            settings = settings_of(arguments, redis, mariadb, data)
-            write_environment(settings)
-            environ = {**os.environ, **settings, **PYTHON_SETTINGS}
-            prepare_shop(processes, environ)
-            start_shop(processes, environ, arguments, data)
-            processes.wait()
+        supervisor.add_part("redis", redis.prepare(), *SERVER, cwd=redis.directory)
+        if mariadb:
+            supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, cwd=data)
+        settings = settings_of(arguments, redis, mariadb, data)
+        write_environment(settings)
+        environ = {**os.environ, **settings, **PYTHON_SETTINGS}
+        environ["PROMETHEUS_MULTIPROC_DIR"] = str(empty_directory(RUN / "metrics"))
+        PREPARED.unlink(missing_ok=True)
+        for name, (options, command) in parts_of_shop(arguments, data).items():
+            supervisor.add_part(name, command, *options, env=environ, cwd=ROOT)
+        return supervisor.run(lambda: announce(arguments.host, arguments.port))
     finally:
         if mariadb:
             mariadb.clean_up()
@@ -176,73 +186,47 @@ def write_environment(settings: dict[str, str]) -> None:
     write_private(RUN / "env", "".join(lines))
 
 
-def write_private(path: Path, text: str) -> None:
-    path.touch(mode=0o600)
-    path.write_text(text)
-
-
-# --- What stands before the web server ------------------------------------------------------------
-
-
-def prepare_shop(processes: Processes, environ: dict[str, str]) -> None:
-    """Bring tables, demo and (only where one has changed) static files up to date."""
-    stamp = RUN / "static-state"
-    state = state_of_static_files()
-    target = Path(environ["STATIC_ROOT"])
-    is_stale = not (target.exists() and stamp.exists() and stamp.read_text() == state)
-    if is_stale:
-        shutil.rmtree(target, ignore_errors=True)
-    command = [PYTHON, str(ROOT / "script" / "lib" / "prepare_shop.py")]
-    code = processes.call([*command, *(["--static"] if is_stale else [])], environ=environ)
-    if code != 0:
-        raise Ended(code, f"could not prepare the shop's data (exit status {code})")
-    stamp.write_text(state)
-
-
-def state_of_static_files() -> str:
-    """Return a digest of our static files and of the packages that bring others."""
-    digest = hashlib.sha256((ROOT / "requirements.txt").read_bytes())
-    for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
-        if path.is_file():
-            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
-    return digest.hexdigest()
+def empty_directory(path: Path) -> Path:
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir()
+    return path
 
 
 # --- The shop -------------------------------------------------------------------------------------
 
 
-def start_shop(
-    processes: Processes, environ: dict[str, str], arguments: argparse.Namespace, data: Path
-) -> None:
-    host, port = arguments.host, arguments.port
-    check_port(host, port)  # again: the preparations took a while
-    granian = ["granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
-    granian += ["--host", host, "--port", str(port), "--workers", "2", "--blocking-threads", "4"]
+def parts_of_shop(
+    arguments: argparse.Namespace, data: Path
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the parts beside the servers: the options of their wrappers, and their commands."""
+    python = [sys.executable, "-m"]
+    granian = [*python, "granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
+    granian += ["--host", arguments.host, "--port", str(arguments.port)]
+    granian += ["--workers", "2", "--blocking-threads", "4"]
     granian += ["--backlog", "4096", "--backpressure", "4096"]  # it counts idle connections too
     granian += ["--respawn-failed-workers", "--workers-kill-timeout", "5"]
-    celery = ["celery", "--app", "seckill_site", "--quiet"]
-    parts = {
-        "web": [*granian, "seckill_site.wsgi:application"],
-        "worker": [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"],
-        "beat": [*celery, "beat", "--schedule", str(data / "beat-schedule")],
-    }
-    environ = {**environ, "PROMETHEUS_MULTIPROC_DIR": str(empty_directory(RUN / "metrics"))}
-    for name, command in parts.items():
-        processes.start(name, [PYTHON, "-m", *command], environ=environ)
-    processes.wait_until(lambda: answers(host, port), what="The web server")
+    granian += ["seckill_site.wsgi:application"]
+    celery = [*python, "celery", "--app", "seckill_site", "--quiet"]
+    worker = [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"]
+    beat = [*celery, "beat", "--schedule", str(data / "beat-schedule")]
+    # honcho stops everything when a part ends, so the preparing is the first half of web's life.
+    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *granian]
+    later = [*USER_OF_SERVERS, "--once", str(PREPARED)]
+    return {"web": (USER_OF_SERVERS, web), "worker": (later, worker), "beat": (later, beat)}
+
+
+def announce(host: str, port: int) -> None:
+    while not answers(host, port):
+        time.sleep(0.1)
     address = "127.0.0.1" if host in EVERY_ADDRESS else f"[{host}]" if ":" in host else host
-    say(
+    banner = (
         f"\n    The shop is open:  http://{address}:{port}/\n"
         f"    Its back office:   http://{address}:{port}/admin/\n"
         "    Commands:          script/manage help   (in another terminal)\n"
-        "    Stop:              Ctrl-C\n"
+        "    Stop:              Ctrl-C\n\n"
     )
-
-
-def empty_directory(path: Path) -> Path:
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    return path
+    with suppress(OSError):
+        os.write(sys.stdout.fileno(), banner.encode())
 
 
 def answers(host: str, port: int) -> bool:

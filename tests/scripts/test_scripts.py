@@ -124,22 +124,19 @@ def test_manage_before_the_first_start_says_what_to_do(clone: Path) -> None:
 
 RUN = """
 import sys
-from pathlib import Path
 sys.path.insert(0, "script/lib")
-from processes import Ended, Processes
-try:
-    with Processes(Path(".")) as processes:
-        processes.start("part", ["sh", "-c", sys.argv[1]])
-        processes.start("other", ["sh", "-c", sys.argv[2]])
-        processes.wait()
-except Ended as ended:
-    print(ended)
-    sys.exit(ended.code)
+from supervisor import Supervisor
+supervisor = Supervisor()
+for name, command in zip(["part", "other"], sys.argv[1:]):
+    supervisor.add_part(name, ["sh", "-c", command], "--hold", "held")
+supervisor.add_part("server", ["sh", "-c", SERVER], "--after", "held")
+sys.exit(supervisor.run())
 """
-
-
+SERVER = "trap 'echo server ends; exit' TERM; sleep 78 & wait"
+RUN = RUN.replace("SERVER", repr(SERVER))
 PARENT = "sleep 77 & echo child $!; wait"
 CHILD = "echo child $$; exec sleep 77"
+SLOW = "trap 'sleep 0.5; echo slow ends; exit' TERM; echo child $$; sleep 77 & wait"
 
 
 @pytest.mark.parametrize(
@@ -160,13 +157,55 @@ def test_one_part_ends_and_all_end_with_its_status(clone: Path, other: str, code
 def test_a_run_that_is_stopped_leaves_no_process(
     clone: Path, signal: str, part: str, code: int
 ) -> None:
-    command = [sys.executable, "-u", "-c", RUN, part, "exec sleep 77"]
-    with subprocess.Popen(command, cwd=clone, stdout=subprocess.PIPE, text=True) as launcher:
-        assert launcher.stdout
-        first_line = launcher.stdout.readline()
+    with started(clone, part, "exec sleep 77") as launcher:
+        child = wait_for_child(launcher)
         subprocess.run(["kill", f"-{signal}", str(launcher.pid)], check=True)
         assert launcher.wait(timeout=15) == code
-    assert not is_alive(child_named_in(first_line))
+    assert not is_alive(child)
+
+
+def test_a_run_that_is_stopped_at_once_leaves_no_process(clone: Path) -> None:
+    """honcho alone fails where the signal comes before it knows its processes."""
+    for seconds in (0.2, 0.3, 0.4):
+        with started(clone, PARENT, "exec sleep 77") as launcher:
+            time.sleep(seconds)
+            launcher.terminate()
+            assert launcher.wait(timeout=15) in (143, -15)
+
+
+@pytest.mark.parametrize("wanted", ["part.py", "relay"])
+def test_a_part_whose_keeper_is_killed_ends_with_all_others(clone: Path, wanted: str) -> None:
+    with started(clone, CHILD, "exec sleep 77") as launcher:
+        child = wait_for_child(launcher)
+        keeper = parent_of(child) if wanted == "part.py" else parent_of(parent_of(child))
+        subprocess.run(["kill", "-KILL", str(keeper)], check=True)
+        assert launcher.wait(timeout=15) == 137
+    assert not is_alive(child)
+
+
+def test_servers_end_after_those_who_need_them(clone: Path) -> None:
+    with started(clone, SLOW, "exec sleep 77") as launcher:
+        wait_for_child(launcher)
+        launcher.terminate()
+        said = launcher.stdout.read() if launcher.stdout else ""
+    assert said.index("slow ends") < said.index("server ends")
+
+
+def started(clone: Path, *parts: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-u", "-c", RUN, *parts]
+    return subprocess.Popen(command, cwd=clone, stdout=subprocess.PIPE, text=True)
+
+
+def wait_for_child(launcher: subprocess.Popen[str]) -> int:
+    assert launcher.stdout
+    for line in launcher.stdout:
+        if "| child " in line:
+            return child_named_in(line)
+    raise AssertionError("no child")
+
+
+def parent_of(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def child_named_in(text: str) -> int:

@@ -1,0 +1,148 @@
+"""Run one command as a part of a run: it, and all it starts, ends with this process or before it.
+
+honcho and ``scratch.py`` start each part through this wrapper, because neither sees what becomes of
+a part's own children. It adopts what the command abandons (it is a subreaper) and kills it at the
+end, and the kernel tells it when its parent dies (the parent-death signal), even by ``kill -9``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import fcntl
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+
+PR_SET_PDEATHSIG = 1
+PR_SET_CHILD_SUBREAPER = 36
+LONGEST_WAIT_FOR_OTHERS = 12  # seconds: a little more than the grace of the others
+
+libc = ctypes.CDLL(None)
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    # From here on SIGTERM waits until it is asked for, so it cannot come between two steps.
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
+    libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
+    die_with_parent(signal.SIGTERM)
+    held = [path.open("w") for path in arguments.hold]
+    for lock in held:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    while arguments.once and not arguments.once.exists():
+        if is_asked_to_end(0.1):
+            return 0
+    try:
+        return run(arguments)
+    finally:
+        kill_children()
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--hold", type=Path, action="append", default=[], help="share this lock")
+    parser.add_argument("--after", type=Path, help="stop only when nobody holds this lock")
+    parser.add_argument("--once", type=Path, help="start only once this file exists")
+    parser.add_argument("--stop", default="SIGTERM", help="the signal that the command ends by")
+    parser.add_argument("--grace", type=float, default=10, help="seconds until it is killed")
+    parser.add_argument("--may-end", action="store_true", help="its end is no fault")
+    parser.add_argument("name")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser.parse_args()
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command to its end and return its exit status."""
+    stop = signal.Signals[arguments.stop]
+    child = subprocess.Popen(
+        arguments.command,
+        process_group=0,  # honcho signals this process's whole group; the command gets its one here
+        preexec_fn=lambda: prepare_child(stop),
+    )
+    while is_running(child):
+        if is_asked_to_end(1):
+            if arguments.after:
+                wait_for_others(arguments.after)
+            child.send_signal(stop)
+            return wait_for_end(child, arguments.grace)
+    code = status_of(child.returncode)
+    if arguments.may_end:
+        return code
+    with suppress(OSError):  # nobody is left to read it
+        sys.stdout.write(f"{arguments.name} ended by itself (exit status {code}), so all stop\n")
+    return code or 1
+
+
+def is_running(child: subprocess.Popen[bytes]) -> bool:
+    """Return whether the command runs; bury the adopted that have ended before it."""
+    look = os.WEXITED | os.WNOHANG | os.WNOWAIT
+    while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != child.pid:
+        os.waitpid(ended.si_pid, 0)
+    return child.poll() is None
+
+
+def prepare_child(stop: signal.Signals) -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    die_with_parent(stop)
+
+
+def die_with_parent(signum: signal.Signals) -> None:
+    libc.prctl(PR_SET_PDEATHSIG, signum)
+
+
+def is_asked_to_end(seconds: float) -> bool:
+    """Sleep until a signal comes, at most for so long, and say whether it asks for the end."""
+    came = signal.sigtimedwait({signal.SIGTERM, signal.SIGCHLD}, seconds)
+    return came is not None and came.si_signo == signal.SIGTERM
+
+
+def wait_for_others(path: Path) -> None:
+    """Wait until those who need this part have ended: however they do, their locks end too."""
+    deadline = time.monotonic() + LONGEST_WAIT_FOR_OTHERS
+    with path.open("w") as lock:
+        while time.monotonic() < deadline:
+            with suppress(BlockingIOError):
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.05)
+
+
+def wait_for_end(child: subprocess.Popen[bytes], grace_seconds: float) -> int:
+    try:
+        return status_of(child.wait(grace_seconds))
+    except subprocess.TimeoutExpired:
+        return status_of(-signal.SIGKILL)
+
+
+def status_of(code: int) -> int:
+    """Return an exit status as a shell has it."""
+    return code if code >= 0 else 128 - code
+
+
+def kill_children() -> None:
+    """Kill what is left; each one's own children come to this process and are the next."""
+    while pids := list(children()):
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+        for pid in pids:
+            os.waitpid(pid, 0)
+
+
+def children() -> Iterator[int]:
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = stat.read_text().rpartition(")")[2].split()[1]
+        except OSError:  # it has ended meanwhile
+            continue
+        if int(parent) == os.getpid():
+            yield int(stat.parent.name)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

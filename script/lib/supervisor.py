@@ -1,0 +1,110 @@
+"""honcho as the supervisor of a run, with what it lacks (docs/adr/0008).
+
+One part ends, all end, and its exit status comes through; the output of all goes to one terminal.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import shlex
+import signal
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from threading import Thread
+
+import honcho.manager
+from honcho.printer import Message, Printer
+from honcho.process import Process
+from part import die_with_parent, status_of
+
+PART = str(Path(__file__).with_name("part.py"))
+MOST_DESCRIPTORS = 65_536
+
+# A part ends or kills itself well within this; before that, honcho would kill only its wrapper.
+honcho.manager.KILL_WAIT = 30
+honcho.manager.SIGNALS[signal.SIGHUP] = {"name": "SIGHUP", "rc": 129}
+
+
+class Terminal:
+    """The standard output, also when nobody is left to read it and from within a signal handler."""
+
+    def write(self, text: str) -> None:
+        try:
+            os.write(sys.stdout.fileno(), text.encode())
+        except OSError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+    def flush(self) -> None:
+        pass
+
+    def isatty(self) -> bool:
+        return sys.stdout.isatty()
+
+
+class Relay(Process):  # type: ignore[misc]
+    """honcho's own process beside each part, which reads what the part says."""
+
+    def run(self, events: object = None, ignore_signals: bool = False) -> None:
+        die_with_parent(signal.SIGKILL)  # and the part with it
+        signal.signal(
+            signal.SIGHUP, lambda *_: None
+        )  # the terminal's end comes to all of its group
+        super().run(events, ignore_signals)
+
+
+class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
+    """honcho's manager, which can be asked to end at any moment."""
+
+    def __init__(self) -> None:
+        multiprocessing.set_start_method("fork", force=True)  # relays are to be our own children
+        super().__init__(Printer(Terminal()))
+        self._process_ctor = Relay
+        self._is_asked = False
+
+    def add_part(
+        self,
+        name: str,
+        command: Sequence[str],
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        cwd: Path | None = None,
+    ) -> None:
+        wrapped = shlex.join([sys.executable, "-u", PART, *options, name, *command])
+        self.add_process(name, f"exec {wrapped}", env=env, cwd=cwd)
+
+    def run(self, beside: Callable[[], None] = lambda: None) -> int:
+        """Run until the end of all parts and return the exit status that says why."""
+        raise_descriptor_limit()
+        self._beside = Thread(target=beside, daemon=True)
+        self.loop()
+        return status_of(self.returncode)
+
+    def terminate(self) -> None:
+        """Only note it: a signal may come before honcho knows the parts that it is to stop."""
+        self._is_asked = True
+
+    def _start(self) -> None:
+        super()._start()
+        signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
+        self._beside.start()  # not earlier: a fork copies one thread alone
+
+    def _all_started(self) -> bool:
+        """Do on the way, in each turn of honcho's loop, what it leaves undone."""
+        for name, process in self._processes.items():
+            if process["process"].exitcode and "returncode" not in process:  # the relay was killed
+                code = {"returncode": process["process"].exitcode}
+                self.events.put(Message("stop", code, self._clock.now(), name, None))
+        has_started: bool = super()._all_started()
+        if has_started and self._is_asked:
+            super().terminate()
+        return has_started
+
+
+def raise_descriptor_limit() -> None:
+    """Let a crowd of connections in: the soft limit is often 1,024."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
