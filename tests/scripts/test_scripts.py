@@ -132,7 +132,7 @@ for name, command in zip(["part", "other"], sys.argv[1:]):
 supervisor.add_part("server", ["sh", "-c", SERVER], "--after", "held")
 sys.exit(supervisor.run())
 """
-SERVER = "trap 'echo server ends; exit' TERM; sleep 78 & wait"
+SERVER = "trap 'echo server ends; exit' TERM; echo server is up; sleep 78 & wait"
 RUN = RUN.replace("SERVER", repr(SERVER))
 PARENT = "sleep 77 & echo child $!; wait"
 CHILD = "echo child $$; exec sleep 77"
@@ -185,7 +185,7 @@ def test_a_part_whose_keeper_is_killed_ends_with_all_others(clone: Path, wanted:
 
 def test_servers_end_after_those_who_need_them(clone: Path) -> None:
     with started(clone, SLOW, "exec sleep 77") as launcher:
-        wait_for_child(launcher)
+        wait_for_lines(launcher, "| child ", "| server is up")
         launcher.terminate()
         said = launcher.stdout.read() if launcher.stdout else ""
     assert said.index("slow ends") < said.index("server ends")
@@ -202,6 +202,16 @@ def wait_for_child(launcher: subprocess.Popen[str]) -> int:
         if "| child " in line:
             return child_named_in(line)
     raise AssertionError("no child")
+
+
+def wait_for_lines(launcher: subprocess.Popen[str], *wanted: str) -> None:
+    """Read until each of these texts has come, in whatever order the parts started."""
+    assert launcher.stdout
+    missing = set(wanted)
+    while missing:
+        line = launcher.stdout.readline()
+        assert line, f"never said: {missing}"
+        missing -= {text for text in missing if text in line}
 
 
 def parent_of(pid: int) -> int:
