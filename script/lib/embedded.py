@@ -207,7 +207,16 @@ def parts_of_shop(
     granian += ["--respawn-failed-workers", "--workers-kill-timeout", "5"]
     granian += ["seckill_site.wsgi:application"]
     celery = [*python, "celery", "--app", "seckill_site", "--quiet"]
-    worker = [*celery, "worker", "--concurrency", "2", "--without-gossip", "--without-mingle"]
+    worker = [
+        *celery,
+        "worker",
+        "--loglevel",
+        "INFO",
+        "--concurrency",
+        "2",
+        "--without-gossip",
+        "--without-mingle",
+    ]
     beat = [*celery, "beat", "--schedule", str(data / "beat-schedule")]
     # honcho stops everything when a part ends, so the preparing is the first half of web's life.
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), *granian]
