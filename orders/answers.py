@@ -15,9 +15,8 @@ from django.utils.translation import gettext_lazy
 from orders.receipts import NoReceipt
 from orders.requests import InvalidRequest
 from orders.tokens import BadToken, MalformedToken
-from seckill_site.errors import UNAVAILABLE_RETRY_AFTER_S
 from seckill_site.metrics import ORDER_REQUESTS
-from seckill_site.responses import problem, wants_html
+from seckill_site.responses import problem, unavailable, wants_html
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded, SalePaused, SoldOut
@@ -53,7 +52,7 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
         except AlreadyOrdered as error:
             return _already_ordered(request, sale_id, error.order_id)
         except UNAVAILABLE:
-            return unavailable(request, sale_id=sale_id)
+            return unknown_yet(request, sale_id=sale_id)
         except tuple(_PLAIN) as error:
             status, code, message = _PLAIN[type(error)]
             return problem(
@@ -63,19 +62,12 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
     return wrapped
 
 
-def unavailable(request: HttpRequest, *, sale_id: int, token: object = None) -> HttpResponse:
+def unknown_yet(request: HttpRequest, *, sale_id: int, token: object = None) -> HttpResponse:
     """Answer that nobody knows yet; a page sends the same token again, so it orders once."""
     links = _links(request, sale_id)
     if links and isinstance(token, str):
         links["token"] = token
-    return problem(
-        request,
-        status=503,
-        code="unavailable",
-        message=_("Busy just now. Try again: your place is not lost."),
-        retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-        **links,
-    )
+    return unavailable(request, **links)
 
 
 def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:

@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
-from orders.answers import UNAVAILABLE, answered, counted, unavailable
+from orders.answers import UNAVAILABLE, answered, counted, unknown_yet
 from orders.placing import place_order
 from orders.receipts import QUEUED, Receipt, find_receipt
 from orders.requests import read_order_request
@@ -34,7 +34,7 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     try:
         token = place_order(token_text=order.token, sale_id=sale_id, now_ms=now_ms())
     except UNAVAILABLE:
-        return unavailable(request, sale_id=sale_id, token=order.token)
+        return unknown_yet(request, sale_id=sale_id, token=order.token)
     status_url = reverse("receipt", args=[sale_id, token.order_id])
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": status_url})

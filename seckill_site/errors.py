@@ -9,10 +9,9 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse
 from django.utils.translation import gettext as _
 
-from seckill_site.responses import problem
+from seckill_site.responses import problem, unavailable
 
 LOGIN_RETRY_AFTER_S = 360
-UNAVAILABLE_RETRY_AFTER_S = 1
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -43,13 +42,7 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 def server_error(request: HttpRequest) -> HttpResponse:
     """Answer what nobody expected; a database that is away is expected, and a 503."""
     if isinstance(sys.exc_info()[1], OperationalError | InterfaceError):
-        return problem(
-            request,
-            status=503,
-            code="unavailable",
-            message=_("Busy just now. Try again: your place is not lost."),
-            retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-        )
+        return unavailable(request)
     return problem(
         request,
         status=500,

@@ -12,6 +12,7 @@ from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
 PUBLIC_SECONDS = 1
+UNAVAILABLE_RETRY_AFTER_S = 1
 
 View = Callable[..., HttpResponseBase]
 
@@ -47,6 +48,18 @@ def problem(
         response["Retry-After"] = str(retry_after_s)
     response["Cache-Control"] = "no-store"
     return response
+
+
+def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:
+    """Answer that a part is away and nobody knows yet: the same request may be sent again."""
+    return problem(
+        request,
+        status=503,
+        code="unavailable",
+        message=_("Busy just now. Try again: your place is not lost."),
+        retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
+        **details,
+    )
 
 
 def for_everybody(response: HttpResponse) -> HttpResponse:
