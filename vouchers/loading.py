@@ -18,7 +18,7 @@ from typing import Any
 from django.db import DatabaseError, transaction
 
 from seckill_site.lua import ledger_connection
-from vouchers.figures import Figures, Snapshot, snapshot, write_figures
+from vouchers.figures import Figures, Snapshot, snapshot, snapshots, write_figures
 from vouchers.ledger import (
     SENTINEL,
     LedgerKeys,
@@ -142,6 +142,10 @@ def _build_ledger(*, sale_id: int) -> None:
     side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
+        if snapshots(sale_ids=[sale_id])[sale_id] is not None:
+            # Built by another meanwhile, and buyers are reserving: what is read now would be old
+            # by the time it was installed, were that ledger lost in between.
+            return
         contents = _collect(sale=sale)
         with ledger_errors():
             _write_side_keys(side, {SENTINEL: str(sale.epoch), **contents.buyers}, contents)
