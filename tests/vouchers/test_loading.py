@@ -114,7 +114,7 @@ def test_the_row_is_held_whenever_row_or_ledger_is_written(steps):
     assert steps == [
         *("FOR UPDATE", "write_figures", "COMMIT"),
         *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
-        *("FOR UPDATE", "load", "COMMIT"),
+        *("FOR UPDATE", "snapshot", "load", "COMMIT"),
     ]
 
 
