@@ -1,8 +1,10 @@
 """Renews the leases of this process, all of them by one daemon thread.
 
 The thread starts with the first lease and ends by itself when it wakes and finds none. It wakes a
-third of a lease after the last success, and sooner after a failure. It holds leases weakly: where
-the holder's thread or its lock object is gone, nobody can release any more, and the lease runs out.
+third of a lease after the last success, and sooner after a failure; what is due soon is renewed
+with what is due, in one round trip, so that many leases soon keep time. It holds leases weakly:
+where the holder's thread or its lock object is gone, nobody can release any more, and the lease
+runs out.
 """
 
 from __future__ import annotations
@@ -12,17 +14,22 @@ import os
 import threading
 import time
 from collections import defaultdict
+from collections.abc import Callable, Hashable
 from weakref import WeakSet
 
-from redis import Redis
+from redis import Redis, ResponseError
 
 from locks import scripts
 from locks.lease import Lease, shown
-from locks.scripts import RenewResult
+from locks.protocol import RenewResult
+from locks.servers import server_of
 
 logger = logging.getLogger(__name__)
 
 THREAD_NAME = "locks-watchdog"
+
+SOON_SHARE = 1 / 6
+"""How much of its lease before it is due a lease is renewed with another one."""
 
 
 class Watchdog:
@@ -60,10 +67,11 @@ class Watchdog:
 
     def _run(self) -> None:
         while self._wait():
+            self._tell_lost()
             self._renew_due()
 
     def _wait(self) -> bool:
-        """Sleep until a renewal is due; false when there is nothing left to renew."""
+        """Sleep until there is something to do; false when there is nothing left to renew."""
         with self._changed:
             while self._schedule():
                 pause_s = self._wakes_at - time.monotonic()
@@ -74,23 +82,41 @@ class Watchdog:
             return False
 
     def _schedule(self) -> bool:
-        """Drop what is lost and note when the next renewal is due; false when there is none."""
-        for lease in [lease for lease in self._leases if lease.lost]:
-            self._leases.discard(lease)
-            logger.warning("lost: %s of %s", shown(lease.names), lease.owner)
+        """Note when the next renewal is due, or at once what is lost; false when nothing is."""
         # No name here may keep a lease alive while the thread sleeps.
-        self._wakes_at = min((lease.renew_at for lease in self._leases), default=0.0)
-        return self._wakes_at > 0
+        self._wakes_at = min(
+            (0.0 if lease.lost else lease.renew_at for lease in self._leases), default=-1.0
+        )
+        return self._wakes_at >= 0
+
+    def _tell_lost(self) -> None:
+        """Drop what is lost and tell its holders, outside the mutex: they may use locks there."""
+        with self._changed:
+            lost = [lease for lease in self._leases if lease.lost]
+            for lease in lost:
+                self._leases.discard(lease)
+        for lease in lost:
+            logger.warning("lost: %s of %s", shown(lease.names), lease.owner)
+            if lease.on_lost is not None:
+                # The holder's own, so it must neither end nor delay the renewal of the others.
+                threading.Thread(target=_call, args=(lease.on_lost,), daemon=True).start()
 
     def _renew_due(self) -> None:
         now = time.monotonic()
-        by_client: defaultdict[Redis, list[Lease]] = defaultdict(list)
+        by_server: defaultdict[Hashable, list[Lease]] = defaultdict(list)
         with self._changed:
             for lease in self._leases:
-                if lease.renew_at <= now:
-                    by_client[lease.client].append(lease)
-        for client, leases in by_client.items():
-            _renew(client, leases)
+                if lease.renew_at - lease.lease_ms * SOON_SHARE / 1000 <= now:
+                    by_server[server_of(lease.client)].append(lease)
+        for leases in by_server.values():
+            _renew(leases[0].client, leases)
+
+
+def _call(on_lost: Callable[[], None]) -> None:
+    try:
+        on_lost()
+    except Exception:
+        logger.exception("on_lost failed")
 
 
 def _renew(client: Redis, leases: list[Lease]) -> None:
@@ -103,7 +129,10 @@ def _renew(client: Redis, leases: list[Lease]) -> None:
             lease.postpone()
         return
     for lease, result in zip(leases, results, strict=True):
-        if result is RenewResult.RENEWED:
+        if isinstance(result, ResponseError):
+            logger.warning("renewal of %s failed, trying again: %r", shown(lease.names), result)
+            lease.postpone()
+        elif result is RenewResult.RENEWED:
             lease.renewed(sent_at=sent_at)
         elif not lease.ended:
             lease.lose()

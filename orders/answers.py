@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
@@ -19,7 +20,14 @@ from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.responses import problem, unavailable, wants_html
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded, SalePaused, SoldOut
+from vouchers.reservations import (
+    AlreadyOrdered,
+    NotStarted,
+    SaleBehind,
+    SaleEnded,
+    SalePaused,
+    SoldOut,
+)
 
 _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
@@ -35,6 +43,9 @@ _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     SalePaused: (409, "paused", gettext_lazy("The sale is paused. Stay on the page.")),
     SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
 }
+
+LONGEST_RETRY_S = 30
+"""However late the orders are, a buyer is not sent away for longer."""
 
 UNAVAILABLE = (LedgerUnavailable, NotLoaded)
 """Unknown what happened: the same request may be sent again."""
@@ -53,6 +64,8 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             return _already_ordered(request, sale_id, error.order_id)
         except UNAVAILABLE:
             return unknown_yet(request, sale_id=sale_id)
+        except SaleBehind as error:
+            return _behind(request, sale_id, error)
         except tuple(_PLAIN) as error:
             status, code, message = _PLAIN[type(error)]
             return problem(
@@ -80,6 +93,23 @@ def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
         return response
 
     return wrapped
+
+
+def _behind(request: HttpRequest, sale_id: int, error: SaleBehind) -> HttpResponseBase:
+    """Answer that nobody new is accepted now, with how late the orders of the others are."""
+    behind_s = error.behind_ms // 1000
+    message = _(
+        "Orders are being written %(seconds)s seconds late, so no new one is accepted just now. "
+        "You are not in the queue. Try again."
+    )
+    return problem(
+        request,
+        status=503,
+        code="unavailable",
+        message=message % {"seconds": behind_s},
+        retry_after_s=min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S),
+        **_links(request, sale_id),
+    )
 
 
 def _already_ordered(request: HttpRequest, sale_id: int, order_id: int) -> HttpResponseBase:

@@ -15,6 +15,7 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from seckill_site.failpoints import failpoint
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import PendingEntry, Release
@@ -26,6 +27,17 @@ class StaleFence(Exception):
     def __init__(self, stored: int) -> None:
         super().__init__(stored)
         self.stored = stored
+
+
+class LedgerWentBack(Exception):
+    """The ledger gave a batch number that the row has seen; ``proven`` where it gave one twice.
+
+    A lower number may also be that of a worker which another one, without a lock, has overtaken.
+    """
+
+    def __init__(self, *, number: int, stored: int) -> None:
+        super().__init__(number, stored)
+        self.proven = number == stored
 
 
 class LockLost(Exception):
@@ -67,15 +79,18 @@ def write_batch(
     sale_id: int,
     entries: Sequence[PendingEntry],
     fencing_token: int,
+    number: int,
     lost: Callable[[], bool],
     refuse_as: RefusalReason | None = None,
 ) -> Verdict:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
-    An entry that has its row already is only reported again. ``lost`` is asked last before the
-    commit. ``refuse_as`` refuses them all, for entries that could not be written otherwise.
+    ``number`` is the ledger's for this batch. An entry that has its row already is only reported
+    again. ``lost`` is asked last before the commit. ``refuse_as`` refuses them all, for entries
+    that could not be written otherwise.
 
     :raises StaleFence: a newer holder has written to this sale.
+    :raises LedgerWentBack: the number is not above the row's.
     :raises LockLost: ``lost`` said so.
     :raises OrderIdTaken: an id of these is another's order.
     :raises django.db.Error: nothing was written.
@@ -84,14 +99,18 @@ def write_batch(
         sale = lock_seckill_voucher(sale_id=sale_id)
         if fencing_token < sale.fence:
             raise StaleFence(sale.fence)
+        if number <= sale.batch:
+            raise LedgerWentBack(number=number, stored=sale.batch)
         verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
             VoucherOrder.objects.bulk_create(rows)
         sale.sold += sum(1 for row in rows if row.live)
-        sale.fence = fencing_token
-        sale.save(update_fields=["sold", "fence"])
+        sale.fence, sale.batch = fencing_token, number
+        sale.save(update_fields=["sold", "fence", "batch"])
+        failpoint("batch.before_commit")
         if lost():
             raise LockLost
+    failpoint("batch.committed")
     return verdict
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
@@ -17,24 +17,25 @@ from django.db import Error as DatabaseFault
 from django.db import InterfaceError, OperationalError, connection
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.batch import LockLost, StaleFence, Verdict, write_batch
+from orders.batch import LedgerWentBack, LockLost, StaleFence, Verdict, write_batch
 from orders.models import RefusalReason
+from seckill_site.failpoints import failpoint
 from seckill_site.lua import ledger_connection
 from seckill_site.metrics import FULFILLED
+from vouchers.attempts import begin_batch, count_try, forget_batch, suspects, uncount_try
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.loading import FENCE_BITS, load_sale
+from vouchers.loading import FENCE_BITS, load_sale, rebuild_sale
 from vouchers.reservations import (
     PendingEntry,
     Release,
     confirm,
-    count_try,
     kick,
     pending_entries,
     release,
     take_kick,
-    uncount_try,
 )
+from vouchers.watching import is_behind_its_row
 
 logger = logging.getLogger(__name__)
 
@@ -46,20 +47,30 @@ RETRY_PAUSES_S = (0.05, 0.2, 0.5)
 """How long to wait before each new try after a passing fault."""
 
 
+_INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, LedgerWentBack, NotLoaded)
+"""What ends a pass before its time, without anything being wrong with an entry."""
+
+
 @dataclass
 class _Pass:
-    """One walk over a sale's pending entries: what it settled and what it left standing."""
+    """One walk over a sale's pending entries: what it settled and what it left standing.
+
+    Entries that failed before, or that a worker died over, are put off to the end of the walk and
+    then taken alone, so that the others do not wait for them.
+    """
 
     settled: int = 0
     skipped: int = 0
+    put_off: list[PendingEntry] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
 class _Work:
-    """The sale that this worker holds the lock of."""
+    """The sale that this worker holds the lock of, and the entries that it takes alone."""
 
     sale_id: int
     lock: RedisLock
+    suspects: set[int]
 
     @property
     def fencing_token(self) -> int:
@@ -78,18 +89,12 @@ def fulfill_sale(*, sale_id: int) -> bool:
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
     take_kick(sale_id=sale_id)
+    failpoint("fulfill.started")
     while True:
         try:
             walked = _locked_pass(sale_id=sale_id, deadline=deadline)
-        except LockBusy:
-            return False
-        except (LockNotOwned, LockLost):
-            logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
-            return False
-        except StaleFence as error:
-            with ledger_errors():
-                raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
-            return False
+        except _INTERRUPTIONS as error:
+            return _interrupted(error, sale_id=sale_id)
         stuck = walked.skipped and not walked.settled
         if stuck or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
             return False
@@ -97,9 +102,24 @@ def fulfill_sale(*, sale_id: int) -> bool:
             return kick(sale_id=sale_id)
 
 
+def _interrupted(error: Exception, *, sale_id: int) -> bool:
+    """Do what a pass that came to nothing asks for; say whether a fresh task is to go on."""
+    if isinstance(error, LockNotOwned | LockLost):
+        logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
+    if isinstance(error, StaleFence):
+        with ledger_errors():
+            raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
+    if not isinstance(error, LedgerWentBack | NotLoaded):
+        return False
+    if isinstance(error, LedgerWentBack) and (error.proven or is_behind_its_row(sale_id=sale_id)):
+        logger.warning("sale %s: its ledger is older than its row, building it anew", sale_id)
+        rebuild_sale(sale_id=sale_id)
+    return kick(sale_id=sale_id)
+
+
 def is_passing(error: Exception) -> bool:
     """Say whether an error is one of connection, lock or read-only: it says nothing of an entry."""
-    if isinstance(error, StaleFence | LockLost | InterfaceError):
+    if isinstance(error, StaleFence | LedgerWentBack | NotLoaded | LockLost | InterfaceError):
         return True
     if not isinstance(error, OperationalError):
         return False
@@ -121,9 +141,14 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
             fence_floor=floor,
         )
         with lock:
-            work = _Work(sale_id, lock)
+            failpoint("fulfill.locked")
+            work = _Work(sale_id, lock, suspects(sale_id=sale_id))
             while time.monotonic() < deadline and _next_batch(work, walked):
                 pass
+            while time.monotonic() < deadline and walked.put_off:
+                settled = _take(work, [walked.put_off.pop(0)])
+                walked.settled += settled
+                walked.skipped -= settled
     return walked
 
 
@@ -142,35 +167,46 @@ def _next_batch(work: _Work, walked: _Pass) -> bool:
     )
     if not entries:
         return False
+    now = [entry for entry in entries if entry.order_id not in work.suspects]
+    walked.put_off += [entry for entry in entries if entry.order_id in work.suspects]
+    settled = _take(work, now) if now else 0
+    walked.settled += settled
+    walked.skipped += len(entries) - settled
+    return True
+
+
+def _take(work: _Work, entries: Sequence[PendingEntry]) -> int:
+    """Settle those of these entries whose user key is free; return how many."""
     keys = LedgerKeys(work.sale_id)
     names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
     users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
     with users.holding_free() as held:
         held_ids = {names[name] for name in held}
         free = [entry for entry in entries if entry.user_id in held_ids]
-        settled = _settle(work, free, users) if free else 0
-    walked.settled += settled
-    walked.skipped += len(entries) - settled
-    return True
+        return _settle(work, free, users) if free else 0
 
 
 def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> int:
     """Write these entries and tell the ledger; a batch that fails is halved. Return how many."""
-    if len(entries) == 1 and _tried_too_often(work, entries[0]):
+    suspect = entries[0].order_id in work.suspects
+    if suspect and _tried_too_often(work, entries[0]):
         return _set_aside(work, entries[0], users)
     try:
         verdict = _write(work, entries, users)
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
+        forget_batch(sale_id=work.sale_id)  # not what a dead worker leaves behind
         if is_passing(error):
-            if len(entries) == 1:
+            if suspect:
                 uncount_try(sale_id=work.sale_id, order_id=entries[0].order_id)
             raise
         if len(entries) > 1:
             half = len(entries) // 2
             return _settle(work, entries[:half], users) + _settle(work, entries[half:], users)
         logger.exception("order %s of sale %s failed", entries[0].order_id, work.sale_id)
+        if not suspect:
+            count_try(sale_id=work.sale_id, order_id=entries[0].order_id)
         return 0
     _tell_ledger(work, verdict)
     return len(entries)
@@ -189,11 +225,15 @@ def _write(
 
     pauses = iter(RETRY_PAUSES_S)
     while True:
+        # A number for each try: one whose commit got no answer may have used its own.
+        number = begin_batch(sale_id=work.sale_id, entries=entries)
+        failpoint("fulfill.begun")
         try:
             return write_batch(
                 sale_id=work.sale_id,
                 entries=entries,
                 fencing_token=work.fencing_token,
+                number=number,
                 lost=lost,
                 refuse_as=refuse_as,
             )
@@ -232,11 +272,13 @@ def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
 
 
 def _tell_ledger(work: _Work, verdict: Verdict) -> None:
-    confirm(sale_id=work.sale_id, entries=verdict.done)
     if verdict.sold_out_early:
         # The ledger's total was too high: put it right before the units are offered again.
         load_sale(sale_id=work.sale_id)
     release(sale_id=work.sale_id, releases=verdict.releases)
+    failpoint("fulfill.released")
+    confirm(sale_id=work.sale_id, entries=verdict.done)
+    failpoint("fulfill.confirmed")
     FULFILLED.labels("unpaid").inc(len(verdict.done))
     FULFILLED.labels("refused").inc(len(verdict.releases))
     logger.info(

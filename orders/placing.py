@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from orders.tasks import publish_fulfillment
 from orders.tokens import PurchaseToken, read_token
+from seckill_site.failpoints import failpoint
 from vouchers.ledger import NotLoaded
 from vouchers.loading import load_for_buyer
 from vouchers.reservations import Reservation, reserve
@@ -18,13 +19,17 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     :raises MalformedToken: there is no token in the request.
     :raises BadToken: it is forged, expired, or another sale's.
     :raises ReservationRefused: by its subclass.
+    :raises SaleBehind: not accepted now, because orders are written too slowly.
     :raises LedgerUnavailable: unknown; the same token may be sent again.
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
+    failpoint("place.read")
     reservation = _reserve(token)
+    failpoint("place.reserved")
     if reservation.kick_due:
         publish_fulfillment(sale_id=sale_id)
+        failpoint("place.published")
     return token
 
 

@@ -9,9 +9,11 @@ from django.db.models import QuerySet
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from orders.order_ids import minted_at
 from vouchers.figures import epoch_ms
+from vouchers.ledger import LedgerUnavailable
 from vouchers.loading import snapshot_or_load
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import ended_reason, holdings
+from vouchers.watching import is_believable
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
@@ -101,6 +103,9 @@ def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt |
 
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
+    if not is_believable(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
+        # Lost and rebuilt between the looks, or gone back: what it does not know may yet be.
+        raise LedgerUnavailable("the ledger is not the one that was asked first")
     if epoch_ms(minted_at(order_id)) >= loaded_at_ms:
         raise NoReceipt
     return Receipt(

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from django.db import DatabaseError, transaction
 
 from orders.models import VoucherOrder
+from seckill_site.failpoints import failpoint
 from vouchers.contents import (
     add_buyers,
     make_pending,
@@ -29,9 +30,6 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
-
-RUNNING_DAYS = 1
-"""A sale that ended longer ago than this no longer changes; beat leaves it alone."""
 
 BY_IDS_UP_TO = 10_000
 """Up to so many units sold, beat compares by ids every time."""
@@ -91,10 +89,14 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
         return comparison
     if differences.size:
         logger.warning("sale %s differs by %s, repairing", sale_id, differences.size)
+    failpoint("reconcile.compared")
     load_sale(sale_id=sale_id)
+    failpoint("reconcile.loaded")
     make_pending(sale_id=sale_id, holdings=differences.stray_buyers)
+    failpoint("reconcile.made_pending")
     restore_buyers(sale_id=sale_id, holdings=differences.promised_only)
     _add_live_buyers(sale_id, differences.missing_buyers)
+    failpoint("reconcile.added")
     _count_sold_again(sale_id, write=True)
     return _compare(sale_id)[0]
 
@@ -119,7 +121,7 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
     A sale with many buyers is compared by ids only where its counts do not fit, so that this can be
     done often. One sale that fails does not stop the rest.
     """
-    recent = SeckillVoucher.objects.filter(ends_at__gt=now - dt.timedelta(days=RUNNING_DAYS))
+    recent = SeckillVoucher.objects.filter(SeckillVoucher.not_long_over(now))
     results = []
     for sale in recent.order_by("pk"):
         try:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from typing import Protocol
 
-from django.conf import settings
-
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import kick, overdue_sales
+from vouchers.reservations import sweeps_due
 
 
 class Publish(Protocol):
@@ -16,19 +15,18 @@ class Publish(Protocol):
     def __call__(self, *, sale_id: int) -> None: ...
 
 
-def sweep(*, publish: Publish) -> list[int]:
+def sweep(*, publish: Publish, now: dt.datetime, long_over: bool = False) -> list[int]:
     """Publish one fulfil task for each sale whose oldest pending entry has waited too long.
 
-    Ended sales are swept too. The kick is the buyers' own, so at most one unexpired task is on its
-    way to each sale. Returns the sales.
+    Sales that are over are swept too; those ``long_over`` apart from the others, and less often.
+    The kick is the buyers' own, so at most one unexpired task is on its way to each sale. Returns
+    the sales.
 
     :raises LedgerUnavailable: Redis did not answer; the next sweep comes in seconds.
     """
-    loaded = SeckillVoucher.objects.filter(epoch__gt=0).order_by("pk").values_list("pk", flat=True)
-    overdue = overdue_sales(sale_ids=loaded, older_than_ms=settings.SECKILL_SWEEP_AGE_MS)
-    swept = []
-    for sale_id in overdue:
-        if kick(sale_id=sale_id):
-            publish(sale_id=sale_id)
-            swept.append(sale_id)
-    return swept
+    changing = SeckillVoucher.not_long_over(now)
+    sales = SeckillVoucher.objects.filter(~changing if long_over else changing, epoch__gt=0)
+    due = sweeps_due(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
+    for sale_id in due:
+        publish(sale_id=sale_id)
+    return due

@@ -11,6 +11,7 @@ from celery import shared_task
 from django.utils import timezone
 
 from orders import fulfillment, publishing, reconciling, sweeping
+from vouchers.watching import rebuild_after_restart
 
 
 @shared_task(name="orders.tasks.fulfill_sale")
@@ -23,7 +24,19 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(**kwargs: Any) -> None:
     """Send the fulfil task again for every sale with a pending entry that has waited too long."""
-    sweeping.sweep(publish=publish_fulfillment)
+    sweeping.sweep(publish=publish_fulfillment, now=timezone.now())
+
+
+@shared_task(name="orders.tasks.sweep_long_over")
+def sweep_long_over(**kwargs: Any) -> None:
+    """Do the same for sales that should have nothing pending any more."""
+    sweeping.sweep(publish=publish_fulfillment, now=timezone.now(), long_over=True)
+
+
+@shared_task(name="orders.tasks.watch_ledger")
+def watch_ledger(**kwargs: Any) -> None:
+    """Build the ledgers anew that another run of Redis, or another server, has left behind."""
+    rebuild_after_restart(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.reconcile")

@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 
-from django.db import connection
+from django.core.checks import ERROR, CheckMessage
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from kombu import Connection
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seckill_site.celery import app
+from seckill_site.checks import OF_SETTINGS, found_by
 from seckill_site.lua import ledger_connection
 from seckill_site.metrics import exposition
+from seckill_site.service_checks import asked_database, check_database, check_ledger
+from seckill_site.versions import Check
 
 logger = logging.getLogger(__name__)
+
+LONGEST_SECONDS = 1.5
+"""A part that has not answered by then is unavailable."""
+
+KEPT_SECONDS = 10.0
+"""So long the result of a start-up check stands, so that a probe costs next to nothing."""
 
 
 def healthz(request: HttpRequest) -> HttpResponse:
@@ -23,11 +34,16 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Say of each part that selling needs whether it answers; 503 where one does not."""
-    parts = {name: _answers(name, check) for name, check in CHECKS.items()}
-    ready = all(parts.values())
+    """Say whether each part that selling needs answers and what the checks find; else 503."""
+    parts = _answering_parts()
+    errors = _errors(parts)
+    ready = all(parts.values()) and not errors
     response = JsonResponse(
-        {"ready": ready, **{name: "ok" if good else "unavailable" for name, good in parts.items()}},
+        {
+            "ready": ready,
+            **{name: "ok" if good else "unavailable" for name, good in parts.items()},
+            "checks": [_brief(error) for error in errors] or "ok",
+        },
         status=200 if ready else 503,
     )
     response["Cache-Control"] = "no-store"
@@ -41,9 +57,25 @@ def metrics(request: HttpRequest) -> HttpResponse:
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
-def _answers(name: str, check: Callable[[], None]) -> bool:
+# --- Whether the parts answer ---------------------------------------------------------------------
+
+
+def _answering_parts() -> dict[str, bool]:
+    """Ask all parts at once: several that are gone take no longer than one."""
+    pool = ThreadPoolExecutor(len(PARTS))
+    asked = {name: pool.submit(_answers, name, ask) for name, ask in PARTS.items()}
+    wait(asked.values(), timeout=LONGEST_SECONDS)
+    pool.shutdown(wait=False)
+    return {name: _is_good(answer) for name, answer in asked.items()}
+
+
+def _is_good(answer: Future[bool]) -> bool:
+    return answer.done() and answer.result()
+
+
+def _answers(name: str, ask: Callable[[], None]) -> bool:
     try:
-        check()
+        ask()
     # Whatever it is, it is why this part is not ready.
     except Exception as error:
         logger.warning("%s is not ready: %s", name, error)
@@ -51,16 +83,16 @@ def _answers(name: str, check: Callable[[], None]) -> bool:
     return True
 
 
-def _check_redis() -> None:
+def _ask_redis() -> None:
     ledger_connection().ping()
 
 
-def _check_database() -> None:
-    with connection.cursor() as cursor:
+def _ask_database() -> None:
+    with asked_database() as asked, asked.cursor() as cursor:
         cursor.execute("SELECT 1")
 
 
-def _check_broker() -> None:
+def _ask_broker() -> None:
     broker: Connection
     options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
     with app.connection_for_write(transport_options=options) as broker:
@@ -68,8 +100,42 @@ def _check_broker() -> None:
         broker.default_channel  # noqa: B018
 
 
-CHECKS: dict[str, Callable[[], None]] = {
-    "redis": _check_redis,
-    "database": _check_database,
-    "broker": _check_broker,
+PARTS: dict[str, Callable[[], None]] = {
+    "redis": _ask_redis,
+    "database": _ask_database,
+    "broker": _ask_broker,
 }
+
+# --- What the start-up checks find ----------------------------------------------------------------
+
+CHECKS: dict[str, list[Check]] = {
+    "settings": OF_SETTINGS,
+    "redis": [check_ledger],
+    "database": [check_database],
+}
+"""Those that a probe repeats; a server is asked only after it has answered as a part."""
+
+_kept: dict[str, tuple[float, list[CheckMessage]]] = {}
+
+
+def _errors(parts: dict[str, bool]) -> list[CheckMessage]:
+    asked = [name for name in CHECKS if parts.get(name, True)]
+    for gone in CHECKS.keys() - asked:
+        _kept.pop(gone, None)  # who knows as what it comes back
+    return [error for name in asked for error in _kept_errors(name)]
+
+
+def _kept_errors(name: str) -> list[CheckMessage]:
+    until, errors = _kept.get(name, (0.0, []))
+    if time.monotonic() < until:
+        return errors
+    errors = [message for message in found_by(*CHECKS[name]) if message.level >= ERROR]
+    for error in errors:
+        logger.error("%s: %s %s", error.id, error.msg, error.hint)
+    _kept[name] = (time.monotonic() + KEPT_SECONDS, errors)
+    return errors
+
+
+def _brief(error: CheckMessage) -> dict[str, str]:
+    """Return the id and the first sentence."""
+    return {"id": str(error.id), "message": error.msg.partition(". ")[0].rstrip(".") + "."}

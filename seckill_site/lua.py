@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from django_redis import get_redis_connection
+from hiredis import pack_command
 from redis import Redis
-from redis.exceptions import NoScriptError
+from redis.exceptions import NoScriptError, ResponseError
 
 Argument = str | int
+Command = tuple[Argument, ...]
 
 
 def ledger_connection() -> Any:
@@ -36,30 +38,84 @@ class LuaScript:
         self.source = "\n".join(part.read_text(encoding="utf-8") for part in parts)
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
-    def run(self, client: Redis, *, keys: Sequence[str], args: Sequence[Argument]) -> Any:
-        """Run the script in one round trip, two where the server has to be told it first."""
-        try:
-            return client.evalsha(self.sha, len(keys), *keys, *args)
-        except NoScriptError:
-            return client.eval(self.source, len(keys), *keys, *args)
+    def run(
+        self,
+        client: Redis,
+        *,
+        keys: Sequence[str],
+        args: Sequence[Argument],
+        then: Sequence[Command] = (),
+    ) -> Any:
+        """Run the script in one round trip, two where the server has to be told it first.
+
+        With further commands (``then``) they go behind it in the same write, on the same
+        connection, and the answer is the list of all replies.
+        """
+        calls: list[Command] = [self._call(keys, args), *then]
+        replies = send_once(client, *calls)
+        if isinstance(replies[0], NoScriptError):
+            calls[0] = ("EVAL", self.source, len(keys), *keys, *args)
+            replies = send_once(client, *calls)
+        checked(replies)
+        return replies if then else replies[0]
 
     def run_many(
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
     ) -> list[Any]:
         """Run the script once for each pair of keys and arguments, all in one round trip."""
-        calls = list(calls)
-        if not calls:
-            return []
-        try:
-            return self._pipelined(client, calls)
-        except NoScriptError:
-            client.script_load(self.source)
-            return self._pipelined(client, calls)
+        return checked(self.run_each(client, calls))
 
-    def _pipelined(
-        self, client: Redis, calls: list[tuple[Sequence[str], Sequence[Argument]]]
+    def run_each(
+        self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
     ) -> list[Any]:
-        with client.pipeline(transaction=False) as pipe:
-            for keys, args in calls:
-                pipe.evalsha(self.sha, len(keys), *keys, *args)
-            return pipe.execute()
+        """Do the same, and return errors of single calls as values among the others' answers."""
+        commands = [self._call(keys, args) for keys, args in calls]
+        if not commands:
+            return []
+        replies = send_once(client, *commands)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            client.script_load(self.source)
+            replies = send_once(client, *commands)
+        return replies
+
+    def _call(self, keys: Sequence[str], args: Sequence[Argument]) -> Command:
+        return ("EVALSHA", self.sha, len(keys), *keys, *args)
+
+
+def send_once(client: Redis, *commands: Command) -> list[Any]:
+    """Send commands in one write and return their replies; those that are errors, as values.
+
+    Never sends again by itself, as redis-py's own calls do (up to ten times, scripts included):
+    who gets an error does not know what happened, and decides whether to ask again.
+
+    :raises redis.RedisError: no reply; unknown which commands were run
+    """
+    pool = client.connection_pool
+    connection: Any = pool.get_connection()
+    try:
+        packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+        connection.send_packed_command([packed])
+        return [_reply(connection) for _ in commands]
+    except BaseException:
+        connection.disconnect()  # a reply that is still on its way must not meet the next command
+        raise
+    finally:
+        pool.release(connection)
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    """Return the replies, unless one of them is an error.
+
+    :raises redis.ResponseError: the first of those
+    """
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+    return replies
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
@@ -75,6 +76,10 @@ class Process:
         """End it and its children at once, as a power cut would (SIGKILL)."""
         self._signal_all(signal.SIGKILL)
         self.popen.wait()
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.children() and time.monotonic() < deadline:
+            self._signal_all(signal.SIGKILL)  # one that was forked meanwhile
+            time.sleep(0.005)
 
     def pause(self) -> None:
         """Stop it and its children where they are (SIGSTOP)."""
@@ -139,9 +144,11 @@ class Stack:
         self.directory = directory
         self.processes: list[Process] = []
         database_url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}")
+        self.database_url = database_url.geturl()
+        self._starting: list[Callable[[], None]] | None = None
         self._environ = {
             **os.environ,
-            "DATABASE_URL": database_url.geturl(),
+            "DATABASE_URL": self.database_url,
             "PYTHONUNBUFFERED": "1",
         }
 
@@ -154,6 +161,17 @@ class Stack:
                 process.stop()
         finally:
             self._kill_leftovers()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Let all that the block starts start at the same time; at its end they are ready."""
+        self._starting = waits = []
+        try:
+            yield
+        finally:
+            self._starting = None
+        for wait in waits:
+            wait()
 
     def web(self, *, workers: int = 1, threads: int = 4, **environ: str) -> Web:
         """Start a granian and wait until it answers; ``environ`` adds to its settings."""
@@ -168,16 +186,16 @@ class Stack:
         name, popen, log = self._start("web", command, environ)
         web = Web(name, popen, log, port)
         self.processes.append(web)
-        web.wait_until(web.is_alive, what="answer")
+        self._wait(lambda: web.wait_until(web.is_alive, what="answer"))
         return web
 
-    def worker(self, *, concurrency: int = 2, **environ: str) -> Process:
-        """Start a Celery worker and wait until it consumes."""
-        command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO"]
+    def worker(self, *options: str, concurrency: int = 2, **environ: str) -> Process:
+        """Start a Celery worker, with further options, and wait until it consumes."""
+        command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO", *options]
         command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
         process = Process(*self._start("worker", [*self._celery(), *command], environ))
         self.processes.append(process)
-        process.wait_for_log(" ready.")
+        self._wait(lambda: process.wait_for_log(" ready."))
         return process
 
     def beat(self, **environ: str) -> Process:
@@ -187,10 +205,19 @@ class Stack:
         process = Process(*self._start("beat", [*self._celery(), *command], environ))
         self.processes.append(process)
         # It says nothing at its start; the schedule is what it opens first.
-        process.wait_until(
-            lambda: any(self.directory.glob(f"{schedule.name}*")), what="schedule file"
+        self._wait(
+            lambda: process.wait_until(
+                lambda: any(self.directory.glob(f"{schedule.name}*")), what="schedule file"
+            )
         )
         return process
+
+    def _wait(self, wait: Callable[[], None]) -> None:
+        """Wait now, or where several start together at the end of their block."""
+        if self._starting is None:
+            wait()
+        else:
+            self._starting.append(wait)
 
     @staticmethod
     def _celery() -> list[str]:

@@ -92,6 +92,14 @@ class LedgerKeys:
         return self._key("tries")
 
     @property
+    def trying(self) -> str:
+        return self._key("trying")
+
+    @property
+    def swept(self) -> str:
+        return self._key("swept")
+
+    @property
     def contents(self) -> list[str]:
         """The keys that hold a sale, in the order in which the scripts take them."""
         return [self.sale, self.buyers, self.pending, self.ended, self.tries]

@@ -17,6 +17,7 @@ from typing import Any
 
 from django.db import DatabaseError, transaction
 
+from seckill_site.failpoints import failpoint
 from seckill_site.lua import ledger_connection
 from vouchers.figures import Figures, Snapshot, snapshot, snapshots, write_figures
 from vouchers.ledger import (
@@ -41,6 +42,9 @@ SIDE_KEY_SECONDS = 120
 
 LOADING_MS = 3_000
 """While one process loads a sale for its first buyer, the others answer *unavailable* so long."""
+
+LOAD_TRIES = 5
+"""How often a load begins again because another one was begun."""
 
 _LOAD = ledger_script("load")
 _CHUNK = 5_000
@@ -69,11 +73,37 @@ def load_sale(*, sale_id: int) -> None:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer; the next call goes on.
     """
-    if not _copy_figures(sale_id=sale_id):
+    for _ in range(LOAD_TRIES):
+        if _copy_figures(sale_id=sale_id):
+            return
         # Committed before anything is built: whatever becomes of the build, a fulfilment that
         # began on the lost ledger is refused from here on, and no epoch is given twice.
-        _raise_epoch(sale_id=sale_id)
-        _build_ledger(sale_id=sale_id)
+        epoch = _raise_epoch(sale_id=sale_id)
+        failpoint("load.epoch_raised")
+        if _build_ledger(sale_id=sale_id, epoch=epoch):
+            return
+    raise LedgerUnavailable("other processes are loading the sale")
+
+
+def rebuild_sale(*, sale_id: int) -> None:
+    """Close a sale whose ledger cannot be believed, and build it anew from what is left of it.
+
+    Until it stands again buyers are told *unavailable*.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: Redis did not answer; the sale may be closed until the next load.
+    """
+    with ledger_errors():
+        # Without its figures the ledger does not count as loaded; buyers and promises survive.
+        ledger_connection().delete(LedgerKeys(sale_id).sale)
+    failpoint("load.closed")
+    load_sale(sale_id=sale_id)
+
+
+def current_run_id() -> str:
+    """Return what names this run of the Redis server; empty where it does not say."""
+    with ledger_errors():
+        return str(ledger_connection().info("server").get("run_id", ""))
 
 
 def load_for_buyer(*, sale_id: int) -> None:
@@ -125,36 +155,33 @@ def _copy_figures(*, sale_id: int) -> bool:
         return True
 
 
-def _raise_epoch(*, sale_id: int) -> None:
+def _raise_epoch(*, sale_id: int) -> int:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         sale.epoch += 1
         sale.fence = max(sale.fence, sale.epoch << FENCE_BITS)
         sale.save(update_fields=["epoch", "fence"])
+    return sale.epoch
 
 
-def _build_ledger(*, sale_id: int) -> None:
+def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     """Build the ledger from live orders and what survived of buyers and pending, and install it.
 
-    A buyer without a live order goes (back) to pending, never to release: fulfilment decides.
+    A buyer without a live order goes (back) to pending, never to release: fulfilment decides. False
+    where another process has raised the epoch meanwhile, and ours may stand for an older loss.
     """
-    keys, build = LedgerKeys(sale_id), secrets.token_hex(8)
-    side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         if snapshots(sale_ids=[sale_id])[sale_id] is not None:
             # Built by another meanwhile, and buyers are reserving: what is read now would be old
             # by the time it was installed, were that ledger lost in between.
-            return
+            return True
+        if sale.epoch != epoch:
+            # Raised for an earlier loss: a fulfilment that began since then would not be refused.
+            return False
         contents = _collect(sale=sale)
-        with ledger_errors():
-            _write_side_keys(side, {SENTINEL: str(sale.epoch), **contents.buyers}, contents)
-            answer = _LOAD.run(
-                ledger_connection(),
-                keys=[*keys.contents, keys.kick, *side],
-                args=[sale.epoch, *Figures.of(sale).as_arguments(), ENDED_RETENTION_MS],
-            )
-    outcome = _Outcome(answer)
+        outcome = _install(sale, contents)
+        failpoint("load.installed")
     if outcome is _Outcome.SIDE_KEYS_LOST:
         raise LedgerUnavailable("the ledger took too long to build")
     logger.info(
@@ -162,6 +189,32 @@ def _build_ledger(*, sale_id: int) -> None:
         outcome.value.lower().replace("_", " "), sale_id, sale.epoch,
         len(contents.buyers), len(contents.pending),
     )  # fmt: skip
+    return True
+
+
+def _install(sale: SeckillVoucher, contents: _Contents) -> _Outcome:
+    """Write the contents to keys of this build alone, and let one script make them the ledger."""
+    keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
+    side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
+    buyers = {SENTINEL: str(sale.epoch), **contents.buyers}
+    with ledger_errors():
+        _write_side_keys(side, buyers, contents)
+        failpoint("load.prepared")
+        answer = _LOAD.run(
+            ledger_connection(),
+            keys=[*keys.contents, keys.kick, *side, keys.trying],
+            args=[
+                sale.epoch,
+                *Figures.of(sale).as_arguments(),
+                ENDED_RETENTION_MS,
+                sale.batch,
+                current_run_id(),
+                len(buyers),
+                len(contents.pending),
+                len(contents.ended),
+            ],
+        )
+    return _Outcome(answer)
 
 
 def _collect(*, sale: SeckillVoucher) -> _Contents:

@@ -16,6 +16,10 @@ MAX_LIMIT = 20
 """The most units one buyer may hold of a sale: the reserve script reads a field for each."""
 
 
+LONG_OVER = dt.timedelta(days=1)
+"""A sale that ended longer ago than this changes no more, unless something went wrong."""
+
+
 class SaleState(models.TextChoices):
     """What a sale is at a moment; the first that holds, in this order."""
 
@@ -79,6 +83,9 @@ class SeckillVoucher(models.Model):
     fence = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="The highest fencing token that wrote to this sale."
     )
+    batch = models.PositiveBigIntegerField(
+        default=0, editable=False, help_text="The number of the last batch of orders written."
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -104,6 +111,11 @@ class SeckillVoucher(models.Model):
 
     def __str__(self) -> str:
         return f"{self.voucher} #{self.pk}"
+
+    @classmethod
+    def not_long_over(cls, now: dt.datetime) -> Q:
+        """Return the condition on sales that may still change by themselves."""
+        return Q(ends_at__gt=now - LONG_OVER)
 
     def state_at(self, now: dt.datetime) -> SaleState:
         """Return the state by the row alone, for where the ledger cannot be asked."""

@@ -21,6 +21,8 @@ ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
 _RESERVE = ledger_script("reserve")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
+_SWEEP = ledger_script("sweep")
+_CLAIM = ledger_script("claim")
 
 
 class ReservationRefused(Exception):
@@ -43,12 +45,24 @@ class SoldOut(ReservationRefused):
     """No unit is left."""
 
 
+class SaleBehind(Exception):
+    """Orders are written too slowly now: nobody new is accepted, until they have caught up."""
+
+    def __init__(self, behind_ms: int) -> None:
+        super().__init__(behind_ms)
+        self.behind_ms = behind_ms
+
+
 class AlreadyOrdered(ReservationRefused):
     """The buyer holds as many units as the sale's limit allows."""
 
     def __init__(self, order_id: int) -> None:
         super().__init__(order_id)
         self.order_id = order_id
+
+
+class StillPending(ReservationRefused):
+    """The order is still pending: fulfilment decides on it first."""
 
 
 class _Code(StrEnum):
@@ -61,6 +75,7 @@ class _Code(StrEnum):
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
     SOLD_OUT = "SOLD_OUT"
+    BEHIND = "BEHIND"
 
 
 _REFUSALS: dict[_Code, type[ReservationRefused]] = {
@@ -69,6 +84,16 @@ _REFUSALS: dict[_Code, type[ReservationRefused]] = {
     _Code.ENDED: SaleEnded,
     _Code.SOLD_OUT: SoldOut,
 }
+
+
+class _ClaimCode(StrEnum):
+    """What ``claim.lua`` answers."""
+
+    CLAIMED = "CLAIMED"
+    PENDING = "PENDING"
+    TAKEN = "TAKEN"
+    SOLD_OUT = "SOLD_OUT"
+    NOT_LOADED = "NOT_LOADED"
 
 
 @dataclass(frozen=True)
@@ -102,6 +127,7 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
     """Reserve one unit for this buyer under this order id, or get the earlier answer again.
 
     :raises ReservationRefused: by its subclass.
+    :raises SaleBehind: not accepted, and why; the same call later is a new one.
     :raises NotLoaded: the sale has to be loaded first.
     :raises LedgerUnavailable: unknown; the same call again is safe.
     """
@@ -110,13 +136,20 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
         answer = _RESERVE.run(
             ledger_connection(),
             keys=[*keys.contents, keys.kick],
-            args=[str(order_id), str(user_id), settings.SECKILL_KICK_MS],
+            args=[
+                str(order_id),
+                str(user_id),
+                settings.SECKILL_KICK_MS,
+                settings.SECKILL_BEHIND_MS,
+            ],
         )
     code = _Code(answer[0])
     if code is _Code.ACCEPTED:
         return Reservation(order_id=order_id, kick_due=bool(answer[2]))
     if code is _Code.ALREADY_ORDERED:
         raise AlreadyOrdered(int(answer[1]))
+    if code is _Code.BEHIND:
+        raise SaleBehind(int(answer[1]))
     if code is _Code.NOT_LOADED:
         raise NotLoaded
     raise _REFUSALS[code]
@@ -156,13 +189,11 @@ def _parse_entry(member: str, score: float) -> PendingEntry:
 
 
 def confirm(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
-    """Take entries whose orders are committed out of pending. Safe to repeat."""
-    if not entries:
-        return
+    """Take entries whose orders are committed out of pending; their batch is over. Replayable."""
     keys = LedgerKeys(sale_id)
     args = [text for entry in entries for text in (entry.member, str(entry.order_id))]
     with ledger_errors():
-        _CONFIRM.run(ledger_connection(), keys=[keys.pending, keys.tries], args=args)
+        _CONFIRM.run(ledger_connection(), keys=[keys.pending, keys.tries, keys.trying], args=args)
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:
@@ -182,18 +213,32 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> None:
         )
 
 
-def count_try(*, sale_id: int, order_id: int) -> int:
-    """Count one attempt made with this entry alone, and return how many there were."""
-    with ledger_errors():
-        return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
+def claim(*, sale_id: int, holding: Holding) -> None:
+    """Take the unit of a set-aside order again, under its own id. Safe to repeat.
 
+    The caller holds the sale's row ``FOR UPDATE`` and makes the order live before it lets go.
 
-def uncount_try(*, sale_id: int, order_id: int) -> None:
-    """Take back the last attempt: what failed it says nothing about the entry."""
-    key, field = LedgerKeys(sale_id).tries, str(order_id)
+    :raises AlreadyOrdered: another order stands at that unit of the buyer.
+    :raises StillPending: the release of this order has not come through yet.
+    :raises SoldOut: no unit is left in the ledger.
+    :raises NotLoaded: the sale has to be loaded first.
+    :raises LedgerUnavailable: unknown; the same call again is safe.
+    """
     with ledger_errors():
-        if ledger_connection().hincrby(key, field, -1) <= 0:
-            ledger_connection().hdel(key, field)
+        answer, order_id = _CLAIM.run(
+            ledger_connection(),
+            keys=LedgerKeys(sale_id).contents,
+            args=[holding.field, str(holding.order_id)],
+        )
+    match _ClaimCode(answer):
+        case _ClaimCode.NOT_LOADED:
+            raise NotLoaded
+        case _ClaimCode.TAKEN:
+            raise AlreadyOrdered(int(order_id))
+        case _ClaimCode.PENDING:
+            raise StillPending
+        case _ClaimCode.SOLD_OUT:
+            raise SoldOut
 
 
 def kick(*, sale_id: int) -> bool:
@@ -212,19 +257,19 @@ def take_kick(*, sale_id: int) -> None:
         ledger_connection().delete(LedgerKeys(sale_id).kick)
 
 
-def overdue_sales(*, sale_ids: Iterable[int], older_than_ms: int) -> list[int]:
-    """Return the sales whose oldest pending entry was accepted longer ago than this."""
+def sweeps_due(*, sale_ids: Iterable[int]) -> list[int]:
+    """Return the sales for which a fulfil task is to be sent now, each kicked already.
+
+    A sale is due where its oldest pending entry waits for too long, no task is on its way, and the
+    pause since the last sweep in vain is over.
+    """
     sale_ids = list(sale_ids)
-    with ledger_errors():
-        client = ledger_connection()
-        with client.pipeline(transaction=False) as pipe:
-            for sale_id in sale_ids:
-                pipe.zrange(LedgerKeys(sale_id).pending, 0, 0, withscores=True)
-            oldest = pipe.execute(raise_on_error=False)
-        seconds, micros = client.time()
-    deadline_ms = seconds * 1000 + micros // 1000 - older_than_ms
-    return [
-        sale_id
-        for sale_id, rows in zip(sale_ids, oldest, strict=True)
-        if isinstance(rows, list) and rows and rows[0][1] <= deadline_ms
+    args: list[str | int] = [
+        settings.SECKILL_SWEEP_AGE_MS,
+        settings.SECKILL_SWEEP_PAUSE_MS,
+        settings.SECKILL_KICK_MS,
     ]
+    calls = [([keys.pending, keys.kick, keys.swept], args) for keys in map(LedgerKeys, sale_ids)]
+    with ledger_errors():
+        due = _SWEEP.run_many(ledger_connection(), calls)
+    return [sale_id for sale_id, send in zip(sale_ids, due, strict=True) if send]

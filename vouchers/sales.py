@@ -15,6 +15,7 @@ from functools import partial
 
 from django.db import transaction
 
+from seckill_site.failpoints import failpoint
 from seckill_site.lua import ledger_connection
 from vouchers.figures import BelowTaken, Figures, snapshot, snapshots, write_figures
 from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
@@ -105,7 +106,9 @@ def edit_sale(
             _describe(edited.voucher, details)
         # Redis is written last of what may be refused: a rollback does not undo it.
         _narrow(before=sale, after=edited)
+        failpoint("edit.narrowed")
         edited.save(update_fields=_TERMS)
+        transaction.on_commit(partial(failpoint, "edit.committed"))
         transaction.on_commit(partial(load_after_commit, sale_id=sale_id))
     return edited
 

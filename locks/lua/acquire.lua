@@ -1,50 +1,35 @@
 -- Takes one lock if it is free, and with it the next fencing token. Times are milliseconds.
 --
--- A lock is a string with a TTL, "<owner> <token>"; the token is empty where none was asked for.
 -- Replay: the owner that has the lock already gets its first token again, and a whole lease from now.
 -- An owner that has released gets nothing: a late copy of its acquire would take a lock that nobody
 -- is left to let go.
 --
 -- KEYS[1]  the owner's released marker (only read)
 -- KEYS[2]  the lock
--- KEYS[3]  the fencing counter; left out = no token wanted
+-- KEYS[3]  its waiting processes
+-- KEYS[4]  the fencing counter; left out = no token wanted
 -- ARGV[1]  owner
 -- ARGV[2]  lease
 -- ARGV[3]  fence floor: a counter that is missing, unreadable or lower continues above it
+-- ARGV[4]  the asking process
+-- ARGV[5]  how many of its threads wait for this lock if this is refused; negative = not to be noted
+-- ARGV[6]  how many do if this is granted
+-- ARGV[7]  how long that note is kept
 --
--- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, ''} or {3 ENDED, ''}.
+-- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, what is left of the holder's lease} or {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
-local LIMIT = 9007199254740991 -- 2^53 - 1: the next integer is not a double any more
 
-local marker, name, fence = KEYS[1], KEYS[2], KEYS[3]
-local owner, lease, floor = ARGV[1], ARGV[2], tonumber(ARGV[3])
+local marker, name, waiting, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, lease, floor = ARGV[1], ARGV[2], ARGV[3]
+local process, if_busy, if_had, stay = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
-if redis.call('EXISTS', marker) == 1 then
-  return {ENDED, ''}
+local token, ended = take(marker, name, owner, lease, fence, floor)
+if ended then
+  return {ENDED}
 end
-
--- MGET answers nothing, not an error, for a key of another type: that one is merely not ours.
-local value = redis.call('MGET', name)[1]
-if value and string.sub(value, 1, #owner + 1) == owner .. ' ' then
-  redis.call('PEXPIRE', name, lease)
-  return {GRANTED, string.sub(value, #owner + 2)}
-end
-if redis.call('EXISTS', name) == 1 then
-  return {BUSY, ''}
-end
-
-local token = ''
-if fence then
-  local counter = tonumber(string.match(redis.call('MGET', fence)[1] or '', '^%d+$') or '0')
-  if counter >= LIMIT then -- not ours: nothing of ours counts so far
-    counter = 0
-  end
-  token = string.format('%.0f', math.max(counter, floor) + 1)
-end
-
-redis.call('SET', name, owner .. ' ' .. token, 'PX', lease)
-if fence then
-  redis.call('SET', fence, token, 'KEEPTTL')
+note_waiting(waiting, process, token and if_had or if_busy, stay)
+if not token then
+  return {BUSY, redis.call('PTTL', name)}
 end
 return {GRANTED, token}

@@ -1,39 +1,52 @@
 -- Takes many locks for one owner: those that are free, or all of them or none. Times are milliseconds.
 --
--- The locks look as in acquire.lua, without a token, so that both kinds exclude each other.
+-- The locks look as in acquire.lua, without a token, so that all kinds exclude each other.
 -- Replay: what the owner has already counts as taken, and gets a whole lease from now. An owner that
 -- has released gets nothing (acquire.lua says why).
 --
 -- KEYS[1]   the owner's released marker (only read)
--- KEYS[2…]  the locks
+-- KEYS[2…]  the locks; behind them, where it waits, the waiting processes of each in the same order
 -- ARGV[1]   owner
 -- ARGV[2]   lease
 -- ARGV[3]   'free' = take those that are free, 'all' = take all or none
+-- ARGV[4]   how many locks
+-- ARGV[5]   the asking process
+-- ARGV[6]   how many of its threads wait for the busy one; negative = not to be noted
+-- ARGV[7]   how long that note is kept
 --
--- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY} (only for 'all') or
--- {3 ENDED}.
+-- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY, which (the first is 1), what
+-- is left of its holder's lease} (only for 'all') or {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 
-local marker, owner, lease, mode = KEYS[1], ARGV[1], ARGV[2], ARGV[3]
-local value = owner .. ' '
+local marker, owner, lease, mode, locks = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
+local process, if_busy, stay = ARGV[5], ARGV[6], ARGV[7]
 
 if redis.call('EXISTS', marker) == 1 then
   return {ENDED}
 end
 
-local answer = {GRANTED}
-for i = 2, #KEYS do
-  -- MGET answers nothing, not an error, for a key of another type.
-  local ours = redis.call('MGET', KEYS[i])[1] == value
-  if ours or redis.call('EXISTS', KEYS[i]) == 0 then
-    answer[#answer + 1] = KEYS[i]
-  elseif mode == 'all' then
-    return {BUSY}
+local value = owner .. '  ' .. digits(now_ms())
+
+if mode == 'all' then
+  for i = 2, locks + 1 do
+    if redis.call('EXISTS', KEYS[i]) == 1 and not is_of(value_of(KEYS[i]), owner) then
+      if #KEYS > locks + 1 then
+        note_waiting(KEYS[locks + i], process, if_busy, stay)
+      end
+      return {BUSY, i - 1, redis.call('PTTL', KEYS[i])}
+    end
   end
 end
 
-for i = 2, #answer do
-  redis.call('SET', answer[i], value, 'PX', lease)
+local answer = {GRANTED}
+for i = 2, locks + 1 do
+  local free = redis.call('SET', KEYS[i], value, 'NX', 'PX', lease)
+  if free or is_of(value_of(KEYS[i]), owner) then
+    if not free then
+      redis.call('PEXPIRE', KEYS[i], lease)
+    end
+    answer[#answer + 1] = KEYS[i]
+  end
 end
 return answer

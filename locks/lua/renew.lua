@@ -3,7 +3,7 @@
 -- Replay: the same again. A copy that comes after the release changes nothing: no lock is the
 -- owner's any more.
 --
--- KEYS[1…]  the locks
+-- KEYS[1…]  the locks; for one who reads, the readers
 -- ARGV[1]   owner
 -- ARGV[2]   lease
 --
@@ -11,17 +11,25 @@
 
 local RENEWED, LOST = 1, 2
 
-local prefix, lease = ARGV[1] .. ' ', ARGV[2]
+local owner, lease, now = ARGV[1], ARGV[2], now_ms()
 
-for _, name in ipairs(KEYS) do
-  -- MGET answers nothing, not an error, for a key of another type.
-  local value = redis.call('MGET', name)[1]
-  if not value or string.sub(value, 1, #prefix) ~= prefix then
+local function reads(key)
+  return redis.call('TYPE', key).ok == 'zset'
+    and tonumber(redis.call('ZSCORE', key, owner) or '0') > now
+end
+
+local reading = {}
+for i, key in ipairs(KEYS) do
+  reading[i] = reads(key)
+  if not reading[i] and not is_of(value_of(key), owner) then
     return LOST
   end
 end
 
-for _, name in ipairs(KEYS) do
-  redis.call('PEXPIRE', name, lease)
+for i, key in ipairs(KEYS) do
+  if reading[i] then
+    redis.call('ZADD', key, digits(now + lease), owner)
+  end
+  keep(key, lease)
 end
 return RENEWED

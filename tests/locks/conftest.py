@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from django.conf import settings
 from redis import Redis
 
+from locks import waiting
 from seckill_site.lua import ledger_connection
+from tests.locks.servers import OtherProcess
 
 
 @pytest.fixture
@@ -58,3 +62,25 @@ def renewal(redis_client: Redis, eventually: Callable[..., bool]) -> Callable[[s
         return eventually(rose)
 
     return wait
+
+
+@pytest.fixture
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let those who wait trust in messages alone, where there is a subscription."""
+    monkeypatch.setattr(waiting, "LOOK_AGAIN_S", 60)
+    monkeypatch.setattr(waiting, "STAY_S", 180)
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    """Threads enough for all that wait in one test."""
+    with ThreadPoolExecutor(24) as threads:
+        yield threads
+
+
+@pytest.fixture(scope="module")
+def other_process() -> Iterator[OtherProcess]:
+    """Another process whose waiters trust in messages alone."""
+    with OtherProcess(settings.REDIS_URL) as other:
+        other.look_again(after_s=60)
+        yield other

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from redis import Redis
 
 from locks import LockBusy, RedisLock, raise_fence
+
+Elsewhere = Callable[..., Any]
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
@@ -25,10 +30,27 @@ def test_fencing_tokens_rise_over_all_locks_of_one_counter(redis_client: Redis) 
     assert tokens == [1, 2, 3, 4, 5]
 
 
-def test_a_refused_acquire_raises_no_counter(redis_client: Redis) -> None:
+def test_a_refused_acquire_raises_no_counter(redis_client: Redis, elsewhere: Elsewhere) -> None:
     with RedisLock(redis_client, NAME, fence_key=FENCE), pytest.raises(LockBusy):
-        RedisLock(redis_client, NAME, fence_key=FENCE).acquire()
+        elsewhere(RedisLock(redis_client, NAME, fence_key=FENCE).acquire)
     assert redis_client.get(FENCE) == "1"
+
+
+def test_re_entry_raises_no_counter_and_has_the_same_token(redis_client: Redis) -> None:
+    outer = RedisLock(redis_client, NAME, fence_key=FENCE)
+    with outer, RedisLock(redis_client, NAME, fence_key=FENCE) as inner:
+        assert inner.fencing_token == outer.fencing_token == 1
+    assert redis_client.get(FENCE) == "1"
+
+
+def test_re_entry_cannot_ask_for_a_token_that_the_first_acquire_did_not(
+    redis_client: Redis,
+) -> None:
+    inner = RedisLock(redis_client, NAME, fence_key=FENCE)
+    with RedisLock(redis_client, NAME), pytest.raises(ValueError, match="without this fence"):
+        inner.acquire()
+    with RedisLock(redis_client, NAME, fence_key=FENCE), RedisLock(redis_client, NAME) as plain:
+        assert plain.fencing_token == 1  # who wants none may have it
 
 
 def test_a_lost_counter_continues_above_the_floor(redis_client: Redis) -> None:

@@ -3,44 +3,51 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
-from redis import Redis
+from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, scripts
-from locks.scripts import AcquireResult, ReleaseResult, Take
+from locks.protocol import AcquireResult, ReleaseResult, Request, Take
+from seckill_site import lua
+
+Elsewhere = Callable[..., Any]
 
 A, B, C = NAMES = tuple(f"lock:{{t}}:user:{letter}" for letter in "abc")
 
 
-def test_acquire_free_takes_just_those_that_are_free(redis_client: Redis) -> None:
+def test_acquire_free_takes_just_those_that_are_free(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
     first, second = MultiLock(redis_client, [A]), MultiLock(redis_client, [A, B, C, C])
-    assert first.acquire_free() == {A}
+    assert elsewhere(first.acquire_free) == {A}
     assert second.acquire_free() == {B, C}
     second.release()
     assert redis_client.keys("*user:?") == [A]
-    first.release()
+    elsewhere(first.release)
     assert redis_client.keys("*user:?") == []
 
 
 def test_nothing_free_is_an_empty_set_that_can_be_released_or_asked_again(
-    redis_client: Redis,
+    redis_client: Redis, elsewhere: Elsewhere
 ) -> None:
-    lock = MultiLock(redis_client, NAMES, lease_ms=50, renew=False)
+    lock = MultiLock(redis_client, NAMES)
     with MultiLock(redis_client, NAMES).holding_all():
-        assert lock.acquire_free() == set()
-        lock.release()
-        assert lock.acquire_free() == set()
-    assert lock.acquire_free() == set(NAMES)
+        assert elsewhere(lock.acquire_free) == set()
+        elsewhere(lock.release)
+        assert elsewhere(lock.acquire_free) == set()
+    assert elsewhere(lock.acquire_free) == set(NAMES)
     assert MultiLock(redis_client, []).acquire_free() == set()
 
 
-def test_acquire_all_takes_all_or_none(redis_client: Redis) -> None:
+def test_acquire_all_takes_all_or_none(redis_client: Redis, elsewhere: Elsewhere) -> None:
     with RedisLock(redis_client, B):
         with pytest.raises(LockBusy):
-            MultiLock(redis_client, NAMES).acquire_all(wait_ms=50)
+            elsewhere(MultiLock(redis_client, NAMES).acquire_all, wait_ms=50)
         assert redis_client.keys("*user:?") == [B]
     lock = MultiLock(redis_client, NAMES)
     lock.acquire_all()
@@ -57,14 +64,30 @@ def test_acquire_all_waits_for_the_last_to_be_free(redis_client: Redis) -> None:
         waiting.result(timeout=10)
 
 
-def test_a_multi_lock_and_a_redis_lock_of_one_name_exclude_each_other(redis_client: Redis) -> None:
+def test_a_multi_lock_and_a_redis_lock_of_one_name_exclude_each_other(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
+    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
     with RedisLock(redis_client, A, fence_key="lock:{t}:fence"):
-        with MultiLock(redis_client, NAMES).holding_free() as held:
-            assert held == {B, C}
-            with pytest.raises(LockBusy):
-                RedisLock(redis_client, B).acquire()
-        with RedisLock(redis_client, B):
+        assert elsewhere(many.acquire_free) == {B, C}
+        with pytest.raises(LockBusy):
+            one.acquire()
+        elsewhere(many.release)
+        with one:
             pass
+
+
+def test_what_the_thread_holds_already_is_entered_again_and_kept(redis_client: Redis) -> None:
+    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, A)
+    with one:
+        with many.holding_free() as held:
+            assert held == set(NAMES)
+            with many.holding_all(), RedisLock(redis_client, C):
+                assert redis_client.exists(*NAMES) == 3
+            assert redis_client.exists(*NAMES) == 3
+        assert redis_client.keys("*user:?") == [A]
+        assert one.owned()
+    assert redis_client.keys("*user:?") == []
 
 
 def test_threads_that_want_overlapping_names_never_hold_one_together(redis_client: Redis) -> None:
@@ -113,15 +136,16 @@ def test_a_block_of_a_lost_hold_ends_with_an_error(redis_client: Redis) -> None:
 
 def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis) -> None:
     def acquire(owner: str, take: Take) -> tuple[AcquireResult, list[str]]:
-        return scripts.acquire_many(redis_client, NAMES, owner, lease_ms=5_000, take=take)
+        answer = scripts.acquire_many(redis_client, NAMES, Request(owner, 5_000), take=take)
+        return answer.result, list(answer.names)
 
     redis_client.set(B, "by hand")
     for _ in range(2):
         assert acquire("a", Take.FREE) == (AcquireResult.GRANTED, [A, C])
-    assert acquire("a", Take.ALL) == (AcquireResult.BUSY, [])
+    assert acquire("a", Take.ALL) == (AcquireResult.BUSY, [B])
     assert acquire("b", Take.FREE) == (AcquireResult.GRANTED, [])
     for _ in range(2):
-        assert scripts.release(redis_client, [A, C], "a") is ReleaseResult.RELEASED
+        assert scripts.release_many(redis_client, [A, C], "a", first=A) is ReleaseResult.RELEASED
     assert acquire("a", Take.FREE) == (AcquireResult.ENDED, [])
     redis_client.delete(B)
     for _ in range(2):
@@ -131,19 +155,19 @@ def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis
 def test_a_hold_whose_replies_were_lost_is_taken_and_given_back_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, real = MultiLock(redis_client, NAMES), redis_client.evalsha
+    lock, real = MultiLock(redis_client, NAMES), lua.send_once
 
-    def lossy(*args: object) -> None:
+    def lossy(*args: Any) -> None:
         real(*args)
         raise RedisConnectionError("the test lost the reply")
 
     with monkeypatch.context() as patch:
-        patch.setattr(redis_client, "evalsha", lossy)
+        patch.setattr(lua, "send_once", lossy)
         with pytest.raises(RedisConnectionError):
             lock.acquire_free()
     assert lock.acquire_free() == set(NAMES)
     with monkeypatch.context() as patch:
-        patch.setattr(redis_client, "evalsha", lossy)
+        patch.setattr(lua, "send_once", lossy)
         with pytest.raises(RedisConnectionError):
             lock.release()
     assert redis_client.keys("*user:?") == []
@@ -157,3 +181,54 @@ def test_thousands_of_names_fit_into_one_call(redis_client: Redis) -> None:
         redis_client.script_flush()
         assert len(held) == 9_000
     assert redis_client.keys("*user:?") == []
+
+
+# --- Mixed with others ---------------------------------------------------------------------------
+
+
+def test_a_release_without_answer_undoes_the_re_entry_all_the_same(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, both = RedisLock(redis_client, A), MultiLock(redis_client, [A, B])
+    with one:
+        with monkeypatch.context() as patch, both.holding_all():
+            patch.setattr(lua, "send_once", unanswered)
+        assert one.owned()
+    assert redis_client.keys("*user:?") == [B]  # left to its lease, as its release got no answer
+    both.release()
+    assert redis_client.keys("*user:?") == []
+
+
+def unanswered(*args: Any) -> None:
+    raise RedisConnectionError("by the test")
+
+
+def test_the_last_release_lets_go_of_all_through_whichever_object(redis_client: Redis) -> None:
+    many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
+    many.acquire_all()
+    one.acquire()
+    many.release()
+    assert redis_client.exists(*NAMES) == 3
+    one.release()
+    assert redis_client.exists(*NAMES) == 0
+
+
+def test_a_release_needs_no_right_to_publish(redis_client: Redis) -> None:
+    redis_client.execute_command(
+        "ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "resetchannels"
+    )
+    options = redis_client.connection_pool.connection_kwargs
+    mute = Redis.from_pool(
+        ConnectionPool(
+            redis_client.connection_pool.connection_class,
+            **{**options, "username": "mute", "password": "any"},
+        )
+    )
+    try:
+        with MultiLock(mute, NAMES).holding_all(), RedisLock(mute, "lock:{t}:sale"):
+            redis_client.hset("lock:{t}:sale:waiting", "host/1/abcd", "1 99999999999999")
+        assert redis_client.keys("*user:?") == []
+        assert not redis_client.exists("lock:{t}:sale")
+    finally:
+        mute.close()
+        redis_client.execute_command("ACL", "DELUSER", "mute")

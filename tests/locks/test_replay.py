@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -12,27 +13,33 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from locks import RedisLock, raise_fence, scripts
-from locks.scripts import AcquireResult, ReleaseResult, RenewResult
+from locks.protocol import AcquireResult, Fence, LookResult, ReleaseResult, RenewResult, Request
+from seckill_site import lua
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
 
 
 def plain_acquire(client: Redis, owner: str, **changes: object) -> tuple[AcquireResult, int | None]:
-    arguments = {"lease_ms": 5_000, "fence_key": FENCE, "fence_floor": 0, **changes}
-    return scripts.acquire(client, NAME, owner, **arguments)
+    arguments: dict[str, Any] = {"lease_ms": 5_000, "fence": Fence(FENCE), **changes}
+    answer = scripts.acquire(client, NAME, Request(owner, **arguments))
+    return answer.result, answer.token
+
+
+def released(client: Redis, owner: str) -> ReleaseResult:
+    return scripts.release(client, NAME, owner)[0]
 
 
 def lose_one_reply(client: Redis, patch: pytest.MonkeyPatch) -> None:
     """Let the next script run, but not its answer through."""
-    real = client.evalsha
+    real = lua.send_once
 
-    def lossy(*args: object) -> None:
+    def lossy(*args: Any) -> None:
         patch.undo()
         real(*args)
         raise RedisConnectionError("the test lost the reply")
 
-    patch.setattr(client, "evalsha", lossy)
+    patch.setattr(lua, "send_once", lossy)
 
 
 def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(
@@ -48,18 +55,18 @@ def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(
 
 def test_release_again_by_the_same_owner_gets_the_first_answer(redis_client: Redis) -> None:
     plain_acquire(redis_client, "a")
-    assert scripts.release(redis_client, [NAME], "a") is ReleaseResult.RELEASED
+    assert released(redis_client, "a") is ReleaseResult.RELEASED
     plain_acquire(redis_client, "b")
-    assert scripts.release(redis_client, [NAME], "a") is ReleaseResult.RELEASED
-    assert scripts.is_owner(redis_client, NAME, "b")
-    assert scripts.release(redis_client, [NAME], "c") is ReleaseResult.NOT_OWNED
-    assert scripts.release(redis_client, [NAME], "b") is ReleaseResult.RELEASED
-    assert scripts.release(redis_client, [NAME], "c") is ReleaseResult.NOT_OWNED
+    assert released(redis_client, "a") is ReleaseResult.RELEASED
+    assert scripts.look(redis_client, NAME, "b") is LookResult.OURS
+    assert released(redis_client, "c") is ReleaseResult.NOT_OWNED
+    assert released(redis_client, "b") is ReleaseResult.RELEASED
+    assert released(redis_client, "c") is ReleaseResult.NOT_OWNED
 
 
 def test_an_acquire_that_arrives_after_its_own_release_takes_nothing(redis_client: Redis) -> None:
     plain_acquire(redis_client, "a")
-    scripts.release(redis_client, [NAME], "a")
+    released(redis_client, "a")
     assert plain_acquire(redis_client, "a") == (AcquireResult.ENDED, None)
     assert not redis_client.exists(NAME)
 
@@ -83,7 +90,7 @@ def test_an_acquire_whose_reply_was_lost_is_repeated_or_given_back(
 
 
 def test_a_release_whose_reply_was_lost_can_be_repeated(
-    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
     lock = RedisLock(redis_client, NAME)
     lock.acquire()
@@ -91,9 +98,10 @@ def test_a_release_whose_reply_was_lost_can_be_repeated(
         lose_one_reply(redis_client, patch)
         with pytest.raises(RedisConnectionError):
             lock.release()
-    with RedisLock(redis_client, NAME) as other:
-        lock.release()
-        assert other.owned()
+    other = RedisLock(redis_client, NAME)
+    elsewhere(other.acquire)
+    lock.release()
+    assert elsewhere(other.owned)
     assert not lock.lost
 
 
@@ -147,8 +155,15 @@ def test_without_memory_nothing_is_taken_but_what_is_held_is_released(
     ("script", "answers"),
     [
         ("acquire", AcquireResult),
+        ("acquire_fair", AcquireResult),
         ("acquire_many", AcquireResult),
+        ("acquire_read", AcquireResult),
+        ("acquire_write", AcquireResult),
+        ("look", LookResult),
         ("release", ReleaseResult),
+        ("release_fair", ReleaseResult),
+        ("release_many", ReleaseResult),
+        ("release_read", ReleaseResult),
         ("renew", RenewResult),
     ],
 )

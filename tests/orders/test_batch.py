@@ -11,7 +11,7 @@ from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
 
 from orders import batch
-from orders.batch import LockLost, OrderIdTaken, StaleFence, Verdict, write_batch
+from orders.batch import LedgerWentBack, LockLost, OrderIdTaken, StaleFence, Verdict, write_batch
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from tests.orders.looking import live_ids, refusals_of, rows, statements
 from tests.orders.making import (
@@ -32,11 +32,19 @@ pytestmark = pytest.mark.django_db
 SALE, ORDERS, USERS = "vouchers_seckillvoucher", "orders_voucherorder", "auth_user"
 
 
+class AboveAny(int):
+    """A batch number that counts as higher than any other, whoever comes first."""
+
+    def __le__(self, other: int) -> bool:
+        return False
+
+
 def write(
     sale: SeckillVoucher,
     entries: Sequence[PendingEntry],
     *,
     fencing_token: int | None = None,
+    number: int | None = None,
     lost: Callable[[], bool] = lambda: False,
     refuse_as: RefusalReason | None = None,
 ) -> Verdict:
@@ -44,6 +52,7 @@ def write(
         sale_id=sale.pk,
         entries=entries,
         fencing_token=sale.fence + 1 if fencing_token is None else fencing_token,
+        number=AboveAny(1) if number is None else number,
         lost=lost,
         refuse_as=refuse_as,
     )
@@ -154,6 +163,27 @@ def test_a_batch_can_be_refused_as_a_whole() -> None:
     assert verdict.releases == [Release(entry, "failed") for entry in entries]
     sale.refresh_from_db()
     assert sale.sold == 0
+
+
+# --- The batch's number ---------------------------------------------------------------------------
+
+
+def test_the_number_of_the_last_batch_is_kept_in_the_row() -> None:
+    sale = make_sale()
+    write(sale, entries_for(sale, 1), number=3)
+    sale.refresh_from_db()
+    assert sale.batch == 3
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_number_that_the_row_has_seen_writes_nothing(number: int) -> None:
+    """A ledger that gives one is an older one than the row: it knows buyers who are gone."""
+    sale = make_sale()
+    write(sale, entries_for(sale, 1), number=3)
+    before = rows()
+    with pytest.raises(LedgerWentBack):
+        write(sale, entries_for(sale, 1, first_id=2_001), number=number)
+    assert rows() == before
 
 
 # --- Replay --------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The commands of the contract: demo, create_buyers, reconcile."""
+"""The commands of the contract: demo, create_buyers, reconcile, retry_orders."""
 
 from __future__ import annotations
 
@@ -16,10 +16,17 @@ from django.test import Client
 from redis import Redis
 
 from orders.fulfillment import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
 from orders.order_ids import mint_order_ids
 from orders.tokens import read_token
-from tests.orders.looking import assert_conserved, ledger_contents, pending_ids, rows
-from tests.orders.making import make_buyers, make_sale, reserved
+from tests.orders.looking import (
+    assert_conserved,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    rows,
+)
+from tests.orders.making import make_buyer, make_buyers, make_order, make_sale, reserved
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys
 from vouchers.models import SeckillVoucher, Voucher
@@ -47,7 +54,7 @@ def refusal_of(*arguments: str) -> CommandError:
     return caught.value
 
 
-@pytest.mark.parametrize("command", ["demo", "create_buyers", "reconcile"])
+@pytest.mark.parametrize("command", ["demo", "create_buyers", "reconcile", "retry_orders"])
 def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         call_command(command, "--help")
@@ -221,3 +228,87 @@ def test_minting_and_commands_share_one_sequence() -> None:
     (before,) = mint_order_ids(count=1)
     text = run("create_buyers", "--count", "1", "--tokens-for", str(sale.pk)).strip()
     assert int(text.split("-")[0]) > before
+
+
+# --- retry_orders --------------------------------------------------------------------------------
+
+
+def set_aside(sale: SeckillVoucher) -> VoucherOrder:
+    return make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="failed")
+
+
+def retry_orders(*arguments: str, status: int = 0) -> list[str]:
+    """Run ``retry_orders`` and return its lines, after a look at its exit status."""
+    out = io.StringIO()
+    try:
+        call_command("retry_orders", *arguments, stdout=out, stderr=io.StringIO())
+        left = 0
+    except SystemExit as error:
+        left = int(error.code or 0)
+    assert left == status
+    return out.getvalue().splitlines()
+
+
+def test_the_orders_set_aside_are_listed_with_buyer_and_sale_and_nothing_changes() -> None:
+    sale = make_sale()
+    order = set_aside(sale)
+    nobodys = make_order(sale, None, status=OrderStatus.REFUSED, reason="failed")
+    make_order(sale, make_buyer())
+    make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
+    before = ledger_contents(), rows()
+    lines = retry_orders("--list")
+    assert (ledger_contents(), rows()) == before
+    assert [line.split()[0] for line in lines] == [str(order.pk), str(nobodys.pk)]
+    assert order.user
+    assert order.user.username in lines[0]
+    assert all(str(sale) in line for line in lines)
+
+
+def test_named_orders_are_retried() -> None:
+    sale = make_sale()
+    first, second, third = (set_aside(sale) for _ in range(3))
+    assert retry_orders(str(third.pk), str(first.pk)) == [
+        f"{third.pk}  live, to be paid",
+        f"{first.pk}  live, to be paid",
+    ]
+    assert live_ids(sale) == [first.pk, third.pk]
+    assert VoucherOrder.objects.get(pk=second.pk).reason == "failed"
+    assert_conserved(sale)
+
+
+def test_all_orders_set_aside_are_retried_and_then_there_are_none() -> None:
+    sales = make_sale(), make_sale()
+    orders = [set_aside(sale) for sale in (*sales, *sales)]
+    assert retry_orders("--all") == [f"{order.pk}  live, to be paid" for order in orders]
+    for sale in sales:
+        assert_conserved(sale)
+    assert retry_orders("--all") == retry_orders("--list") == []
+
+
+def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -> None:
+    sale = make_sale(stock=1)
+    first, second = set_aside(sale), set_aside(sale)
+    assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
+        f"{first.pk}  live, to be paid",
+        f"{second.pk}  not retried: no unit is left",
+        "404  not retried: there is no such order",
+        f"{first.pk}  not retried: it is not an order that was set aside",
+    ]
+    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no unit is left"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
+def test_retrying_without_saying_what_or_saying_it_twice_is_one_clear_line(
+    arguments: list[str],
+) -> None:
+    order = set_aside(make_sale())
+    assert "--all" in str(refusal_of("retry_orders", *arguments))
+    assert VoucherOrder.objects.get(pk=order.pk).live is None
+
+
+def test_without_redis_retrying_is_one_clear_line(lose_ledger: Callable[[], None]) -> None:
+    order = set_aside(make_sale())
+    before = rows()
+    lose_ledger()
+    assert refusal_of("retry_orders", str(order.pk)).returncode == 2
+    assert rows() == before

@@ -205,7 +205,7 @@ def test_the_task_five_times_over_leaves_the_same_rows_and_the_same_ledger(ledge
 
 
 def _without_fence(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    names = [field.name for field in SeckillVoucher._meta.concrete_fields]
+    names = [it.name for it in SeckillVoucher._meta.concrete_fields if it.name != "batch"]
     return [row[: names.index("fence")] if len(row) == len(names) else row for row in found]
 
 
@@ -253,7 +253,7 @@ def test_after_a_crash_between_commit_and_confirm_the_next_pass_confirms(
     with crash_at(monkeypatch, at):
         fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens[:2])
-    assert set(pending_ids(sale)) >= {tokens[2].order_id}
+    assert set(pending_ids(sale)) >= {tokens[0].order_id}
     before = _without_fence(rows())
     fulfill_sale(sale_id=sale.pk)
     assert _without_fence(rows()) == before
@@ -290,12 +290,16 @@ def test_after_a_crash_before_the_release_of_a_second_order_the_first_keeps_its_
 # --- Locks and fences ----------------------------------------------------------------------------
 
 
-def test_while_another_worker_holds_the_sale_this_one_ends(ledger: Redis) -> None:
+def test_while_another_worker_holds_the_sale_this_one_ends(
+    ledger: Redis, elsewhere: Callable[..., Any]
+) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
-    with RedisLock(ledger, LedgerKeys(sale.pk).sale_lock):
-        assert fulfill_sale(sale_id=sale.pk) is False
-        assert live_ids(sale) == []
+    theirs = RedisLock(ledger, LedgerKeys(sale.pk).sale_lock)
+    elsewhere(theirs.acquire)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert live_ids(sale) == []
+    elsewhere(theirs.release)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
 
@@ -321,18 +325,20 @@ def test_whoever_held_the_sale_looks_again_after_letting_go(
 
 
 def test_an_entry_whose_user_key_is_busy_stays_pending_while_the_others_go_on(
-    ledger: Redis, settings: Settings
+    ledger: Redis, settings: Settings, elsewhere: Callable[..., Any]
 ) -> None:
     settings.SECKILL_BATCH_UNITS = 2
     sale, buyers = make_sale(), make_buyers(5)
     tokens = reserved(sale, buyers)
     busy = [LedgerKeys(sale.pk).user_lock(buyers[n].pk) for n in (0, 3)]
-    with MultiLock(ledger, busy).holding_all():
-        assert fulfill_sale(sale_id=sale.pk) is False
-        assert pending_ids(sale) == [tokens[0].order_id, tokens[3].order_id]
-        assert live_ids(sale) == [tokens[n].order_id for n in (1, 2, 4)]
-        assert tries_of(sale) == {}
-        assert fulfill_sale(sale_id=sale.pk) is False, "nothing to do is no reason to go on"
+    theirs = MultiLock(ledger, busy)
+    elsewhere(theirs.acquire_all)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert pending_ids(sale) == [tokens[0].order_id, tokens[3].order_id]
+    assert live_ids(sale) == [tokens[n].order_id for n in (1, 2, 4)]
+    assert tries_of(sale) == {}
+    assert fulfill_sale(sale_id=sale.pk) is False, "nothing to do is no reason to go on"
+    elsewhere(theirs.release)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
 
@@ -530,7 +536,9 @@ def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_n
         start.wait(10)
         return fulfill_sale(sale_id=sale.pk)
 
-    assert at_once(*[work] * 4) == [False] * 4
+    at_once(*[work] * 4)
+    while fulfill_sale(sale_id=sale.pk):  # whom another worker overtook, hands on
+        pass
     assert len(live_ids(sale)) == 30
     assert held.pk in live_ids(sale)
     assert set(live_ids(sale)) | set(refusals_of(sale)) == {*ids(tokens), held.pk}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,11 +45,17 @@ from tests.orders.making import (
     tokens_for,
     wait_for,
 )
+from vouchers.attempts import suspects
 from vouchers.ledger import LedgerKeys
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
+from vouchers.reservations import PendingEntry
 
 pytestmark = pytest.mark.django_db
+
+
+def ids_of(entries: Sequence[PendingEntry]) -> list[int]:
+    return [entry.order_id for entry in entries]
 
 
 # --- Poison --------------------------------------------------------------------------------------
@@ -108,8 +114,9 @@ def test_an_entry_that_no_row_can_hold_ends_in_the_ledger_and_the_others_flow(
     sale = make_sale(stock=20)
     keys = LedgerKeys(sale.pk)
     (bad,) = tokens_for(sale, make_buyers(1))
+    accepted_ms = ledger.time()[0] * 1_000 - 10
     ledger.hset(keys.buyers, f"{bad.user_id}:21", bad.order_id)
-    ledger.zadd(keys.pending, {f"{bad.order_id}:{bad.user_id}:21": 1})
+    ledger.zadd(keys.pending, {f"{bad.order_id}:{bad.user_id}:21": accepted_ms})
     for _ in range(3):
         good = reserved(sale, make_buyers(2))
         fulfill_sale(sale_id=sale.pk)
@@ -137,11 +144,45 @@ def test_an_entry_that_kills_its_process_is_counted_all_the_same(
         return write_batch(**kwargs)
 
     monkeypatch.setattr(fulfillment, "write_batch", killed)
-    for tries in (1, 2):
+    for tries in ({}, {bad.order_id: 1}, {bad.order_id: 2}):  # the first time it may be another's
         with pytest.raises(Killed):
             fulfill_sale(sale_id=sale.pk)
-        assert tries_of(sale) == {bad.order_id: tries}
+        assert tries_of(sale) == tries
+        assert suspects(sale_id=sale.pk) == {bad.order_id}
     fulfill_sale(sale_id=sale.pk)
+    assert suspects(sale_id=sale.pk) == set()
+    assert refusals_of(sale) == {bad.order_id: "failed"}
+    assert_conserved(sale)
+
+
+def test_of_a_batch_that_kills_its_process_only_the_entry_that_does_so_waits(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """Others, older ones too, are written by the next worker; later ones do not wait for it."""
+    settings.SECKILL_MAX_TRIES = 2
+    sale = make_sale(stock=20)
+    tokens = reserved(sale, make_buyers(5))
+    bad = tokens[2]
+
+    class Killed(BaseException):
+        pass
+
+    def killed(**kwargs: Any) -> Any:
+        if kwargs.get("refuse_as") is None and bad.order_id in ids_of(kwargs["entries"]):
+            raise Killed
+        return write_batch(**kwargs)
+
+    monkeypatch.setattr(fulfillment, "write_batch", killed)
+    with pytest.raises(Killed):
+        fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == []
+    for _ in range(2):
+        tokens += reserved(sale, make_buyers(1))
+        with pytest.raises(Killed):
+            fulfill_sale(sale_id=sale.pk)
+        assert ids(tokens[-1:])[0] in live_ids(sale)
+    fulfill_sale(sale_id=sale.pk)
+    assert set(live_ids(sale)) == set(ids(tokens)) - {bad.order_id}
     assert refusals_of(sale) == {bad.order_id: "failed"}
     assert_conserved(sale)
 

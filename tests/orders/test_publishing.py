@@ -18,6 +18,7 @@ from orders import publishing
 from orders.publishing import ShortCircuit, publish
 from orders.tasks import fulfill_sale, publish_fulfillment
 from tests.orders.looking import broker_client, broker_length, publishes
+from tests.patience import MOMENT_S
 
 
 @pytest.fixture
@@ -60,17 +61,17 @@ def test_a_broker_that_refuses_is_counted_and_not_asked_again_for_a_while() -> N
     began = time.monotonic()
     assert publish(fulfill_sale, sale_id=7) is False
     assert [publish(fulfill_sale, sale_id=7) for _ in range(3)] == [False] * 3
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < MOMENT_S
     assert publishes("failed") == failed + 1
     assert publishes("skipped") == skipped + 3
 
 
 @pytest.mark.usefixtures("silent_broker")
-def test_a_broker_that_never_answers_costs_less_than_a_second() -> None:
+def test_a_broker_that_never_answers_costs_a_moment() -> None:
     failed = publishes("failed")
     began = time.monotonic()
     assert publish(fulfill_sale, sale_id=7) is False
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < MOMENT_S
     assert publishes("failed") == failed + 1
 
 

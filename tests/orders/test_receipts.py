@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 from redis import Redis
 
@@ -24,11 +25,14 @@ from tests.orders.making import (
     make_order,
     make_sale,
     reserved,
+    tokens_for,
 )
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerKeys, LedgerUnavailable
+from vouchers.loading import rebuild_sale
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import reserve
+from vouchers.watching import rebuild_after_restart
 
 pytestmark = pytest.mark.django_db
 
@@ -177,3 +181,36 @@ def test_without_redis_a_row_is_told_and_anything_else_is_unknown(
     assert receipt_for(written).status == "unpaid"
     with pytest.raises(LedgerUnavailable):
         receipt_for(queued)
+
+
+def test_what_a_ledger_of_another_run_of_redis_does_not_know_is_unknown_until_it_is_rebuilt(
+    ledger: Redis,
+) -> None:
+    """It may have gone back, and what it has forgotten may yet become an order."""
+    sale, (buyer,) = make_sale(), make_buyers(1)
+    (token,) = tokens_for(sale, [buyer])
+    who = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+    ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
+    with pytest.raises(LedgerUnavailable):
+        find_receipt(**who)
+    assert rebuild_after_restart(now=timezone.now()) == [sale.pk]
+    found = find_receipt(**who)
+    assert (found.status, found.reason) == ("refused", "lost")
+    assert rebuild_after_restart(now=timezone.now()) == []
+
+
+def test_a_ledger_that_is_rebuilt_between_two_looks_answers_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale, (buyer,) = make_sale(), make_buyers(1)
+    (token,) = tokens_for(sale, [buyer])
+    who = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+
+    def rebuilt(sale_id: int, *_: int) -> None:
+        rebuild_sale(sale_id=sale_id)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(receipts, "_from_ledger", rebuilt)
+        with pytest.raises(LedgerUnavailable):
+            find_receipt(**who)
+    assert find_receipt(**who).reason == "lost"

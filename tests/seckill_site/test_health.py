@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import socket
 import time
+from contextlib import ExitStack
+from unittest import mock
 
 import pytest
+from django.db import connection
 from redis import Redis
 
+from seckill_site import health
+from tests.patience import MOMENT_S
+from tests.seckill_site.test_checks import configured, the_only_one_of_a_buyer_dropped
 from tests.vouchers.conftest import closed_port
+
+
+@pytest.fixture(autouse=True)
+def nothing_kept():
+    """Let each test begin as a process that has checked nothing yet."""
+    health._kept.clear()
 
 
 @pytest.fixture
@@ -34,7 +47,7 @@ def test_alive_is_answered_while_everything_is_gone(client, database_gone, broke
 
 # --- readyz --------------------------------------------------------------------------------------
 
-ALL_OK = {"ready": True, "redis": "ok", "database": "ok", "broker": "ok"}
+ALL_OK = {"ready": True, "redis": "ok", "database": "ok", "broker": "ok", "checks": "ok"}
 
 
 @pytest.mark.django_db
@@ -77,7 +90,7 @@ def test_everything_that_is_gone_is_named_and_in_time(
     with redis_gone():
         assert_missing(client.get("/readyz"), "redis", "database", "broker")
 
-    assert time.monotonic() - started < 2
+    assert time.monotonic() - started < MOMENT_S
 
 
 @pytest.mark.django_db
@@ -99,6 +112,96 @@ def test_asking_again_and_again_leaves_no_connection_behind(client, settings):
         for _ in range(20):
             client.get("/readyz")
         assert connections() < before + 10
+
+
+@pytest.fixture
+def all_silent(monkeypatch, settings, transactional_db, tmp_path):
+    """Servers that take every connection and never say a word."""
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        local = stack.enter_context(socket.socket(socket.AF_UNIX))
+        local.bind(str(tmp_path / "s"))
+        local.listen()
+        url = f"redis://127.0.0.1:{listener.getsockname()[1]}/0"
+        monkeypatch.setenv("CELERY_BROKER_URL", url)
+        caches = settings.CACHES
+        settings.CACHES = {**caches, "ledger": {**caches["ledger"], "LOCATION": url}}
+        options = {**connection.settings_dict["OPTIONS"], "unix_socket": str(tmp_path / "s")}
+        stack.enter_context(mock.patch.dict(connection.settings_dict, OPTIONS=options))
+        yield
+
+
+def test_servers_that_say_nothing_are_named_and_in_time(client, all_silent):
+    started = time.monotonic()
+
+    assert_missing(client.get("/readyz"), "redis", "database", "broker")
+
+    assert time.monotonic() - started < MOMENT_S
+
+
+# --- readyz: the checks --------------------------------------------------------------------------
+
+EVICTS = {
+    "id": "seckill.E010",
+    "message": "The ledger's Redis evicts keys as soon as its memory is full.",
+}
+
+
+@pytest.mark.django_db
+def test_an_error_of_the_checks_is_named_and_not_ready(client):
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
+        response = client.get("/readyz")
+
+    assert response.status_code == 503
+    assert response.json() == {**ALL_OK, "ready": False, "checks": [EVICTS]}
+    assert int(response["Retry-After"]) >= 1
+
+
+def test_a_constraint_that_is_gone_is_named_and_not_ready(client, transactional_db):
+    with the_only_one_of_a_buyer_dropped():
+        response = client.get("/readyz")
+
+    assert response.status_code == 503
+    assert [check["id"] for check in response.json()["checks"]] == ["seckill.E023"]
+
+
+@pytest.mark.django_db
+def test_a_warning_of_the_checks_is_no_reason_not_to_sell(client):
+    with configured(maxmemory="0", maxmemory_policy="allkeys-lru"):
+        response = client.get("/readyz")
+
+    assert (response.status_code, response.json()) == (200, ALL_OK)
+
+
+@pytest.mark.django_db
+def test_what_is_silenced_is_no_reason_not_to_sell(client, settings):
+    settings.SILENCED_SYSTEM_CHECKS = ["seckill.E010"]
+
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
+        assert client.get("/readyz").json() == ALL_OK
+
+
+@pytest.mark.django_db
+def test_what_the_checks_found_stands_for_some_seconds(client, ledger_trips, monkeypatch):
+    client.get("/readyz")
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
+        ledger_trips.clear()
+        assert client.get("/readyz").status_code == 200
+        assert len(ledger_trips) == 1  # the ping
+
+        now = time.monotonic()
+        monkeypatch.setattr(time, "monotonic", lambda: now + health.KEPT_SECONDS)
+        assert client.get("/readyz").status_code == 503
+
+
+@pytest.mark.django_db
+def test_a_server_that_was_away_is_checked_anew(client, redis_gone):
+    client.get("/readyz")
+    with redis_gone():
+        client.get("/readyz")
+
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
+        assert client.get("/readyz").json()["checks"] == [EVICTS]
 
 
 # --- metrics -------------------------------------------------------------------------------------

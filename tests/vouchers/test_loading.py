@@ -402,12 +402,15 @@ def test_before_anything_is_built_the_fence_refuses_who_began_on_the_lost_ledger
 # --- load.lua ------------------------------------------------------------------------------------
 
 
-def run_load(keys, build, *, epoch=2):
+def run_load(keys, build, *, epoch=2, before=lambda: None):
     side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
+    client = loading.ledger_connection()
+    counts = [client.hlen(side[0]) or 1, client.zcard(side[1]), client.hlen(side[2])]
+    before()
     return LOAD.run(
-        loading.ledger_connection(),
-        keys=[*keys.contents, keys.kick, *side],
-        args=[epoch, 9, 0, redis_now_ms() + 60_000, 1, 0, ENDED_RETENTION_MS],
+        client,
+        keys=[*keys.contents, keys.kick, *side, keys.trying],
+        args=[epoch, 9, 0, redis_now_ms() + 60_000, 1, 0, ENDED_RETENTION_MS, 0, "run", *counts],
     )
 
 
@@ -714,3 +717,38 @@ def test_without_the_row_lock_an_order_could_be_committed_in_between(row_locks, 
     monkeypatch.setattr(loading, "lock_seckill_voucher", read_only)
 
     assert tried_in_the_middle_of_a_load(make_sale(), monkeypatch) == []
+
+
+@pytest.mark.django_db
+def test_a_build_whose_epoch_another_process_has_raised_since_begins_again(ledger, monkeypatch):
+    """It stands for an older loss: who began on the ledger in between would not be refused."""
+    sale = make_sale()
+    real, raised = loading._raise_epoch, []
+
+    def overtaken(*, sale_id):
+        raised.append(real(sale_id=sale_id))
+        if len(raised) == 1:
+            raised.append(real(sale_id=sale_id))
+            return raised[0]
+        return raised[-1]
+
+    monkeypatch.setattr(loading, "_raise_epoch", overtaken)
+    load_sale(sale_id=sale.pk)
+    assert raised == [1, 2, 3]
+    assert snapshot(sale_id=sale.pk).epoch == 3
+
+
+@pytest.mark.parametrize("part", ["buyers", "pending", "ended"])
+def test_side_keys_of_which_a_part_is_lost_install_nothing(ledger, part):
+    keys = LedgerKeys(1)
+    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2, "8:1": 502})
+    ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1, "503:9:1": 2})
+    ledger.hset(keys.side("ended", "b"), mapping={"504": "9:sold_out", "505": "9:sold_out"})
+    lost = {"buyers": ("hdel", "8:1"), "pending": ("zrem", "503:9:1"), "ended": ("hdel", "505")}
+
+    def lose() -> None:
+        command, field = lost[part]
+        getattr(ledger, command)(keys.side(part, "b"), field)
+
+    assert run_load(keys, "b", before=lose) == "SIDE_KEYS_LOST"
+    assert list(ledger.scan_iter()) == []

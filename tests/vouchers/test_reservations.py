@@ -16,8 +16,9 @@ from tests.vouchers.factories import (
     why_ended,
 )
 from vouchers import reservations
+from vouchers.attempts import count_try
 from vouchers.figures import snapshot
-from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
+from vouchers.ledger import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
@@ -27,14 +28,15 @@ from vouchers.reservations import (
     SaleEnded,
     SalePaused,
     SoldOut,
+    StillPending,
+    claim,
     confirm,
-    count_try,
     holdings,
     kick,
-    overdue_sales,
     pending_entries,
     release,
     reserve,
+    sweeps_due,
     take_kick,
 )
 
@@ -424,8 +426,7 @@ def test_a_replayed_confirmation_changes_nothing(dump):
     assert dump() == before
 
 
-def test_confirming_nothing_asks_redis_nothing(ledger_trips):
-    confirm(sale_id=1, entries=[])
+def test_releasing_nothing_asks_redis_nothing(ledger_trips):
     release(sale_id=1, releases=[])
 
     assert ledger_trips == []
@@ -608,18 +609,192 @@ def test_a_kick_is_given_once_until_it_is_taken_or_its_time_is_over(ledger, sett
     assert kick(sale_id=1)
 
 
-def test_a_sale_is_overdue_by_its_oldest_entry_and_the_clock_of_redis(ledger):
+def test_a_sale_is_due_by_its_oldest_entry_and_the_clock_of_redis(ledger):
     now_ms = redis_now_ms()
     ledger.zadd(LedgerKeys(1).pending, {"501:1:1": now_ms - 10_000, "502:2:1": now_ms})
     ledger.zadd(LedgerKeys(2).pending, {"503:1:1": now_ms})
     ledger.set(LedgerKeys(4).pending, "of a wrong type")
 
     with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
-        assert overdue_sales(sale_ids=[1, 2, 3, 4], older_than_ms=5_000) == [1]
+        assert sweeps_due(sale_ids=[1, 2, 3, 4]) == [1]
+    assert ledger.exists(LedgerKeys(1).kick)
 
 
-def test_no_sale_at_all_is_overdue():
-    assert overdue_sales(sale_ids=[], older_than_ms=0) == []
+def test_a_sale_on_its_way_is_not_due(ledger):
+    ledger.zadd(LedgerKeys(1).pending, {"501:1:1": redis_now_ms() - 10_000})
+    assert kick(sale_id=1)
+    assert sweeps_due(sale_ids=[1]) == []
+
+
+def test_the_pause_doubles_while_the_oldest_entry_stays_up_to_a_cap_and_starts_again(
+    ledger, settings
+):
+    settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS = 2_000, 5_000
+    keys = LedgerKeys(1)
+    ledger.zadd(keys.pending, {"501:1:1": redis_now_ms() - 90_000})
+
+    def due_again():
+        """Say whether it is due, once its pause is over."""
+        ledger.delete(keys.kick)
+        if ledger.exists(keys.swept):
+            assert sweeps_due(sale_ids=[1]) == []
+            ledger.hset(keys.swept, "due", redis_now_ms())
+        return sweeps_due(sale_ids=[1]) == [1]
+
+    pauses = []
+    for _ in range(4):
+        assert due_again()
+        pauses.append(int(ledger.hget(keys.swept, "pause")))
+    assert pauses == [2_000, 4_000, 5_000, 5_000]
+    assert ledger.pttl(keys.swept) > 5_000
+
+    ledger.delete(keys.kick)
+    ledger.zrem(keys.pending, "501:1:1")
+    ledger.zadd(keys.pending, {"502:2:1": redis_now_ms() - 60_000})
+    assert sweeps_due(sale_ids=[1]) == [1]
+    assert ledger.hget(keys.swept, "pause") == "2000"
+
+
+def test_no_sale_at_all_is_due():
+    assert sweeps_due(sale_ids=[]) == []
+
+
+# --- claim ---------------------------------------------------------------------------------------
+
+
+def set_aside_entry(*, order_id=501, user_id=7):
+    """Reserve a unit, let it fail once, and give it back as fulfilment sets an entry aside."""
+    entry = reserve_entry(sale_id=1, order_id=order_id, user_id=user_id)
+    release(sale_id=1, releases=[Release(entry, "failed")])
+    count_try(sale_id=1, order_id=order_id)
+    return entry
+
+
+def test_a_claim_takes_the_unit_under_its_id_and_forgets_its_end_and_tries(ledger):
+    keys = open_ledger(1)
+    entry = set_aside_entry()
+
+    claim(sale_id=1, holding=entry)
+
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "501"}
+    assert not ledger.exists(keys.pending, keys.ended, keys.tries)
+    assert snapshot(sale_id=1).remaining == 4
+
+
+def test_a_claim_leaves_what_ended_or_failed_under_other_ids(ledger):
+    keys = open_ledger(1)
+    entry, _ = set_aside_entry(), set_aside_entry(order_id=502, user_id=8)
+
+    claim(sale_id=1, holding=entry)
+
+    assert ledger.hgetall(keys.ended) == {"502": "8:failed"}
+    assert ledger.hgetall(keys.tries) == {"502": "1"}
+
+
+@pytest.mark.parametrize("total", [1, 5])
+def test_a_claim_made_again_is_answered_the_same_and_writes_nothing(dump, total):
+    open_ledger(1, total=total)
+    entry = set_aside_entry()
+    claim(sale_id=1, holding=entry)
+    before = dump()
+
+    claim(sale_id=1, holding=entry)
+
+    assert dump() == before
+
+
+def test_a_claim_with_an_id_above_53_bits_holds_every_digit(ledger):
+    keys = open_ledger(1)
+
+    claim(sale_id=1, holding=Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1))
+
+    held = ledger.hgetall(keys.buyers)
+    assert held[f"{ABOVE_53_BITS + 2}:1"] == str(ABOVE_53_BITS)
+
+
+def test_a_claim_of_a_unit_at_which_another_order_stands_names_it_and_writes_nothing(dump):
+    open_ledger(1)
+    entry = set_aside_entry()
+    reserve(sale_id=1, order_id=601, user_id=7)
+    before = dump()
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        claim(sale_id=1, holding=entry)
+
+    assert refused.value.order_id == 601
+    assert dump() == before
+
+
+def test_a_claim_is_of_its_unit_and_not_of_the_buyers_others(ledger):
+    keys = open_ledger(1, limit=2)
+    set_aside_entry()
+    reserve(sale_id=1, order_id=601, user_id=7)
+
+    claim(sale_id=1, holding=Holding(501, 7, 2))
+
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "601", "7:2": "501"}
+
+
+def test_a_claim_of_a_unit_that_was_sold_on_is_refused_and_writes_nothing(dump):
+    open_ledger(1, total=1)
+    entry = set_aside_entry()
+    reserve(sale_id=1, order_id=601, user_id=8)
+    before = dump()
+
+    with pytest.raises(SoldOut):
+        claim(sale_id=1, holding=entry)
+
+    assert dump() == before
+
+
+def test_a_claim_while_the_order_is_pending_is_refused_and_writes_nothing(dump):
+    open_ledger(1)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    before = dump()
+
+    with pytest.raises(StillPending):
+        claim(sale_id=1, holding=entry)
+
+    assert dump() == before
+
+
+def test_control_without_that_a_late_release_takes_the_claimed_unit_away(
+    ledger, monkeypatch, script_without
+):
+    keys = open_ledger(1)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    guard = "redis.call('ZSCORE', KEYS[3], order_id .. ':' .. field)"
+    monkeypatch.setattr(reservations, "_CLAIM", script_without("claim", guard, "false"))
+
+    claim(sale_id=1, holding=entry)
+    release(sale_id=1, releases=[Release(entry, "failed")])
+
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1"}
+
+
+@pytest.mark.parametrize("changes", [{"paused": 1}, {"ends_at_ms": 1}])
+def test_a_claim_asks_neither_for_the_window_nor_for_a_pause(ledger, changes):
+    keys = open_ledger(1, **changes)
+
+    claim(sale_id=1, holding=Holding(501, 7, 1))
+
+    assert ledger.hget(keys.buyers, "7:1") == "501"
+
+
+@pytest.mark.parametrize("key", ["sale", "buyers", "pending", "ended", "tries"])
+def test_a_claim_from_a_ledger_that_is_not_whole_is_refused_and_writes_nothing(ledger, dump, key):
+    keys = open_ledger(1)
+    ledger.delete(getattr(keys, key))
+    ledger.set(getattr(keys, key), "of a wrong type")
+    before = dump()
+
+    with pytest.raises(NotLoaded):
+        claim(sale_id=1, holding=Holding(501, 7, 1))
+
+    assert dump() == before
+
+
+# --- Redis gone ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -630,9 +805,10 @@ def test_no_sale_at_all_is_overdue():
         lambda: holdings(sale_id=1, user_id=1, limit=1),
         lambda: pending_entries(sale_id=1, skip=0, count=1),
         lambda: count_try(sale_id=1, order_id=1),
+        lambda: claim(sale_id=1, holding=Holding(1, 1, 1)),
         lambda: kick(sale_id=1),
         lambda: take_kick(sale_id=1),
-        lambda: overdue_sales(sale_ids=[1], older_than_ms=1),
+        lambda: sweeps_due(sale_ids=[1]),
     ],
 )
 def test_every_question_to_a_redis_that_is_gone_ends_as_unavailable(redis_gone, ask):

@@ -13,11 +13,14 @@
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick stands
+-- ARGV[4]  the age in ms of the oldest pending entry from which nobody new is accepted; 0 = any age
 --
 -- Returns {code, order id, kick}
 --   ACCEPTED         the order id it was called with, now or in an earlier call; kick is 1 where
 --                    the caller must publish a fulfil task
 --   ALREADY_ORDERED  the order id that the buyer holds
+--   BEHIND           in the second place the age in ms of the oldest pending entry: orders are
+--                    written too slowly, and who is not accepted now need not be dropped later
 --   NOT_LOADED  PAUSED  NOT_STARTED  ENDED  SOLD_OUT
 
 local order_id, user_id, kick_ms = ARGV[1], ARGV[2], ARGV[3]
@@ -51,6 +54,10 @@ if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED'} end
 if sale.paused ~= '0' then return {'PAUSED'} end
 if now_ms < tonumber(sale.begins_at_ms) then return {'NOT_STARTED'} end
 if redis.call('HLEN', KEYS[2]) - 1 >= tonumber(sale.total) then return {'SOLD_OUT'} end
+if tonumber(ARGV[4]) > 0 then
+  local oldest = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
+  if oldest and now_ms - oldest > tonumber(ARGV[4]) then return {'BEHIND', integer(now_ms - oldest)} end
+end
 
 redis.call('HSET', KEYS[2], fields[free_unit], order_id)
 redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. fields[free_unit])

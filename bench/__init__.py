@@ -1,0 +1,1 @@
+"""Benchmarks, a package each; ``script/bench`` runs them by name."""

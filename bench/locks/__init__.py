@@ -1,0 +1,1 @@
+"""Our lock beside those of three libraries, in one run."""

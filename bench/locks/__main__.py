@@ -1,0 +1,94 @@
+"""The benchmark ``locks``: measures, and writes the table or JSON; ``script/bench`` starts it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from bench.locks import contended, holding, uncontended, waking
+from bench.locks.course import FULL, QUICK, Course, Plan, control_of, processes
+from bench.locks.figures import Better, Figure, markdown, not_ahead
+from bench.locks.libraries import ALL, LEASE_S, versions
+
+MEASURES = (uncontended, contended, waking, holding)
+
+NOTES = """\
+In brackets: ours / theirs. Hand-over: from when one thread begins to release until another has the
+lock; a lock that its last holder mostly takes again has few of them, so read it with the busiest
+thread. Commands: what clients send; what a script calls inside Redis is not counted."""
+
+
+def main() -> int:
+    """Return 1 where two holders met, in whichever library."""
+    options = parse_options()
+    plan, url = QUICK if options.quick else FULL, os.environ["BENCH_REDIS_URL"]
+    with processes(4) as pool:
+        course = Course(plan, url, pool)
+        figures = [figure for measure in MEASURES for figure in measure.measure(course)]
+    conditions = conditions_of(plan, url)
+    as_text = as_json if options.json else as_markdown
+    sys.stdout.write(as_text(figures, conditions) + "\n")
+    return int(met(figures))
+
+
+def parse_options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script/bench locks")
+    parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
+    parser.add_argument("--json", action="store_true", help="write JSON instead of the table")
+    return parser.parse_args()
+
+
+def conditions_of(plan: Plan, url: str) -> dict[str, Any]:
+    with control_of(url) as control:
+        server = control.info("server")["redis_version"]
+    return {
+        "python": platform.python_version(),
+        "redis": server,
+        "cores": os.cpu_count(),
+        "lease_s": LEASE_S,
+        "plan": asdict(plan),
+        "versions": versions(),
+    }
+
+
+def met(figures: Sequence[Figure]) -> bool:
+    """Return whether two holders were ever inside at once."""
+    counts = [figure for figure in figures if figure.better is Better.ZERO]
+    return any(isinstance(it, float) and it > 0 for of in counts for it in of.values.values())
+
+
+def as_markdown(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
+    packages = ", ".join(f"{name} {of}" for name, of in conditions["versions"].items())
+    machine = (
+        f"Redis {conditions['redis']} (append-only file, loopback), Python {conditions['python']}, "
+        f"{conditions['cores']} cores; {packages}; lease {conditions['lease_s']} s "
+        f"(row 4: {conditions['plan']['lease_s']} s), defaults else (redis-py: sleep=0.1)."
+    )
+    table = markdown(figures, [library.title for library in ALL])
+    behind = "\n".join(f"- {line}" for line in not_ahead(figures))
+    return "\n\n".join([table, machine, NOTES, behind])
+
+
+def as_json(figures: Sequence[Figure], conditions: dict[str, Any]) -> str:
+    lines = [
+        {
+            "row": figure.row,
+            "figure": figure.name,
+            "better": figure.better.value,
+            "values": figure.values,
+            "ours_to_theirs": figure.ratios(),
+        }
+        for figure in figures
+    ]
+    report = {"figures": lines, "not_ahead": not_ahead(figures), "two_holders_met": met(figures)}
+    return json.dumps({**report, "conditions": conditions}, indent=2)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

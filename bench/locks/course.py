@@ -1,0 +1,125 @@
+"""How the measures are run: in turn among the libraries, in processes of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any
+
+from redis import Redis
+from tqdm import tqdm
+
+from bench.locks.figures import Value
+from bench.locks.libraries import Library, is_installed
+
+BEGIN, END = "bench:begin", "bench:end"
+"""What is sent (ECHO) around the commands that count."""
+
+CONTROL_TIMEOUT_S = 30
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How long a run takes."""
+
+    cycle_rounds: int
+    cycle_s: float
+    contended_rounds: int
+    contended_s: float
+    wake_rounds: int
+    wakes: int
+    held: int
+    lease_s: int
+
+
+FULL = Plan(
+    cycle_rounds=5,
+    cycle_s=0.4,
+    contended_rounds=3,
+    contended_s=1.0,
+    wake_rounds=18,
+    wakes=10,
+    held=1000,
+    lease_s=10,
+)
+QUICK = Plan(
+    cycle_rounds=2,
+    cycle_s=0.1,
+    contended_rounds=1,
+    contended_s=0.3,
+    wake_rounds=1,
+    wakes=4,
+    held=100,
+    lease_s=2,
+)
+
+
+@dataclass(frozen=True)
+class Course:
+    """One run: its plan, its Redis and its processes."""
+
+    plan: Plan
+    url: str
+    processes: Executor
+
+    def in_turn(
+        self, libraries: Sequence[type[Library]], *, rounds: int, what: str
+    ) -> Iterator[type[Library]]:
+        """Yield the installed libraries in rounds, for noise hits all alike; Redis is empty."""
+        installed = [library for library in libraries if is_installed(library)]
+        with control_of(self.url) as control:
+            for library in tqdm(installed * rounds, desc=what, unit="run", disable=None):
+                control.flushdb()
+                yield library
+
+    def at_once(self, *calls: Callable[[], Any]) -> list[Any]:
+        """Run each call in a process of its own and return their results."""
+        futures = [self.processes.submit(call) for call in calls]
+        return [future.result() for future in futures]
+
+
+@contextmanager
+def processes(count: int) -> Iterator[Executor]:
+    """Offer processes that share nothing with this one and its threads."""
+    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+@contextmanager
+def control_of(url: str) -> Iterator[Redis]:
+    """Offer a client for what is not measured."""
+    with Redis.from_url(url, decode_responses=True, socket_timeout=CONTROL_TIMEOUT_S) as client:
+        yield client
+
+
+@contextmanager
+def commands_sent(url: str) -> Iterator[list[str]]:
+    """Fill the list, at the end, with the commands that clients sent between the two marks.
+
+    MONITOR tells them from what a script calls, which travels nowhere.
+    """
+    sent: list[str] = []
+    with control_of(url) as control, control.monitor() as monitor:
+        yield sent
+        commands = iter(monitor.next_command, None)
+        for command in commands:
+            if BEGIN in command["command"]:
+                break
+        for command in commands:
+            if END in command["command"]:
+                break
+            if command["client_type"] != "lua":
+                sent.append(command["command"])
+
+
+def values_of(
+    libraries: Sequence[type[Library]], value: Callable[[type[Library]], Value]
+) -> dict[str, Value]:
+    """Return a value for each library, or the word that it is not installed."""
+    return {
+        library.title: value(library) if is_installed(library) else "not installed"
+        for library in libraries
+    }

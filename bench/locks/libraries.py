@@ -1,0 +1,171 @@
+"""The locks that are compared, each behind the same two calls and with its own defaults.
+
+All get the same client (decoded replies, hiredis where it is installed) and the same lease.
+"""
+
+from __future__ import annotations
+
+import itertools
+from abc import ABC, abstractmethod
+from functools import cache
+from importlib import import_module, metadata
+from importlib.util import find_spec
+from typing import Any, ClassVar
+
+from redis import Connection, ConnectionPool, Redis
+from redis.lock import Lock
+
+from locks import LockBusy, RedisLock
+
+LEASE_S = 10
+WAIT_S = 8
+"""How long anybody waits for a lock: python-redis-lock allows no longer than the lease."""
+
+
+class Library(ABC):
+    """One thread's lock of one library."""
+
+    title: ClassVar[str]
+    module: ClassVar[str]
+    distribution: ClassVar[str | None] = None
+    socket_timeout_s: ClassVar[int] = 5
+    renewals_a_lease: ClassVar[float | None] = None
+    """How often it renews by itself; the base of the round trips per renewal."""
+
+    @abstractmethod
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
+
+    @abstractmethod
+    def acquire(self) -> bool:
+        """Wait for the lock at most ``WAIT_S``, and say whether it was had."""
+
+    @abstractmethod
+    def release(self) -> None:
+        """Let go of the lock.
+
+        :raises Exception: the library's own, where the lock was lost
+        """
+
+
+class Ours(Library):
+    title = "ours"
+    module = "locks"
+    renewals_a_lease = 3
+
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
+        self._lock = RedisLock(client, key, lease_ms=lease_s * 1000)
+
+    def acquire(self) -> bool:
+        try:
+            self._lock.acquire(wait_ms=WAIT_S * 1000)
+        except LockBusy:
+            return False
+        return True
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class RedisPy(Library):
+    """redis-py's lock, which sleeps 0.1 s between its attempts unless told otherwise."""
+
+    title = "redis-py"
+    module = "redis.lock"
+    distribution = "redis"
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
+        self._lock = Lock(client, key, timeout=lease_s, **self.options)
+
+    def acquire(self) -> bool:
+        return bool(self._lock.acquire(blocking_timeout=WAIT_S))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class EagerRedisPy(RedisPy):
+    """redis-py's lock at a hundred times its default rate of attempts."""
+
+    title = "redis-py (sleep=0.001)"
+    options = {"sleep": 0.001}
+
+
+class PythonRedisLock(Library):
+    title = "python-redis-lock"
+    module = "redis_lock"
+    distribution = "python-redis-lock"
+    socket_timeout_s = 30  # its BLPOP waits longer than redis-py's 5 s
+    options: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
+        self._lock = import_module(self.module).Lock(client, key, expire=lease_s, **self.options)
+
+    def acquire(self) -> bool:
+        return bool(self._lock.acquire(timeout=WAIT_S))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+class RenewingPythonRedisLock(PythonRedisLock):
+    """python-redis-lock with what our lock does unasked."""
+
+    title = "python-redis-lock (auto_renewal)"
+    renewals_a_lease = 3 / 2
+    options = {"auto_renewal": True}
+
+
+class Pottery(Library):
+    """pottery's Redlock over a single node."""
+
+    title = "pottery"
+    module = "pottery"  # only where it is used: importing it replaces json.dumps
+    distribution = "pottery"
+
+    def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
+        redlock = import_module(self.module).Redlock
+        self._lock = redlock(key=key, masters={client}, auto_release_time=lease_s)
+
+    def acquire(self) -> bool:
+        return bool(self._lock.acquire(timeout=WAIT_S))
+
+    def release(self) -> None:
+        self._lock.release()
+
+
+ALL = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
+
+
+def is_installed(library: type[Library]) -> bool:
+    return find_spec(library.module) is not None
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of the installed packages by their names."""
+    installed = [library for library in ALL if is_installed(library)]
+    names = dict.fromkeys(library.distribution for library in installed if library.distribution)
+    return {name: metadata.version(name) for name in names}
+
+
+class CountingConnection(Connection):
+    """Counts what this process writes to Redis: one write is one round trip."""
+
+    writes = itertools.count()  # its next() is atomic, unlike += among threads
+
+    def send_packed_command(self, command: Any, check_health: bool = True) -> None:
+        next(self.writes)
+        super().send_packed_command(command, check_health)
+
+
+@cache
+def client_of(library: type[Library], url: str, *, counting: bool = False) -> Redis:
+    """Return this process's client for a library: kept, so that connecting is not measured."""
+    pool = ConnectionPool.from_url(
+        url,
+        connection_class=CountingConnection if counting else Connection,
+        decode_responses=True,
+        socket_timeout=library.socket_timeout_s,
+        max_connections=4000,  # a thread for each of 1,000 locks must not run out of them
+    )
+    return Redis(connection_pool=pool)

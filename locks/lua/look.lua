@@ -1,0 +1,24 @@
+-- Looks who has a lock at this moment; changes nothing.
+--
+-- KEYS[1]  the lock
+-- KEYS[2]  its readers
+-- ARGV[1]  an owner
+--
+-- Returns 1 FREE, 2 OURS where this owner has it, to read or to write, or 3 TAKEN by others.
+
+local FREE, OURS, TAKEN = 1, 2, 3
+
+local name, readers, owner = KEYS[1], KEYS[2], ARGV[1]
+
+local now = now_ms()
+if is_of(value_of(name), owner) then
+  return OURS
+end
+if redis.call('TYPE', readers).ok ~= 'zset' then
+  return redis.call('EXISTS', name) == 1 and TAKEN or FREE
+end
+if tonumber(redis.call('ZSCORE', readers, owner) or '0') > now then
+  return OURS
+end
+local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
+return (redis.call('EXISTS', name) == 1 or tonumber(last) > now) and TAKEN or FREE

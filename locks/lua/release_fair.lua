@@ -1,0 +1,41 @@
+-- Lets go of one lock, only if it is still this owner's, and wakes who is first in its queue.
+--
+-- Replay: as in release.lua. Times are milliseconds.
+--
+-- KEYS[1]  the owner's released marker
+-- KEYS[2]  the lock
+-- KEYS[3]  the queue
+-- KEYS[4]  who is alive in it
+-- ARGV[1]  owner
+-- ARGV[2]  how long the marker is kept; 0 = not set, for a release by force: the owner shall be told
+-- ARGV[3]  the channel
+--
+-- Returns 1 RELEASED where the lock was the owner's, else 2 NOT_OWNED.
+
+local RELEASED, NOT_OWNED = 1, 2
+
+local marker, name, queue, alive = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local owner, keep, channel = ARGV[1], ARGV[2], ARGV[3]
+
+local first = redis.call('GET', marker)
+if first then
+  return tonumber(first)
+end
+
+-- An owner whose acquire got no answer may stand in the queue still.
+redis.call('ZREM', queue, owner)
+redis.call('ZREM', alive, owner)
+
+local answer = NOT_OWNED
+if is_of(value_of(name), owner) then
+  redis.call('DEL', name)
+  answer = RELEASED
+end
+local next_owner = redis.call('ZRANGE', queue, 0, 0)[1]
+if next_owner and redis.call('EXISTS', name) == 0 then
+  publish(channel, '\n' .. name .. ' ' .. next_owner)
+end
+if tonumber(keep) > 0 then
+  redis.call('SET', marker, answer, 'PX', keep)
+end
+return answer

@@ -1,0 +1,71 @@
+"""Named points at which a test stops the product: ``FAILPOINT=name[:nth][=action]``.
+
+The action is taken when the point is reached for the nth time (the first unless told otherwise), by
+this process, once. ``exit`` ends the process as a power cut would and is the default; ``raise``
+raises :class:`FailpointReached`; ``stop`` stops the process until it gets SIGCONT.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+_SPEC = re.compile(r"(?P<name>[a-z_.]+)(:(?P<nth>[1-9][0-9]*))?(=(?P<action>exit|raise|stop))?")
+
+
+class FailpointReached(Exception):
+    """A test asked for this failure."""
+
+
+@dataclass
+class _Armed:
+    name: str
+    passes_left: int
+    action: str
+
+    def reach(self, name: str) -> None:
+        if name != self.name:
+            return
+        self.passes_left -= 1
+        if self.passes_left != 0:
+            return
+        if self.action == "raise":
+            raise FailpointReached(name)
+        os.kill(os.getpid(), signal.SIGSTOP if self.action == "stop" else signal.SIGKILL)
+
+
+def failpoint(name: str) -> None:
+    """Fail here, if a test has asked for this point."""
+    if _armed is not None:
+        _armed.reach(name)
+
+
+@contextmanager
+def armed(spec: str) -> Iterator[None]:
+    """Arm a point in this process for a while."""
+    global _armed
+    before, _armed = _armed, _parse(spec)
+    try:
+        yield
+    finally:
+        _armed = before
+
+
+def _parse(spec: str) -> _Armed | None:
+    """Read a specification; an empty one arms nothing.
+
+    :raises ValueError: it is none
+    """
+    if not spec:
+        return None
+    found = _SPEC.fullmatch(spec)
+    if found is None:
+        raise ValueError(f"FAILPOINT is name[:nth][=exit|raise|stop], not {spec!r}")
+    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit")
+
+
+_armed = _parse(os.environ.get("FAILPOINT", ""))

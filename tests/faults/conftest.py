@@ -1,0 +1,201 @@
+"""What the tests of faults share: a shop, a Redis of a test's own, and the table of outcomes."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+from pytest_django import Settings
+from redis import Redis, RedisError
+
+from tests.faults.history import Outcome
+from tests.stack import Process, Stack, Web, free_port
+
+REPORT = "SECKILL_FAULT_REPORT"
+OUTCOMES = pytest.StashKey[list[Outcome]]()
+COLUMNS = {
+    "fault": "fault",
+    "what": "what",
+    "orders": "orders",
+    "accepted": "accepted",
+    "unknown": "unknown",
+    "refused": "refused later",
+    "lost": "lost",
+    "doubled": "doubled",
+    "oversold": "oversold",
+    "worst_recovery_s": "worst recovery s",
+}
+
+
+# --- The table ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def report(request: pytest.FixtureRequest) -> Callable[[Outcome], None]:
+    """Put an outcome into the table at the end, and into the file that the environment names."""
+    outcomes = request.config.stash.setdefault(OUTCOMES, [])
+
+    def add(outcome: Outcome) -> None:
+        outcomes.append(outcome)
+        if path := os.environ.get(REPORT):
+            with Path(path).open("a", encoding="utf-8") as file:
+                file.write(json.dumps(outcome.as_dict()) + "\n")
+
+    return add
+
+
+def pytest_terminal_summary(
+    terminalreporter: pytest.TerminalReporter, config: pytest.Config
+) -> None:
+    """Print the table of this run, as Markdown, where a report was asked for."""
+    outcomes = config.stash.get(OUTCOMES, [])
+    if outcomes and REPORT in os.environ:
+        terminalreporter.section("faults")
+        for line in table(outcomes):
+            terminalreporter.write_line(line)
+
+
+def table(outcomes: list[Outcome]) -> list[str]:
+    """Return the lines of a Markdown table."""
+    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
+    rows += [[str(getattr(outcome, name)) for name in COLUMNS] for outcome in outcomes]
+    return [f"| {' | '.join(row)} |" for row in rows]
+
+
+# --- The shop -------------------------------------------------------------------------------------
+
+
+@dataclass
+class Shop:
+    """A running shop; ``stack`` starts more."""
+
+    stack: Stack
+    web: Web
+    worker: Process
+    beat: Process
+
+    @property
+    def url(self) -> str:
+        return self.web.url
+
+
+@pytest.fixture
+def stack(stack: Stack) -> Iterator[Stack]:
+    """The stack of all tests, but ended at once: most of it is broken anyway."""
+    yield stack
+    for process in stack.processes:
+        process.kill()
+
+
+@pytest.fixture
+def shop(stack: Stack, row_locks: None) -> Shop:
+    """One web server, one worker and beat, on the test's own database."""
+    with stack.together():
+        return Shop(stack, stack.web(), stack.worker(), stack.beat())
+
+
+# --- A Redis of the test's own --------------------------------------------------------------------
+
+
+class OwnRedis:
+    """A Redis server that a test may kill, stop and restart; its data stays, as an AOF."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self.port = free_port()
+        self.popen: subprocess.Popen[bytes] | None = None
+
+    def url(self, db: int = 0) -> str:
+        return f"redis://127.0.0.1:{self.port}/{db}"
+
+    def client(self, db: int = 0) -> Redis:
+        return Redis.from_url(self.url(db), decode_responses=True)
+
+    def start(self) -> None:
+        """Start it with what it had, and wait until it answers."""
+        command = ["redis-server", "--port", str(self.port), "--bind", "127.0.0.1", "--save", ""]
+        command += ["--appendonly", "yes", "--dir", str(self.directory)]
+        with (self.directory / "redis.log").open("ab") as log:
+            self.popen = subprocess.Popen(command, stdout=log, stderr=log)
+        deadline = time.monotonic() + 10
+        while not self.answers():
+            assert time.monotonic() < deadline, (self.directory / "redis.log").read_text()
+            time.sleep(0.01)
+
+    def answers(self) -> bool:
+        """Say whether it is up and has read its data."""
+        with suppress(RedisError), self.client() as client:
+            return bool(client.ping())
+        return False
+
+    def kill(self) -> None:
+        """End it at once, as a power cut would; what the AOF has is what is left."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> None:
+        """Ask it to end."""
+        self._end(signal.SIGTERM)
+
+    def pause(self) -> None:
+        """Stop it where it is: connections open, and nobody answers."""
+        assert self.popen
+        self.popen.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        assert self.popen
+        self.popen.send_signal(signal.SIGCONT)
+
+    def forget_all(self) -> None:
+        """Throw away what it would start with; it is not running."""
+        for path in self.directory.glob("appendonlydir/*"):
+            path.unlink()
+
+    def _end(self, signum: signal.Signals) -> None:
+        if self.popen:
+            self.popen.send_signal(signal.SIGCONT)
+            self.popen.send_signal(signum)
+            self.popen.wait(10)
+            self.popen = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+
+@pytest.fixture
+def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
+    """A running Redis with an AOF that only this test uses."""
+    with OwnRedis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+@pytest.fixture
+def use_ledger(settings: Settings) -> Callable[[str], None]:
+    """Let this process, too, find the ledger at another address; undone after the test."""
+
+    def use(url: str) -> None:
+        caches: dict[str, Any] = {name: dict(cache) for name, cache in settings.CACHES.items()}
+        caches["ledger"]["LOCATION"] = url
+        settings.CACHES = caches
+        settings.REDIS_URL = url
+
+    return use
+
+
+@pytest.fixture
+def own_ledger(own_redis: OwnRedis, use_ledger: Callable[[str], None]) -> OwnRedis:
+    """The test's own Redis as its ledger; processes need ``REDIS_URL=own_ledger.url()``."""
+    use_ledger(own_redis.url())
+    return own_redis

@@ -1,0 +1,123 @@
+"""A MariaDB of a test's own, because it kills it, restarts it and changes its global variables."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import environ
+import MySQLdb
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from orders.models import VoucherOrder
+from seckill_site.settings import database_options
+from tests.stack import ROOT
+from vouchers.models import SeckillVoucher
+
+START_SECONDS = 60.0
+SMALL = ("--innodb-flush-log-at-trx-commit=2", "--innodb-buffer-pool-size=64M")
+
+
+def script_library(name: str) -> ModuleType:
+    """Return a module of ``script/lib``, which is no package."""
+    spec = importlib.util.spec_from_file_location(name, ROOT / "script" / "lib" / f"{name}.py")
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+class OwnMariaDB:
+    """A MariaDB with the shop's tables, which may be killed and started again."""
+
+    def __init__(self, directory: Path) -> None:
+        self._library = script_library("servers")
+        self._server = self._library.MariaDB(directory / "mysql", options=SMALL)
+        self._log = directory / "mariadb.log"
+        self._popen: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return str(self._server.url())
+
+    def start(self) -> None:
+        """Start it with what it had, and wait until it answers."""
+        with self._log.open("ab") as log:
+            self._popen = subprocess.Popen(self._server.prepare(), stdout=log, stderr=log)
+        deadline = time.monotonic() + START_SECONDS
+        while not self._library.answers(self.url):
+            assert time.monotonic() < deadline, self._log.read_text(errors="replace")[-2_000:]
+            time.sleep(0.02)
+
+    def kill(self) -> None:
+        """End it as a power cut would; a second time does nothing."""
+        if self._popen:
+            self._popen.kill()
+            self._popen.wait(START_SECONDS)
+            self._popen = None
+
+    def remove(self) -> None:
+        self.kill()
+        self._server.clean_up()
+
+    @contextmanager
+    def admin(self) -> Iterator[Any]:
+        """Yield a cursor of the account that may do everything."""
+        account = MySQLdb.connect(
+            unix_socket=str(self._server.socket), user=self._library.system_user(), autocommit=True
+        )
+        try:
+            yield account.cursor()
+        finally:
+            account.close()
+
+    @contextmanager
+    def with_global(self, name: str, value: int) -> Iterator[None]:
+        """Set a global variable for a while."""
+        with self.admin() as cursor:
+            cursor.execute(f"SELECT @@GLOBAL.{name}")
+            (before,) = cursor.fetchone()
+            cursor.execute(f"SET GLOBAL {name} = {value}")
+        try:
+            yield
+        finally:
+            with self.admin() as cursor:
+                cursor.execute(f"SET GLOBAL {name} = {before}")
+
+
+@contextmanager
+def database_at(url: str) -> Iterator[None]:
+    """Let this process and those it starts use another database, and leave no sale there."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in _settings_of(url).items():
+            patch.setitem(connection.settings_dict, name, value)
+        patch.setenv("DATABASE_URL", url)
+        connection.close()
+        try:
+            yield
+            connection.close()  # whatever the test has done to it
+            VoucherOrder.objects.all().delete()
+            SeckillVoucher.objects.all().delete()
+        finally:
+            connection.close()
+
+
+def make_tables(url: str) -> None:
+    with database_at(url):
+        call_command("migrate", verbosity=0)
+
+
+def _settings_of(url: str) -> dict[str, Any]:
+    parsed = environ.Env.db_url_config(url)
+    options = {**database_options(parsed["ENGINE"]), **parsed.get("OPTIONS", {})}
+    plain = {name: parsed[name] for name in ("NAME", "USER", "PASSWORD", "HOST", "PORT")}
+    return {**plain, "OPTIONS": options}

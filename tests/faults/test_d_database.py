@@ -1,0 +1,315 @@
+"""D1: the database loses connections, refuses, deadlocks, is killed; each buyer has one order.
+
+What changes global variables, or kills the server, happens to a MariaDB of the module's own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import MySQLdb
+import pytest
+from django.db import connection
+
+from orders.models import VoucherOrder
+from orders.tokens import read_token
+from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.crowd import Answer, fire
+from tests.faults.history import History, Outcome
+from tests.faults.private import OwnMariaDB, database_at, make_tables
+from tests.orders.making import another_session, hold_row
+from tests.proxy import FaultProxy
+from tests.stack import Process, Stack
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+Report = Callable[[Outcome], None]
+COMMIT = b"\x07\x00\x00\x00\x03COMMIT"
+"""What a client of MariaDB sends to commit: length, number, query. SET AUTOCOMMIT is another."""
+
+
+# --- What the tests look at and do ----------------------------------------------------------------
+
+
+def is_stopped(process: Process) -> bool:
+    """Say whether a child of this process has been stopped."""
+    return any(_state(pid) == "T" for pid in process.children())
+
+
+def _state(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+def sessions_of_others(*, doing: str = "") -> list[int]:
+    """Return the connections to this database that are not ours, which do such a statement."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist WHERE db = DATABASE() "
+            "AND id != CONNECTION_ID() AND IFNULL(info, '') LIKE %s",
+            [f"{doing}%"],
+        )
+        return [row[0] for row in cursor.fetchall()]
+
+
+def kill_sessions(ids: list[int]) -> None:
+    with connection.cursor() as cursor:
+        for number in ids:
+            with suppress(MySQLdb.OperationalError):  # gone by itself
+                cursor.execute(f"KILL {number}")
+
+
+@contextmanager
+def held_buyers(tokens: list[str], sale: SeckillVoucher) -> Iterator[Any]:
+    """Hold the rows of these buyers: an order of theirs waits in the middle of its INSERT."""
+    ids = [read_token(text, sale_id=sale.pk, now_ms=0).user_id for text in tokens]
+    with another_session() as session, session.cursor() as cursor:
+        cursor.execute("SELECT id FROM auth_user WHERE id IN %s FOR UPDATE", [ids])
+        yield cursor
+
+
+def inserting(*, besides: list[int] | None = None) -> list[int]:
+    """Wait until others insert orders, and return their connections."""
+    found: list[int] = []
+
+    def look() -> bool:
+        found[:] = set(sessions_of_others(doing="INSERT INTO `orders_")) - set(besides or [])
+        return bool(found)
+
+    wait_for(look, what="an INSERT that waits")
+    return list(found)
+
+
+def finish(history: History, sale: SeckillVoucher, *, ordered: int, report: Report) -> None:
+    history.settle(sale)
+    outcome = history.check(sale)
+    assert outcome.orders == ordered
+    report(outcome)
+
+
+# --- Connections, locks ---------------------------------------------------------------------------
+
+
+def test_d1_a_connection_killed_at_commit_is_opened_again(stack: Stack, report: Report) -> None:
+    history = History("D1", "connection killed at COMMIT")
+    web = stack.web()
+    worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
+    sale = make_sale(stock=10)
+    history.fire(sale, crowd_of(sale, count=5), url=web.url)
+    wait_for(lambda: is_stopped(worker), what="a worker before its COMMIT")
+    with history.fault():
+        kill_sessions(sessions_of_others())
+        worker.resume()
+    finish(history, sale, ordered=5, report=report)
+
+
+def test_d1_a_connection_killed_during_insert_is_opened_again(stack: Stack, report: Report) -> None:
+    history = History("D1", "connection killed during INSERT")
+    web, _ = stack.web(), stack.worker(concurrency=1)
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    with held_buyers(tokens[-1:], sale):
+        history.fire(sale, tokens, url=web.url)
+        with history.fault():
+            kill_sessions(inserting())
+    finish(history, sale, ordered=5, report=report)
+
+
+def test_d1_a_row_that_is_held_longer_than_a_lock_waits_is_waited_for_again(
+    stack: Stack, report: Report
+) -> None:
+    """Error 1205, after 3 s: the statement is over, and the transaction begins anew."""
+    history = History("D1", "1205: row held for too long")
+    web, _ = stack.web(), stack.worker(concurrency=1)
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    with held_buyers(tokens[-1:], sale), history.fault():
+        history.fire(sale, tokens, url=web.url)
+        inserting(besides=inserting())
+    finish(history, sale, ordered=5, report=report)
+
+
+def test_d1_the_victim_of_a_deadlock_writes_its_batch_again(stack: Stack, report: Report) -> None:
+    """Error 1213: the other holds a buyer and wants the sale, the worker the other way round."""
+    history = History("D1", "1213: deadlock")
+    web, _ = stack.web(), stack.worker(concurrency=1)
+    sale = make_sale(stock=10)
+    heavy = crowd_of(sale, count=400)  # the lighter one is given up
+    tokens = heavy[:5]
+    with held_buyers(heavy, sale) as other:
+        other.execute("UPDATE auth_user SET last_name = 'held'")
+        history.fire(sale, tokens, url=web.url)
+        with history.fault():
+            inserting()
+            hold_row(other.db, sale)  # no error: it was not the victim
+    finish(history, sale, ordered=5, report=report)
+
+
+def test_d1_a_commit_whose_reply_was_lost_is_found_done(stack: Stack, report: Report) -> None:
+    history = History("D1", "reply of COMMIT dropped")
+    web = stack.web()
+    with database_proxy() as (proxy, url):
+        stack.worker(concurrency=1, DATABASE_URL=url)
+        sale = make_sale(stock=10)
+        tokens = crowd_of(sale, count=5)
+        proxy.drop_replies(matching=COMMIT)
+        history.fire(sale, tokens, url=web.url)
+        proxy.wait_for_fault(20)
+        history.fault_is_over()
+        # Committed, and nobody but the database knows.
+        assert VoucherOrder.objects.filter(seckill_voucher=sale).exists()
+        finish(history, sale, ordered=5, report=report)
+
+
+@contextmanager
+def database_proxy() -> Iterator[tuple[FaultProxy, str]]:
+    """Put a proxy before the test's database; yields it and the URL through it."""
+    to = connection.settings_dict
+    upstream = to["OPTIONS"].get("unix_socket") or (to["HOST"], int(to["PORT"] or 3306))
+    with FaultProxy(upstream, remember=False) as proxy:
+        account = f"{quote(to['USER'])}:{quote(to['PASSWORD'])}"
+        yield proxy, f"mysql://{account}@127.0.0.1:{proxy.port}/{to['NAME']}"
+
+
+# --- A server of the module's own -----------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def mariadb(
+    tmp_path_factory: pytest.TempPathFactory,
+    django_db_setup: None,
+    django_db_blocker: pytest.FixtureRequest,
+) -> Iterator[OwnMariaDB]:
+    server = OwnMariaDB(tmp_path_factory.mktemp("mariadb"))
+    try:
+        server.start()
+        with django_db_blocker.unblock():  # type: ignore[attr-defined]
+            make_tables(server.url)
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def own_stack(mariadb: OwnMariaDB, transactional_db: None, tmp_path: Path) -> Iterator[Stack]:
+    """Real processes on that server."""
+    with database_at(mariadb.url), Stack(tmp_path, database="seckill") as stack:
+        yield stack
+
+
+@pytest.mark.faults
+def test_d1_while_the_database_is_read_only_orders_wait(
+    own_stack: Stack, mariadb: OwnMariaDB, report: Report
+) -> None:
+    history = History("D1", "read-only")
+    web, worker, _ = own_stack.web(), own_stack.worker(concurrency=1), own_stack.beat()
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    with mariadb.with_global("read_only", 1):
+        history.fire(sale, tokens, url=web.url)
+        worker.wait_for_log("1290")  # after its own tries it leaves the rest to the sweep
+    history.fault_is_over()
+    finish(history, sale, ordered=5, report=report)
+
+
+@pytest.mark.faults
+def test_d1_while_there_are_too_many_connections_orders_wait(
+    own_stack: Stack, mariadb: OwnMariaDB, report: Report
+) -> None:
+    history = History("D1", "too many connections")
+    web, worker, _ = own_stack.web(), own_stack.worker(concurrency=1), own_stack.beat()
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    with mariadb.with_global("max_connections", 10), full_house():
+        history.fire(sale, tokens, url=web.url)
+        worker.wait_for_log("1040")
+    history.fault_is_over()
+    finish(history, sale, ordered=5, report=report)
+
+
+@contextmanager
+def full_house() -> Iterator[None]:
+    """Take every connection that a client may have, those of the shop's processes too."""
+    with ExitStack() as taken:
+        guests: set[int] = set()
+
+        def are_alone() -> bool:
+            while guest := connected():
+                taken.callback(guest.close)
+                guests.add(guest.thread_id())
+            strangers = set(sessions_of_others()) - guests
+            kill_sessions(list(strangers))
+            return not strangers
+
+        wait_for(are_alone, what="a server without a free connection")
+        yield
+
+
+def connected() -> MySQLdb.connections.Connection | None:
+    """Return a new connection of the shop's account, or None where there are too many."""
+    to = connection.settings_dict
+    socket = to["OPTIONS"]["unix_socket"]
+    with suppress(MySQLdb.OperationalError):
+        return MySQLdb.connect(
+            user=to["USER"], password=to["PASSWORD"], database=to["NAME"], unix_socket=socket
+        )
+    return None
+
+
+@pytest.mark.faults
+def test_d1_connections_closed_while_idle_are_opened_again(
+    own_stack: Stack, mariadb: OwnMariaDB, report: Report
+) -> None:
+    """By ``wait_timeout``: neither the worker nor the receipt's web server minds."""
+    history = History("D1", "idle connections closed")
+    with mariadb.with_global("wait_timeout", 1):
+        web, _ = own_stack.web(), own_stack.worker(concurrency=1)
+        sale = make_sale(stock=10)
+        for tokens in (crowd_of(sale, count=2), crowd_of(sale, count=3)):
+            connection.close()  # ours, too, was opened under the old rule or has been closed
+            history.fire(sale, tokens, url=web.url)
+            for token in tokens:
+                history.note(receipt_over_http(sale, token, url=web.url))
+            history.settle(sale)
+            wait_for(lambda: not sessions_of_others(), what="the end of idle connections")
+    history.fault_is_over()
+    assert all(answer.status == 200 for answer in history.others)
+    finish(history, sale, ordered=5, report=report)
+
+
+def receipt_over_http(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
+    """Ask for a receipt with the purchase token as the proof of who asks."""
+    order_id = read_token(text, sale_id=sale.pk, now_ms=0).order_id
+    lines = [f"GET /vouchers/{sale.pk}/orders/{order_id}/ HTTP/1.1", "Host: localhost"]
+    lines += ["Accept: application/json", f"Purchase-Token: {text}", "", ""]
+    return fire(["\r\n".join(lines).encode()], url=url)[0]
+
+
+@pytest.mark.faults
+def test_d1_a_database_killed_and_restarted_under_load_loses_no_order(
+    own_stack: Stack, mariadb: OwnMariaDB, report: Report
+) -> None:
+    history = History("D1", "MariaDB killed and restarted")
+    web = own_stack.web(workers=2)
+    own_stack.worker(SECKILL_BATCH_UNITS="20")
+    own_stack.beat()
+    sale = make_sale(stock=1_000)
+    tokens = crowd_of(sale, count=1_000)
+    history.fire(sale, tokens[:500], url=web.url)
+    wait_for(VoucherOrder.objects.exists, what="a first order")
+    connection.close()
+    with history.fault():
+        mariadb.kill()
+        history.fire(sale, tokens[500:], url=web.url)  # no SQL is needed to accept
+        history.note(receipt_over_http(sale, tokens[-1], url=web.url))
+        mariadb.start()
+    assert history.others[0].status == 503
+    history.settle(sale)
+    history.ask_again(sale, url=web.url)
+    finish(history, sale, ordered=1_000, report=report)

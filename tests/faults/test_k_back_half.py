@@ -1,0 +1,604 @@
+"""Faults of the back half: its processes, its messages, its entries, its broker.
+
+Beside these, ``tests/orders/test_fulfillment_faults.py`` has the same faults one by one in one
+process, and ``tests/concurrency/test_lost_work.py`` the control without the sweep.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlencode
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+from kombu import Connection
+from pytest_django import Settings
+from redis import Redis
+
+from orders.models import RefusalReason, VoucherOrder
+from orders.sweeping import sweep
+from orders.tasks import fulfill_sale, publish_fulfillment
+from orders.tokens import read_token
+from seckill_site.celery import app
+from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.faults.conftest import OwnRedis
+from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
+from tests.proxy import FaultProxy
+from tests.stack import Process, Stack, Web
+from vouchers.figures import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.concurrency
+
+Report = Callable[[Outcome], None]
+
+INSIDE = Path(__file__).parent / "inside"
+BUYERS = 30
+BATCH = 10
+
+QUICK = {
+    "SECKILL_SWEEP_AGE_MS": "500",
+    "SECKILL_SWEEP_PAUSE_MS": "1000",
+    "SECKILL_KICK_MS": "1000",
+    "SECKILL_LEASE_MS": "1000",
+    "SECKILL_BATCH_UNITS": str(BATCH),
+    "SECKILL_BEHIND_MS": "0",
+}
+"""Shorter waits than by default: a quarter of the sweep's age, a sixth of the lease."""
+
+POINTS = [
+    "fulfill.started",
+    "fulfill.locked",
+    "fulfill.begun",
+    "batch.before_commit",
+    "batch.committed",
+    "fulfill.released",
+    "fulfill.confirmed",
+]
+
+
+@dataclass
+class Back:
+    """A web server and beat that stand, and a broker of their own behind a proxy."""
+
+    broker: OwnRedis
+    line: FaultProxy
+    web: Web
+
+    def settings(self, **more: str) -> dict[str, str]:
+        """Return the environment of a worker that works for them."""
+        return {**QUICK, "CELERY_BROKER_URL": self.line.url(0), **more}
+
+    def unacked(self) -> set[str]:
+        """Return what names the fulfil tasks that workers are at."""
+        with self.broker.client() as client:
+            return {tag for tag, raw in client.hgetall("unacked").items() if "fulfill_sale" in raw}
+
+    def queued(self) -> list[bytes]:
+        """Return the fulfil messages in the broker."""
+        with Redis.from_url(self.broker.url()) as client:
+            return [raw for raw in client.lrange("celery", 0, -1) if b"fulfill_sale" in raw]
+
+
+@pytest.fixture(scope="module")
+def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Back]:
+    """The processes that all tests here share."""
+    with (
+        OwnRedis(tmp_path_factory.mktemp("broker")) as broker,
+        FaultProxy(("127.0.0.1", broker.port), remember=False) as line,
+        Stack(tmp_path_factory.mktemp("back"), database=connection.settings_dict["NAME"]) as stack,
+    ):
+        back = {**QUICK, "CELERY_BROKER_URL": line.url(0)}
+        with stack.together():
+            web = stack.web(workers=1, threads=4, **back)
+            stack.beat(**back)
+        yield Back(broker, line, web)
+        for process in stack.processes:
+            process.kill()
+
+
+@pytest.fixture
+def back(
+    transactional_db: None, row_locks: None, standing: Back, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Back]:
+    """The standing processes, with an empty broker and nothing broken."""
+    with standing.broker.client() as client:
+        client.flushall()
+    monkeypatch.setenv("CELERY_BROKER_URL", standing.broker.url())  # what Celery looks at first
+    yield standing
+    standing.line.heal()
+
+
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The directory whose files say what happens inside a worker (``inside/sitecustomize.py``)."""
+    return tmp_path
+
+
+def live_orders_of(sale: SeckillVoucher) -> int:
+    return VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
+
+
+def with_inside(directory: Path) -> dict[str, str]:
+    return {"PYTHONPATH": str(INSIDE), "FAULT_DIRECTORY": str(directory)}
+
+
+def finish(history: History, sale: SeckillVoucher, report: Report) -> Outcome:
+    """Wait until all is quiet, hold the history against the invariants, and report."""
+    history.settle(sale)
+    outcome = history.check(sale)
+    report(outcome)
+    return outcome
+
+
+# --- K1: a worker's child dies --------------------------------------------------------------------
+
+
+def test_k1_a_child_that_dies_at_any_point_leaves_orders_that_all_come_once(
+    back: Back, stack: Stack, inside: Path, report: Report, subtests: pytest.Subtests
+) -> None:
+    # With one child, Celery would wait ten seconds for the dead one before it takes more work.
+    worker = stack.worker(concurrency=len(POINTS) + 1, **back.settings(**with_inside(inside)))
+    for point in POINTS:
+        with subtests.test(point):
+            history = History("K1", f"worker child killed at {point}")
+            sale = make_sale(stock=BUYERS)
+            (inside / "failpoint").write_text(point)
+
+            history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+            worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+            history.fault_is_over()
+
+            assert finish(history, sale, report).orders == BUYERS
+
+
+def deaths_of(worker: Process) -> int:
+    return worker.text().count("exited with 'signal 9 (SIGKILL)'")
+
+
+# --- K2: the whole group dies ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("orders", "kills"),
+    [
+        # By default, tests/concurrency/test_lost_work.py has four kills under 2,000 orders.
+        pytest.param(600, 3, marks=pytest.mark.faults),
+        pytest.param(20_000, 15, marks=[pytest.mark.faults, pytest.mark.timeout(600)]),
+    ],
+)
+def test_k2_a_worker_group_killed_again_and_again_loses_no_order(
+    back: Back, stack: Stack, report: Report, orders: int, kills: int
+) -> None:
+    history = History("K2", f"worker group killed {kills} times")
+    sale = make_sale(stock=orders)
+    tokens = crowd_of(sale, count=orders)
+    a_round = orders // kills + 1
+
+    for first in range(0, orders, a_round):
+        worker = stack.worker(concurrency=2, **back.settings())
+        enough = VoucherOrder.objects.count() + a_round // 4
+        now = tokens[first : first + a_round]
+        with history.buying(sale, now, url=back.web.url, at_a_time=50):
+            wait_for(lambda enough=enough: VoucherOrder.objects.count() > enough, what="orders")
+            worker.kill()
+
+    assert len(history.accepted_ids(sale)) == orders
+    with history.fault():
+        stack.worker(concurrency=2, **back.settings())
+    history.settle(sale, seconds=60)
+    assert finish(history, sale, report).orders == orders
+
+
+def test_k2_a_worker_asked_to_end_under_load_ends_in_peace_and_the_next_goes_on(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K2", "worker restarted politely under load")
+    sale = make_sale(stock=300)
+    tokens = crowd_of(sale, count=300)
+    first = stack.worker(concurrency=2, **back.settings())
+
+    history.fire(sale, tokens[:150], url=back.web.url)
+    with history.fault():
+        status = first.stop()
+        history.fire(sale, tokens[150:], url=back.web.url)
+        stack.worker(concurrency=2, **back.settings())
+
+    assert status == 0
+    assert finish(history, sale, report).orders == 300
+
+
+# --- K3: a worker stops and wakes up later --------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "point",
+    [
+        "fulfill.begun",
+        pytest.param("batch.before_commit", marks=pytest.mark.faults),
+        "batch.committed",
+    ],
+)
+def test_k3_a_worker_that_wakes_up_after_another_took_over_writes_nothing_more(
+    back: Back, stack: Stack, report: Report, point: str
+) -> None:
+    history = History("K3", f"worker stopped at {point} for longer than its lease")
+    sale = make_sale(stock=BUYERS + BATCH)
+    fence, new = wake_after_another(back, stack, history, sale, point)
+    assert (live_orders_of(sale), fence_of(sale)) == (BUYERS, fence)
+    new.resume()
+
+    assert finish(history, sale, report).orders == BUYERS + BATCH
+
+
+def wake_after_another(
+    back: Back, stack: Stack, history: History, sale: SeckillVoucher, point: str
+) -> tuple[int, Process]:
+    """Stop a worker, let another write all, stop that; let the first end its task with more to do.
+
+    Returns the fencing token that the other has left in the row, and the other.
+    """
+    # Else MariaDB would wait ten seconds before it ends the transaction of the stopped worker.
+    database_url = impatient(stack.database_url)
+    failpoint = {"FAILPOINT": f"{point}=stop", "DATABASE_URL": database_url}
+    old = stack.worker(concurrency=1, **back.settings(**failpoint))
+    history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+    stopped = wait_for_stopped_child(old)
+    tags = back.unacked()
+    app.control.cancel_consumer("celery", reply=True, timeout=10, limit=1)
+
+    new = stack.worker(concurrency=1, **back.settings())
+    history.fault_is_over()
+    history.settle(sale)
+    new.pause()  # what comes now, only the old one could write
+    fence = fence_of(sale)
+    history.fire(sale, crowd_of(sale, count=BATCH), url=back.web.url)
+    os.kill(stopped, signal.SIGCONT)
+    old.wait_until(lambda: not tags & back.unacked(), what="end of the task that it was at")
+    return fence, new
+
+
+def fence_of(sale: SeckillVoucher) -> int:
+    sale.refresh_from_db()
+    return sale.fence
+
+
+def impatient(database_url: str) -> str:
+    """Return the address of the database with the wait for a silent transaction cut short."""
+    command = connection.settings_dict["OPTIONS"]["init_command"]
+    quicker = command.replace("idle_transaction_timeout = 10", "idle_transaction_timeout = 2")
+    assert quicker != command
+    separator = "&" if "?" in database_url else "?"
+    return f"{database_url}{separator}{urlencode({'init_command': quicker})}"
+
+
+def wait_for_stopped_child(worker: Process) -> int:
+    """Wait until a child has stopped itself, and return its process id."""
+    stopped: list[int] = []
+
+    def one_is() -> bool:
+        stopped[:] = [pid for pid in worker.children() if state_of(pid) == "T"]
+        return bool(stopped)
+
+    worker.wait_until(one_is, what="stopped child")
+    return stopped[0]
+
+
+def state_of(pid: int) -> str:
+    with suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    return ""
+
+
+# --- K4: the same task more than once -------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.faults), 5])
+def test_k4_the_same_task_several_times_at_once_makes_each_order_once(
+    back: Back, stack: Stack, report: Report, times: int
+) -> None:
+    history = History("K4", f"the same task {times} times at once")
+    sale = make_sale(stock=10 * BUYERS)
+    history.fire(sale, crowd_of(sale, count=10 * BUYERS), url=back.web.url)
+    with history.fault():
+        for _ in range(times):
+            send_task(back, sale_id=sale.pk)
+        stack.worker(concurrency=times, **back.settings())
+
+    assert finish(history, sale, report).orders == 10 * BUYERS
+
+
+def send_task(back: Back, **kwargs: object) -> None:
+    """Publish a fulfil task past the kick, straight to the broker, whatever its arguments."""
+    with Connection(back.broker.url()) as broker:
+        app.send_task(fulfill_sale.name, kwargs=kwargs, connection=broker)
+
+
+# --- K5: poison -----------------------------------------------------------------------------------
+
+
+def test_k5_an_order_that_the_database_refuses_is_set_aside_and_the_others_flow(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K5", "an order that raises")
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    bad = tokens[BATCH + 3]
+    with poisoned_table(user_id=read_token(bad, sale_id=sale.pk, now_ms=0).user_id):
+        history.fire(sale, tokens, url=back.web.url)
+        with history.fault():
+            worker = stack.worker(concurrency=1, **back.settings(SECKILL_MAX_TRIES="2"))
+        assert_set_aside(history, sale, bad, report)
+    assert deaths_of(worker) == 0
+
+
+def test_k5_an_order_that_kills_its_process_is_set_aside_and_the_others_flow(
+    back: Back, stack: Stack, inside: Path, report: Report
+) -> None:
+    history = History("K5", "an order that kills its process")
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    bad = tokens[BATCH + 3]
+    (inside / "deadly").write_text(f"{bad.partition('-')[0]} kill")
+    history.fire(sale, tokens, url=back.web.url)
+    with history.fault():
+        settings = back.settings(SECKILL_MAX_TRIES="2", **with_inside(inside))
+        worker = stack.worker(concurrency=5, **settings)
+    assert_set_aside(history, sale, bad, report)
+    # Once in its batch and twice alone: no crash loop.
+    worker.wait_until(lambda: deaths_of(worker) == 3, what="third death")
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(400)
+def test_k5_an_order_that_runs_into_the_time_limit_is_set_aside_and_the_others_flow(
+    back: Back, stack: Stack, inside: Path, report: Report
+) -> None:
+    """It holds up its sale for the soft time limit of a minute, in its batch and then alone."""
+    history = History("K5", "an order that runs into the time limit (60 s)")
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    bad = tokens[BATCH + 3]
+    (inside / "deadly").write_text(f"{bad.partition('-')[0]} hang")
+    history.fire(sale, tokens, url=back.web.url)
+    with history.fault():
+        settings = back.settings(SECKILL_MAX_TRIES="1", **with_inside(inside))
+        worker = stack.worker(concurrency=2, **settings)
+    assert_set_aside(history, sale, bad, report, seconds=180)
+    assert deaths_of(worker) == 0
+
+
+def assert_set_aside(
+    history: History,
+    sale: SeckillVoucher,
+    bad: str,
+    report: Report,
+    *,
+    seconds: float = RECOVERY_SECONDS,
+) -> None:
+    """All others are orders; the receipt of the bad one says that it failed, its unit is back."""
+    wait_for(lambda: live_orders_of(sale) == BUYERS - 1, what="others", seconds=seconds)
+    history.settle(sale, seconds=seconds)
+    outcome = history.check(sale, may_refuse=True, recovery_seconds=seconds)
+    report(outcome)
+    assert (outcome.orders, outcome.refused) == (BUYERS - 1, 1)
+    receipt = receipt_of(read_token(bad, sale_id=sale.pk, now_ms=0))
+    assert receipt
+    assert (receipt.status, receipt.reason) == ("refused", RefusalReason.FAILED)
+    assert snapshot(sale_id=sale.pk).remaining == 1
+
+
+@contextmanager
+def poisoned_table(*, user_id: int) -> Iterator[None]:
+    """Let the database raise whenever a live order of this buyer is written."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TRIGGER poison BEFORE INSERT ON orders_voucherorder FOR EACH ROW "
+            f"IF NEW.user_id = {user_id} AND NEW.live THEN "
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'poison'; END IF"
+        )
+        try:
+            yield
+        finally:
+            cursor.execute("DROP TRIGGER poison")
+
+
+# --- K6: the broker -------------------------------------------------------------------------------
+
+
+def test_k6_a_broker_that_is_restarted_empty_loses_messages_and_no_order(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K6", "broker restarted empty")
+    sale = make_sale(stock=2 * BUYERS)
+    tokens = crowd_of(sale, count=2 * BUYERS)
+    stack.worker(concurrency=1, **back.settings())
+    history.fire(sale, tokens[:BUYERS], url=back.web.url)
+    history.settle(sale)
+
+    with history.fault():
+        back.broker.kill()
+        back.broker.forget_all()
+        history.fire(sale, tokens[BUYERS:], url=back.web.url)
+        back.broker.start()
+
+    assert finish(history, sale, report).orders == 2 * BUYERS
+
+
+def test_k6_a_broker_that_is_flushed_loses_messages_and_no_order(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K6", "broker flushed")
+    sale = make_sale(stock=BUYERS)
+    history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+    with history.fault(), back.broker.client() as client:
+        assert back.queued()
+        client.flushall()
+    stack.worker(concurrency=1, **back.settings())
+
+    assert finish(history, sale, report).orders == BUYERS
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("seconds", [8, 120])
+def test_k6_a_worker_whose_broker_was_silent_consumes_again(
+    back: Back, stack: Stack, report: Report, seconds: int
+) -> None:
+    history = History("K6", f"broker unreachable without a reset for {seconds} s")
+    sale = make_sale(stock=2 * BUYERS)
+    tokens = crowd_of(sale, count=2 * BUYERS)
+    stack.worker(concurrency=1, **back.settings())
+    history.fire(sale, tokens[:BUYERS], url=back.web.url)
+    history.settle(sale)
+
+    with history.fault():
+        back.line.stall()
+        history.fire(sale, tokens[BUYERS:], url=back.web.url)
+        time.sleep(seconds)  # the length of the outage is the fault
+        back.line.heal()
+
+    assert finish(history, sale, report).orders == 2 * BUYERS
+
+
+@pytest.mark.faults  # fails about every second time: docs/reliability.md, what does not hold
+def test_k6_a_worker_whose_acknowledgement_met_a_silent_broker_consumes_again(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    """Kombu logs an acknowledgement that failed, and would wait for it for ever."""
+    history = History("K6", "broker unreachable for 8 s while a task ends")
+    sale = make_sale(stock=2 * BATCH)
+    tokens = crowd_of(sale, count=2 * BATCH)
+    settings = back.settings(FAILPOINT="fulfill.confirmed=stop")
+    worker = stack.worker(concurrency=1, **settings)
+    history.fire(sale, tokens[:BATCH], url=back.web.url)
+    stopped = wait_for_stopped_child(worker)
+
+    with history.fault():
+        back.line.stall()
+        os.kill(stopped, signal.SIGCONT)
+        history.fire(sale, tokens[BATCH:], url=back.web.url)
+        time.sleep(8)  # longer than the worker waits for an answer to its acknowledgement
+        back.line.heal()
+
+    assert finish(history, sale, report).orders == 2 * BATCH
+
+
+JUNK = [
+    b"no JSON at all \xff\xfe",
+    b"{}",
+    b"[1, 2]",
+    b'"text"',
+    b'{"body": 5, "headers": null, "properties": []}',
+    json.dumps(
+        {
+            "body": "bm8gSlNPTg==",
+            "content-encoding": "utf-8",
+            "content-type": "application/json",
+            "headers": {"task": "orders.tasks.fulfill_sale", "id": "1"},
+            "properties": {
+                "delivery_tag": "junk",
+                "delivery_info": {"exchange": "", "routing_key": "celery"},
+                "body_encoding": "base64",
+            },
+        }
+    ).encode(),
+]
+
+
+def test_k6_tasks_that_no_release_has_sent_do_not_stop_a_worker(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K6", "tasks with senseless arguments in the queue")
+    sale = make_sale(stock=BUYERS)
+    worker = stack.worker(concurrency=1, **back.settings())
+    with history.fault():
+        for sale_id in (0, -1, 10**30, "abc", None, [1], 999_999):
+            send_task(back, sale_id=sale_id)
+        send_task(back)
+        send_task(back, id=sale.pk)
+        send_task(back, sale_id=sale.pk, of_a_later_release=True)
+    history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+
+    assert finish(history, sale, report).orders == BUYERS
+    assert worker.popen.poll() is None
+
+
+@pytest.mark.parametrize(
+    "junk", [JUNK[:1], pytest.param(JUNK, marks=pytest.mark.faults)], ids=["one", "all"]
+)
+def test_k6_a_worker_that_junk_in_the_queue_has_ended_goes_on_after_its_restart(
+    back: Back, stack: Stack, report: Report, junk: list[bytes]
+) -> None:
+    """Kombu ends at what is no message; the supervisor starts the worker again."""
+    history = History("K6", "junk in the queue")
+    sale = make_sale(stock=BUYERS * len(junk))
+    worker = stack.worker(concurrency=1, **back.settings())
+    for raw in junk:
+        with history.fault(), Redis.from_url(back.broker.url()) as client:
+            client.rpush("celery", raw)
+        history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+        wait_for(lambda: has_ended(worker) or not pending_of(sale), what="end of either")  # noqa: B023
+        if has_ended(worker):
+            assert b"Unrecoverable" in worker.log.read_bytes()
+            worker = stack.worker(concurrency=1, **back.settings())
+        history.settle(sale)
+
+    assert finish(history, sale, report).orders == BUYERS * len(junk)
+
+
+def has_ended(process: Process) -> bool:
+    return process.popen.poll() is not None
+
+
+def pending_of(sale: SeckillVoucher) -> int:
+    return snapshot(sale_id=sale.pk).pending
+
+
+# --- K7: a backlog --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "orders",
+    [2_000, pytest.param(50_000, marks=[pytest.mark.faults, pytest.mark.timeout(900)])],
+)
+def test_k7_a_backlog_makes_no_storm_of_tasks_and_drains(
+    back: Back, stack: Stack, report: Report, settings: Settings, orders: int
+) -> None:
+    settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS = 50, 100
+    settings.SECKILL_KICK_MS = 200
+    history = History("K7", "backlog with workers off and sweeps on")
+    sale = make_sale(stock=orders)
+    history.fire(sale, crowd_of(sale, count=orders), url=back.web.url)
+    assert snapshot(sale_id=sale.pk).pending == orders
+
+    for sent in range(1, 11):
+        wait_for(
+            lambda: bool(sweep(publish=publish_fulfillment, now=timezone.now())), what="a sweep"
+        )
+        assert len(back.queued()) >= sent
+        assert unexpired(back.queued()) <= 1
+
+    with history.fault():
+        stack.worker(concurrency=2, **{**back.settings(), "SECKILL_BATCH_UNITS": "200"})
+    history.settle(sale, seconds=120)
+    assert finish(history, sale, report).orders == orders
+
+
+def unexpired(messages: list[bytes]) -> int:
+    """Count the messages that a worker would not throw away, but for the last milliseconds."""
+    # The kick is set a moment before the message is made that expires with it.
+    soon = timezone.now() + dt.timedelta(milliseconds=50)
+    return sum(
+        dt.datetime.fromisoformat(json.loads(message)["headers"]["expires"]) > soon
+        for message in messages
+    )

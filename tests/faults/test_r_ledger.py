@@ -1,0 +1,535 @@
+"""R1 to R3: the ledger is lost, damaged or goes back; who mends, loads or edits it is killed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import get_user_model
+from django.db import connection
+
+from orders import fulfillment
+from orders.fulfillment import fulfill_sale
+from orders.models import VoucherOrder
+from orders.reconciling import reconcile
+from orders.tasks import publish_fulfillment
+from orders.tasks import reconcile as reconcile_task
+from orders.tokens import read_token
+from seckill_site.celery import app
+from seckill_site.lua import ledger_connection
+from tests.concurrency.sales import accepted_ids, crowd_of, live_orders, make_sale, wait_for
+from tests.concurrency.test_moving_sale import Crowd
+from tests.crowd import Answer, fire
+from tests.faults.conftest import OwnRedis, Shop
+from tests.faults.history import History, Outcome, receipt_of
+from tests.stack import ROOT, Stack
+from vouchers.figures import snapshot
+from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import SoldOut, pending_entries, release, reserve
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+Report = Callable[[Outcome], None]
+LOSSES = ("sale", "buyers", "pending", "ended")
+
+
+def get_receipt(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
+    """Ask for a receipt with the purchase token as the proof of who asks."""
+    order_id = read_token(text, sale_id=sale.pk, now_ms=0).order_id
+    lines = [f"GET /vouchers/{sale.pk}/orders/{order_id}/ HTTP/1.1", "Host: localhost"]
+    lines += ["Accept: application/json", f"Purchase-Token: {text}", "", ""]
+    return fire(["\r\n".join(lines).encode()], url=url)[0]
+
+
+def assert_closed(answers: list[Answer]) -> None:
+    """Everybody was told that nobody knows, and when to ask again."""
+    for answer in answers:
+        assert (answer.status, answer.body["code"]) == (503, "unavailable"), answer
+        assert int(answer.headers["retry-after"]) >= 1
+
+
+# --- R1: lost -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def own_shop(stack: Stack, own_ledger: OwnRedis) -> Shop:
+    """A shop whose ledger is a Redis of the test's own."""
+    where = {"REDIS_URL": own_ledger.url()}
+    web = stack.web(workers=2, **where)
+    return Shop(stack, web, stack.worker(**where), stack.beat(**where))
+
+
+@pytest.mark.faults
+def test_r1_a_ledger_killed_and_restarted_goes_on_where_it_was(
+    own_shop: Shop, own_ledger: OwnRedis, report: Report
+) -> None:
+    history = History("R1", "ledger killed and restarted")
+    sale = make_sale(stock=200)
+    tokens = crowd_of(sale, count=150)
+    history.fire(sale, tokens[:75], url=own_shop.url)
+    with history.fault():
+        own_ledger.kill()
+        assert_closed(history.fire(sale, tokens[75:95], url=own_shop.url))
+        own_ledger.start()
+    wait_for(lambda: is_built_anew(sale, since=1), what="a ledger of this run of Redis")
+    history.fire(sale, tokens, url=own_shop.url)
+    history.settle(sale)
+    history.ask_again(sale, url=own_shop.url)
+    history.settle(sale)
+    outcome = history.check(sale)
+    assert outcome.orders == 150
+    report(outcome)
+
+
+def loaded(sale: SeckillVoucher) -> bool:
+    try:
+        snapshot(sale_id=sale.pk)
+    except (NotLoaded, LedgerUnavailable):
+        return False
+    return True
+
+
+def is_built_anew(sale: SeckillVoucher, *, since: int) -> bool:
+    try:
+        return snapshot(sale_id=sale.pk).epoch > since
+    except (NotLoaded, LedgerUnavailable):
+        return False
+
+
+def test_r1_a_ledger_emptied_under_load_oversells_nothing_and_tells_who_was_lost(
+    own_shop: Shop, own_ledger: OwnRedis, report: Report
+) -> None:
+    """More buyers than units, who ask again and again, also while there is no ledger."""
+    history = History("R1", "ledger emptied under load")
+    sale = make_sale(stock=150)
+    tokens = crowd_of(sale, count=600)
+    crowd = Crowd(sale, tokens, own_shop.url)
+    with own_ledger.client() as client:
+        crowd.start()
+        wait_for(lambda: client.hlen(LedgerKeys(sale.pk).buyers) > 50, what="50 buyers")
+        with history.fault():
+            client.flushall()
+        crowd.join()
+    for text, answer in zip(tokens, crowd.answers, strict=True):
+        history.record(sale, text, answer)
+    ask_until_told(history, sale, url=own_shop.url)
+    history.settle(sale)
+    outcome = history.check(sale, may_refuse=True)
+    assert outcome.orders == 150
+    report(outcome)
+
+
+def ask_until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
+    """Let everyone who knows nothing ask again until the sale is open for them."""
+
+    def all_told() -> bool:
+        if tokens := history.not_told(sale):
+            history.fire(sale, tokens, url=url)
+        return not history.not_told(sale)
+
+    wait_for(all_told, what="an answer for everybody")
+
+
+def test_r1_an_order_that_died_with_redis_is_refused_as_lost_and_may_be_made_again(
+    stack: Stack, own_ledger: OwnRedis, report: Report
+) -> None:
+    history = History("R1", "accepted orders died with Redis")
+    web = stack.web(REDIS_URL=own_ledger.url())
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    history.fire(sale, tokens, url=web.url)
+    assert len(history.accepted_ids(sale)) == 5
+    with history.fault(), own_ledger.client() as client:
+        client.flushall()
+
+    # The first of them finds no ledger and has it built.
+    receipts = [get_receipt(sale, text, url=web.url) for text in tokens]
+    assert [(it.status, it.body["status"], it.body["reason"]) for it in receipts] == [
+        (200, "refused", "lost")
+    ] * 5
+    history.settle(sale)
+    report(history.check(sale, may_refuse=True))
+
+    # The token still names the order: who sends it again has it after all.
+    assert accepted_ids(history.fire(sale, tokens[:2], url=web.url)) <= history.accepted_ids(sale)
+    stack.worker(concurrency=1, REDIS_URL=own_ledger.url())
+    history.fire(sale, crowd_of(sale, count=1), url=web.url)
+    stack.beat(REDIS_URL=own_ledger.url())
+    history.settle(sale)
+    assert history.check(sale, may_refuse=True).orders == 3
+
+
+def test_r1_while_a_lost_ledger_is_built_the_sale_is_closed_with_503(
+    stack: Stack, own_ledger: OwnRedis
+) -> None:
+    where = {"REDIS_URL": own_ledger.url()}
+    builder, other = stack.web(FAILPOINT="load.prepared=stop", **where), stack.web(**where)
+    sale = make_sale(stock=10)
+    first, *tokens = crowd_of(sale, count=6)
+    with own_ledger.client() as client:
+        client.flushall()
+        crowd = Crowd(sale, [first], builder.url)
+        crowd.start()
+        wait_for(lambda: any(client.scan_iter("*:buyers:*")), what="a build")
+    history = History("R1", "closed while it is built")
+    assert_closed(history.fire(sale, tokens, url=other.url))
+    builder.resume()
+    crowd.join()
+    wait_for(lambda: loaded(sale), what="a ledger")
+    assert len(accepted_ids(history.fire(sale, tokens, url=other.url))) == 5
+
+
+@pytest.mark.parametrize("damage", ["lost", "of a wrong type"])
+def test_r1_a_ledger_with_one_damaged_key_is_built_with_everybody_and_reopens(
+    shop: Shop, damage: str, report: Report
+) -> None:
+    histories = {name: History("R1", f"ledger's {name} {damage}") for name in LOSSES}
+    sales = {name: damaged_sale(histories[name], name, damage, shop) for name in LOSSES}
+    # Beat's turn would come within 15 s. A pool of Celery's may lead to a broker that is gone.
+    with app.connection_for_write(settings.CELERY_BROKER_URL) as line:
+        reconcile_task.apply_async(connection=line)
+    for name, sale in sales.items():
+        history = histories[name]
+        history.fire(sale, crowd_of(sale, count=20), url=shop.url)
+        ask_until_told(history, sale, url=shop.url)
+        history.settle(sale)
+        wait_for(lambda sale=sale: not reconcile(sale_id=sale.pk).difference, what=name)  # type: ignore[misc]
+        outcome = history.check(sale)
+        assert outcome.orders == 12, name
+        report(outcome)
+
+
+def damaged_sale(history: History, name: str, damage: str, shop: Shop) -> SeckillVoucher:
+    """Return a sale with orders, promises and an ended id, one key of whose ledger is damaged."""
+    sale = make_sale(stock=12)
+    *tokens, closed = crowd_of(sale, count=6)
+    history.fire(sale, tokens, url=shop.url)
+    history.settle(sale)
+    out = read_token(closed, sale_id=sale.pk, now_ms=0)
+    get_user_model().objects.filter(pk=out.user_id).update(is_active=False)
+    reserve(sale_id=sale.pk, order_id=out.order_id, user_id=out.user_id)
+    fulfill_sale(sale_id=sale.pk)
+    history.fire(sale, crowd_of(sale, count=3), url=shop.url)
+    client, key = ledger_connection(), getattr(LedgerKeys(sale.pk), name)
+    client.delete(key)
+    if damage != "lost":
+        client.set(key, "no ledger")
+    history.fault_is_over()
+    return sale
+
+
+# --- R1: gone back --------------------------------------------------------------------------------
+
+
+@contextmanager
+def went_back(redis: OwnRedis, copy: Path) -> Iterator[None]:
+    """What the block does is forgotten by Redis: afterwards it starts with what it had before."""
+    shutil.copytree(redis.directory, copy)
+    yield
+    redis.kill()
+    shutil.rmtree(redis.directory)
+    shutil.copytree(copy, redis.directory)
+    redis.start()
+
+
+@pytest.mark.faults
+def test_r1_a_ledger_that_went_back_is_built_anew_by_the_watch(
+    own_shop: Shop, own_ledger: OwnRedis, tmp_path: Path, report: Report
+) -> None:
+    history = History("R1", "ledger went back: watch")
+    sale = make_sale(stock=60)
+    tokens = crowd_of(sale, count=120)
+    history.fire(sale, tokens[:10], url=own_shop.url)
+    with history.fault(), went_back(own_ledger, tmp_path / "old"):
+        history.fire(sale, tokens[10:60], url=own_shop.url)
+        history.settle(sale)
+        assert snapshot(sale_id=sale.pk).remaining == 0
+        epoch = snapshot(sale_id=sale.pk).epoch
+    wait_for(lambda: is_built_anew(sale, since=epoch), what="a ledger of this run of Redis")
+    refused = history.fire(sale, tokens[60:], url=own_shop.url)
+    assert {answer.body["code"] for answer in refused} <= {"sold_out", "unavailable"}
+    ask_until_told(history, sale, url=own_shop.url)
+    history.settle(sale)
+    outcome = history.check(sale)
+    assert outcome.orders == 60
+    report(outcome)
+
+
+@pytest.mark.faults
+def test_r1_an_order_accepted_after_what_a_ledger_went_back_to_is_refused_as_lost(
+    stack: Stack, own_ledger: OwnRedis, tmp_path: Path, report: Report
+) -> None:
+    history = History("R1", "accepted orders forgotten by a ledger that went back")
+    where = {"REDIS_URL": own_ledger.url()}
+    web = stack.web(**where)
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=5)
+    with history.fault(), went_back(own_ledger, tmp_path / "old"):
+        history.fire(sale, tokens, url=web.url)
+    stack.worker(concurrency=1, **where)
+    stack.beat(**where)
+    wait_for(lambda: is_built_anew(sale, since=1), what="a ledger of this run of Redis")
+    for text in tokens:
+        said = get_receipt(sale, text, url=web.url)
+        history.note(said)
+        assert (said.status, said.body["status"], said.body["reason"]) == (200, "refused", "lost")
+    history.settle(sale)
+    outcome = history.check(sale, may_refuse=True)
+    assert (outcome.orders, outcome.refused) == (0, 5)
+    report(outcome)
+
+
+def swept(sale: SeckillVoucher) -> bool:
+    """Send what waits again, as the sweep of beat would; say whether nothing waits any more."""
+    publish_fulfillment(sale_id=sale.pk)
+    time.sleep(0.2)
+    return loaded(sale) and snapshot(sale_id=sale.pk).pending == 0
+
+
+@pytest.mark.parametrize("forgotten", [1, 2])
+def test_r1_with_the_watch_off_the_next_batch_finds_that_the_ledger_went_back(
+    stack: Stack, own_ledger: OwnRedis, tmp_path: Path, report: Report, forgotten: int
+) -> None:
+    """No beat, so no watch: until the batch, only the database's guards hold."""
+    history = History("R1", f"ledger went back by {forgotten}: batch number")
+    where = {"REDIS_URL": own_ledger.url()}
+    web = stack.web(**where)
+    sale = make_sale(stock=10)
+    tokens = crowd_of(sale, count=30)
+    with history.fault(), went_back(own_ledger, tmp_path / "old"):
+        for batch in range(forgotten):
+            history.fire(sale, tokens[batch:10:forgotten], url=web.url)
+            fulfill_sale(sale_id=sale.pk)
+    wait_for(lambda: loaded(sale), what="the old ledger")
+    worker = stack.worker(concurrency=1, **where)
+    history.fire(sale, tokens[10:15], url=web.url)  # the first ones meet broken connections
+    history.ask_again(sale, url=web.url)
+    assert len(history.accepted_ids(sale)) == 15, "the old ledger has units left"
+    wait_for(
+        lambda: swept(sale) and "its ledger is older than its row" in worker.text(),
+        what="a batch that finds it",
+    )
+    history.settle(sale)
+    answers = history.fire(sale, tokens[15:], url=web.url)
+    assert {answer.body["code"] for answer in answers} == {"sold_out"}
+    outcome = history.check(sale, may_refuse=True)
+    assert (outcome.orders, outcome.refused) == (10, 5)
+    report(outcome)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r1_control_without_watch_and_batch_number_a_sold_out_sale_stays_on_sale(
+    own_ledger: OwnRedis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What gets through: each new buyer is accepted and then refused; nothing is oversold."""
+    sale = make_sale(stock=2)
+    tokens = [read_token(text, sale_id=sale.pk, now_ms=0) for text in crowd_of(sale, count=8)]
+
+    def reserve_all(some: list[Any]) -> None:
+        for token in some:
+            reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
+
+    with went_back(own_ledger, tmp_path / "old"):
+        reserve_all(tokens[:2])
+        fulfill_sale(sale_id=sale.pk)
+    with monkeypatch.context() as off:
+        off.setattr(fulfillment, "begin_batch", unguarded_number)
+        for first in (2, 4):
+            reserve_all(tokens[first : first + 2])
+            fulfill_sale(sale_id=sale.pk)
+    refused = VoucherOrder.objects.filter(seckill_voucher=sale, reason="sold_out").count()
+    assert (len(live_orders(sale)), refused) == (2, 4)
+
+    # The guard back on: one batch in vain, and then the truth.
+    reserve_all(tokens[6:7])
+    fulfill_sale(sale_id=sale.pk)
+    fulfill_sale(sale_id=sale.pk)
+    with pytest.raises(SoldOut):
+        reserve_all(tokens[7:])
+
+
+def unguarded_number(*, sale_id: int, entries: object) -> int:
+    """A number that the row takes for a new one, whatever the ledger knows."""
+    return SeckillVoucher.objects.values_list("batch", flat=True).get(pk=sale_id) + 1
+
+
+# --- R2: reconciling ------------------------------------------------------------------------------
+
+
+@pytest.mark.faults
+def test_r2_reconciling_under_load_gives_no_false_alarm(
+    stack: Stack, report: Report, caplog: pytest.LogCaptureFixture
+) -> None:
+    history = History("R2", "reconciled under load")
+    web = stack.web(workers=2)
+    stack.worker(SECKILL_BATCH_UNITS="5")
+    stack.beat()
+    sale = make_sale(stock=300)
+    tokens = crowd_of(sale, count=400)
+    crowd = Crowd(sale, tokens, web.url)
+    crowd.start()
+    seen, in_flight = [], 0
+    while crowd.is_alive() or snapshot(sale_id=sale.pk).pending:
+        compared = reconcile(sale_id=sale.pk, repair=True)
+        seen.append(compared.difference)
+        in_flight += compared.pending > 0
+    crowd.join()
+    for text, answer in zip(tokens, crowd.answers, strict=True):
+        history.record(sale, text, answer)
+    assert in_flight, "it has seen nothing on its way"
+    assert not any(seen)
+    assert "repairing" not in caplog.text
+    outcome = history.check(sale)
+    assert outcome.orders == 300
+    report(outcome)
+
+
+RECONCILE = "from orders.reconciling import reconcile; reconcile(sale_id={sale_id}, repair=True)"
+
+
+def in_a_process(code: str, *, failpoint: str = "") -> subprocess.Popen[bytes]:
+    """Start a process of the shop that does this, on the test's database."""
+    database = os.environ["DATABASE_URL"].partition("?")
+    url = database[0].rpartition("/")[0] + f"/{connection.settings_dict['NAME']}"
+    environ = {**os.environ, "DATABASE_URL": "".join([url, *database[1:]]), "FAILPOINT": failpoint}
+    environ["DJANGO_SETTINGS_MODULE"] = "seckill_site.settings"
+    program = f"import django; django.setup(); {code}"
+    return subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, env=environ)
+
+
+def broken_sale() -> SeckillVoucher:
+    """Return a sale with every difference at once, of buyers, promises, figures and ``sold``."""
+    sale = make_sale(stock=30)
+    orders = buyers_of_sale(sale, count=6)
+    fulfill_sale(sale_id=sale.pk)
+    waiting = buyers_of_sale(sale, count=4)
+    client, keys = ledger_connection(), LedgerKeys(sale.pk)
+    client.hdel(keys.buyers, f"{orders[0].user_id}:1", f"{orders[1].user_id}:1")  # missing
+    client.hdel(keys.buyers, f"{waiting[0].user_id}:1")  # promised only
+    client.zrem(keys.pending, f"{waiting[1].order_id}:{waiting[1].user_id}:1")  # stray
+    client.hset(keys.sale, "total", 35)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
+    return sale
+
+
+def buyers_of_sale(sale: SeckillVoucher, *, count: int) -> list[Any]:
+    tokens = [read_token(text, sale_id=sale.pk, now_ms=0) for text in crowd_of(sale, count=count)]
+    for token in tokens:
+        reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
+    return tokens
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r2_killed_at_any_of_its_points_and_run_again_it_has_mended_everything() -> None:
+    points = ("compared", "loaded", "made_pending", "added")
+    sales = {f"reconcile.{point}": broken_sale() for point in points}
+    running = {
+        point: in_a_process(RECONCILE.format(sale_id=sale.pk), failpoint=point)
+        for point, sale in sales.items()
+    }
+    assert {p.wait(60) for p in running.values()} == {-signal.SIGKILL}
+    for point, sale in sales.items():
+        assert reconcile(sale_id=sale.pk).difference, f"{point}: nothing was left to mend"
+        assert_mended(sale, orders=10, why=point)
+
+
+def assert_mended(sale: SeckillVoucher, *, orders: int, why: str) -> None:
+    """Run it again: no difference, everybody has the order that was promised, none too many."""
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0, why
+    fulfill_sale(sale_id=sale.pk)
+    compared = reconcile(sale_id=sale.pk)
+    assert (compared.difference, compared.pending) == (0, 0), why
+    assert compared.live_orders == compared.sold == compared.buyers == orders, why
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r2_two_at_once_mend_everything_once() -> None:
+    sale = broken_sale()
+    both = [in_a_process(RECONCILE.format(sale_id=sale.pk)) for _ in range(2)]
+    assert [process.wait(60) for process in both] == [0, 0]
+    assert_mended(sale, orders=10, why="two at once")
+
+
+# --- R3: release, load, edit ----------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r3_a_release_after_the_order_exists_is_undone_and_sells_its_unit_once() -> None:
+    """The row lock and reconcile have the last word."""
+    sale = make_sale(stock=1)
+    (token,) = buyers_of_sale(sale, count=1)
+    (entry,) = pending_entries(sale_id=sale.pk, skip=0, count=1)
+    fulfill_sale(sale_id=sale.pk)
+    release(sale_id=sale.pk, releases=[fulfillment.Release(entry, "failed")])
+    (late,) = buyers_of_sale(sale, count=1)  # the unit seems free
+    fulfill_sale(sale_id=sale.pk)
+    assert [order.pk for order in live_orders(sale)] == [token.order_id]
+    assert receipt_of(late).reason == "sold_out"  # type: ignore[union-attr]
+    assert_mended(sale, orders=1, why="released")
+    with pytest.raises(SoldOut):
+        buyers_of_sale(sale, count=1)
+
+
+REBUILD = "from vouchers.loading import rebuild_sale; rebuild_sale(sale_id={sale_id})"
+EDIT = "from vouchers.sales import change_stock; change_stock(sale_id={sale_id}, stock={stock})"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_r3_a_load_killed_at_any_of_its_points_leaves_the_sale_closed_or_whole() -> None:
+    points = ("load.closed", "load.epoch_raised", "load.prepared", "load.installed")
+    sales = {point: half_sold_sale() for point in points}
+    running = {
+        point: in_a_process(REBUILD.format(sale_id=sale.pk), failpoint=point)
+        for point, sale in sales.items()
+    }
+    assert {p.wait(60) for p in running.values()} == {-signal.SIGKILL}
+    for point, sale in sales.items():
+        assert loaded(sale) == (point == "load.installed"), point
+        assert_mended(sale, orders=8, why=point)
+        buyers_of_sale(sale, count=2)
+        with pytest.raises(SoldOut):
+            buyers_of_sale(sale, count=1)
+
+
+def half_sold_sale() -> SeckillVoucher:
+    """Return a sale of ten units, five of them ordered and three promised."""
+    sale = make_sale(stock=10)
+    buyers_of_sale(sale, count=5)
+    fulfill_sale(sale_id=sale.pk)
+    buyers_of_sale(sale, count=3)
+    return sale
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("point", "stock", "meant"),
+    [("edit.narrowed", 9, 10), ("edit.committed", 12, 12)],
+    ids=["narrowed", "widened"],
+)
+def test_r3_an_edit_killed_between_redis_and_row_is_on_the_careful_side_until_reconciled(
+    point: str, stock: int, meant: int
+) -> None:
+    sale = half_sold_sale()
+    edit = in_a_process(EDIT.format(sale_id=sale.pk, stock=stock), failpoint=point)
+    assert edit.wait(60) == -signal.SIGKILL
+    sale.refresh_from_db()
+    assert sale.stock == meant
+    careful = min(stock, 10)
+    assert snapshot(sale_id=sale.pk).figures.total == careful < meant
+    buyers_of_sale(sale, count=careful - 8)
+    with pytest.raises(SoldOut):
+        buyers_of_sale(sale, count=1)
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    buyers_of_sale(sale, count=meant - careful)
+    assert_mended(sale, orders=meant, why=point)

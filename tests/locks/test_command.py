@@ -1,0 +1,245 @@
+"""``manage.py locks``: the list, and a release by force that is asked for twice."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import subprocess
+import sys
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import override_settings
+from redis import Redis
+
+from tests.locks.test_inspection import NAME, OTHER, OWNER, write_lock, write_reader, write_waiting
+
+HEAD = ["name", "kind", "host", "process", "age", "lease", "left", "waiters", "token"]
+
+
+class Terminal(io.StringIO):
+    """Somebody who types."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def run(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("locks", *arguments, stdout=out)
+    return out.getvalue()
+
+
+def refusal_of(*arguments: str) -> str:
+    with pytest.raises(CommandError) as caught:
+        run(*arguments)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert caught.value.returncode != 0
+    return message
+
+
+def typed(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(text))
+
+
+def redis_away() -> AbstractContextManager[object]:
+    """While entered, the ledger's address is a port where nobody listens."""
+    there = django_settings.CACHES
+    nowhere = {**there["ledger"], "LOCATION": "redis://127.0.0.1:1/0"}
+    return override_settings(CACHES={**there, "ledger": nowhere})
+
+
+# --- The list -------------------------------------------------------------------------------------
+
+
+def test_without_locks_it_says_that_none_is_held(redis_client: Redis) -> None:
+    assert run() == "No lock is held.\n"
+
+
+def test_the_list_is_an_aligned_table_by_name(redis_client: Redis) -> None:
+    write_lock(redis_client, token=7, age_ms=12_300)
+    write_lock(redis_client, "lock:a", OTHER)
+    write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 2, left_ms=5_000)
+    head, first, second = run().splitlines()
+    assert head.split() == HEAD
+    assert first.split()[:4] == ["lock:a", "exclusive", "web-2", "12"]
+    assert first.split()[-2:] == ["0", "-"]
+    assert second.split()[:4] == [NAME, "exclusive", "web-1", "4711"]
+    assert second.split()[4].startswith("12.")
+    assert second.split()[-2:] == ["2", "7"]
+    for title in ("kind", "host", "process", "age", "lease left", "waiters", "token"):
+        start = head.index(title)
+        assert {row[start - 1] for row in (head, first, second)} == {" "}
+        assert " " not in {row[start] for row in (head, first, second)}
+
+
+def test_a_pattern_chooses(redis_client: Redis) -> None:
+    write_lock(redis_client)
+    write_lock(redis_client, "job:a")
+    assert [line.split()[0] for line in run("--match", "job:*").splitlines()[1:]] == ["job:a"]
+
+
+def test_the_json_is_a_list_with_one_object_a_hold(redis_client: Redis) -> None:
+    write_lock(redis_client, token=7)
+    write_reader(redis_client, OTHER, key="lock:{12}:page:readers")
+    read, exclusive = json.loads(run("--json"))
+    assert list(exclusive) == [
+        "name", "kind", "host", "process", "thread", "age_ms", "lease_left_ms", "waiters",
+        "token", "owner",
+    ]  # fmt: skip
+    assert (exclusive["name"], exclusive["owner"], exclusive["token"]) == (NAME, OWNER, 7)
+    assert (read["kind"], read["age_ms"], read["token"]) == ("read", None, None)
+
+
+def test_without_locks_the_json_is_an_empty_list(redis_client: Redis) -> None:
+    assert json.loads(run("--json")) == []
+
+
+# --- By force -------------------------------------------------------------------------------------
+
+
+def test_one_who_types_yes_sees_the_holder_first_and_then_it_is_released(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lock(redis_client, token=7)
+    typed(monkeypatch, "yes\n")
+    text = run("--release", NAME)
+    assert "web-1" in text
+    assert OWNER in text
+    assert "within a third of its lease" in text
+    assert "fencing token" in text
+    assert text.endswith("Released.\n")
+    assert not redis_client.exists(NAME)
+
+
+@pytest.mark.parametrize("answer", ["no\n", "y\n", "\n", ""])
+def test_whatever_else_is_typed_releases_nothing(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, answer: str
+) -> None:
+    write_lock(redis_client)
+    typed(monkeypatch, answer)
+    assert "nothing was released" in refusal_of("--release", NAME)
+    assert redis_client.exists(NAME)
+
+
+def test_where_nobody_can_be_asked_it_refuses(redis_client: Redis) -> None:
+    write_lock(redis_client)
+    assert "--yes" in refusal_of("--release", NAME)
+    assert redis_client.exists(NAME)
+
+
+def test_with_yes_nobody_is_asked(redis_client: Redis) -> None:
+    write_lock(redis_client)
+    assert run("--release", NAME, "--yes").endswith("Released.\n")
+    assert not redis_client.exists(NAME)
+
+
+def test_what_is_not_held_cannot_be_released(redis_client: Redis) -> None:
+    redis_client.set("lock:{12}:fence", 41)
+    for name in (NAME, "lock:{12}:fence", ""):
+        assert f"{name} is not held" in refusal_of("--release", name, "--yes")
+    assert redis_client.get("lock:{12}:fence") == "41"
+
+
+def test_a_name_that_no_lock_can_have_is_one_clear_line(redis_client: Redis) -> None:
+    assert "lock:{" in refusal_of("--release", "lock:{", "--yes")
+
+
+def test_several_readers_are_named_and_one_has_to_be_chosen(redis_client: Redis) -> None:
+    write_reader(redis_client, OWNER)
+    write_reader(redis_client, OTHER)
+    refusal = refusal_of("--release", NAME, "--yes")
+    assert OWNER in refusal
+    assert OTHER in refusal
+    assert "--owner" in refusal
+    run("--release", NAME, "--owner", OTHER, "--yes")
+    assert [row["owner"] for row in json.loads(run("--json"))] == [OWNER]
+
+
+def test_an_owner_that_does_not_hold_it_is_refused(redis_client: Redis) -> None:
+    write_lock(redis_client)
+    assert OTHER in refusal_of("--release", NAME, "--owner", OTHER, "--yes")
+    assert redis_client.exists(NAME)
+
+
+def test_a_lock_that_changed_hands_while_one_typed_is_not_released(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_lock(redis_client)
+
+    class Slow(Terminal):
+        def readline(self, *args: Any) -> str:
+            write_lock(redis_client, owner=OTHER)
+            return super().readline(*args)
+
+    monkeypatch.setattr(sys, "stdin", Slow("yes\n"))
+    assert "not held by" in refusal_of("--release", NAME)
+    assert redis_client.get(NAME).startswith(OTHER)
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--yes"], ["--owner", OWNER], ["--release", NAME, "--json"],
+                  ["--release", NAME, "--match", "*"]],
+)  # fmt: skip
+def test_options_that_do_not_go_together_are_refused(
+    redis_client: Redis, arguments: list[str]
+) -> None:
+    write_lock(redis_client)
+    assert "--" in refusal_of(*arguments)
+    assert redis_client.exists(NAME)
+
+
+# --- Around it ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"], ["--release", NAME, "--yes"]])
+def test_without_redis_it_is_one_clear_line(arguments: list[str]) -> None:
+    with redis_away():
+        assert "Redis did not answer" in refusal_of(*arguments)
+
+
+def test_a_project_with_nothing_but_locks_has_the_command(
+    redis_client: Redis, tmp_path: Path
+) -> None:
+    write_lock(redis_client)
+    options = {"CONNECTION_POOL_KWARGS": {"decode_responses": True}}
+    cache = {
+        "BACKEND": "django_redis.cache.RedisCache",
+        "LOCATION": django_settings.REDIS_URL,
+        "OPTIONS": options,
+    }
+    caches = {"default": cache, "ledger": cache}
+    text = f"SECRET_KEY = 'x'\nINSTALLED_APPS = ['locks']\nCACHES = {caches!r}\n"
+    (tmp_path / "bare.py").write_text(text)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "PYTHONPATH": f"{tmp_path}:{django_settings.BASE_DIR}",
+        "DJANGO_SETTINGS_MODULE": "bare",
+    }
+    command = [sys.executable, "-m", "django", "locks"]
+
+    def bare(*arguments: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*command, *arguments],
+            env=environment,
+            cwd=tmp_path,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+
+    assert NAME in bare().stdout
+    refused = bare("--release", NAME)
+    assert (refused.returncode, refused.stdout) == (1, "")
+    assert "Traceback" not in refused.stderr
+    assert bare("--release", NAME, "--yes").stdout.endswith("Released.\n")
+    assert bare().stdout == "No lock is held.\n"

@@ -1,0 +1,340 @@
+"""``FairLock``: in the order of asking, over threads and processes, also when somebody gives up."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
+from typing import Any
+
+import pytest
+from django.conf import settings
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from locks import FairLock, LockBusy, LockNotOwned, RedisLock, scripts, waiting
+from locks.protocol import (
+    AcquireResult,
+    Answer,
+    Fence,
+    ReleaseResult,
+    Request,
+    Waiting,
+    beside,
+    fair_topic,
+)
+from tests.locks.servers import OtherProcess
+from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, pass_through
+
+Eventually = Callable[..., bool]
+Elsewhere = Callable[..., Any]
+
+FENCE = "lock:{t}:fence"
+QUEUE, ALIVE = beside(NAME, "queue"), beside(NAME, "alive")
+PATIENT = Waiting(1, 1, 30_000)
+
+
+@pytest.fixture(scope="module")
+def other_processes() -> Iterator[list[OtherProcess]]:
+    with ExitStack() as running:
+        others = [running.enter_context(OtherProcess(settings.REDIS_URL)) for _ in range(2)]
+        for other in others:
+            other.look_again(after_s=60)
+        yield others
+
+
+def queued(client: Redis) -> int:
+    return int(client.zcard(QUEUE))
+
+
+def ask(client: Redis, owner: str, **changes: Any) -> Answer:
+    return scripts.acquire_fair(client, NAME, Request(owner, **{"lease_ms": HELD_MS, **changes}))
+
+
+# --- Order ---------------------------------------------------------------------------------------
+
+
+def test_threads_get_it_in_the_order_of_their_asking(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    order: list[int] = []
+
+    def enter(i: int) -> None:
+        with FairLock(redis_client, NAME).holding(wait_ms=LONG_MS):
+            order.append(i)
+
+    held = FairLock(redis_client, NAME)
+    held.acquire()
+    entered: list[Future[None]] = []
+    for i in range(10):
+        entered.append(pool.submit(enter, i))
+        assert eventually(lambda: queued(redis_client) == len(entered))
+    held.release()
+    for one in entered:
+        one.result(10)
+    assert order == list(range(10))
+
+
+@pytest.mark.usefixtures("patient")
+def test_processes_get_it_in_the_order_of_their_asking_however_threads_stand_between(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_processes: list[OtherProcess],
+) -> None:
+    a, b = other_processes
+    held = FairLock(redis_client, NAME)
+    held.acquire()
+    a.begin("acquire", "fair", NAME, wait_ms=LONG_MS)
+    assert eventually(lambda: queued(redis_client) == 1)
+    thread = pool.submit(pass_through, FairLock(redis_client, NAME))
+    assert eventually(lambda: queued(redis_client) == 2)
+    b.begin("acquire", "fair", NAME, wait_ms=LONG_MS)
+    assert eventually(lambda: queued(redis_client) == 3)
+    held.release()
+    got = [a.end()[1]]
+    assert not thread.done()
+    a.call("release", "fair", NAME)
+    got += [thread.result(10), b.end()[1]]
+    b.call("release", "fair", NAME)
+    assert got == sorted(got)
+    assert got[-1] - got[0] < 2 * AT_ONCE_S
+
+
+def test_a_newcomer_who_does_not_wait_does_not_overtake_the_queue(redis_client: Redis) -> None:
+    ask(redis_client, "first", lease_ms=100)
+    assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.BUSY
+    redis_client.delete(NAME)
+    with pytest.raises(LockBusy):
+        FairLock(redis_client, NAME).acquire()
+    assert queued(redis_client) == 1
+    assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.GRANTED
+
+
+def test_one_who_waits_a_moment_does_not_shorten_the_place_of_the_others(
+    redis_client: Redis, eventually: Eventually
+) -> None:
+    ask(redis_client, "holder")
+    ask(redis_client, "patient", waiting=PATIENT)
+    ask(redis_client, "hasty", waiting=Waiting(1, 1, 50))
+    assert redis_client.pttl(QUEUE) > 50
+    assert redis_client.pttl(ALIVE) > 50
+    redis_client.delete(NAME)
+    assert ask(redis_client, "newcomer", waiting=PATIENT).result is AcquireResult.BUSY
+    assert redis_client.zrange(QUEUE, 0, 0) == ["patient"]
+
+
+def test_the_release_wakes_just_the_first(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    held = FairLock(redis_client, NAME)
+    held.acquire()
+    for owner in ("first", "second"):
+        ask(redis_client, owner, waiting=PATIENT)
+    woken: list[str] = []
+    with redis_client.pubsub(ignore_subscribe_messages=True) as subscription:
+        subscription.psubscribe("locks:released*")
+        assert eventually(lambda: redis_client.pubsub_numpat() == 1)
+        held.release()
+        redis_client.publish("locks:released", "end")
+
+        def hear() -> bool:
+            message = subscription.get_message(timeout=0.1)
+            woken.extend([message["data"]] if message else [])
+            return "end" in woken
+
+        assert eventually(hear)
+    assert woken == ["\n" + fair_topic(NAME, "first"), "end"]
+
+
+def test_one_who_spins_has_a_place_in_the_queue_too(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    held = FairLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    spinning = pool.submit(pass_through, FairLock(redis_client, NAME, spin=True), wait_ms=3_000)
+    try:
+        assert eventually(lambda: queued(redis_client) == 1, within_s=1)
+    finally:
+        held.release()
+        spinning.result(10)
+
+
+# --- Dropping out --------------------------------------------------------------------------------
+
+
+def test_a_waiter_that_was_killed_drops_out_and_the_others_go_on(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    held = FairLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    with OtherProcess(settings.REDIS_URL) as other:
+        other.begin("acquire", "fair", NAME, wait_ms=LONG_MS)
+        assert eventually(lambda: queued(redis_client) == 1)
+        waiter = pool.submit(pass_through, FairLock(redis_client, NAME))
+        assert eventually(lambda: queued(redis_client) == 2)
+        other.kill()
+    killed_at = time.monotonic()
+    held.release()
+    assert waiter.result(10) - killed_at < waiting.STAY_S + 5
+    assert not queued(redis_client)
+
+
+def test_one_whose_wait_is_over_leaves_the_queue_at_once(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    with RedisLock(redis_client, NAME):
+        with pytest.raises(LockBusy):
+            pool.submit(FairLock(redis_client, NAME).acquire, wait_ms=200).result(10)
+        assert not redis_client.exists(QUEUE, ALIVE)
+
+
+@pytest.mark.usefixtures("patient")
+def test_one_who_gives_up_while_it_is_its_turn_wakes_the_next(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+) -> None:
+    class GivesUp(FairLock):
+        def _ask(self, request: Request) -> Answer:
+            answer = super()._ask(request) if holds.is_set() else None
+            return answer or Answer(AcquireResult.BUSY, left_ms=HELD_MS)
+
+    holds = threading.Event()
+    holds.set()
+    held = FairLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    first = pool.submit(GivesUp(redis_client, NAME).acquire, wait_ms=600)
+    assert eventually(lambda: queued(redis_client) == 1)
+    second = pool.submit(pass_through, FairLock(redis_client, NAME))
+    assert eventually(lambda: queued(redis_client) == 2)
+    holds.clear()
+    held.release()
+    with pytest.raises(LockBusy):
+        first.result(10)
+    gave_up_at = time.monotonic()
+    assert second.result(10) - gave_up_at < AT_ONCE_S
+
+
+def test_a_queue_that_has_lost_its_notes_of_who_is_alive_stops_nobody_for_good(
+    redis_client: Redis,
+) -> None:
+    ask(redis_client, "holder")
+    ask(redis_client, "dead", waiting=PATIENT)
+    redis_client.delete(ALIVE, NAME)  # by hand
+    lock = FairLock(redis_client, NAME)
+    with lock.holding(wait_ms=4_000):
+        assert lock.owned()
+
+
+# --- Sent again ----------------------------------------------------------------------------------
+
+
+def test_an_acquire_sent_again_keeps_its_place_and_its_token(redis_client: Redis) -> None:
+    fence = Fence(FENCE)
+    assert ask(redis_client, "holder", fence=fence).token == 1
+    for _ in range(2):
+        for owner in ("first", "second", "first"):
+            assert ask(redis_client, owner, waiting=PATIENT).result is AcquireResult.BUSY
+        assert redis_client.zrange(QUEUE, 0, -1) == ["first", "second"]
+    scripts.release_fair(redis_client, NAME, "holder")
+    for _ in range(2):
+        assert ask(redis_client, "second", waiting=PATIENT).result is AcquireResult.BUSY
+        assert ask(redis_client, "first", fence=fence).token == 2
+    assert redis_client.zrange(QUEUE, 0, -1) == ["second"]
+
+
+def test_a_release_sent_again_gets_the_first_answer_and_a_late_acquire_no_place(
+    redis_client: Redis,
+) -> None:
+    ask(redis_client, "holder")
+    ask(redis_client, "waits", waiting=PATIENT)
+    for _ in range(2):
+        released = scripts.release_fair(redis_client, NAME, "holder")
+        assert released is ReleaseResult.RELEASED
+    assert ask(redis_client, "holder", waiting=PATIENT).result is AcquireResult.ENDED
+    for _ in range(2):
+        assert scripts.release_fair(redis_client, NAME, "waits") is ReleaseResult.NOT_OWNED
+    assert not redis_client.exists(NAME, QUEUE, ALIVE)
+
+
+def test_one_who_got_no_answer_keeps_its_place_when_it_acquires_again(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    class LosesReply(FairLock):
+        lose = False
+
+        def _ask(self, request: Request) -> Answer:
+            answer = super()._ask(request)
+            if request.waiting.stay_ms > 1 and not self.lose:
+                self.lose = True
+                raise RedisConnectionError("the test lost the reply")
+            return answer
+
+    held = FairLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    lock = LosesReply(redis_client, NAME)
+
+    def twice() -> float:
+        with pytest.raises(RedisConnectionError):
+            lock.acquire(wait_ms=LONG_MS)
+        lost.set()
+        assert go_on.wait(10)
+        return pass_through(lock)
+
+    lost, go_on = threading.Event(), threading.Event()
+    first = pool.submit(twice)
+    assert lost.wait(10)
+    second = pool.submit(pass_through, FairLock(redis_client, NAME))
+    assert eventually(lambda: queued(redis_client) == 2)
+    go_on.set()
+    held.release()
+    assert first.result(10) < second.result(10)
+
+
+# --- A lock --------------------------------------------------------------------------------------
+
+
+def test_it_is_entered_again_and_its_tokens_rise(redis_client: Redis, elsewhere: Elsewhere) -> None:
+    lock, same = (FairLock(redis_client, NAME, fence_key=FENCE) for _ in "ab")
+    for token in (1, 2):
+        with lock, same:
+            assert lock.fencing_token == same.fencing_token == token
+            with pytest.raises(LockBusy):
+                elsewhere(FairLock(redis_client, NAME).acquire)
+        with pytest.raises(LockNotOwned):
+            lock.release()
+
+
+def test_a_redis_lock_of_the_same_name_excludes_it(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
+    for one, other in ((RedisLock, FairLock), (FairLock, RedisLock)):
+        with one(redis_client, NAME), pytest.raises(LockBusy):
+            elsewhere(other(redis_client, NAME).acquire, wait_ms=50)
+
+
+def test_it_is_renewed_and_the_loss_is_told(
+    redis_client: Redis, renewal: Callable[[str], bool], eventually: Eventually
+) -> None:
+    lock = FairLock(redis_client, NAME, lease_ms=1_500)
+    lock.acquire()
+    assert renewal(NAME)
+    redis_client.delete(NAME)
+    assert eventually(lambda: lock.lost)
+    with pytest.raises(LockNotOwned):
+        lock.release()
+
+
+def test_nothing_is_left_in_redis(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scripts, "RELEASED_MS", 100)
+    for one in [pool.submit(pass_through, FairLock(redis_client, NAME)) for _ in range(12)]:
+        one.result(10)
+    assert eventually(lambda: redis_client.dbsize() == 0)

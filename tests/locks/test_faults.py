@@ -1,0 +1,558 @@
+"""Locks under the faults L1 to L3, and what waits for a lock while something dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.connection import parse_url
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.retry import Retry
+
+from locks import FairLock, LockNotOwned, MultiLock, RedisLock, raise_fence
+from seckill_site import lua
+from tests.locks.holders import (
+    FENCE,
+    GO,
+    HAD,
+    NAME,
+    WAIT_MS,
+    had,
+    hold_until_told,
+    take,
+    wait_for_it,
+    waiting,
+)
+from tests.locks.steps import PATIENCE_S, Store, child, stopped
+from tests.proxy import HOST, FaultProxy, redis_server
+
+LEASE_MS = 1_500
+"""A lease that is renewed in time on a busy machine, and soon over where it is not."""
+SLACK_S = 8.0
+"""How much later than promised something may be seen on a machine that stalls.
+
+A ``patient`` waiter, which is not to be told, would be later still."""
+
+Elsewhere = Callable[..., Any]
+Until = Callable[..., bool]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def proxy(redis_client: Redis) -> Iterator[FaultProxy]:
+    """A line to Redis that can be broken; the server knows the scripts already."""
+    with RedisLock(redis_client, NAME, fence_key=FENCE) as lock:
+        lock.extend()
+    redis_client.flushdb()
+    with FaultProxy(redis_server(settings.REDIS_URL)) as proxy:
+        yield proxy
+
+
+@contextmanager
+def client_through(proxy: FaultProxy, db: int = 0, **options: Any) -> Iterator[Redis]:
+    who = {it: parse_url(settings.REDIS_URL).get(it) for it in ("username", "password")}
+    client = Redis(host=HOST, port=proxy.port, db=db, decode_responses=True, **who, **options)
+    try:
+        yield client
+    finally:
+        proxy.heal()
+        client.close()
+
+
+@pytest.fixture
+def db(redis_client: Redis) -> int:
+    return int(redis_client.connection_pool.connection_kwargs.get("db") or 0)
+
+
+@pytest.fixture
+def far(proxy: FaultProxy, db: int) -> Iterator[Redis]:
+    """A client behind the proxy, set as that of the ledger is but more impatient."""
+    options = {"retry": Retry(NoBackoff(), 0), "socket_timeout": 0.3, "socket_connect_timeout": 0.3}
+    with client_through(proxy, db, **options) as client:
+        yield client
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+@pytest.fixture
+def process() -> Iterator[Callable[[Callable[[], None]], Any]]:
+    """Start processes that do not outlive the test."""
+    with ExitStack() as stack:
+        yield lambda work: stack.enter_context(child(work))
+
+
+def ended_well(process: Any) -> bool:
+    process.join(PATIENCE_S)
+    return process.exitcode == 0
+
+
+# --- L1: lost replies ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_l1_an_acquire_whose_reply_is_lost_gets_its_first_token_when_asked_again(
+    redis_client: Redis, far: Redis, proxy: FaultProxy, times: int
+) -> None:
+    lock = RedisLock(far, NAME, fence_key=FENCE)
+    proxy.drop_replies(times, matching=b"EVALSHA")
+    for _ in range(times):
+        with pytest.raises(RedisError):
+            lock.acquire()
+    before = redis_client.get(NAME)
+    lock.acquire()
+    assert lock.fencing_token == 1
+    assert redis_client.get(FENCE) == "1"
+    assert redis_client.get(NAME) == before
+    assert proxy.dropped == times
+    lock.release()
+    assert not redis_client.exists(NAME)
+
+
+def test_l1_an_acquire_whose_reply_is_lost_is_given_back_by_release_though_that_is_lost_too(
+    redis_client: Redis, far: Redis, proxy: FaultProxy, elsewhere: Elsewhere
+) -> None:
+    lock = RedisLock(far, NAME, fence_key=FENCE)
+    proxy.drop_replies(2, matching=b"EVALSHA")
+    for call in (lock.acquire, lock.release):
+        with pytest.raises(RedisError):
+            call()
+    other = RedisLock(redis_client, NAME, fence_key=FENCE)
+    elsewhere(other.acquire)
+    lock.release()
+    assert elsewhere(other.owned)
+    assert elsewhere(lambda: other.fencing_token) == 2
+
+
+def test_l1_a_reply_that_comes_too_late_meets_no_later_command(
+    redis_client: Redis, far: Redis, proxy: FaultProxy
+) -> None:
+    lock = RedisLock(far, NAME, fence_key=FENCE)
+    proxy.hold_replies(1, matching=b"EVALSHA")
+    with pytest.raises(RedisError):
+        lock.acquire()
+    assert lock.owned()  # on another connection: that one's reply is still to come
+    proxy.release()
+    assert far.ping() is True
+    lock.acquire()
+    assert lock.fencing_token == 1
+    lock.release()
+    assert redis_client.get(FENCE) == "1"
+
+
+def test_l1_no_retry_of_the_client_hides_in_between(
+    redis_client: Redis, proxy: FaultProxy, db: int
+) -> None:
+    with client_through(proxy, db) as eager:  # its own default is to try again, often
+        proxy.drop_replies(1, matching=b"EVALSHA")
+        lock = RedisLock(eager, NAME)
+        with pytest.raises(RedisError):
+            lock.acquire()
+        assert proxy.forwarded_requests(b"EVALSHA") == 1
+        lock.release()
+        assert proxy.forwarded_requests(b"EVALSHA") == 2
+
+
+def test_l1_control_the_client_itself_sends_a_script_again(
+    redis_client: Redis, proxy: FaultProxy, db: int
+) -> None:
+    sha = redis_client.script_load("return redis.call('INCR', KEYS[1])")
+    with client_through(proxy, db) as eager:
+        proxy.drop_replies(1, matching=b"EVALSHA")
+        assert eager.evalsha(sha, 1, "lock:{t}:runs") == 2
+        assert proxy.forwarded_requests(b"EVALSHA") == 2
+
+
+@pytest.mark.parametrize("taken_away", ["expired", "deleted", "overwritten"])
+def test_l1_who_loses_the_key_in_mid_work_is_told_once_and_writes_no_more(
+    redis_client: Redis,
+    elsewhere: Elsewhere,
+    eventually: Until,
+    throughout: Until,
+    store: Store,
+    taken_away: str,
+) -> None:
+    told: list[float] = []
+    lock = RedisLock(
+        redis_client,
+        NAME,
+        lease_ms=LEASE_MS,
+        fence_key=FENCE,
+        on_lost=lambda: told.append(time.monotonic()),
+    )
+    lock.acquire()
+    token, before = lock.fencing_token, time.monotonic()
+    assert store.write("A", token)
+    if taken_away == "expired":
+        redis_client.pexpire(NAME, 0)
+    elif taken_away == "deleted":
+        redis_client.delete(NAME)
+    else:
+        redis_client.set(NAME, "by hand", px=1)
+        eventually(lambda: not redis_client.exists(NAME))
+    other = RedisLock(redis_client, NAME, fence_key=FENCE)
+    elsewhere(other.acquire)
+    assert store.write("B", elsewhere(lambda: other.fencing_token))
+    assert not store.write("A", token)  # whether it knows already or not
+
+    assert eventually(lambda: told)
+    assert told[0] - before < LEASE_MS / 1000 - 0.1  # a renewal told it, not its own clock
+    assert lock.lost
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    assert throughout(lambda: len(told) == 1, for_s=LEASE_MS / 1000 / 2)
+    assert elsewhere(other.owned)
+    assert store.writer == "B"
+
+
+def test_l1_a_late_copy_of_an_acquire_of_those_that_were_free_takes_nothing_after_the_release(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, sent = lua.send_once, list[Any]()
+
+    def noted(client: Redis, *commands: Any) -> list[Any]:
+        sent.extend(commands)
+        return real(client, *commands)
+
+    names = ["lock:{t}:busy", "lock:{t}:free"]
+    redis_client.set(names[0], "by hand")
+    lock = MultiLock(redis_client, names)
+    lock.acquire_free()
+    lock.release()
+    monkeypatch.setattr(lua, "send_once", noted)  # now that the server knows the scripts
+    assert lock.acquire_free() == {names[1]}
+    late, _ = sent[0], lock.release()
+    redis_client.execute_command(*late)
+    assert not redis_client.exists(names[1])
+
+
+def test_l1_a_release_that_is_repeated_after_a_lost_reply_still_tells_of_a_loss(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, many = RedisLock(redis_client, NAME), MultiLock(redis_client, [NAME, NAME + "2"])
+    one.acquire()
+    many.acquire_all()
+    one.release()  # what it took is now let go by the other, with what that took itself
+    redis_client.delete(NAME)
+    real = lua.send_once
+
+    def lossy(client: Redis, *commands: Any) -> list[Any]:
+        replies = real(client, *commands)
+        if NAME + "2" in commands[0]:
+            raise RedisConnectionError("the test lost the reply")
+        return replies
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lua, "send_once", lossy)
+        with pytest.raises(RedisError):
+            many.release()
+    with pytest.raises(LockNotOwned):
+        many.release()
+    assert many.lost
+
+
+# --- L2: late releases, forks --------------------------------------------------------------------
+
+
+def test_l2_a_release_that_arrives_after_the_lock_changed_hands_harms_nobody(
+    redis_client: Redis, far: Redis, proxy: FaultProxy, elsewhere: Elsewhere, eventually: Until
+) -> None:
+    lock, other = RedisLock(far, NAME), RedisLock(redis_client, NAME)
+    lock.acquire()
+    proxy.stall()
+    with pytest.raises(RedisError):
+        lock.release()
+    redis_client.pexpire(NAME, 0)
+    elsewhere(other.acquire)
+    proxy.heal()
+    assert eventually(lambda: redis_client.keys("*:released:*"))  # now it has arrived
+    assert elsewhere(other.owned)
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    assert elsewhere(other.owned)
+
+
+@pytest.mark.usefixtures("patient")
+def test_l2_a_child_forked_while_its_parent_waits_can_wait_itself(
+    redis_client: Redis, process: Callable[..., Any], eventually: Until
+) -> None:
+    process(hold_until_told(redis_client))
+    had(redis_client)
+    with ThreadPoolExecutor(1) as pool:
+        parent = pool.submit(wait_for_it(redis_client, "parent"))
+        assert eventually(lambda: waiting(redis_client) == 1)
+        forked = process(wait_for_it(redis_client, "child"))
+        assert eventually(lambda: waiting(redis_client) == 2)
+        told_s = time.monotonic()
+        redis_client.rpush(GO, 1)
+        times = dict(had(redis_client) for _ in range(2))
+        parent.result(PATIENCE_S)
+    assert times.keys() == {"parent", "child"}
+    assert max(times.values()) - told_s < SLACK_S
+    assert ended_well(forked)
+
+
+# --- L3: the counter of fencing tokens is lost ---------------------------------------------------
+
+
+def token_of_next(client: Redis, floor: int = 0) -> int:
+    with RedisLock(client, NAME, fence_key=FENCE, fence_floor=floor) as lock:
+        assert lock.fencing_token is not None
+        return lock.fencing_token
+
+
+def lose_the_counter(client: Redis, store: Store, *, seen: int) -> None:
+    raise_fence(client, FENCE, seen - 1)
+    assert store.write("before", token_of_next(client))
+    client.delete(FENCE)
+
+
+def test_l3_control_a_lost_counter_alone_has_everybody_refused(
+    redis_client: Redis, store: Store
+) -> None:
+    lose_the_counter(redis_client, store, seen=7)
+    assert [store.write("after", token_of_next(redis_client)) for _ in range(6)] == [False] * 6
+
+
+def test_l3_who_knows_the_highest_token_seen_is_not_refused_after_the_counter_is_lost(
+    redis_client: Redis, store: Store
+) -> None:
+    lose_the_counter(redis_client, store, seen=7)
+    assert store.write("after", token_of_next(redis_client, floor=7))
+    assert store.write("later", token_of_next(redis_client))
+
+
+def test_l3_who_is_refused_raises_the_counter_and_is_not_refused_again(
+    redis_client: Redis, store: Store
+) -> None:
+    lose_the_counter(redis_client, store, seen=7)
+    assert not store.write("after", token_of_next(redis_client))
+    raise_fence(redis_client, FENCE, 7)
+    assert store.write("after", token_of_next(redis_client))
+
+
+# --- Processes that stop and die -----------------------------------------------------------------
+
+
+def test_k3_waiters_take_over_from_a_stopped_holder_whose_late_write_is_refused(
+    redis_client: Redis, process: Callable[..., Any], store: Store, eventually: Until
+) -> None:
+    def stopped_at_work() -> None:
+        lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS, fence_key=FENCE)
+        lock.acquire()
+        token = lock.fencing_token
+        take(redis_client, GO)
+        os.kill(os.getpid(), signal.SIGSTOP)
+        assert lock.lost
+        assert not store.write("old", token)
+        with pytest.raises(LockNotOwned):
+            lock.release()
+
+    def take_over() -> None:
+        with RedisLock(redis_client, NAME, fence_key=FENCE).holding(wait_ms=WAIT_MS) as lock:
+            assert store.write("new", lock.fencing_token)
+            redis_client.rpush(HAD, f"new {time.monotonic()}")
+
+    old = process(stopped_at_work)
+    assert eventually(lambda: redis_client.exists(NAME))
+    waiters = [process(take_over) for _ in range(2)]
+    assert eventually(lambda: waiting(redis_client) == 2)
+    redis_client.rpush(GO, 1)
+    assert eventually(lambda: stopped(old))
+    stopped_s = time.monotonic()
+    assert had(redis_client)[1] - stopped_s < LEASE_MS / 1000 + 1 + SLACK_S
+    had(redis_client)
+    os.kill(old.pid, signal.SIGCONT)
+    assert ended_well(old)
+    assert all(ended_well(waiter) for waiter in waiters)
+    assert store.writer == "new"
+
+
+def start_waiting(
+    client: Redis,
+    process: Callable[..., Any],
+    eventually: Until,
+    *,
+    kind: type[RedisLock] = RedisLock,
+) -> list[Any]:
+    """Let three processes wait, in this order, for a lock that another holds."""
+    process(hold_until_told(client, kind=kind))
+    assert had(client)[0] == "holder"
+    processes = []
+    for i in range(3):
+        processes.append(process(wait_for_it(client, f"waiter-{i}", kind=kind)))
+        assert eventually(lambda i=i: waiting(client, kind=kind) == i + 1)
+    return processes
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_killed_waiter_delays_nobody(
+    redis_client: Redis, process: Callable[..., Any], eventually: Until
+) -> None:
+    first, second, last = start_waiting(redis_client, process, eventually)
+    for victim in (first, second):
+        victim.kill()
+        victim.join(PATIENCE_S)
+    told_s = time.monotonic()
+    redis_client.rpush(GO, 1)
+    who, at_s = had(redis_client)
+    assert who == "waiter-2"
+    assert at_s - told_s < SLACK_S
+    assert ended_well(last)
+
+
+def test_a_stopped_waiter_delays_others_for_a_second_at_most(
+    redis_client: Redis, process: Callable[..., Any], eventually: Until
+) -> None:
+    first, second, last = start_waiting(redis_client, process, eventually)
+    for victim in (first, second):
+        os.kill(victim.pid, signal.SIGSTOP)
+        assert eventually(lambda victim=victim: stopped(victim))
+    told_s = time.monotonic()
+    redis_client.rpush(GO, 1)
+    assert had(redis_client)[1] - told_s < 1 + SLACK_S
+    assert ended_well(last)
+
+
+@pytest.mark.faults
+def test_a_killed_waiter_at_the_head_of_a_fair_queue_drops_out_and_the_order_stays(
+    redis_client: Redis, process: Callable[..., Any], eventually: Until
+) -> None:
+    first, *others = start_waiting(redis_client, process, eventually, kind=FairLock)
+    first.kill()
+    first.join(PATIENCE_S)
+    told_s = time.monotonic()
+    redis_client.rpush(GO, 1)
+    turns = [had(redis_client) for _ in range(2)]
+    assert [who for who, _ in turns] == ["waiter-1", "waiter-2"]
+    assert turns[0][1] - told_s < 3 + SLACK_S
+    assert turns[1][1] - turns[0][1] < SLACK_S
+    assert all(ended_well(other) for other in others)
+
+
+# --- Redis out of reach --------------------------------------------------------------------------
+
+
+def stall(proxy: FaultProxy) -> None:
+    proxy.stall()
+
+
+def refuse(proxy: FaultProxy) -> None:
+    proxy.refuse()
+    proxy.cut()
+
+
+@pytest.mark.parametrize("break_line", [stall, refuse])
+def test_a_holder_cut_off_from_redis_is_told_only_when_its_lease_is_over(
+    far: Redis,
+    proxy: FaultProxy,
+    eventually: Until,
+    throughout: Until,
+    break_line: Callable[[FaultProxy], None],
+) -> None:
+    told: list[float] = []
+    lock = RedisLock(far, NAME, lease_ms=LEASE_MS, on_lost=lambda: told.append(time.monotonic()))
+    lock.acquire()
+    before_s = time.monotonic()
+    break_line(proxy)
+    assert throughout(lambda: not lock.lost and not told, for_s=LEASE_MS / 1000 / 2)
+    assert eventually(lambda: lock.lost)
+    # Not before the lease that it had at least, and that one may have been renewed just before.
+    assert time.monotonic() - before_s < 2 * LEASE_MS / 1000 + SLACK_S
+    assert eventually(lambda: told)
+    proxy.heal()
+    assert throughout(lambda: lock.lost and len(told) == 1, for_s=LEASE_MS / 1000 / 2)
+
+
+@pytest.mark.parametrize("break_line", [stall, refuse])
+def test_a_holder_that_reaches_redis_again_within_its_lease_has_lost_nothing(
+    redis_client: Redis,
+    far: Redis,
+    proxy: FaultProxy,
+    renewal: Callable[[str], bool],
+    throughout: Until,
+    break_line: Callable[[FaultProxy], None],
+) -> None:
+    told: list[bool] = []
+    lock = RedisLock(far, NAME, lease_ms=LEASE_MS, on_lost=lambda: told.append(True))
+    lock.acquire()
+    break_line(proxy)
+    assert throughout(lambda: redis_client.exists(NAME), for_s=LEASE_MS / 1000 / 2)
+    proxy.heal()
+    assert renewal(NAME)
+    assert not lock.lost
+    lock.release()
+    assert not told
+
+
+# --- The subscription ----------------------------------------------------------------------------
+
+
+def subscriptions(client: Redis) -> int:
+    return len(client.client_list(_type="pubsub"))
+
+
+@pytest.fixture
+def waiter(
+    redis_client: Redis, far: Redis, process: Callable[..., Any], eventually: Until
+) -> Iterator[Any]:
+    """A thread behind the proxy that waits for a lock which another process holds."""
+    process(hold_until_told(redis_client))
+    had(redis_client)
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(wait_for_it(far, "waiter"))
+        assert eventually(lambda: waiting(redis_client) == 1 and subscriptions(redis_client) == 1)
+        yield waiter
+        redis_client.rpush(GO, 1)
+        waiter.result(PATIENCE_S)
+
+
+def release_and_measure_s(client: Redis) -> float:
+    told_s = time.monotonic()
+    client.rpush(GO, 1)
+    return had(client)[1] - told_s
+
+
+def test_a_release_just_after_the_subscription_is_cut_is_seen_within_a_second(
+    redis_client: Redis, waiter: Any
+) -> None:
+    redis_client.client_kill_filter(_type="pubsub")
+    assert release_and_measure_s(redis_client) < 1 + SLACK_S
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_cut_subscription_comes_back_while_somebody_waits(
+    redis_client: Redis, waiter: Any, proxy: FaultProxy, eventually: Until
+) -> None:
+    proxy.cut()
+    assert eventually(lambda: subscriptions(redis_client) == 0 or proxy.forwarded_requests() > 9)
+    assert eventually(lambda: subscriptions(redis_client) == 1)
+    assert release_and_measure_s(redis_client) < SLACK_S
+
+
+def test_where_no_subscription_is_to_be_had_one_asks_and_has_the_lock_all_the_same(
+    redis_client: Redis, far: Redis, proxy: FaultProxy, process: Callable[..., Any]
+) -> None:
+    process(hold_until_told(redis_client))
+    had(redis_client)
+    proxy.drop_replies(None, matching=b"SUBSCRIBE")
+    with ThreadPoolExecutor(1) as pool:
+        waiter = pool.submit(wait_for_it(far, "waiter"))
+        proxy.wait_for_fault()
+        assert release_and_measure_s(redis_client) < 1 + SLACK_S
+        waiter.result(PATIENCE_S)
+    assert subscriptions(redis_client) == 0

@@ -1,0 +1,256 @@
+"""The subscription by which a process hears of releases: one, and only while somebody waits."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings
+from redis import Redis
+
+from locks import LockBusy, MultiLock, RedisLock, listening, waiting
+from locks.protocol import CHANNEL, beside
+from tests.locks.servers import OtherProcess, client_of
+from tests.locks.waiters import AT_ONCE_S, HELD_MS, NAME, is_noted, pass_through
+from tests.proxy import FaultProxy, redis_server
+
+Eventually = Callable[..., bool]
+
+USER = "locks-test"
+
+
+@pytest.fixture(autouse=True)
+def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a subscription end soon after the last who waited."""
+    monkeypatch.setattr(waiting, "LINGER_S", 0.1)
+    monkeypatch.setattr(listening, "LOOK_UP_S", 0.1)
+
+
+@pytest.fixture
+def quiet(redis_client: Redis, eventually: Eventually) -> None:
+    """Start without a subscription left by the test before."""
+    assert eventually(lambda: not subscriptions(redis_client) and not listeners())
+
+
+@pytest.fixture
+def user_client(redis_client: Redis) -> Iterator[Redis]:
+    """A client whose rights a test can take away."""
+    allow(redis_client)
+    site = urlsplit(settings.REDIS_URL)
+    url = site._replace(netloc=f"{USER}:secret@{site.netloc.rpartition('@')[2]}").geturl()
+    try:
+        with client_of(url) as client:
+            yield client
+    finally:
+        redis_client.acl_deluser(USER)
+
+
+def allow(client: Redis, *, but_not: str | None = None) -> None:
+    client.acl_setuser(
+        USER,
+        enabled=True,
+        reset=True,
+        passwords=["+secret"],
+        keys=["*"],
+        channels=["*"],
+        categories=["+@all"],
+        commands=[f"-{but_not}"] if but_not else [],
+    )
+
+
+def subscriptions(client: Redis) -> int:
+    return int(client.pubsub_numsub(CHANNEL)[0][1])
+
+
+def listeners() -> int:
+    return sum(thread.name == listening.THREAD_NAME for thread in threading.enumerate())
+
+
+# --- One -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet")
+def test_however_many_wait_there_is_one_subscription_which_ends_after_the_last(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    names = [f"lock:{{t}}:{i}" for i in range(5)]
+    held = MultiLock(redis_client, names, lease_ms=HELD_MS)
+    held.acquire_all()
+    assert (subscriptions(redis_client), listeners()) == (0, 0)  # who does not wait needs none
+    waiters = [pool.submit(pass_through, RedisLock(redis_client, name)) for name in names * 3]
+    assert eventually(lambda: all(is_noted(redis_client, name) for name in names))
+    assert (subscriptions(redis_client), listeners()) == (1, 1)
+    held.release()
+    for waiter in waiters:
+        waiter.result(10)
+    assert eventually(lambda: (subscriptions(redis_client), listeners()) == (0, 0))
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_one_who_waits_after_the_subscription_ended_gets_a_new_one(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_process: OtherProcess,
+) -> None:
+    for _ in range(2):
+        other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
+        waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
+        assert eventually(lambda: is_noted(redis_client))
+        released_at = other_process.call("release", "plain", NAME)[1]
+        assert waiter.result(10) - released_at < AT_ONCE_S
+        assert eventually(lambda: (subscriptions(redis_client), listeners()) == (0, 0))
+
+
+@pytest.mark.usefixtures("quiet")
+def test_no_subscription_is_left_where_waits_begin_and_end_all_the_time(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(waiting, "LINGER_S", 0)
+    monkeypatch.setattr(listening, "LOOK_UP_S", 0.001)
+
+    def wait_in_vain() -> None:
+        for _ in range(10):
+            with pytest.raises(LockBusy):
+                RedisLock(redis_client, NAME).acquire(wait_ms=20)
+
+    RedisLock(redis_client, NAME).acquire(lease_ms=HELD_MS)
+    for done in [pool.submit(wait_in_vain) for _ in range(4)]:
+        done.result(20)
+    assert eventually(lambda: (subscriptions(redis_client), listeners()) == (0, 0))
+
+
+# --- Broken --------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_a_subscription_that_is_cut_is_replaced(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_process: OtherProcess,
+) -> None:
+    other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
+    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
+    assert eventually(lambda: is_noted(redis_client))
+    redis_client.client_kill_filter(_type="pubsub")
+    assert eventually(lambda: not subscriptions(redis_client))
+    assert eventually(lambda: subscriptions(redis_client) == 1 and listeners() == 1)
+    redis_client.delete(beside(NAME, "waiting"))
+    redis_client.publish(CHANNEL, f"by hand\n{NAME}")  # heard by the new one
+    assert eventually(lambda: is_noted(redis_client))
+    other_process.call("release", "plain", NAME)
+    waiter.result(10)
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_those_who_wait_ask_by_themselves_while_the_subscription_is_away(
+    redis_client: Redis,
+    user_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+) -> None:
+    held = RedisLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    waiter = pool.submit(pass_through, RedisLock(user_client, NAME))
+    assert eventually(lambda: is_noted(redis_client) and subscriptions(redis_client) == 1)
+    allow(redis_client, but_not="subscribe")
+    redis_client.client_kill_filter(_type="pubsub")
+    assert eventually(lambda: not subscriptions(redis_client))
+    released_at = time.monotonic()
+    held.release()
+    assert waiter.result(10) - released_at < AT_ONCE_S
+    assert eventually(lambda: not listeners())
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_when_subscriptions_are_allowed_again_there_is_one(
+    redis_client: Redis,
+    user_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_process: OtherProcess,
+    throughout: Callable[..., bool],
+) -> None:
+    allow(redis_client, but_not="subscribe")
+    other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
+    waiter = pool.submit(pass_through, RedisLock(user_client, NAME))
+    assert eventually(lambda: is_noted(redis_client))
+    assert throughout(lambda: not subscriptions(redis_client), for_s=0.2)
+    allow(redis_client)
+    assert eventually(lambda: subscriptions(redis_client) == 1)
+    other_process.call("release", "plain", NAME)
+    waiter.result(10)
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_behind_a_line_that_was_cut_a_new_one_hears_of_releases(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    held = RedisLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    upstream = redis_server(settings.REDIS_URL)
+    with (
+        FaultProxy(upstream) as proxy,
+        client_of(proxy.url(like=settings.REDIS_URL)) as client,
+    ):
+        waiter = pool.submit(pass_through, RedisLock(client, NAME))
+        assert eventually(lambda: is_noted(redis_client) and subscriptions(redis_client) == 1)
+        proxy.cut()
+        assert eventually(lambda: proxy.forwarded_requests(b"\r\nSUBSCRIBE\r\n") == 2)
+        assert eventually(lambda: subscriptions(redis_client) == 1)
+        redis_client.delete(NAME)
+        redis_client.publish(CHANNEL, f"by hand\n{NAME}")
+        waiter.result(10)
+        assert eventually(lambda: not listeners())
+
+
+# --- Forbidden -----------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("quiet", "patient")
+def test_where_subscribing_is_forbidden_waiting_works_by_asking(
+    redis_client: Redis,
+    user_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    allow(redis_client, but_not="subscribe")
+    held = RedisLock(redis_client, NAME)
+    held.acquire(lease_ms=HELD_MS)
+    waiters = [pool.submit(pass_through, RedisLock(user_client, NAME)) for _ in range(3)]
+    assert eventually(lambda: is_noted(redis_client))
+    released_at = time.monotonic()
+    held.release()
+    assert max(waiter.result(10) for waiter in waiters) - released_at < AT_ONCE_S
+    assert "no messages of released locks" in caplog.text
+    assert eventually(lambda: not listeners())
+
+
+@pytest.mark.usefixtures("quiet")
+@pytest.mark.parametrize("kind", ["one", "many"])
+def test_where_publishing_is_forbidden_a_release_is_a_release_all_the_same(
+    redis_client: Redis,
+    user_client: Redis,
+    eventually: Eventually,
+    other_process: OtherProcess,
+    kind: str,
+) -> None:
+    allow(redis_client, but_not="publish")
+    lock = RedisLock(user_client, NAME) if kind == "one" else MultiLock(user_client, [NAME])
+    lock.acquire() if isinstance(lock, RedisLock) else lock.acquire_all()
+    other_process.begin("acquire", "plain", NAME, wait_ms=1_500)
+    assert eventually(lambda: is_noted(redis_client))
+    try:
+        lock.release()
+    finally:
+        assert other_process.end()[0] == "done"  # by looking, at the latest when its wait is over
+        other_process.call("release", "plain", NAME)

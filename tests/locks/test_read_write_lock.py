@@ -1,0 +1,480 @@
+"""``ReadWriteLock``: readers together, a writer alone, and who waits for whom."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.conf import settings
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from locks import LockBusy, LockNotOwned, ReadWriteLock, RedisLock, scripts
+from locks.protocol import (
+    AcquireResult,
+    Answer,
+    LookResult,
+    ReleaseResult,
+    Request,
+    Waiting,
+    beside,
+    readers_key,
+)
+from seckill_site import lua
+from tests.locks.servers import OtherProcess
+from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
+
+Eventually = Callable[..., bool]
+Elsewhere = Callable[..., Any]
+
+FENCE = "lock:{t}:fence"
+READERS, WAITING, WRITER = readers_key(NAME), beside(NAME, "waiting"), beside(NAME, "writers")
+SHORT_MS = 300
+LEASE_MS = 1_500
+PATIENT = Waiting(1, 0, 30_000)
+
+
+def ask_to_read(client: Redis, owner: str, **changes: Any) -> Answer:
+    request = Request(owner, **{"lease_ms": HELD_MS, **changes})
+    return scripts.acquire_read(client, NAME, request, writer="")
+
+
+def ask_to_write(client: Redis, owner: str, **changes: Any) -> Answer:
+    return scripts.acquire_write(client, NAME, Request(owner, **{"lease_ms": HELD_MS, **changes}))
+
+
+# --- Together and alone --------------------------------------------------------------------------
+
+
+def test_readers_are_inside_together(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
+    together = threading.Barrier(10)
+
+    def read() -> None:
+        with ReadWriteLock(redis_client, NAME).read:
+            together.wait(timeout=10)
+
+    for one in [pool.submit(read) for _ in range(10)]:
+        one.result(15)
+    assert not redis_client.exists(READERS)
+
+
+def test_a_writer_is_inside_alone(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
+    readers, writers, seen = set[int](), set[int](), list[tuple[int, int]]()
+    counting, start = threading.Lock(), threading.Barrier(16)
+
+    def enter(inside: set[int], lock: RedisLock) -> None:
+        start.wait(timeout=10)
+        for _ in range(4):
+            with lock.holding(wait_ms=LONG_MS):
+                with counting:
+                    inside.add(threading.get_ident())
+                    seen.append((len(readers), len(writers)))
+                time.sleep(0.002)
+                with counting:
+                    inside.remove(threading.get_ident())
+
+    entered = []
+    for i in range(16):
+        both = ReadWriteLock(redis_client, NAME)
+        one = (writers, both.write) if i % 4 == 0 else (readers, both.read)
+        entered.append(pool.submit(enter, *one))
+    for each in entered:
+        each.result(30)
+    assert all(writing == 0 or (reading, writing) == (0, 1) for reading, writing in seen)
+    assert max(reading for reading, _ in seen) > 1
+
+
+@pytest.mark.parametrize(
+    ("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")]
+)
+def test_a_side_that_is_excluded_is_refused_and_had_afterwards(
+    redis_client: Redis, elsewhere: Elsewhere, first: str, second: str
+) -> None:
+    ours = getattr(ReadWriteLock(redis_client, NAME), first)
+    theirs = getattr(ReadWriteLock(redis_client, NAME), second)
+    with ours:
+        for wait_ms in (0, 50):
+            with pytest.raises(LockBusy):
+                elsewhere(theirs.acquire, wait_ms=wait_ms)
+    elsewhere(theirs.acquire, wait_ms=1_000)
+    elsewhere(theirs.release)
+
+
+def test_a_redis_lock_of_the_same_name_excludes_both(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    with RedisLock(redis_client, NAME):
+        for side in (both.read, both.write):
+            with pytest.raises(LockBusy):
+                elsewhere(side.acquire)
+
+
+def test_both_sides_say_who_has_it(redis_client: Redis, elsewhere: Elsewhere) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    assert not both.read.locked()
+    for side in (both.read, both.write):
+        with side:
+            assert (side.locked(), side.owned(), elsewhere(side.owned)) == (True, True, False)
+    assert not both.write.locked()
+
+
+# --- Waiting writers -----------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_writer_that_waits_keeps_new_readers_out_and_gets_in_before_them(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    reading = ReadWriteLock(redis_client, NAME).read
+    reading.acquire(lease_ms=HELD_MS)
+    writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+    assert eventually(lambda: redis_client.exists(WRITER))
+    with pytest.raises(LockBusy):
+        pool.submit(ReadWriteLock(redis_client, NAME).read.acquire).result(10)
+    reader = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).read)
+    assert eventually(lambda: in_room(redis_client) == 2)
+    released_at = time.monotonic()
+    reading.release()
+    assert released_at < writer.result(10) < reader.result(10) < released_at + AT_ONCE_S
+    assert not redis_client.exists(WRITER, WAITING)
+
+
+def test_a_writer_that_gave_up_keeps_readers_out_for_a_moment_only(
+    redis_client: Redis, pool: ThreadPoolExecutor
+) -> None:
+    with ReadWriteLock(redis_client, NAME).read:
+        with pytest.raises(LockBusy):
+            pool.submit(ReadWriteLock(redis_client, NAME).write.acquire, wait_ms=300).result(10)
+        gave_up_at = time.monotonic()
+        reader = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).read)
+        assert reader.result(10) - gave_up_at < AT_ONCE_S
+
+
+def test_a_writer_that_was_killed_keeps_readers_out_for_a_bounded_time(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    with ReadWriteLock(redis_client, NAME).read:
+        with OtherProcess(settings.REDIS_URL) as other:
+            other.look_again(after_s=0.3)
+            other.begin("acquire", "write", NAME, wait_ms=LONG_MS)
+            assert eventually(lambda: redis_client.exists(WRITER))
+            other.kill()
+        killed_at = time.monotonic()
+        reader = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).read)
+        assert reader.result(10) - killed_at < 3 * 0.3 + AT_ONCE_S
+
+
+def test_a_writer_that_waits_a_moment_does_not_shorten_the_note_of_another(
+    redis_client: Redis,
+) -> None:
+    ask_to_read(redis_client, "reader")
+    ask_to_write(redis_client, "patient", waiting=PATIENT)
+    ask_to_write(redis_client, "hasty", waiting=Waiting(1, 0, 50))
+    assert redis_client.pttl(WRITER) > 50
+
+
+def test_readers_do_not_starve_a_writer_that_spins(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    with ReadWriteLock(redis_client, NAME).read:
+        lock = ReadWriteLock(redis_client, NAME, spin=True).write
+        writer = pool.submit(pass_through, lock, wait_ms=LONG_MS)
+        noted = eventually(lambda: redis_client.exists(WRITER), within_s=1)
+    writer.result(10)
+    assert noted
+
+
+# --- One thread, both sides ----------------------------------------------------------------------
+
+
+def test_who_writes_may_read_and_goes_on_reading_after_the_writing(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    theirs = ReadWriteLock(redis_client, NAME)
+    both.write.acquire()
+    both.read.acquire()
+    with pytest.raises(LockBusy):
+        elsewhere(theirs.read.acquire)
+    both.write.release()
+    assert both.read.owned()
+    assert not redis_client.exists(NAME)
+    elsewhere(theirs.read.acquire)
+    elsewhere(theirs.read.release)
+    with pytest.raises(LockBusy):
+        elsewhere(theirs.write.acquire)
+    both.read.release()
+    elsewhere(theirs.write.acquire)
+    elsewhere(theirs.write.release)
+
+
+@pytest.mark.usefixtures("patient")
+def test_who_writes_may_read_at_once_also_while_others_wait(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    both.write.acquire(lease_ms=HELD_MS)
+    waiter = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+    assert eventually(lambda: in_room(redis_client) == 1 and redis_client.exists(WAITING))
+    began_at = time.monotonic()
+    both.read.acquire(wait_ms=LONG_MS)
+    took_s = time.monotonic() - began_at
+    both.read.release()
+    both.write.release()
+    waiter.result(10)
+    assert took_s < AT_ONCE_S
+
+
+@pytest.mark.usefixtures("patient")
+@pytest.mark.parametrize("others_wait", [False, True])
+def test_who_reads_is_told_at_once_that_it_cannot_come_to_write(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually, others_wait: bool
+) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    both.read.acquire(lease_ms=HELD_MS)
+    others = ReadWriteLock(redis_client, NAME).write
+    waiters = [pool.submit(pass_through, others)] if others_wait else []
+    assert eventually(lambda: in_room(redis_client) == len(waiters))
+    began_at = time.monotonic()
+    with pytest.raises(RuntimeError, match="wait for itself"):
+        both.write.acquire(wait_ms=LONG_MS)
+    took_s = time.monotonic() - began_at
+    assert both.read.owned()
+    both.read.release()
+    for waiter in waiters:
+        waiter.result(10)
+    with both.write:
+        assert both.write.owned()
+    assert took_s < AT_ONCE_S
+
+
+def test_each_side_is_entered_again_and_the_last_release_lets_go(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
+    both = ReadWriteLock(redis_client, NAME)
+    for side in (both.read, both.write):
+        with side:
+            with side, getattr(ReadWriteLock(redis_client, NAME), side_name(side)):
+                pass
+            with pytest.raises(LockBusy):
+                elsewhere(ReadWriteLock(redis_client, NAME).write.acquire)
+        with pytest.raises(LockNotOwned):
+            side.release()
+    assert not redis_client.exists(NAME, READERS)
+
+
+def side_name(side: RedisLock) -> str:
+    return type(side).__name__.removesuffix("Lock").lower()
+
+
+def test_a_reader_enters_again_while_a_writer_waits(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    reading = ReadWriteLock(redis_client, NAME).read
+    with reading:
+        writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+        assert eventually(lambda: redis_client.exists(WRITER))
+        with ReadWriteLock(redis_client, NAME).read:
+            assert not writer.done()
+    writer.result(10)
+
+
+# --- Leases --------------------------------------------------------------------------------------
+
+
+def test_each_reader_has_a_lease_of_its_own(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
+    ask_to_read(redis_client, "dead", lease_ms=HELD_MS)
+    ask_to_read(redis_client, "short", lease_ms=SHORT_MS)
+    assert redis_client.pttl(READERS) > HELD_MS - 1_000
+    scripts.release_read(redis_client, NAME, "dead")
+    began_at = time.monotonic()
+    writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+    assert writer.result(10) - began_at < SHORT_MS / 1000 + AT_ONCE_S
+
+
+@pytest.mark.usefixtures("patient")
+def test_a_dead_reader_delays_a_writer_no_longer_than_its_lease(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    ask_to_read(redis_client, "dead", lease_ms=500)
+    over_at = time.monotonic() + 0.5
+    living = ReadWriteLock(redis_client, NAME).read
+    living.acquire()
+    living.release()
+    writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+    assert -0.05 < writer.result(10) - over_at < AT_ONCE_S
+
+
+def test_readers_are_renewed_each_by_itself(
+    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+) -> None:
+    ask_to_read(redis_client, "dead", lease_ms=LEASE_MS)
+    dead_until = redis_client.zscore(READERS, "dead")
+    with ReadWriteLock(redis_client, NAME, lease_ms=LEASE_MS).read as reading:
+        assert eventually(lambda: redis_client.zrange(READERS, -1, -1)[0] != "dead")
+        renewed = dict(redis_client.zrange(READERS, 0, -1, withscores=True))
+        assert renewed["dead"] == dead_until
+        assert eventually(lambda: max(scores(redis_client)) > max(renewed.values()))
+        assert not reading.lost
+
+
+def scores(client: Redis) -> list[float]:
+    return [score for _, score in client.zrange(READERS, 0, -1, withscores=True)]
+
+
+@pytest.mark.parametrize("taken_away", ["its place", "the key", "the key's type"])
+def test_a_reader_that_lost_its_place_is_told(
+    redis_client: Redis, eventually: Eventually, taken_away: str
+) -> None:
+    told = threading.Event()
+    reading = ReadWriteLock(redis_client, NAME, lease_ms=LEASE_MS, on_lost=told.set).read
+    reading.acquire()
+    if taken_away == "its place":
+        redis_client.zadd(READERS, {"another": 9e12})
+        redis_client.zrem(READERS, redis_client.zrange(READERS, 0, 0)[0])
+    else:
+        redis_client.delete(READERS)
+        if taken_away == "the key's type":
+            redis_client.set(READERS, "by hand")
+    assert told.wait(5)
+    assert reading.lost
+    assert not reading.owned()
+
+
+def test_a_release_of_a_reader_that_is_late_or_anothers_or_the_second_is_an_error(
+    redis_client: Redis, elsewhere: Elsewhere, eventually: Eventually
+) -> None:
+    lock, others = ReadWriteLock(redis_client, NAME).read, ReadWriteLock(redis_client, NAME).read
+    elsewhere(others.acquire)
+    lock.acquire(lease_ms=50)
+    assert eventually(lambda: lock.lost and not lock.owned())
+    with pytest.raises(LockNotOwned):
+        lock.release()
+    with pytest.raises(LockNotOwned):
+        others.release()  # by this thread
+    assert elsewhere(others.owned)
+    elsewhere(others.release)
+    with pytest.raises(LockNotOwned):
+        elsewhere(others.release)
+
+
+def test_only_writers_get_fencing_tokens(redis_client: Redis) -> None:
+    both = ReadWriteLock(redis_client, NAME, fence_key=FENCE, fence_floor=6)
+    for token in (7, 8):
+        with both.write:
+            assert both.write.fencing_token == token
+            with both.read:
+                assert both.read.fencing_token is None
+    assert redis_client.get(FENCE) == "8"
+
+
+# --- Woken ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("patient")
+def test_one_release_lets_all_readers_in_that_wait_in_all_processes(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_process: OtherProcess,
+) -> None:
+    together, writing = threading.Barrier(11), ReadWriteLock(redis_client, NAME).write
+
+    def read() -> float:
+        with ReadWriteLock(redis_client, NAME).read.holding(wait_ms=LONG_MS, lease_ms=HELD_MS):
+            got_at = time.monotonic()
+            together.wait(timeout=10)  # nobody leaves, which would wake others
+            return got_at
+
+    writing.acquire(lease_ms=HELD_MS)
+    other_process.begin("acquire", "read", NAME, wait_ms=LONG_MS)
+    readers = [pool.submit(read) for _ in range(10)]
+    assert eventually(lambda: redis_client.hlen(WAITING) == 2 and in_room(redis_client) == 10)
+    released_at = time.monotonic()
+    writing.release()
+    got = [other_process.end()[1]]
+    together.wait(timeout=10)
+    got += [reader.result(15) for reader in readers]
+    other_process.call("release", "read", NAME)
+    assert max(got) - released_at < AT_ONCE_S
+
+
+@pytest.mark.usefixtures("patient")
+def test_the_last_reader_of_another_process_wakes_a_writer_here(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    other_process: OtherProcess,
+) -> None:
+    other_process.call("acquire", "read", NAME, lease_ms=HELD_MS)
+    with ReadWriteLock(redis_client, NAME).read:
+        writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
+        assert eventually(lambda: redis_client.exists(WRITER))
+    assert not writer.done()
+    released_at = other_process.call("release", "read", NAME)[1]
+    assert writer.result(10) - released_at < AT_ONCE_S
+
+
+# --- Sent again ----------------------------------------------------------------------------------
+
+
+def test_an_acquire_sent_again_is_granted_again(redis_client: Redis) -> None:
+    assert ask_to_read(redis_client, "a", lease_ms=1_000).result is AcquireResult.GRANTED
+    assert ask_to_write(redis_client, "w", waiting=PATIENT).result is AcquireResult.BUSY
+    assert ask_to_read(redis_client, "b").result is AcquireResult.BUSY
+    assert ask_to_read(redis_client, "a", lease_ms=9_000).result is AcquireResult.GRANTED
+    assert redis_client.pttl(READERS) > 1_000
+    assert redis_client.zcard(READERS) == 1
+    scripts.release_read(redis_client, NAME, "a")
+    for _ in range(2):
+        assert ask_to_write(redis_client, "w").result is AcquireResult.GRANTED
+    assert ask_to_read(redis_client, "a").result is AcquireResult.ENDED
+
+
+def test_a_release_of_a_reader_sent_again_gets_the_first_answer(redis_client: Redis) -> None:
+    for owner in ("a", "b"):
+        ask_to_read(redis_client, owner)
+    for _ in range(2):
+        assert scripts.release_read(redis_client, NAME, "a") is ReleaseResult.RELEASED
+        assert scripts.release_read(redis_client, NAME, "c") is ReleaseResult.NOT_OWNED
+    assert scripts.look(redis_client, NAME, "b") is LookResult.OURS
+
+
+@pytest.mark.parametrize("side", ["read", "write"])
+def test_a_lost_reply_is_made_good_by_asking_again(
+    redis_client: Redis, monkeypatch: pytest.MonkeyPatch, side: str
+) -> None:
+    lock = getattr(ReadWriteLock(redis_client, NAME, fence_key=FENCE), side)
+    real = lua.send_once
+
+    def lossy(*args: Any) -> None:
+        real(*args)
+        raise RedisConnectionError("the test lost the reply")
+
+    for call in (lock.acquire, lock.release):
+        with monkeypatch.context() as patch:
+            patch.setattr(lua, "send_once", lossy)
+            with pytest.raises(RedisConnectionError):
+                call()
+        call()
+    assert not redis_client.exists(NAME, READERS)
+    assert redis_client.get(FENCE) == (None if side == "read" else "1")
+
+
+def test_nothing_is_left_in_redis(
+    redis_client: Redis,
+    pool: ThreadPoolExecutor,
+    eventually: Eventually,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scripts, "RELEASED_MS", 100)
+    both = ReadWriteLock(redis_client, NAME)
+    sides = [both.read, both.read, both.write] * 5
+    for one in [pool.submit(pass_through, side) for side in sides]:
+        one.result(10)
+    assert eventually(lambda: redis_client.dbsize() == 0)

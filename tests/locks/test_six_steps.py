@@ -1,0 +1,325 @@
+"""Six steps from ``SETNX`` to ``RedisLock``: how each breaks, and the same with ``RedisLock``.
+
+The steps are told in ``locks/README.md``. The first five are the controls of the sixth: what its
+own tests guard against does happen without the guard. Nothing here hopes for a lucky moment: a
+process is killed or stopped by its own hand, and a lease is ended by the test where it can be.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import LockNotOwnedError
+
+from locks import LockNotOwned, RedisLock
+from tests.locks.steps import (
+    CheckInLua,
+    CheckThenDelete,
+    InThread,
+    Setnx,
+    SetnxThenExpire,
+    SetWithLease,
+    Store,
+    child,
+    die,
+    killed,
+    lossy_client,
+    stopped,
+    watched_client,
+)
+
+NAME = "lock:{t}:sale"
+FENCE = "lock:{t}:fence"
+SHORT_MS = 500
+"""A lease that shall run out."""
+LEASE_MS = 1_500
+"""A lease that shall be kept."""
+
+MakeLock = Callable[..., InThread]
+
+pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+
+
+@pytest.fixture
+def redis_lock(redis_client: Redis) -> Iterator[MakeLock]:
+    """Make ``RedisLock`` objects, each for a thread of its own."""
+    with ExitStack() as stack:
+
+        def make(client: Redis = redis_client, **options: int | str) -> InThread:
+            return stack.enter_context(InThread(RedisLock(client, NAME, **options)))
+
+        yield make
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store")
+
+
+def run_out(client: Redis) -> None:
+    """End the lease now."""
+    assert client.pexpire(NAME, 0)
+
+
+# --- Step 1: SETNX and DEL -----------------------------------------------------------------------
+
+
+def test_step_1_a_dead_holder_locks_for_ever(redis_client: Redis) -> None:
+    def holder() -> None:
+        assert Setnx(redis_client, NAME).acquire()
+        die()
+
+    assert killed(holder)
+    assert redis_client.pttl(NAME) == -1
+    assert not Setnx(redis_client, NAME).acquire()
+
+
+def test_step_1_redis_lock_is_free_again_after_the_lease_of_a_dead_holder(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    def holder() -> None:
+        RedisLock(redis_client, NAME, lease_ms=SHORT_MS).acquire()
+        die()
+
+    assert killed(holder)
+    assert redis_lock().acquire(wait_ms=5_000)
+
+
+# --- Step 2: a lease, by a second command --------------------------------------------------------
+
+
+def test_step_2_a_death_between_the_two_commands_locks_for_ever(redis_client: Redis) -> None:
+    assert killed(lambda: SetnxThenExpire(redis_client, NAME, at=die).acquire())
+    assert redis_client.pttl(NAME) == -1
+    assert not SetnxThenExpire(redis_client, NAME).acquire()
+
+
+def test_step_2_redis_lock_has_its_lease_as_soon_as_it_is_there(redis_client: Redis) -> None:
+    def die_when_taken() -> None:
+        if redis_client.exists(NAME):
+            die()
+
+    assert killed(lambda: RedisLock(watched_client(redis_client, die_when_taken), NAME).acquire())
+    assert 0 < redis_client.pttl(NAME) <= 10_000
+
+
+# --- Step 3: one command with the lease, and a blind DEL -----------------------------------------
+
+
+def test_step_3_a_blind_delete_lets_a_third_holder_in(redis_client: Redis) -> None:
+    a, b, c = (SetWithLease(redis_client, NAME) for _ in "abc")
+    assert a.acquire()
+    run_out(redis_client)
+    assert b.acquire()
+    a.release()
+    assert c.acquire()  # and B is at work
+
+
+def test_step_3_redis_lock_keeps_the_third_out_after_a_late_release(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    a, b, c = (redis_lock() for _ in "abc")
+    assert a.acquire()
+    run_out(redis_client)
+    assert b.acquire()
+    with pytest.raises(LockNotOwned):
+        a.release()
+    assert not c.acquire()
+    assert b.owned()
+
+
+# --- Step 4: an owner, looked at before the DEL --------------------------------------------------
+
+
+def test_step_4_a_lease_that_ends_after_the_check_lets_a_third_holder_in(
+    redis_client: Redis,
+) -> None:
+    a, b, c = (CheckThenDelete(redis_client, NAME) for _ in "abc")
+
+    def lose_it(point: str) -> None:
+        run_out(redis_client)
+        assert b.acquire()
+
+    a.at = lose_it
+    assert a.acquire()
+    a.release()
+    assert c.acquire()  # and B is at work
+
+
+def test_step_4_redis_lock_keeps_the_third_out_after_a_good_check(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    a, b, c = (redis_lock() for _ in "abc")
+    assert a.acquire()
+    assert a.owned()
+    run_out(redis_client)
+    assert b.acquire()
+    with pytest.raises(LockNotOwned):
+        a.release()
+    assert not c.acquire()
+    assert b.owned()
+
+
+# --- Step 5: the check in Lua --------------------------------------------------------------------
+
+
+def test_step_5_work_longer_than_the_lease_has_two_holders(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
+    a, b = CheckInLua(redis_client, NAME, lease_ms=50), CheckInLua(redis_client, NAME)
+    assert a.acquire()
+    assert eventually(b.acquire)  # and A is at work
+    a.release()
+    assert redis_client.get(NAME) == b.owner
+
+
+def test_step_5_redis_lock_is_renewed_while_its_holder_works(
+    redis_lock: MakeLock, throughout: Callable[..., bool]
+) -> None:
+    a, b = redis_lock(lease_ms=LEASE_MS), redis_lock()
+    assert a.acquire()
+    assert throughout(lambda: not b.acquire(), for_s=LEASE_MS / 1000 + 0.2)
+    assert a.owned()
+    assert not a.lost
+    a.release()
+
+
+def test_step_5_a_holder_that_asks_again_shuts_itself_out(redis_client: Redis) -> None:
+    lock = CheckInLua(redis_client, NAME)
+    assert lock.acquire()
+    assert not lock.acquire()
+
+
+def test_step_5_redis_lock_lets_its_holder_in_again(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    outer, other = redis_lock(), redis_lock()
+    assert outer.acquire()
+    inner = RedisLock(redis_client, NAME)
+    outer.run(inner.acquire)
+    outer.run(inner.release)
+    assert outer.owned()
+    assert not other.acquire()
+    outer.release()
+    assert other.acquire()
+
+
+# --- Step 6: RedisLock, and what is left to the database -----------------------------------------
+
+
+@pytest.fixture
+def stop_holder(
+    redis_client: Redis, redis_lock: MakeLock, store: Store, eventually: Callable[..., bool]
+) -> Callable[[Callable[[RedisLock, int], object]], None]:
+    """Stop A just before its last act, until B has had the lock, and has written."""
+
+    def story(last_act: Callable[[RedisLock, int], object]) -> None:
+        def work() -> None:
+            lock = RedisLock(redis_client, NAME, lease_ms=SHORT_MS, fence_key=FENCE)
+            lock.acquire()
+            token = lock.fencing_token
+            assert token is not None
+            assert not lock.lost
+            os.kill(os.getpid(), signal.SIGSTOP)
+            last_act(lock, token)
+
+        with child(work) as a:
+            assert eventually(lambda: stopped(a))
+            b = redis_lock(fence_key=FENCE)
+            assert b.acquire(wait_ms=5_000)
+            assert store.write("B", b.fencing_token)
+            os.kill(a.pid, signal.SIGCONT)
+            a.join(10)
+            assert a.exitcode == 0
+        assert b.owned()
+
+    return story
+
+
+def test_step_6_a_stopped_holder_writes_where_nobody_checks_its_token(
+    stop_holder: Callable[..., None], store: Store
+) -> None:
+    stop_holder(lambda lock, token: store.write_unchecked("A"))
+    assert store.writer == "A"  # over B's
+
+
+def test_step_6_the_store_refuses_the_older_token_of_a_stopped_holder(
+    stop_holder: Callable[..., None], store: Store
+) -> None:
+    def refused(lock: RedisLock, token: int) -> None:
+        assert not store.write("A", token)
+
+    stop_holder(refused)
+    assert store.writer == "B"
+
+
+def test_step_6_a_stopped_holder_that_looks_again_knows(stop_holder: Callable[..., None]) -> None:
+    def look(lock: RedisLock, token: int) -> None:
+        assert lock.lost
+        with pytest.raises(LockNotOwned):
+            lock.release()
+
+    stop_holder(look)
+
+
+def test_step_6_an_emptied_redis_has_two_holders_and_the_stock_decides(
+    redis_client: Redis, redis_lock: MakeLock, store: Store
+) -> None:
+    a, b = redis_lock(fence_key=FENCE), redis_lock(fence_key=FENCE)
+    assert a.acquire()
+    redis_client.flushdb()
+    assert b.acquire()
+    assert not a.lost  # until its next renewal
+    assert a.fencing_token == b.fencing_token
+    assert [store.sell_one(), store.sell_one()] == [True, False]
+
+
+# --- Step 6: a lost reply ------------------------------------------------------------------------
+
+
+def test_step_6_the_lock_of_redis_py_says_no_to_its_holder_when_a_reply_is_lost(
+    redis_client: Redis,
+) -> None:
+    lossy = lossy_client(redis_client, when=lambda: redis_client.exists(NAME))
+    assert not lossy.lock(NAME, timeout=10).acquire(blocking=False)
+    assert redis_client.pttl(NAME) > 0  # it has it, and nobody will let go
+
+
+def test_step_6_redis_lock_is_asked_again_when_a_reply_is_lost(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    lossy = lossy_client(redis_client, when=lambda: redis_client.exists(NAME))
+    lock = redis_lock(lossy, fence_key=FENCE)
+    with pytest.raises(RedisConnectionError):
+        lock.acquire()
+    assert lock.acquire()
+    assert lock.fencing_token == 1
+
+
+def test_step_6_the_lock_of_redis_py_denies_its_release_when_the_reply_is_lost(
+    redis_client: Redis,
+) -> None:
+    lock = redis_client.lock(NAME, timeout=10)
+    assert lock.acquire(blocking=False)
+    lock.redis = lossy_client(redis_client, when=lambda: not redis_client.exists(NAME))
+    with pytest.raises(LockNotOwnedError):
+        lock.release()
+
+
+def test_step_6_redis_lock_releases_again_when_the_reply_is_lost(
+    redis_client: Redis, redis_lock: MakeLock
+) -> None:
+    held: list[bool] = []
+    lossy = lossy_client(redis_client, when=lambda: held and not redis_client.exists(NAME))
+    lock = redis_lock(lossy)
+    held.append(lock.acquire())
+    with pytest.raises(RedisConnectionError):
+        lock.release()
+    lock.release()

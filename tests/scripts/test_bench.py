@@ -1,0 +1,114 @@
+"""``script/bench``: that it runs, is complete, and leaves nothing behind; never how fast."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
+ROWS = {
+    "1 uncontended": 2,
+    "2 one key, 16 threads": 7,
+    "2 one key, 4 processes × 4": 7,
+    "3 wake-up in another process": 2,
+    "4 100 held locks": 4,
+}
+
+
+def environ_with(scratch: Path) -> dict[str, str]:
+    """Return an environment in which everything is made in ``scratch``."""
+    return {**os.environ, "PYTHONPATH": str(ROOT / "script" / "lib"), "TMPDIR": str(scratch)}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "out", "error"),
+    [
+        (["--help"], 0, "Usage: script/bench NAME", ""),
+        (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
+        ([], 1, "", "bench: name a benchmark: locks"),
+        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks"),
+        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks"),
+    ],
+)
+def test_names_are_told(arguments: list[str], code: int, out: str, error: str) -> None:
+    said = subprocess.run(
+        [ROOT / "script" / "bench", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert said.returncode == code
+    assert said.stdout.startswith(out)
+    assert said.stderr.startswith(error)
+    assert said.stderr.count("\n") == (1 if error else 0)
+
+
+def test_locks_has_every_row_and_no_two_holders_met(tmp_path: Path) -> None:
+    """The libraries of requirements-bench.txt may be missing, our lock and redis-py's are there."""
+    said = subprocess.run(
+        LOCKS,
+        cwd=ROOT,
+        env=environ_with(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    report = json.loads(said.stdout)
+    rows = [figure["row"] for figure in report["figures"]]
+    assert {row: rows.count(row) for row in rows} == ROWS
+    assert all(isinstance(it["values"]["ours"], float | str) for it in report["figures"])
+    assert all(it["values"]["redis-py"] != "not installed" for it in report["figures"])
+    assert report["two_holders_met"] is False
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_stopped_run_leaves_nothing(tmp_path: Path, signum: int) -> None:
+    with subprocess.Popen(LOCKS, cwd=ROOT, env=environ_with(tmp_path)) as run:
+        assert eventually(lambda: len(processes_of(tmp_path)) >= 5)  # the workers are there
+        (config,) = tmp_path.glob("*/redis/redis.conf")
+        port = int(re.findall(r"^port (\d+)$", config.read_text(), re.MULTILINE)[0])
+        run.send_signal(signum)
+        assert run.wait(timeout=20) == 128 + signum
+    assert not list(tmp_path.iterdir())
+    assert eventually(lambda: not processes_of(tmp_path))
+    with pytest.raises(ConnectionRefusedError):
+        socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def processes_of(scratch: Path) -> list[int]:
+    """Return the processes that have this scratch directory in their environment."""
+    wanted = f"TMPDIR={scratch}\0".encode()
+    return [
+        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, wanted)
+    ]
+
+
+def has(path: Path, wanted: bytes) -> bool:
+    try:
+        return wanted in path.read_bytes()
+    except OSError:  # it has ended meanwhile, or is another user's
+        return False
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    deadline = time.monotonic() + 20
+    while not is_so():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True

@@ -1,0 +1,51 @@
+"""Failpoints: a test stops the product at a named point, once, and at no other."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from seckill_site import failpoints
+from seckill_site.failpoints import FailpointReached, armed, failpoint
+
+
+def test_a_point_fails_when_it_is_reached_for_the_nth_time_and_only_then() -> None:
+    with armed("place.reserved:2=raise"):
+        failpoint("place.read")
+        failpoint("place.reserved")
+        with pytest.raises(FailpointReached, match=r"place\.reserved"):
+            failpoint("place.reserved")
+        failpoint("place.reserved")
+    failpoint("place.reserved")
+
+
+@pytest.mark.parametrize("spec", ["a b", "point:0", "point=explode", ":2", "point:2:3"])
+def test_what_is_no_specification_is_refused_with_its_form(spec: str) -> None:
+    with pytest.raises(ValueError, match="FAILPOINT is name"), armed(spec):
+        pass
+
+
+def test_unset_nothing_is_armed() -> None:
+    assert failpoints._armed is None
+
+
+@pytest.mark.parametrize(
+    ("action", "ended_by"), [("", signal.SIGKILL), ("=exit", signal.SIGKILL), ("=stop", None)]
+)
+def test_the_environment_arms_a_process(action: str, ended_by: signal.Signals | None) -> None:
+    code = "from seckill_site.failpoints import failpoint; failpoint('p'); print('past')"
+    process = subprocess.Popen(
+        [sys.executable, "-c", code],
+        env={**os.environ, "FAILPOINT": f"p{action}"},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    if ended_by is None:
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        process.send_signal(signal.SIGCONT)
+    said, _ = process.communicate(timeout=20)
+    assert (process.returncode, said) == ((-ended_by, "") if ended_by else (0, "past\n"))

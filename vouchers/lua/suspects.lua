@@ -1,0 +1,12 @@
+-- suspects: the entries that are not to be written together with others. Writes nothing.
+--
+-- KEYS[1]  tries   hash    order id -> attempts: what failed before
+-- KEYS[2]  trying  string  order ids: what a worker was at when it died
+--
+-- Returns order ids, some perhaps twice.
+
+local ids = redis.call('HKEYS', KEYS[1])
+for id in string.gmatch(redis.call('GET', KEYS[2]) or '', '%d+') do
+  ids[#ids + 1] = id
+end
+return ids

@@ -1,0 +1,31 @@
+-- sweep: say whether a fulfil task is to be sent for a sale, and if so note that it was.
+--
+-- It is where the oldest pending entry waits for too long, no task is on its way, and the pause since
+-- the last one is over. The pause doubles while the oldest entry stays the same, up to a cap, so that
+-- a sale that cannot go on costs little, and starts again with any progress.
+--
+-- KEYS[1]  pending  zset
+-- KEYS[2]  kick     string  a fulfil task is on its way
+-- KEYS[3]  swept    hash    oldest: the entry last swept for; pause: in ms; due: not before this time
+-- ARGV[1]  age in ms from which an entry waits for too long; also the first pause
+-- ARGV[2]  the longest pause in ms
+-- ARGV[3]  milliseconds that a kick stands
+--
+-- Returns 1 SEND, or 0.
+
+if redis.call('TYPE', KEYS[1])['ok'] ~= 'zset' then return 0 end
+local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
+local now_ms, age_ms, longest_ms = now_in_ms(), tonumber(ARGV[1]), tonumber(ARGV[2])
+if tonumber(oldest[2]) > now_ms - age_ms then return 0 end
+
+local swept = redis.call('HMGET', KEYS[3], 'oldest', 'pause', 'due')
+local pause_ms = age_ms
+if swept[1] == oldest[1] then
+  if now_ms < tonumber(swept[3]) then return 0 end
+  pause_ms = math.min(2 * tonumber(swept[2]), longest_ms)
+end
+if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[3]) then return 0 end
+redis.call('HSET', KEYS[3], 'oldest', oldest[1], 'pause', integer(pause_ms),
+  'due', integer(now_ms + pause_ms))
+redis.call('PEXPIRE', KEYS[3], integer(2 * longest_ms))
+return 1
