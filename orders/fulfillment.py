@@ -109,6 +109,7 @@ def _interrupted(error: Exception, *, sale_id: int) -> bool:
     if isinstance(error, StaleFence):
         with ledger_errors():
             raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
+        return kick(sale_id=sale_id)
     if not isinstance(error, LedgerWentBack | NotLoaded):
         return False
     if isinstance(error, LedgerWentBack) and (error.proven or is_behind_its_row(sale_id=sale_id)):

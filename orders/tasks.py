@@ -14,7 +14,8 @@ from orders import fulfillment, publishing, reconciling, sweeping
 from vouchers.watching import rebuild_after_restart
 
 
-@shared_task(name="orders.tasks.fulfill_sale")
+# A pass takes about SECKILL_WORK_MS; a database that is silent at each try, over 20 s.
+@shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
 def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Make the pending entries of a sale into orders, and hand on where there is more to do."""
     if fulfillment.fulfill_sale(sale_id=sale_id):
