@@ -103,6 +103,18 @@ def shop(stack: Stack, row_locks: None) -> Shop:
         return Shop(stack, stack.web(), stack.worker(), stack.beat())
 
 
+@pytest.fixture
+def inside(tmp_path: Path) -> Path:
+    """The directory whose files say what happens inside a worker (``inside/sitecustomize.py``)."""
+    return tmp_path
+
+
+def with_inside(directory: Path) -> dict[str, str]:
+    """Return the environment of a worker that looks into that directory."""
+    inside = Path(__file__).parent / "inside"
+    return {"PYTHONPATH": str(inside), "FAULT_DIRECTORY": str(directory)}
+
+
 # --- A Redis of the test's own --------------------------------------------------------------------
 
 

@@ -30,7 +30,7 @@ from orders.tasks import fulfill_sale, publish_fulfillment
 from orders.tokens import read_token
 from seckill_site.celery import app
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
-from tests.faults.conftest import OwnRedis
+from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
 from tests.proxy import FaultProxy
 from tests.stack import Process, Stack, Web
@@ -41,7 +41,6 @@ pytestmark = pytest.mark.concurrency
 
 Report = Callable[[Outcome], None]
 
-INSIDE = Path(__file__).parent / "inside"
 BUYERS = 30
 BATCH = 10
 
@@ -118,18 +117,8 @@ def back(
     standing.line.heal()
 
 
-@pytest.fixture
-def inside(tmp_path: Path) -> Path:
-    """The directory whose files say what happens inside a worker (``inside/sitecustomize.py``)."""
-    return tmp_path
-
-
 def live_orders_of(sale: SeckillVoucher) -> int:
     return VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
-
-
-def with_inside(directory: Path) -> dict[str, str]:
-    return {"PYTHONPATH": str(INSIDE), "FAULT_DIRECTORY": str(directory)}
 
 
 def finish(history: History, sale: SeckillVoucher, report: Report) -> Outcome:
@@ -363,8 +352,8 @@ def test_k5_an_order_that_kills_its_process_is_set_aside_and_the_others_flow(
 def test_k5_an_order_that_runs_into_the_time_limit_is_set_aside_and_the_others_flow(
     back: Back, stack: Stack, inside: Path, report: Report
 ) -> None:
-    """It holds up its sale for the soft time limit of a minute, in its batch and then alone."""
-    history = History("K5", "an order that runs into the time limit (60 s)")
+    """It holds up its sale for the soft time limit, in its batch and then alone."""
+    history = History("K5", "an order that runs into the time limit (30 s), twice")
     sale = make_sale(stock=BUYERS)
     tokens = crowd_of(sale, count=BUYERS)
     bad = tokens[BATCH + 3]
