@@ -1,94 +1,38 @@
-"""Orders in the admin: searched, read and tried again, never typed. And each sale's sum of them."""
+"""In the admin: each sale's sum of its orders, and to look at, payments and jobs.
+
+The orders themselves are in ``orders/order_admin.py``.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
-from django.db import InterfaceError, OperationalError
+from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse
 from django.templatetags.static import static
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from orders.models import VoucherOrder
+from orders.jobs import why_not
+from orders.models import JobStatus, OrderJob, Payment
+from orders.order_admin import NO_ANSWER, UNKNOWN, to_the_second
 from orders.reconciling import Comparison, reconcile
-from orders.retrying import Retry, is_set_aside, retry_orders, why_not
 from vouchers.admin import SaleChangeList, SeckillVoucherAdmin
-from vouchers.ledger import LedgerUnavailable
 from vouchers.listing import SaleCard, cards
 from vouchers.models import SeckillVoucher
+from vouchers.templatetags.seckill import yuan
 
-UNKNOWN = (LedgerUnavailable, OperationalError, InterfaceError)
-"""Nobody knows whether it was done; to do it again is safe."""
-
-NO_ANSWER = _("Redis or the database did not answer. Try again.")
-
-
-@admin.register(VoucherOrder)
-class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Read-only: an order is made by a reservation and changed by its own life."""
-
-    list_display = ("id", "user", "voucher", "unit", "status", "reason", "accepted_at")
-    list_filter = ("status", "reason", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
-    list_select_related = ("user", "seckill_voucher__voucher")
-    search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
-    search_help_text = _("Order id, buyer or voucher")
-    show_full_result_count = False
-    actions = ("try_again",)
-
-    @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
-    def voucher(self, order: VoucherOrder) -> str:
-        return str(order.seckill_voucher)
-
-    def get_fieldsets(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
-        fieldsets = super().get_fieldsets(request, obj)
-        if obj is not None and is_set_aside(obj):
-            fieldsets[0][1]["description"] = _(
-                "This order could not be written and was set aside. It was never payable, so there "
-                "is nothing to refund, and its unit went back on sale at once. In the list of "
-                "orders it can be tried again."
-            )
-        return fieldsets
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
-        return False
-
-    def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Whoever was given the permission to change orders may try them again."""
-        return request.user.has_perm("orders.change_voucherorder")
-
-    @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
-    def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
-        orders = {order.pk: order for order in queryset.order_by("pk")}
-        try:
-            for retry in retry_orders(order_ids=orders):
-                self._report(request, orders[retry.order_id], retry)
-        except UNKNOWN:
-            self.message_user(request, NO_ANSWER, messages.ERROR)
-
-    def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
-        if retry.refusal is None:
-            text = gettext("Order %(order_id)s is live now, to be paid by its buyer.")
-            self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
-            self.log_change(request, order, gettext("Tried again."))
-            return
-        text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
-        values = {"order_id": order.pk, "reason": why_not(retry.refusal)}
-        self.message_user(request, text % values, messages.WARNING)
-
+NOT_CHANGED_A_PAGE = 100
+"""How many of the orders that a job did not change stand on one page of it."""
 
 # --- Sales ---------------------------------------------------------------------------------------
 
@@ -225,3 +169,149 @@ def _outcome(before: Comparison, after: Comparison) -> tuple[int, str]:
     if before.remaining is None:
         return messages.SUCCESS, gettext("%(sale)s: was not loaded, is loaded now and fits.")
     return messages.SUCCESS, gettext("%(sale)s: fits.")
+
+
+# --- Payments ------------------------------------------------------------------------------------
+
+
+class ProblemFilter(admin.SimpleListFilter):
+    """Payments with which something is wrong."""
+
+    title = _("problem")
+    parameter_name = "problem"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", _("has a problem")), ("no", _("has none"))]
+
+    def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
+        if self.value() == "yes":
+            return queryset.exclude(problem="")
+        if self.value() == "no":
+            return queryset.filter(problem="")
+        return queryset
+
+
+@admin.register(Payment)
+class PaymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Read-only: what a payment is, its provider says."""
+
+    list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
+    list_filter = ("status", ProblemFilter, "settles", "provider")
+    search_fields = ("=reference", "=provider_reference", "=order__id")
+    search_help_text = _("Reference, the provider's reference or order id")
+    ordering = ("-pk",)
+    show_full_result_count = False
+    fields = (
+        "reference", "its_order", "provider", "provider_reference", "amount", "status", "settles",
+        "wrong", "asks", "asked", "created", "changed",
+    )  # fmt: skip
+    readonly_fields = ("its_order", "amount", "wrong", "asks", "created", "changed")
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css"]}
+
+    @admin.display(description=_("order"), ordering="order")
+    def its_order(self, payment: Payment) -> str:
+        return _order_link(payment.order_id)
+
+    @admin.display(description=_("amount"), ordering="amount_cents")
+    def amount(self, payment: Payment) -> str:
+        return yuan(payment.amount_cents)
+
+    @admin.display(description=_("problem"), ordering="problem")
+    def wrong(self, payment: Payment) -> str:
+        return gettext(payment.problem) or "–"
+
+    @admin.display(description=_("ask at"))
+    def asks(self, payment: Payment) -> str:
+        return to_the_second(payment.ask_at) if payment.ask_at else "–"
+
+    @admin.display(description=_("created"), ordering="created_at")
+    def created(self, payment: Payment) -> str:
+        return to_the_second(payment.created_at)
+
+    @admin.display(description=_("changed"), ordering="changed_at")
+    def changed(self, payment: Payment) -> str:
+        return to_the_second(payment.changed_at)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: Payment | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Payment | None = None) -> bool:
+        return False
+
+
+def _order_link(order_id: int) -> str:
+    url = reverse("admin:orders_voucherorder_change", args=[order_id])
+    return format_html('<a href="{}">{}</a>', url, order_id)
+
+
+# --- Jobs ----------------------------------------------------------------------------------------
+
+
+@admin.register(OrderJob)
+class OrderJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Read-only: how far a job is, and which orders it did not change."""
+
+    list_display = ("__str__", "progress", "status", "actor", "why", "began", "changed")
+    list_filter = ("status", "kind")
+    list_select_related = ("actor",)
+    show_full_result_count = False
+    fields = ("kind", "why", "actor", "progress", "status", "began", "changed")
+    readonly_fields = ("progress", "began", "changed")
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[OrderJob]:
+        # Thousands of ids each, and no list shows them.
+        return super().get_queryset(request).defer("order_ids", "refusals")
+
+    @admin.display(description=_("progress"))
+    def progress(self, job: OrderJob) -> str:
+        text = gettext("%(done)s of %(total)s") % {"done": job.done, "total": job.total}
+        return format_html(
+            '<progress max="{}" value="{}" aria-hidden="true"></progress> {}',
+            max(job.total, 1), job.done if job.total else 1, text,
+        )  # fmt: skip
+
+    @admin.display(description=_("created"), ordering="created_at")
+    def began(self, job: OrderJob) -> str:
+        return to_the_second(job.created_at)
+
+    @admin.display(description=_("changed"), ordering="changed_at")
+    def changed(self, job: OrderJob) -> str:
+        return to_the_second(job.changed_at)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add the orders that were not changed, and go on asking while the job runs."""
+        job: OrderJob = context["original"]
+        refusals = sorted(job.refusals.items(), key=lambda item: int(item[0]))
+        page = Paginator(refusals, NOT_CHANGED_A_PAGE).get_page(request.GET.get("page"))
+        sums = Counter(job.refusals.values()).most_common()
+        context |= {
+            "runs": job.status == JobStatus.RUNNING,
+            "page_obj": page,
+            "not_changed": [(_order_link(int(order_id)), why_not(it)) for order_id, it in page],
+            "sums": [(why_not(it), count) for it, count in sums],
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def has_view_permission(self, request: HttpRequest, obj: OrderJob | None = None) -> bool:
+        """Who may begin a job may see what becomes of it."""
+        may_end = request.user.has_perm("orders.end_voucherorder")
+        return may_end or super().has_view_permission(request, obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: OrderJob | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: OrderJob | None = None) -> bool:
+        return False

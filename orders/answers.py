@@ -13,9 +13,15 @@ from django.urls import reverse
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
+from orders.ending import Busy
+from orders.life import WrongState
+from orders.models import OrderStatus, VoucherOrder
+from orders.providers import ProviderUnavailable
 from orders.receipts import NoReceipt
+from orders.refunding import NotRefundable
 from orders.requests import InvalidRequest
 from orders.tokens import BadToken, MalformedToken
+from orders.waiting import NotWaiting
 from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.responses import problem, unavailable, wants_html
 from vouchers.ledger import LedgerUnavailable, NotLoaded
@@ -28,6 +34,7 @@ from vouchers.reservations import (
     SalePaused,
     SoldOut,
 )
+from vouchers.waiting_list import UnitAvailable
 
 _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
@@ -41,13 +48,21 @@ _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     NotStarted: (409, "not_started", gettext_lazy("The sale has not begun yet.")),
     SaleEnded: (409, "ended", gettext_lazy("The sale is over.")),
     SalePaused: (409, "paused", gettext_lazy("The sale is paused. Stay on the page.")),
+    VoucherOrder.DoesNotExist: (404, "not_found", gettext_lazy("There is no such order of yours.")),
+    NotWaiting: (404, "not_found", gettext_lazy("You are not in the waiting list of this sale.")),
+    NotRefundable: (
+        409,
+        "not_refundable",
+        gettext_lazy("A voucher of this sale cannot be given back once it is paid."),
+    ),
+    UnitAvailable: (409, "available", gettext_lazy("There is a unit left: you can buy it now.")),
     SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
 }
 
 LONGEST_RETRY_S = 30
 """However late the orders are, a buyer is not sent away for longer."""
 
-UNAVAILABLE = (LedgerUnavailable, NotLoaded)
+UNAVAILABLE = (LedgerUnavailable, NotLoaded, Busy, ProviderUnavailable)
 """Unknown what happened: the same request may be sent again."""
 
 
@@ -64,6 +79,8 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             return _already_ordered(request, sale_id, error.order_id)
         except UNAVAILABLE:
             return unknown_yet(request, sale_id=sale_id)
+        except WrongState as error:
+            return _wrong_state(request, sale_id, error)
         except SaleBehind as error:
             return _behind(request, sale_id, error)
         except tuple(_PLAIN) as error:
@@ -108,6 +125,19 @@ def _behind(request: HttpRequest, sale_id: int, error: SaleBehind) -> HttpRespon
         code="unavailable",
         message=message % {"seconds": behind_s},
         retry_after_s=min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S),
+        **_links(request, sale_id),
+    )
+
+
+def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpResponseBase:
+    """Answer that the order is not in a state for that, and in which it is."""
+    message = _("That cannot be done with this order now: it is %(status)s.")
+    label = OrderStatus(error.status).label
+    return problem(
+        request,
+        status=409,
+        code="wrong_state",
+        message=message % {"status": label},
         **_links(request, sale_id),
     )
 

@@ -13,8 +13,10 @@ from dataclasses import dataclass, field
 
 from django.contrib.auth import get_user_model
 from django.db import transaction
+from django.utils import timezone
 
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.life import SYSTEM
+from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -68,6 +70,7 @@ class _Known:
     rows: dict[int, VoucherOrder]
     live: dict[tuple[int, int], int]
     active: dict[int, bool]
+    barred: set[int]
 
     def holder(self, entry: PendingEntry) -> int | None:
         """Return the live order that stands where this entry would."""
@@ -104,6 +107,7 @@ def write_batch(
         verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
             VoucherOrder.objects.bulk_create(rows)
+            _note_new(rows)
         sale.sold += sum(1 for row in rows if row.live)
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
@@ -123,7 +127,17 @@ def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:
         rows=rows,
         live={(user, unit): pk for user, unit, pk in live.values_list("user_id", "unit", "pk")},
         active=dict(users.values_list("pk", "is_active")),
+        barred=_barred(sale, user_ids),
     )
+
+
+def _barred(sale: SeckillVoucher, user_ids: set[int]) -> set[int]:
+    """Return those of these buyers who have had an order, where that bars another."""
+    if sale.rebuy:
+        return set()
+    ended = VoucherOrder.objects.filter(seckill_voucher=sale, user_id__in=user_ids, live=None)
+    had = ended.exclude(status=OrderStatus.REFUSED).values_list("user_id", flat=True)
+    return {user_id for user_id in had if user_id is not None}
 
 
 def _decide(
@@ -163,13 +177,16 @@ def _report_again(
     if row.live:
         verdict.done.append(entry)
     else:
-        verdict.releases.append(Release(entry, row.reason or row.status, known.holder(entry)))
+        reason = row.reason or row.status
+        verdict.releases.append(
+            Release(entry, reason, known.holder(entry), had_order=not row.reason)
+        )
 
 
 def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | None:
     if not known.active.get(entry.user_id, False):
         return RefusalReason.INACTIVE_BUYER
-    if known.holder(entry) is not None:
+    if known.holder(entry) is not None or entry.user_id in known.barred:
         return RefusalReason.ALREADY_ORDERED
     if room <= 0:
         return RefusalReason.SOLD_OUT
@@ -192,5 +209,20 @@ def _row(
         live=None if reason else True,
         reason=reason or "",
         price_cents=price_cents,
+        pay_by=pay_by(sale),
         accepted_at=dt.datetime.fromtimestamp(entry.accepted_at_ms / 1000, tz=dt.UTC),
+    )
+
+
+def pay_by(sale: SeckillVoucher) -> dt.datetime:
+    """Return until when an order of this sale that is made now is to be paid."""
+    return timezone.now() + dt.timedelta(seconds=sale.pay_within_s)
+
+
+def _note_new(rows: Sequence[VoucherOrder]) -> None:
+    """Begin the history of each order."""
+    now = timezone.now()
+    OrderEvent.objects.bulk_create(
+        OrderEvent(order_id=row.pk, after=row.status, at=now, actor_kind=SYSTEM.kind)
+        for row in rows
     )

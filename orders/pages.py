@@ -2,19 +2,44 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, NamedTuple
+
 from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils.translation import gettext_lazy as _
 
 from orders.answers import answered
+from orders.models import OrderStatus
 from orders.purchase import purchase_offer
 from orders.receipts import orders_of, receipt_of
 from orders.views import login_required_answer, now_ms, receipt_json
 from seckill_site.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.views import live_json
 
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
 PAGE_ROWS = 20
+
+
+class Filter(NamedTuple):
+    """A part of one's orders, as ``?state=`` asks for it."""
+
+    state: str
+    label: StrOrPromise
+    statuses: tuple[OrderStatus, ...]
+
+
+_NOT_OVER = (OrderStatus.UNPAID, OrderStatus.PAID)
+ALL = Filter("", _("All"), tuple(OrderStatus))
+FILTERS = (
+    ALL,
+    Filter("to-pay", _("To pay"), (OrderStatus.UNPAID,)),
+    Filter("to-use", _("To use"), (OrderStatus.PAID,)),
+    Filter("over", _("Over"), tuple(it for it in OrderStatus if it not in _NOT_OVER)),
+)
 
 
 @allow("GET", "HEAD")
@@ -30,6 +55,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "total": offer.total,
         "token": offer.token,
         "held_order_id": offer.held_order_id,
+        "waits": offer.waits,
         "urls": _urls(request, sale_id),
     }
     return for_visitors(render(request, "orders/purchase.html", context), request)
@@ -37,16 +63,21 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 @allow("GET", "HEAD")
 def my_orders(request: HttpRequest) -> HttpResponseBase:
-    """List the buyer's orders, newest first."""
+    """List the buyer's orders, newest first; with ``?state=`` only some of them."""
     if request.user.pk is None:
         return login_required_answer(request)
-    page = Paginator(orders_of(user_id=request.user.pk), PAGE_ROWS).get_page(
-        request.GET.get("page")
-    )
+    asked = request.GET.get("state")
+    chosen = next((it for it in FILTERS if it.state == asked), ALL)
+    orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
+    page = Paginator(orders, PAGE_ROWS).get_page(request.GET.get("page"))
     if wants_html(request):
-        return for_owner(render(request, "orders/my_orders.html", {"page_obj": page}))
-    orders = [receipt_json(receipt_of(order)) for order in page]
-    content = {"orders": orders, "page": page.number, "pages": page.paginator.num_pages}
+        context = {"page_obj": page, "state": chosen.state, "filters": FILTERS}
+        return for_owner(render(request, "orders/my_orders.html", context))
+    content = {
+        "orders": [receipt_json(receipt_of(order)) for order in page],
+        "page": page.number,
+        "pages": page.paginator.num_pages,
+    }
     return for_owner(JsonResponse(content))
 
 

@@ -55,8 +55,11 @@ def _publisher_connection(task: Any) -> Connection:
     return connection
 
 
-def publish(task: Any, *, sale_id: int) -> bool:
-    """Send one fulfil task for this sale; say whether the broker took it."""
+def publish(task: Any, **arguments: int) -> bool:
+    """Send one task that is sent again by itself where it is lost; say whether the broker took it.
+
+    It expires with the kick, so that a queue nobody works at does not grow.
+    """
     if not circuit.closed():
         PUBLISHES.labels("skipped").inc()
         return False
@@ -66,16 +69,16 @@ def publish(task: Any, *, sale_id: int) -> bool:
             block=True, timeout=settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
         ) as producer:
             task.apply_async(
-                kwargs={"sale_id": sale_id},
+                kwargs=arguments,
                 producer=producer,
                 retry=False,
                 expires=settings.SECKILL_KICK_MS / 1000,
             )
-    # Whatever a transport may raise: the order is accepted, and the sweeper sends it again.
+    # Whatever a transport may raise: the order is accepted, and the sweep sends it again.
     except Exception as error:
         circuit.trip()
         PUBLISHES.labels("failed").inc()
-        logger.warning("fulfil task of sale %s not sent, it will be swept: %s", sale_id, error)
+        logger.warning("%s %s not sent, it will be swept: %s", task.name, arguments, error)
         return False
     PUBLISHES.labels("sent").inc()
     return True

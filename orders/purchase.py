@@ -6,6 +6,7 @@ import datetime as dt
 import logging
 from dataclasses import dataclass
 
+from orders.models import WaitingEntry
 from orders.tokens import issue_token
 from vouchers.figures import Snapshot, snapshots
 from vouchers.ledger import LedgerUnavailable
@@ -17,13 +18,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Offer:
-    """The purchase page's content; ``token`` is empty for a visitor and after the end."""
+    """The purchase page's content; ``token`` is empty for a visitor and after the end.
+
+    ``waits`` says that the buyer is in the waiting list; it is asked when all is sold out.
+    """
 
     sale: SeckillVoucher
     snapshot: Snapshot | None
     state: SaleState
     token: str = ""
     held_order_id: int | None = None
+    waits: bool = False
 
     @property
     def total(self) -> int:
@@ -48,7 +53,13 @@ def purchase_offer(*, sale_id: int, user_id: int | None, now_ms: int) -> Offer:
         found, token, held = None, "", None
     now = dt.datetime.fromtimestamp(now_ms / 1000, tz=dt.UTC)
     state = found.state if found else sale.state_at(now)
-    return Offer(sale=sale, snapshot=found, state=state, token=token, held_order_id=held)
+    waits = state is SaleState.SOLD_OUT and user_id is not None and _waits(sale_id, user_id)
+    return Offer(sale, found, state, token=token, held_order_id=held, waits=waits)
+
+
+def _waits(sale_id: int, user_id: int) -> bool:
+    entries = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True)
+    return entries.exists()
 
 
 def _personal(sale: SeckillVoucher, user_id: int, now_ms: int) -> tuple[str, int | None]:

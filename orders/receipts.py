@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder
 from orders.order_ids import minted_at
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerUnavailable
@@ -19,13 +19,19 @@ QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
 
 
+_SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
+
+
 class NoReceipt(Exception):
     """There is no such order of this buyer."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it."""
+    """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it.
+
+    ``late_payment`` is the state of money that came when the order was not unpaid any more.
+    """
 
     order_id: int
     sale_id: int
@@ -33,6 +39,10 @@ class Receipt:
     reason: str = ""
     price_cents: int | None = None
     accepted_at_ms: int | None = None
+    pay_by_ms: int | None = None
+    code: str = ""
+    refundable: bool = False
+    late_payment: str = ""
 
 
 def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = False) -> Receipt:
@@ -61,6 +71,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     """Return a buyer's orders with their vouchers, newest first."""
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    orders = orders.prefetch_related("payments")
     return orders.filter(user_id=user_id).order_by("-pk")
 
 
@@ -73,11 +84,27 @@ def receipt_of(order: VoucherOrder) -> Receipt:
         reason=order.reason,
         price_cents=order.price_cents,
         accepted_at_ms=epoch_ms(order.accepted_at),
+        pay_by_ms=epoch_ms(order.pay_by)
+        if order.status == OrderStatus.UNPAID and order.pay_by
+        else None,
+        code=order.code if order.code and order.status in _SHOWS_CODE else "",
+        refundable=order.status == OrderStatus.PAID and order.seckill_voucher.refundable,
+        late_payment=_late_payment(order),
     )
 
 
+def _late_payment(order: VoucherOrder) -> str:
+    """Return the state of money that is going back, or is back, without having paid the order."""
+    if order.status in (OrderStatus.UNPAID, OrderStatus.REFUSED):
+        return ""
+    going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+    late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
+    return late[-1].status if late else ""
+
+
 def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt | None:
-    order = VoucherOrder.objects.filter(pk=order_id).first()
+    orders = VoucherOrder.objects.select_related("seckill_voucher").prefetch_related("payments")
+    order = orders.filter(pk=order_id).first()
     if order is None:
         return None
     # The row of an account that was deleted names nobody: then only the order's token is proof.

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils.translation import gettext
+from django.utils import timezone
+from django.utils.translation import gettext, gettext_noop
 
+from orders.batch import pay_by
+from orders.life import SYSTEM, Actor, change_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
 from vouchers.ledger import Holding, NotLoaded
@@ -64,7 +67,7 @@ def is_set_aside(order: VoucherOrder) -> bool:
     return order.status == OrderStatus.REFUSED and order.reason == RefusalReason.FAILED
 
 
-def retry_orders(*, order_ids: Iterable[int]) -> Iterator[Retry]:
+def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Retry]:
     """Retry these orders one after the other, lazily; one that is refused does not stop the rest.
 
     :raises LedgerUnavailable: Redis did not answer; retrying the same order again is safe.
@@ -72,14 +75,14 @@ def retry_orders(*, order_ids: Iterable[int]) -> Iterator[Retry]:
     """
     for order_id in order_ids:
         try:
-            retry_order(order_id=order_id)
+            retry_order(order_id=order_id, by=by)
         except REFUSALS as refusal:
             yield Retry(order_id, refusal)
         else:
             yield Retry(order_id)
 
 
-def retry_order(*, order_id: int) -> None:
+def retry_order(*, order_id: int, by: Actor = SYSTEM) -> None:
     """Make a set-aside order live and unpaid under its own id; where it is refused, change nothing.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
@@ -92,14 +95,14 @@ def retry_order(*, order_id: int) -> None:
     """
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
     try:
-        _retry(sale_id=sale_id, order_id=order_id)
+        _retry(sale_id=sale_id, order_id=order_id, by=by)
     except NotLoaded:
         load_sale(sale_id=sale_id)
-        _retry(sale_id=sale_id, order_id=order_id)
+        _retry(sale_id=sale_id, order_id=order_id, by=by)
     logger.info("order %s of sale %s was set aside and is live now", order_id, sale_id)
 
 
-def _retry(*, sale_id: int, order_id: int) -> None:
+def _retry(*, sale_id: int, order_id: int, by: Actor) -> None:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         order = _lock_order(order_id=order_id)
@@ -109,8 +112,15 @@ def _retry(*, sale_id: int, order_id: int) -> None:
         # puts such a one to pending, and fulfilment, which finds the refused row, releases it; a
         # retry before that finds its own claim and goes on.
         failpoint("retry.claimed")
-        order.status, order.live, order.reason = OrderStatus.UNPAID, True, ""
-        order.save(update_fields=["status", "live", "reason"])
+        change_order(
+            order_id=order.pk,
+            to=OrderStatus.UNPAID,
+            by=by,
+            at=timezone.now(),
+            why=gettext_noop("tried again"),
+            reason="",
+            pay_by=pay_by(sale),
+        )
         sale.sold += 1
         sale.save(update_fields=["sold"])
 

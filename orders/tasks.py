@@ -10,7 +10,19 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
-from orders import fulfillment, publishing, reconciling, sweeping
+from orders import (
+    expiring,
+    fulfillment,
+    jobs,
+    paying,
+    publishing,
+    reconciling,
+    refunding,
+    sandbox,
+    sweeping,
+    telling,
+    waiting,
+)
 from vouchers.watching import rebuild_after_restart
 
 
@@ -44,6 +56,68 @@ def watch_ledger(**kwargs: Any) -> None:
 def reconcile(**kwargs: Any) -> None:
     """Repair the sales that may still change and whose ledger and database do not fit."""
     reconciling.reconcile_running(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.expire")
+def expire(**kwargs: Any) -> None:
+    """End the orders whose time to pay is over."""
+    expiring.expire_orders(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.poll_payments")
+def poll_payments(**kwargs: Any) -> None:
+    """Ask the providers for payments of which no word has come."""
+    paying.poll_payments(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.finish_refunds")
+def finish_refunds(**kwargs: Any) -> None:
+    """Tell the providers again of what is to be refunded."""
+    refunding.finish_refunds(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.restore_lines")
+def restore_lines(**kwargs: Any) -> None:
+    """Put back in line who waits and was forgotten."""
+    waiting.restore_lines(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.tell_buyers")
+def tell_buyers(**kwargs: Any) -> None:
+    """Write to the buyers of what has become of their orders."""
+    telling.tell_buyers(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.resume_jobs")
+def resume_jobs(**kwargs: Any) -> None:
+    """Send again the jobs that their worker has left."""
+    jobs.resume_jobs(publish=publish_job, now=timezone.now())
+
+
+@shared_task(name="orders.tasks.work_at_job")
+def work_at_job(*, job_id: int, **kwargs: Any) -> None:
+    """Go on with what staff asked for on many orders."""
+    if jobs.work_at(job_id=job_id):
+        publish_job(job_id=job_id)
+
+
+@shared_task(name="orders.tasks.notify_from_sandbox")
+def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
+    """Send the sandbox's notification, and later again until the shop has taken it."""
+    pause_s = sandbox.notify(reference=reference, tries=tries)
+    if pause_s is not None:
+        publish_sandbox_notification(reference=reference, tries=tries + 1, in_s=pause_s)
+
+
+def publish_sandbox_notification(*, reference: str, tries: int = 1, in_s: float = 0) -> None:
+    """Let the sandbox send its notification after so many seconds."""
+    arguments = {"reference": reference, "tries": tries}
+    notify_from_sandbox.apply_async(kwargs=arguments, countdown=in_s)
+
+
+def publish_job(*, job_id: int) -> None:
+    """Publish the task of a job; one that fails is resumed by beat."""
+    publishing.publish(work_at_job, job_id=job_id)
 
 
 def publish_fulfillment(*, sale_id: int) -> None:

@@ -15,6 +15,7 @@ from django.views.decorators.csrf import csrf_exempt
 from orders.answers import UNAVAILABLE, answered, counted, unknown_yet
 from orders.placing import place_order
 from orders.receipts import QUEUED, Receipt, find_receipt
+from orders.redeeming import written_code
 from orders.requests import read_order_request
 from orders.tokens import issue_token, read_token
 from seckill_site.responses import allow, for_owner, problem, wants_html
@@ -85,6 +86,11 @@ def receipt_json(found: Receipt) -> dict[str, Any]:
         "reason": found.reason,
         "price_cents": found.price_cents,
         "accepted_at_ms": found.accepted_at_ms,
+        "pay_by_ms": found.pay_by_ms,
+        "server_time_ms": now_ms(),
+        "code": written_code(found.code) if found.code else "",
+        "refundable": found.refundable,
+        "late_payment": found.late_payment,
         "status_url": reverse("receipt", args=[found.sale_id, found.order_id]),
     }
     if found.status == QUEUED:
@@ -92,10 +98,10 @@ def receipt_json(found: Receipt) -> dict[str, Any]:
     return content
 
 
-def login_required_answer(request: HttpRequest) -> HttpResponse:
+def login_required_answer(request: HttpRequest, *, back_to: str = "") -> HttpResponse:
     """Lead a page to the login and back; tell a program that a session is needed."""
     if wants_html(request):
-        return redirect_to_login(request.get_full_path())
+        return redirect_to_login(back_to or request.get_full_path())
     return problem(request, status=401, code="login_required", message=_("Sign in to go on."))
 
 

@@ -8,11 +8,11 @@ from django.contrib.auth import login
 from django.contrib.auth.forms import AuthenticationForm, UserCreationForm, UsernameField
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.forms import TextInput
+from django.forms import EmailInput, TextInput
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
-from django.utils.translation import gettext
+from django.utils.translation import gettext, gettext_lazy
 
 from seckill_site.responses import allow
 
@@ -30,11 +30,14 @@ class BoundedAdminLoginForm(BoundedLoginForm, AdminAuthenticationForm):
 
 
 class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
-    """Django's own form: a name, and a password twice."""
+    """Django's own form: a name, a password twice, and whoever likes gives an address."""
 
     class Meta:
         model = User
-        fields = ("username",)
+        fields = ("username", "email")
+        widgets = {"email": EmailInput(attrs={"autocomplete": "email"})}
+        labels = {"email": gettext_lazy("E-mail address (optional)")}
+        help_texts = {"email": gettext_lazy("We write to you about your orders, and nothing else.")}
 
     def save_unless_taken(self) -> User | None:
         """Make the account; None, with an error at the name, where somebody was faster."""

@@ -31,6 +31,7 @@ SERVICES = "services"
 SHORTEST_KEY = 32
 FEWEST_CHARACTERS_IN_KEY = 10
 KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.IGNORECASE)
+SANDBOX = "orders.sandbox.Sandbox"
 LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
 TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 """From the first to before the second: what fits Celery and django-redis as they are pinned."""
@@ -139,6 +140,16 @@ def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
+    """Find a shop that would sell for the sandbox's money, which is nobody's."""
+    if not settings.DEBUG and SANDBOX in settings.SECKILL_PAYMENT_PROVIDERS:
+        yield Warning(
+            "The payment sandbox is on. Vouchers are paid for with nobody's money.",
+            hint="Set SECKILL_PAYMENT_PROVIDERS to real providers, without orders.sandbox.Sandbox.",
+            id="seckill.W004",
+        )
+
+
 # --- What is said, and where ----------------------------------------------------------------------
 
 OF_SETTINGS: list[Check] = [
@@ -147,7 +158,12 @@ OF_SETTINGS: list[Check] = [
     check_versions,
     check_debug,
 ]
-OF_A_DEPLOYMENT: list[Check] = [check_secret_keys, check_failpoint, check_database_engine]
+OF_A_DEPLOYMENT: list[Check] = [
+    check_secret_keys,
+    check_failpoint,
+    check_database_engine,
+    check_payment_providers,
+]
 
 
 def register_checks() -> None:

@@ -211,6 +211,20 @@ CACHES = {
     },
 }
 
+# --- Payment -------------------------------------------------------------------------------------
+
+SECKILL_PAYMENT_PROVIDERS = env.list(
+    "SECKILL_PAYMENT_PROVIDERS", default=["orders.sandbox.Sandbox"]
+)
+SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[])
+SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
+
+# --- Mail ----------------------------------------------------------------------------------------
+
+SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
+DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
+vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
+
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
@@ -234,6 +248,36 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_throttle": 1,
 }
 CELERY_BEAT_SCHEDULE = {
+    "expire": {
+        "task": "orders.tasks.expire",
+        "schedule": 2.0,
+        "options": {"expires": 2},
+    },
+    "poll-payments": {
+        "task": "orders.tasks.poll_payments",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "finish-refunds": {
+        "task": "orders.tasks.finish_refunds",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "restore-lines": {
+        "task": "orders.tasks.restore_lines",
+        "schedule": 15.0,
+        "options": {"expires": 15},
+    },
+    "tell-buyers": {
+        "task": "orders.tasks.tell_buyers",
+        "schedule": 5.0,
+        "options": {"expires": 5},
+    },
+    "resume-jobs": {
+        "task": "orders.tasks.resume_jobs",
+        "schedule": 10.0,
+        "options": {"expires": 10},
+    },
     "sweep": {
         "task": "orders.tasks.sweep",
         "schedule": SECKILL_SWEEP_AGE_MS / 1000,
@@ -307,7 +351,7 @@ CONTENT_SECURITY_POLICY = {
         "object-src": ["'none'"],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],
-        "form-action": ["'self'"],
+        "form-action": ["'self'", *SECKILL_PAYMENT_ORIGINS],
     }
 }
 X_FRAME_OPTIONS = "DENY"

@@ -91,15 +91,18 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher = ("title", "rules", ("price", "face_value"))
         sale = ("stock", ("begins_at", "ends_at"), "limit", "paused")
+        after = ("pay_within_s", "rebuy", "refundable")
         if obj is None:
             return [
                 (_("Voucher"), {"fields": ("existing_voucher", *voucher)}),
                 (_("Sale"), {"fields": sale}),
+                (_("After the win"), {"fields": after}),
             ]
         return [
             (_("Now"), {"fields": (("sold_units", "left", "pending"),)}),
             (_("Voucher"), {"fields": voucher}),
             (_("Sale"), {"fields": sale}),
+            (_("After the win"), {"fields": after}),
         ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

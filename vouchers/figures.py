@@ -51,6 +51,7 @@ class Figures:
     ends_at_ms: int
     limit: int
     paused: bool
+    rebuy: bool
 
     @classmethod
     def of(cls, sale: SeckillVoucher) -> Figures:
@@ -61,6 +62,7 @@ class Figures:
             ends_at_ms=epoch_ms(sale.ends_at),
             limit=sale.limit,
             paused=sale.paused,
+            rebuy=sale.rebuy,
         )
 
     def narrowed_to(self, other: Figures) -> Figures:
@@ -71,10 +73,18 @@ class Figures:
             ends_at_ms=min(self.ends_at_ms, other.ends_at_ms),
             limit=min(self.limit, other.limit),
             paused=self.paused or other.paused,
+            rebuy=self.rebuy and other.rebuy,
         )
 
     def as_arguments(self) -> list[str | int]:
-        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, int(self.paused)]
+        return [
+            self.total,
+            self.begins_at_ms,
+            self.ends_at_ms,
+            self.limit,
+            int(self.paused),
+            int(self.rebuy),
+        ]
 
 
 @dataclass(frozen=True)
@@ -88,6 +98,7 @@ class Snapshot:
     taken: int
     pending: int
     oldest_pending_ms: int | None
+    waiting: int
 
     @property
     def remaining(self) -> int:
@@ -129,17 +140,18 @@ def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
 def _parse_snapshot(answer: list[Any]) -> Snapshot | None:
     if len(answer) == 1:
         return None
-    now, epoch, total, begins, ends, limit, paused, loaded, taken, pending, oldest = map(
-        int, map(float, answer)
-    )
+    numbers = [int(float(value)) for value in answer]
+    now, epoch, total, begins, ends, limit, paused, rebuy, loaded, *counts = numbers
+    taken, pending, oldest, waiting = counts
     return Snapshot(
         now_ms=now,
         epoch=epoch,
-        figures=Figures(total, begins, ends, limit, bool(paused)),
+        figures=Figures(total, begins, ends, limit, bool(paused), bool(rebuy)),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,
         oldest_pending_ms=oldest or None,
+        waiting=waiting,
     )
 
 

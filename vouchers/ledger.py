@@ -92,6 +92,14 @@ class LedgerKeys:
         return self._key("tries")
 
     @property
+    def barred(self) -> str:
+        return self._key("barred")
+
+    @property
+    def waiting(self) -> str:
+        return self._key("waiting")
+
+    @property
     def trying(self) -> str:
         return self._key("trying")
 
@@ -102,7 +110,15 @@ class LedgerKeys:
     @property
     def contents(self) -> list[str]:
         """The keys that hold a sale, in the order in which the scripts take them."""
-        return [self.sale, self.buyers, self.pending, self.ended, self.tries]
+        return [
+            self.sale,
+            self.buyers,
+            self.pending,
+            self.ended,
+            self.tries,
+            self.barred,
+            self.waiting,
+        ]
 
     @property
     def kick(self) -> str:

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import islice
 from typing import Any
@@ -19,7 +19,7 @@ from django.db import DatabaseError, transaction
 
 from seckill_site.failpoints import failpoint
 from seckill_site.lua import ledger_connection
-from vouchers.figures import Figures, Snapshot, snapshot, snapshots, write_figures
+from vouchers.figures import Figures, Snapshot, epoch_ms, snapshot, snapshots, write_figures
 from vouchers.ledger import (
     SENTINEL,
     LedgerKeys,
@@ -60,11 +60,13 @@ class _Outcome(StrEnum):
 
 @dataclass
 class _Contents:
-    """What a ledger is built from: fields of ``buyers``, ``pending`` with times, ``ended``."""
+    """What a ledger is built from, key by key; pending and waiting with their times."""
 
     buyers: dict[str, str] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)
     ended: dict[str, str] = field(default_factory=dict)
+    barred: dict[str, str] = field(default_factory=dict)
+    waiting: dict[str, float] = field(default_factory=dict)
 
 
 def load_sale(*, sale_id: int) -> None:
@@ -187,7 +189,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     logger.info(
         "%s sale %s, epoch %s: %s buyers, %s pending",
         outcome.value.lower().replace("_", " "), sale_id, sale.epoch,
-        len(contents.buyers), len(contents.pending),
+        len(contents.buyers) - 1, len(contents.pending),
     )  # fmt: skip
     return True
 
@@ -195,23 +197,23 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
 def _install(sale: SeckillVoucher, contents: _Contents) -> _Outcome:
     """Write the contents to keys of this build alone, and let one script make them the ledger."""
     keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
-    side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
-    buyers = {SENTINEL: str(sale.epoch), **contents.buyers}
+    contents.buyers[SENTINEL] = str(sale.epoch)
+    parts = {item.name: getattr(contents, item.name) for item in fields(contents)}
+    side = {name: keys.side(name, build) for name in parts}
     with ledger_errors():
-        _write_side_keys(side, buyers, contents)
+        for name, part in parts.items():
+            _write_side_key(side[name], part)
         failpoint("load.prepared")
         answer = _LOAD.run(
             ledger_connection(),
-            keys=[*keys.contents, keys.kick, *side, keys.trying],
+            keys=[*keys.contents, keys.kick, keys.trying, *side.values()],
             args=[
                 sale.epoch,
                 *Figures.of(sale).as_arguments(),
                 ENDED_RETENTION_MS,
                 sale.batch,
                 current_run_id(),
-                len(buyers),
-                len(contents.pending),
-                len(contents.ended),
+                *map(len, parts.values()),
             ],
         )
     return _Outcome(answer)
@@ -227,6 +229,8 @@ def _collect(*, sale: SeckillVoucher) -> _Contents:
             contents.buyers[f"{user_id}:{unit}"] = str(order_id)
         else:
             contents.ended[str(order_id)] = f"{user_id}:{reason or status}"
+            if not reason:  # what was refused never was an order
+                contents.barred[str(user_id)] = str(order_id)
     contents.pending = {
         member: accepted_at_ms
         for member, accepted_at_ms in contents.pending.items()
@@ -236,7 +240,19 @@ def _collect(*, sale: SeckillVoucher) -> _Contents:
     for buyer, held_id in contents.buyers.items():
         if held_id not in live_ids:
             contents.pending.setdefault(f"{held_id}:{buyer}", now_ms)
+    promised = {member.partition(":")[0] for member in contents.pending}
+    contents.waiting = _waiting(sale, {*contents.buyers.values(), *contents.ended, *promised})
     return contents
+
+
+def _waiting(sale: SeckillVoucher, known_ids: set[str]) -> dict[str, float]:
+    """Return those who wait and whose order id has not come to anything yet."""
+    entries = sale.waiting_entries.filter(live=True).values_list("order_id", "user_id", "joined_at")
+    return {
+        f"{order_id}:{user_id}": epoch_ms(joined_at)
+        for order_id, user_id, joined_at in entries.iterator(chunk_size=_CHUNK)
+        if str(order_id) not in known_ids
+    }
 
 
 def _now_ms() -> int:
@@ -261,16 +277,16 @@ def _survivors(*, sale_id: int) -> _Contents:
     return contents
 
 
-def _write_side_keys(side: Sequence[str], buyers: dict[str, str], contents: _Contents) -> None:
-    buyers_key, pending_key, ended_key = side
+def _write_side_key(key: str, part: dict[str, Any]) -> None:
+    """Write one key of a build, a hash of texts or a set by times, chunk by chunk."""
     with ledger_connection().pipeline(transaction=False) as pipe:
-        # The time to live follows each part, so that a build that dies half-way leaves nothing.
-        for part in _chunks(buyers):
-            pipe.hset(buyers_key, mapping=part).expire(buyers_key, SIDE_KEY_SECONDS)
-        for part in _chunks(contents.pending):
-            pipe.zadd(pending_key, part).expire(pending_key, SIDE_KEY_SECONDS)
-        for part in _chunks(contents.ended):
-            pipe.hset(ended_key, mapping=part).expire(ended_key, SIDE_KEY_SECONDS)
+        for chunk in _chunks(part):
+            if isinstance(next(iter(chunk.values())), str):
+                pipe.hset(key, mapping=chunk)
+            else:
+                pipe.zadd(key, chunk)
+            # After each chunk, so that a build that dies half-way leaves nothing.
+            pipe.expire(key, SIDE_KEY_SECONDS)
         pipe.execute()
 
 

@@ -16,6 +16,9 @@ MAX_LIMIT = 20
 """The most units one buyer may hold of a sale: the reserve script reads a field for each."""
 
 
+PAY_WITHIN_S = (60, 7 * 24 * 3600)
+"""The least and the most seconds that a buyer may be given to pay."""
+
 LONG_OVER = dt.timedelta(days=1)
 """A sale that ended longer ago than this changes no more, unless something went wrong."""
 
@@ -76,6 +79,24 @@ class SeckillVoucher(models.Model):
     )
     paused = models.BooleanField(
         _("paused"), default=False, help_text=_("A paused sale accepts nobody until it goes on.")
+    )
+    pay_within_s = models.PositiveIntegerField(
+        _("seconds to pay"),
+        default=15 * 60,
+        validators=[MinValueValidator(PAY_WITHIN_S[0]), MaxValueValidator(PAY_WITHIN_S[1])],
+        help_text=_("An order that is not paid so long after it was made expires."),
+    )
+    rebuy = models.BooleanField(
+        _("may buy again"),
+        default=True,
+        help_text=_(
+            "Whether a buyer whose order was cancelled, refunded or expired may buy again."
+        ),
+    )
+    refundable = models.BooleanField(
+        _("refundable"),
+        default=True,
+        help_text=_("Whether a buyer may give back a voucher that is paid and not used."),
     )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."

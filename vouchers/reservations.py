@@ -113,11 +113,15 @@ class PendingEntry(Holding):
 
 @dataclass(frozen=True)
 class Release:
-    """A reservation that is over, why, and the order that takes its place if there is one."""
+    """A reservation or order that is over, why, and the order that takes its place if any.
 
-    entry: PendingEntry
+    ``had_order`` says that the buyer has had an order, which may bar another.
+    """
+
+    entry: Holding
     reason: str
     live_order_id: int | None = None
+    had_order: bool = False
 
 
 # --- Front half ----------------------------------------------------------------------------------
@@ -205,6 +209,7 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> None:
     for item in releases:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit, item.reason, live_id or ""]
+        args.append(int(item.had_order))
     with ledger_errors():
         _RELEASE.run(
             ledger_connection(),

@@ -41,6 +41,9 @@ class SaleTerms:
     ends_at: dt.datetime
     limit: int = 1
     paused: bool = False
+    pay_within_s: int = 15 * 60
+    rebuy: bool = True
+    refundable: bool = True
 
 
 @dataclass(frozen=True)

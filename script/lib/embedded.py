@@ -153,7 +153,14 @@ def settings_of(
         "CACHE_URL": redis.url(1),
         "CELERY_BROKER_URL": redis.url(2),
         "STATIC_ROOT": str(RUN / "static"),
+        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url_of(arguments),
     }
+
+
+def url_of(arguments: argparse.Namespace) -> str:
+    """Return the shop's address as mails name it."""
+    host = own_address() if arguments.host in EVERY_ADDRESS else arguments.host
+    return f"http://{f'[{host}]' if ':' in host else host}:{arguments.port}"
 
 
 def kept_secret() -> str:

@@ -47,6 +47,10 @@ export function leftText(leftMs, daysSentence) {
   return days ? fill(daysSentence, { days, clock }) : clock;
 }
 
+/** The same without hours that are not there: "12:34". */
+export const shortLeftText = (leftMs, daysSentence) =>
+  leftText(leftMs, daysSentence).replace(/^00:/, "");
+
 /** Milliseconds until the text of leftText changes next. */
 export function tickMs(leftMs) {
   if (leftMs <= 0) return 1000;

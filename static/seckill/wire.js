@@ -27,6 +27,23 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
   }
 }
 
+/** Ask for a page as it would be loaded anew. Returns its document, or null, and never throws. */
+export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
+  try {
+    const response = await fetch(url, {
+      headers: { Accept: "text/html", ...headers },
+      credentials: "same-origin",
+      cache: "no-store",
+      redirect: "error", // to the sign-in, whose page is another
+      signal: AbortSignal.timeout(timeoutMs),
+    });
+    if (!response.ok) return null;
+    return new DOMParser().parseFromString(await response.text(), "text/html");
+  } catch {
+    return null;
+  }
+}
+
 /** Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it. */
 export function place(url, ticket) {
   // The count belongs to the token, not to the press: only a first request may be refused as

@@ -87,8 +87,7 @@ def test_an_accepted_order_whose_message_was_lost_comes_all_the_same(
     """The pending set: without it the only word of an accepted order is a message."""
     if not guarded:
         take_out(
-            monkeypatch,
-            "redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. fields[free_unit])",
+            monkeypatch, "redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. field)"
         )
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))

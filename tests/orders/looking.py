@@ -13,7 +13,7 @@ from django.conf import settings
 from prometheus_client import REGISTRY
 from redis import Redis
 
-from orders.models import VoucherOrder
+from orders.models import OrderEvent, VoucherOrder
 from seckill_site.lua import ledger_connection
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys
@@ -76,10 +76,14 @@ def ledger_contents() -> dict[str, Any]:
 
 
 def rows() -> list[tuple[Any, ...]]:
-    """Return every order and every sale, column by column, but for the number of its last batch."""
+    """Return every order, its history and every sale, column by column.
+
+    All but the number of the sale's last batch.
+    """
     columns = [it.name for it in SeckillVoucher._meta.concrete_fields if it.name != "batch"]
     return [
         *VoucherOrder.objects.order_by("pk").values_list(),
+        *OrderEvent.objects.order_by("pk").values_list(),
         *SeckillVoucher.objects.order_by("pk").values_list(*columns),
     ]
 

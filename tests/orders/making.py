@@ -35,8 +35,12 @@ def make_sale(
     ends_in_s: int = 3_600,
     paused: bool = False,
     loaded: bool = True,
+    **after: Any,
 ) -> SeckillVoucher:
-    """Return a sale, in Redis too unless told otherwise; open by default."""
+    """Return a sale, in Redis too unless told otherwise; open by default.
+
+    ``after`` is what comes after the win: ``pay_within_s``, ``rebuy``, ``refundable``.
+    """
     voucher = Voucher.objects.create(
         title=f"火锅 hotpot {next(_numbers)}", price_cents=PRICE_CENTS, face_value_cents=10_000
     )
@@ -48,6 +52,7 @@ def make_sale(
         paused=paused,
         begins_at=now + dt.timedelta(seconds=begins_in_s),
         ends_at=now + dt.timedelta(seconds=ends_in_s),
+        **after,
     )
     if loaded:
         load_sale(sale_id=sale.pk)

@@ -1,7 +1,8 @@
-"""Orders in the admin: found by id, buyer and voucher, filtered, and never typed."""
+"""Orders in the admin: found by id, buyer and voucher, filtered, ended, and never typed."""
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from html import unescape
@@ -11,18 +12,21 @@ import pytest
 from django.contrib.admin.models import LogEntry
 from django.contrib.auth.models import Permission, User
 from django.contrib.messages import get_messages
-from django.db import OperationalError, connection
+from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 from redis import Redis
 
-from orders import admin, reconciling, retrying
+from orders import admin, order_admin, reconciling, retrying
 from orders.admin import SaleSum
 from orders.fulfillment import fulfill_sale
-from orders.models import OrderStatus, VoucherOrder
+from orders.jobs import begin_job, end_order, work_at
+from orders.life import SYSTEM, Actor, note
+from orders.models import OrderJob, OrderStatus, Payment, VoucherOrder
 from tests.orders.looking import (
     assert_conserved,
+    broker_length,
     ledger_contents,
     live_ids,
     pending_ids,
@@ -30,6 +34,7 @@ from tests.orders.looking import (
     rows,
 )
 from tests.orders.making import make_buyer, make_buyers, make_order, make_sale, reserved
+from tests.orders.money import begun, history, paid, status_of, trade_state, won
 from vouchers import admin as vouchers_admin
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys
@@ -65,6 +70,12 @@ def helper(client: Client) -> Client:
     user.user_permissions.set(Permission.objects.filter(codename__in=allowed))
     client.force_login(user)
     return client
+
+
+@pytest.fixture
+def on_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do at once what waits for the commit: the transaction of a test never commits."""
+    monkeypatch.setattr(transaction, "on_commit", lambda call: call())
 
 
 def said(response: Any) -> list[str]:
@@ -321,6 +332,555 @@ def test_the_page_of_an_order_set_aside_says_that_there_is_nothing_to_refund(bos
     sale = make_sale()
     assert "nothing to refund" in boss.get(change_url(set_aside(sale))).text
     assert "nothing to refund" not in boss.get(change_url(make_order(sale, make_buyer()))).text
+
+
+# --- What became of an order ---------------------------------------------------------------------
+
+
+AT = dt.datetime(2026, 11, 11, 4, 5, 6, 789_000, tzinfo=dt.UTC)
+
+
+def grant(name: str, *codenames: str) -> None:
+    user = User.objects.get(username=name)
+    user.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
+
+
+def table(page: str, name: str) -> list[list[str]]:
+    """Return the rows of a table of an order's or a job's page, as they are read."""
+    (section,) = re.findall(rf'<section [^>]*id="{name}".*?</section>', page, re.DOTALL)
+    lines = re.findall(r"<tr>(.*?)</tr>", section.split("<tbody>")[1], re.DOTALL)
+    return [
+        [as_seen(it) for it in re.findall(r"<td[^>]*>(.*?)</td>", line, re.DOTALL)]
+        for line in lines
+    ]
+
+
+def test_the_page_of_an_order_tells_its_history_to_the_second(boss: Client) -> None:
+    order, buyer = make_order(make_sale(), make_buyer()), make_buyer()
+    note(order_ids=[order.pk], before="", after="unpaid", by=SYSTEM, at=AT)
+    note(
+        order_ids=[order.pk], before="unpaid", after="cancelled", by=Actor.buyer(buyer.pk),
+        at=AT + dt.timedelta(seconds=1), why="<b>mistake</b>",
+    )  # fmt: skip
+    assert table(boss.get(change_url(order)).text, "events") == [
+        ["2026-11-11 12:05:06", "–", "unpaid", "system", ""],
+        [
+            "2026-11-11 12:05:07", "unpaid", "cancelled", f"buyer ({buyer.username})",
+            "<b>mistake</b>",
+        ],
+    ]  # fmt: skip
+
+
+def test_the_page_of_an_order_shows_its_payments(boss: Client) -> None:
+    order = won(make_sale())
+    payment = paid(order)
+    Payment.objects.filter(pk=payment.pk).update(
+        created_at=AT, changed_at=AT, problem="99 cents arrived instead of 100"
+    )
+    assert table(boss.get(change_url(order)).text, "payments") == [
+        [
+            "2026-11-11 12:05:06", payment.reference, "sandbox", "¥80.00", "paid (paid the order)",
+            "2026-11-11 12:05:06", "99 cents arrived instead of 100",
+        ]
+    ]  # fmt: skip
+
+
+def test_an_order_without_history_and_payments_says_so(boss: Client) -> None:
+    page = boss.get(change_url(make_order(make_sale(), make_buyer()))).text
+    assert table(page, "events") == [["Nothing is noted."]]
+    assert table(page, "payments") == [["Nobody has tried to pay it."]]
+
+
+def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            boss.get(change_url(order))
+        return len(captured)
+
+    order = make_order(make_sale(), make_buyer())
+    by = Actor.staff(make_buyer().pk)
+    note(order_ids=[order.pk], before="", after="unpaid", by=by, at=AT)
+    few = queries()
+    note(order_ids=[order.pk] * 30, before="unpaid", after="paid", by=by, at=AT)
+    assert queries() == few
+
+
+def test_only_an_unpaid_order_shows_until_when_it_is_to_be_paid(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    for status in (OrderStatus.UNPAID, OrderStatus.PAID):
+        make_order(sale, make_buyer(), status=status)
+    VoucherOrder.objects.update(pay_by=AT)
+    page = boss.get(LIST, {"o": "4"}).text  # by status, paid first
+    cells = re.findall(r'<td class="field-due">(.*?)</td>', page)
+    assert cells == ["–", "2026-11-11 12:05:06"]
+
+
+# --- One order is cancelled or refunded ----------------------------------------------------------
+
+
+def end(client: Client, order: VoucherOrder, kind: str, reason: str = "the buyer called") -> Any:
+    return client.post(change_url(order, kind), {"reason": reason})
+
+
+def links(page: str) -> list[str]:
+    return re.findall(r'href="/admin/orders/voucherorder/[0-9]+/(cancel|refund)/"', page)
+
+
+@pytest.mark.parametrize("status", OrderStatus.values)
+def test_a_page_offers_what_can_be_done_to_the_order_and_nothing_else(
+    boss: Client, status: str
+) -> None:
+    reason = "failed" if status == "refused" else ""
+    order = make_order(make_sale(), make_buyer(), status=OrderStatus(status), reason=reason)
+    offered = {"unpaid": ["cancel"], "paid": ["refund"]}.get(status, [])
+    assert links(boss.get(change_url(order)).text) == offered
+
+
+def test_cancelling_says_what_it_will_do_and_does_it_once_it_is_told_why(boss: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    before = rows()
+    page = boss.get(change_url(order, "cancel")).text
+    assert f"Order {order.pk} will be cancelled." in as_seen(page)
+    assert "goes back on sale at once" in page
+    assert rows() == before
+
+    response = end(boss, order, "cancel")
+
+    assert (response.status_code, response["Location"]) == (302, change_url(order))
+    assert said(response) == [f"success: Order {order.pk} is cancelled now."]
+    assert status_of(order) == "cancelled"
+    assert_conserved(sale)
+    event = order.events.get(after="cancelled")
+    assert event.actor
+    assert (event.actor_kind, event.actor.username, event.reason) == (
+        "staff", "boss", "the buyer called",
+    )  # fmt: skip
+    (entry,) = LogEntry.objects.all()
+    assert (entry.object_id, entry.get_change_message()) == (
+        str(order.pk),
+        "cancel: the buyer called",
+    )
+
+
+def test_refunding_says_how_much_goes_back_and_the_provider_is_told(boss: Client) -> None:
+    sale = make_sale(refundable=False)  # that rule is for buyers
+    order = won(sale)
+    payment = paid(order)
+    page = as_seen(boss.get(change_url(order, "refund")).text)
+    assert f"Order {order.pk} will be refunded. ¥80.00 goes back" in page
+    assert said(end(boss, order, "refund")) == [f"success: Order {order.pk} is refunded now."]
+    assert trade_state(payment) == "refunded"
+    assert history(order)[-2:] == ["refunding by staff", "refunded by system"]
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
+def test_without_a_reason_that_fits_nothing_is_changed(boss: Client, reason: str) -> None:
+    order = won(make_sale())
+    before = ledger_contents(), rows()
+    response = boss.post(change_url(order, "cancel"), {"reason": reason, "more": "1"})
+    assert response.status_code == 200
+    assert "errorlist" in response.text
+    assert (ledger_contents(), rows()) == before
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize(("kind", "status"), [("cancel", "paid"), ("refund", "used")])
+def test_an_order_in_another_state_is_not_changed_and_the_message_says_which(
+    boss: Client, method: str, kind: str, status: str
+) -> None:
+    order = make_order(make_sale(), make_buyer(), status=OrderStatus(status))
+    before = rows()
+    response = getattr(boss, method)(change_url(order, kind), {"reason": "why not"})
+    text = f"warning: Order {order.pk} was not changed: it is {status}."
+    assert (said(response), response["Location"]) == ([text], change_url(order))
+    assert rows() == before
+
+
+def test_an_order_that_was_paid_meanwhile_is_not_cancelled(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = won(make_sale())
+
+    def paid_meanwhile(**kwargs: Any) -> None:
+        paid(order)
+        end_order(**kwargs)
+
+    monkeypatch.setattr(order_admin, "end_order", paid_meanwhile)
+    response = end(boss, order, "cancel")
+    assert said(response) == [f"warning: Order {order.pk} was not changed: it is paid."]
+    assert not LogEntry.objects.exists()
+
+
+def test_a_buyer_who_is_busy_is_a_message(
+    boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orders.ending.MEET_MS", 50)
+    order = won(make_sale())
+    assert order.user_id
+    key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id)
+    ledger.set(key, "a worker", px=60_000)
+    text = "somebody else is changing an order of this buyer just now"
+    assert said(end(boss, order, "cancel")) == [
+        f"warning: Order {order.pk} was not changed: {text}."
+    ]
+
+
+def test_without_redis_cancelling_is_a_message(
+    boss: Client, lose_ledger: Callable[[], None]
+) -> None:
+    order = won(make_sale())
+    before = rows()
+    lose_ledger()
+    assert said(end(boss, order, "cancel")) == [f"error: {admin.NO_ANSWER}"]
+    assert rows() == before
+
+
+@pytest.mark.parametrize("order_id", ["404", "0", "-1", "9" * 30, "x"])
+def test_to_end_an_order_that_is_not_there_is_not_found_or_led_home(
+    boss: Client, order_id: str
+) -> None:
+    response = boss.post(f"{LIST}{order_id}/cancel/", {"reason": "why"})
+    assert response.status_code in (302, 404)
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("kind", ["cancel", "refund"])
+def test_who_may_only_look_ends_nothing(helper: Client, method: str, kind: str) -> None:
+    status = OrderStatus.UNPAID if kind == "cancel" else OrderStatus.PAID
+    order = make_order(make_sale(), make_buyer(), status=status)
+    before = rows()
+    assert links(helper.get(change_url(order)).text) == []
+    assert f"{kind}_selected" not in helper.get(LIST).text
+    data = {"reason": "why", "order_ids": str(order.pk)}
+    for url in (change_url(order, kind), f"{LIST}{kind}/"):
+        assert getattr(helper, method)(url, data).status_code == 403
+    helper.post(LIST, {"action": f"{kind}_selected", "_selected_action": order.pk})
+    assert (rows(), OrderJob.objects.count()) == (before, 0)
+
+
+def test_who_may_change_or_redeem_orders_may_not_end_them(helper: Client) -> None:
+    grant("helper", "change_voucherorder", "redeem_voucherorder", "view_orderjob")
+    order = make_order(make_sale(), make_buyer())
+    assert end(helper, order, "cancel").status_code == 403
+
+
+def test_who_may_end_orders_can(helper: Client) -> None:
+    grant("helper", "end_voucherorder")
+    order = won(make_sale())
+    assert links(helper.get(change_url(order)).text) == ["cancel"]
+    end(helper, order, "cancel")
+    assert status_of(order) == "cancelled"
+
+
+def test_to_end_orders_one_has_to_see_them(helper: Client) -> None:
+    user = User.objects.get(username="helper")
+    user.user_permissions.set(Permission.objects.filter(codename="end_voucherorder"))
+    assert end(helper, won(make_sale()), "cancel").status_code == 403
+
+
+def test_a_stranger_is_led_to_the_login(client: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    for url in (change_url(order, "cancel"), f"{LIST}refund/"):
+        assert "/admin/login/" in client.post(url, {"reason": "why"})["Location"]
+    assert status_of(order) == "unpaid"
+
+
+# --- Many orders are a job -----------------------------------------------------------------------
+
+
+def choose(client: Client, *orders: VoucherOrder, kind: str = "cancel", **more: str) -> Any:
+    data = {"action": f"{kind}_selected", "_selected_action": [it.pk for it in orders], **more}
+    return client.post(f"{LIST}?status__exact=unpaid" if more else LIST, data)
+
+
+def hidden(page: str) -> dict[str, str]:
+    """Return what the confirmation page sends along."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return {name: value for name, value in found if name != "csrfmiddlewaretoken"}
+
+
+def confirm(
+    client: Client, page: str, kind: str = "cancel", reason: str = "sold by mistake"
+) -> Any:
+    return client.post(f"{LIST}{kind}/", {**hidden(page), "reason": reason})
+
+
+@pytest.mark.usefixtures("on_commit")
+def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> None:
+    sale = make_sale()
+    first, second, third = (won(sale) for _ in range(3))
+    paid(third)
+    before = rows()
+    page = choose(boss, first, second, third).text
+    assert "2 unpaid orders of the 3 selected will be cancelled." in as_seen(page)
+    assert "these stay as they are: 1 paid" in as_seen(page)
+    assert (rows(), OrderJob.objects.count(), broker_length()) == (before, 0, 0)
+
+    response = confirm(boss, page)
+
+    job = OrderJob.objects.get()
+    assert response["Location"] == f"{JOBS}{job.pk}/change/"
+    assert (job.kind, job.why, job.total, job.status) == ("cancel", "sold by mistake", 3, "running")
+    assert job.actor
+    assert job.actor.username == "boss"
+    assert broker_length() == 1
+    assert rows() == before, "the request itself changes no order"
+    while work_at(job_id=job.pk):
+        pass
+    assert {status_of(it) for it in (first, second)} == {"cancelled"}
+    assert_conserved(sale)
+
+
+def test_a_refund_of_many_says_how_much_goes_back(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, it, status=OrderStatus.PAID) for it in make_buyers(3)]
+    page = as_seen(choose(boss, *orders, kind="refund").text)
+    assert "3 paid orders of the 3 selected will be refunded. ¥240.00 goes back" in page
+    assert "these stay as they are" not in page
+
+
+def test_a_thousand_orders_are_chosen_across_pages_in_a_few_statements(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, buyer) for buyer in make_buyers(1)]
+    more = [it.pk for it in make_buyers(999)]
+    VoucherOrder.objects.bulk_create(
+        VoucherOrder(
+            id=orders[0].pk + 1 + number, user_id=user_id, seckill_voucher=sale, unit=1,
+            status="unpaid", price_cents=1, accepted_at=orders[0].accepted_at,
+        )
+        for number, user_id in enumerate(more)
+    )  # fmt: skip
+    other = make_order(sale, make_buyer(), status=OrderStatus.PAID)
+    boss.get(LIST)
+    with CaptureQueriesContext(connection) as chosen:
+        page = choose(boss, orders[0], select_across="1").text
+    assert "1000 unpaid orders of the 1000 selected will be cancelled." in as_seen(page)
+    assert len(hidden(page)) == 1, "a form of a thousand fields would be refused"
+    with CaptureQueriesContext(connection) as confirmed:
+        assert confirm(boss, page).status_code == 302
+    # The list itself, the ids, the sums; session and user each time.
+    assert len(chosen) <= 10
+    assert len(confirmed) <= 8
+    job = OrderJob.objects.get()
+    assert (job.total, len(job.order_ids), other.pk in job.order_ids) == (1000, 1000, False)
+
+
+def test_an_order_that_comes_after_the_question_is_not_in_the_answer(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    first = make_order(sale, make_buyer())
+    page = choose(boss, first, select_across="1").text
+    make_order(sale, make_buyer())
+    confirm(boss, page)
+    assert OrderJob.objects.get().order_ids == [first.pk]
+
+
+def test_without_a_reason_there_is_no_job_and_the_page_keeps_its_orders(boss: Client) -> None:
+    orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(2)]
+    page = choose(boss, *orders).text
+    again = confirm(boss, page, reason=" ")
+    assert again.status_code == 200
+    assert "errorlist" in again.text
+    assert hidden(again.text) == hidden(page)
+    assert not OrderJob.objects.exists()
+
+
+@pytest.mark.parametrize("ids", ["", "x", "1,,2", "1;2", "-1", "9" * 19, "1," * 30_000 + "1"])
+def test_ids_that_no_page_of_ours_sends_are_refused(boss: Client, ids: str) -> None:
+    data = {"order_ids": ids, "reason": "why"}
+    assert boss.post(f"{LIST}cancel/", data).status_code == 400
+    assert not OrderJob.objects.exists()
+
+
+def test_more_orders_than_a_job_takes_are_not_taken(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order_admin, "MOST_ORDERS", 2)
+    orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
+    response = choose(boss, *orders)
+    assert said(response) == [
+        "error: At most 2 orders can be changed at once. Narrow the list down."
+    ]
+
+
+def test_orders_that_left_the_list_meanwhile_are_a_message(boss: Client) -> None:
+    order = make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
+    response = choose(boss, order, select_across="1")
+    assert said(response) == ["error: These orders are no longer in the list."]
+
+
+def test_the_address_of_the_answer_leads_back_to_the_list(boss: Client) -> None:
+    assert boss.get(f"{LIST}cancel/")["Location"] == LIST
+
+
+# --- The page of a job ---------------------------------------------------------------------------
+
+
+JOBS = "/admin/orders/orderjob/"
+
+
+def a_job(ids: list[int], *, worked: bool = True) -> OrderJob:
+    actor = User.objects.get_or_create(username="boss")[0]
+    job = begin_job(
+        kind=OrderJob.Kind.CANCEL, order_ids=ids, by=Actor.staff(actor.pk), why="by mistake"
+    )
+    while worked and work_at(job_id=job.pk):
+        pass
+    return job
+
+
+def page_of_job(client: Client, job: OrderJob, **query: int) -> str:
+    response = client.get(f"{JOBS}{job.pk}/change/", query)
+    assert response.status_code == 200
+    return str(response.text)
+
+
+def test_a_running_job_shows_its_progress_and_loads_again_by_itself(boss: Client) -> None:
+    page = page_of_job(boss, a_job(list(range(1, 41)), worked=False))
+    assert '<meta http-equiv="refresh" content="2">' in page
+    assert '<progress max="40" value="0" aria-hidden="true"></progress> 0 of 40' in page
+    assert "None so far." in page
+
+
+def test_a_job_that_is_done_stands_still_and_says_by_whom_and_why(boss: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    page = page_of_job(boss, a_job([order.pk]))
+    assert "http-equiv" not in page
+    seen = as_seen(page)
+    for words in ("1 of 1", "boss", "by mistake", "done", "Every order was changed."):
+        assert words in seen
+
+
+def test_a_job_lists_the_orders_it_did_not_change_with_their_reasons(boss: Client) -> None:
+    sale = make_sale()
+    used = make_order(sale, make_buyer(), status=OrderStatus.USED)
+    page = page_of_job(boss, a_job([404, used.pk]))
+    assert table(page, "not-changed") == [
+        ["404", "there is no such order"],
+        [str(used.pk), "it is used"],
+    ]
+    assert f'href="{change_url(used)}"' in page
+    assert "1 × it is used" in as_seen(page)
+
+
+def test_thousands_of_refusals_are_turned_over_page_by_page(boss: Client) -> None:
+    job = a_job(list(range(1, 251)))
+    page = page_of_job(boss, job)
+    assert "250 × there is no such order" in as_seen(page)
+    assert len(table(page, "not-changed")) == 100
+    assert len(table(page_of_job(boss, job, page=3), "not-changed")) == 50
+    assert table(page_of_job(boss, job, page=99), "not-changed")[-1][0] == "250"
+
+
+def test_the_pages_of_staff_have_no_script_of_their_own(boss: Client) -> None:
+    """The policy would not run it, and nothing here needs one."""
+    order = won(make_sale())
+    pages = [
+        choose(boss, order).text,
+        boss.get(change_url(order)).text,
+        boss.get(change_url(order, "cancel")).text,
+        page_of_job(boss, a_job([order.pk])),
+    ]
+    for page in pages:
+        scripts = re.findall(r"<script(.*?)>(.*?)</script>", page, re.DOTALL)
+        assert [it for it in scripts if "src=" not in it[0] and "json" not in it[0]] == []
+        assert " style=" not in page
+
+
+def test_jobs_are_listed_without_their_ids(boss: Client) -> None:
+    a_job([1, 2, 3])
+    with CaptureQueriesContext(connection) as queries:
+        page = boss.get(JOBS).text
+    assert "3 of 3" in page
+    assert not [it["sql"] for it in queries if "order_ids" in it["sql"]]
+
+
+def test_a_job_without_orders_is_shown(boss: Client) -> None:
+    assert '<progress max="1" value="1"' in page_of_job(boss, a_job([]))
+
+
+@pytest.mark.parametrize("model", ["orderjob", "payment"])
+def test_jobs_and_payments_are_read_and_nothing_else(boss: Client, model: str) -> None:
+    order = won(make_sale())
+    begun(order)
+    a_job([order.pk], worked=False)
+    pk = {"orderjob": OrderJob, "payment": Payment}[model].objects.get().pk
+    base = f"/admin/orders/{model}/"
+    page = boss.get(f"{base}{pk}/change/").text
+    assert 'name="_save"' not in page
+    assert "delete_selected" not in boss.get(base).text
+    for url in (f"{base}add/", f"{base}{pk}/delete/", f"{base}{pk}/change/"):
+        assert boss.post(url, {"post": "yes", "status": "done"}).status_code == 403
+
+
+def test_jobs_are_seen_by_who_may_begin_them_or_see_them_and_by_nobody_else(
+    helper: Client,
+) -> None:
+    job = a_job([1])
+    for codename in ("view_orderjob", "end_voucherorder"):
+        assert helper.get(f"{JOBS}{job.pk}/change/").status_code == 403
+        grant("helper", codename)
+        assert helper.get(f"{JOBS}{job.pk}/change/").status_code == 200
+        assert helper.get(JOBS).status_code == 200
+        User.objects.get(username="helper").user_permissions.clear()
+
+
+# --- Payments ------------------------------------------------------------------------------------
+
+
+PAYMENTS = "/admin/orders/payment/"
+
+
+def payments_found(client: Client, **query: str) -> list[str]:
+    response = client.get(PAYMENTS, query)
+    assert response.status_code == 200, response
+    return sorted(it.reference for it in response.context["cl"].result_list)
+
+
+def test_payments_with_a_problem_are_found_by_one_filter(boss: Client) -> None:
+    fine, wrong = (begun(won(make_sale())) for _ in range(2))
+    Payment.objects.filter(pk=wrong.pk).update(problem="99 cents arrived instead of 100")
+    assert payments_found(boss, problem="yes") == [wrong.reference]
+    assert payments_found(boss, problem="no") == [fine.reference]
+    assert len(payments_found(boss)) == 2
+    page = boss.get(PAYMENTS, {"problem": "yes"}).text
+    assert "99 cents arrived instead of 100" in page
+    assert f'href="{change_url(wrong.order)}"' in page
+
+
+def test_payments_are_filtered_by_status(boss: Client) -> None:
+    open_one, paid_one = begun(won(make_sale())), paid(won(make_sale()))
+    assert payments_found(boss, status__exact="open") == [open_one.reference]
+    assert payments_found(boss, status__exact="paid") == [paid_one.reference]
+
+
+@pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
+def test_a_search_for_any_payment_is_answered(boss: Client, text: str) -> None:
+    begun(won(make_sale()))
+    assert len(payments_found(boss, q=text)) <= 1
+
+
+def test_a_payment_is_found_by_its_reference_and_by_its_order(boss: Client) -> None:
+    payment, _ = (begun(won(make_sale())) for _ in range(2))
+    for text in (payment.reference, str(payment.order_id)):
+        assert payments_found(boss, q=text) == [payment.reference]
+    page = as_seen(boss.get(f"{PAYMENTS}{payment.pk}/change/").text)
+    assert f"{payment.order_id}" in page
+    assert "¥80.00" in page
+
+
+def test_payments_are_seen_by_who_may_see_them(helper: Client) -> None:
+    payment = begun(won(make_sale()))
+    assert helper.get(PAYMENTS).status_code == 403
+    # Without that permission the order's page names the payment and does not lead to it.
+    page = helper.get(change_url(payment.order)).text
+    assert payment.reference in page
+    assert PAYMENTS not in page
+    grant("helper", "view_payment")
+    assert helper.get(PAYMENTS).status_code == 200
+    assert PAYMENTS in helper.get(change_url(payment.order)).text
 
 
 # --- The sum of a sale ---------------------------------------------------------------------------

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import IntegrityError, connection, transaction
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from orders import batch
 from orders.batch import LedgerWentBack, LockLost, OrderIdTaken, StaleFence, Verdict, write_batch
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from tests.orders.looking import live_ids, refusals_of, rows, statements
 from tests.orders.making import (
     PRICE_CENTS,
@@ -30,6 +33,7 @@ from vouchers.reservations import PendingEntry, Release
 pytestmark = pytest.mark.django_db
 
 SALE, ORDERS, USERS = "vouchers_seckillvoucher", "orders_voucherorder", "auth_user"
+EVENTS = "orders_orderevent"
 
 
 class AboveAny(int):
@@ -165,6 +169,118 @@ def test_a_batch_can_be_refused_as_a_whole() -> None:
     assert sale.sold == 0
 
 
+# --- Who has had an order ------------------------------------------------------------------------
+
+OVER = [OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUNDED]
+
+
+@pytest.mark.parametrize("status", OVER)
+def test_who_has_had_an_order_is_refused_where_that_bars_another(status: OrderStatus) -> None:
+    sale, (once, new) = make_sale(rebuy=False), make_buyers(2)
+    make_order(sale, once, status=status)
+    barred, entry = (
+        an_entry(sale, buyer.pk, order_id=1_001 + n) for n, buyer in enumerate((once, new))
+    )
+    verdict = write(sale, [barred, entry])
+    assert verdict.releases == [Release(barred, "already_ordered")]
+    assert verdict.done == [entry]
+    assert refusals_of(sale) == {1_001: "already_ordered"}
+    sale.refresh_from_db()
+    assert sale.sold == 1
+
+
+@pytest.mark.parametrize("status", OVER)
+def test_who_has_had_an_order_may_order_again_where_the_sale_says_so(status: OrderStatus) -> None:
+    sale, buyer = make_sale(rebuy=True), make_buyer()
+    make_order(sale, buyer, status=status)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).done == [entry]
+
+
+@pytest.mark.parametrize("reason", [it.value for it in RefusalReason])
+def test_who_was_only_refused_has_had_no_order(reason: str) -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    make_order(sale, buyer, status=OrderStatus.REFUSED, reason=reason)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).done == [entry]
+
+
+def test_neither_another_sales_order_nor_a_live_one_bars_a_buyer() -> None:
+    sale, other, buyer = make_sale(rebuy=False, limit=2), make_sale(rebuy=False), make_buyer()
+    make_order(other, buyer, status=OrderStatus.CANCELLED)
+    make_order(sale, buyer, unit=1)
+    entry = an_entry(sale, buyer.pk, order_id=1_001, unit=2)
+    assert write(sale, [entry]).done == [entry]
+
+
+def test_the_live_order_at_the_unit_is_named_also_to_a_buyer_who_is_barred() -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    held = make_order(sale, buyer)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).releases == [Release(entry, "already_ordered", held.pk)]
+
+
+def test_an_order_that_was_written_before_it_could_bar_is_reported_as_done() -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    write(sale, [entry])
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    assert write(sale, [entry]).done == [entry]
+
+
+# --- Time to pay, and history --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [60, 900, 7 * 24 * 3600])
+def test_an_order_is_to_be_paid_so_long_after_it_was_written(seconds: int) -> None:
+    sale, allowed = make_sale(pay_within_s=seconds), dt.timedelta(seconds=seconds)
+    before = timezone.now()
+    write(sale, entries_for(sale, 2))
+    after = timezone.now()
+    for order in VoucherOrder.objects.all():
+        assert before + allowed <= order.pay_by <= after + allowed
+
+
+def history() -> list[tuple[Any, ...]]:
+    """Return every change of every order's state, without its time."""
+    columns = ("order_id", "before", "after", "actor_kind", "actor_id", "reason", "told_at")
+    return list(OrderEvent.objects.order_by("order_id", "pk").values_list(*columns))
+
+
+def test_the_history_of_each_order_begins_with_what_it_was_written_as() -> None:
+    sale = make_sale(stock=1)
+    before = timezone.now()
+    write(sale, entries_for(sale, 2))
+    assert history() == [
+        (1_001, "", "unpaid", "system", None, "", None),
+        (1_002, "", "refused", "system", None, "", None),
+    ]
+    for event in OrderEvent.objects.all():
+        assert before <= event.at <= timezone.now()
+
+
+def test_orders_that_are_refused_as_a_whole_have_that_in_their_history() -> None:
+    sale = make_sale()
+    write(sale, entries_for(sale, 2), refuse_as=RefusalReason.FAILED)
+    assert [event[:3] for event in history()] == [(1_001, "", "refused"), (1_002, "", "refused")]
+
+
+def test_what_is_found_written_adds_nothing_to_its_history() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 2)
+    write(sale, entries[:1])
+    write(sale, entries)
+    assert [event[:3] for event in history()] == [(1_001, "", "unpaid"), (1_002, "", "unpaid")]
+
+
+def test_what_is_rolled_back_has_no_history() -> None:
+    sale = make_sale()
+    with pytest.raises(LockLost):
+        write(sale, entries_for(sale, 2), lost=lambda: True)
+    assert history() == []
+
+
 # --- The batch's number ---------------------------------------------------------------------------
 
 
@@ -223,7 +339,7 @@ def test_an_order_that_is_over_by_now_is_reported_as_over() -> None:
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
     entry = an_entry(sale, buyer.pk, order_id=order.pk)
-    assert write(sale, [entry]).releases == [Release(entry, "cancelled")]
+    assert write(sale, [entry]).releases == [Release(entry, "cancelled", had_order=True)]
 
 
 def test_an_id_that_is_another_buyers_order_is_refused_by_name_and_nothing_is_written() -> None:
@@ -298,7 +414,15 @@ THE_STATEMENTS = [
     f"SELECT {USERS}",  # who is active
     "SELECT vouchers_voucher",  # the price
     f"INSERT {ORDERS}",
+    f"INSERT {EVENTS}",  # the history of each begins
     f"UPDATE {SALE}",
+]
+
+
+WHERE_AN_ORDER_BARS_ANOTHER = [
+    *THE_STATEMENTS[:4],
+    f"SELECT {ORDERS}",  # who has had one
+    *THE_STATEMENTS[4:],
 ]
 
 
@@ -320,6 +444,16 @@ def test_refusals_take_the_same_statements(size: int) -> None:
     sale = make_sale(stock=size // 2)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
+
+
+@pytest.mark.parametrize("size", [1, 10, 200])
+def test_where_an_order_bars_another_it_is_one_statement_more(size: int) -> None:
+    sale = make_sale(stock=size, rebuy=False)
+    entries = entries_for(sale, size)
+    for entry in entries[::2]:
+        make_order(sale, User.objects.get(pk=entry.user_id), status=OrderStatus.CANCELLED)
+    assert statements_of(lambda: write(sale, entries)) == WHERE_AN_ORDER_BARS_ANOTHER
+    assert len(live_ids(sale)) == size // 2
 
 
 def test_a_batch_that_is_written_already_inserts_nothing() -> None:

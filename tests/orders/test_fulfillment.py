@@ -116,7 +116,7 @@ def test_two_hundred_take_as_many_statements_as_one() -> None:
         return statements(captured.captured_queries)
 
     assert statements_for(1) == statements_for(10) == statements_for(200)
-    assert len(statements_for(1)) == 7
+    assert len(statements_for(1)) == 8
 
 
 def test_every_lock_is_free_afterwards(ledger: Redis) -> None:

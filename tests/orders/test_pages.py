@@ -11,6 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
 
 from orders.fulfillment import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
@@ -177,7 +178,9 @@ def test_each_order_is_told_as_its_receipt_tells_it(client: Client, buyer: User)
     (token,) = reserved(sale, [buyer])
     fulfill_sale(sale_id=sale.pk)
     (told,) = client.get("/orders/").json()["orders"]
-    assert told == client.get(told["status_url"]).json()
+    receipt = client.get(told["status_url"]).json()
+    assert receipt.pop("server_time_ms") >= told.pop("server_time_ms")
+    assert told == receipt
     assert (told["order_id"], told["status"]) == (str(token.order_id), "unpaid")
 
 
@@ -215,6 +218,61 @@ def test_twenty_orders_take_as_many_queries_as_one(
         make_order(make_sale(loaded=False), buyer, order_id=number)
     assert VoucherOrder.objects.filter(user=buyer).count() == 20
     assert queries() == one
+
+
+def one_order_of_each_status(buyer: User) -> dict[str, str]:
+    """Return the ids of these orders by status."""
+    orders = {}
+    for number, status in enumerate(OrderStatus, start=1):
+        reason = "sold_out" if status == OrderStatus.REFUSED else ""
+        sale = make_sale(loaded=False)
+        make_order(sale, buyer, order_id=number, status=status, reason=reason)
+        orders[str(status)] = str(number)
+    return orders
+
+
+@pytest.mark.parametrize(
+    ("state", "statuses"),
+    [
+        ("to-pay", {"unpaid"}),
+        ("to-use", {"paid"}),
+        ("over", {"used", "cancelled", "expired", "refunding", "refunded", "refused"}),
+        ("", set(OrderStatus.values)),
+        ("what?", set(OrderStatus.values)),
+        ("\0", set(OrderStatus.values)),
+    ],
+)
+def test_the_list_can_be_asked_for_orders_in_some_states(
+    client: Client, buyer: User, state: str, statuses: set[str]
+) -> None:
+    orders = one_order_of_each_status(buyer)
+    wanted = {orders[status] for status in statuses}
+    assert set(ids_in(client.get("/orders/", {"state": state}))) == wanted
+    page = client.get("/orders/", {"state": state}, headers=HTML).text
+    linked = set(re.findall(r'href="/vouchers/\d+/orders/(\d+)/"', page))
+    assert linked == wanted
+
+
+def test_the_filter_is_links_and_says_which_one_is_chosen(client: Client, buyer: User) -> None:
+    page = client.get("/orders/?state=to-use", headers=HTML).text
+    links = dict(re.findall(r'<a href="(/orders/[^"]*)"\s*([^>]*)>', page))
+    assert links["/orders/?state=to-use"].strip() == 'aria-current="page"'
+    assert links["/orders/?state=to-pay"].strip() == links["/orders/?state=over"].strip() == ""
+
+
+def test_the_pages_of_a_filtered_list_stay_filtered(client: Client, buyer: User) -> None:
+    make_orders(buyer, 45)
+    page = client.get("/orders/?state=over&page=2", headers=HTML).text
+    assert 'href="?page=1&amp;state=over"' in page
+    assert 'href="?page=3&amp;state=over"' in page
+
+
+def test_an_unpaid_order_in_the_list_says_until_when(client: Client, buyer: User) -> None:
+    order = make_order(make_sale(), buyer)
+    order.pay_by = timezone.now()
+    order.save()
+    page = client.get("/orders/", headers={**HTML, "Accept-Language": "en"}).text
+    assert f"Pay by {timezone.localtime(order.pay_by):%-d %b, %H:%M}" in page
 
 
 def test_my_orders_are_only_read(client: Client, buyer: User) -> None:

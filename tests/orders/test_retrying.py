@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -14,7 +15,8 @@ from redis import Redis
 
 from orders import batch, retrying
 from orders.fulfillment import fulfill_sale
-from orders.models import OrderStatus, VoucherOrder
+from orders.life import Actor
+from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.receipts import find_receipt
 from orders.reconciling import reconcile
 from orders.retrying import (
@@ -84,6 +86,12 @@ def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> int:
     return row.pk
 
 
+def history_of(order_id: int) -> list[tuple[str, str]]:
+    """Return each change of the order's state, oldest first, as what it was and what it became."""
+    events = OrderEvent.objects.filter(order=order_id).order_by("pk")
+    return list(events.values_list("before", "after"))
+
+
 def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
     """Assert that the order is refused in this way, and that nothing is written anywhere."""
     before = ledger_contents(), rows()
@@ -147,6 +155,33 @@ def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -
     assert buyers_of(sale)[f"{buyer.pk}:2"] == str(order_id)
     assert (ended_of(sale), tries_of(sale)) == ({}, {})
     assert_conserved(sale)
+
+
+@pytest.mark.parametrize("by_staff", [False, True], ids=["system", "staff"])
+def test_a_retry_is_in_the_orders_history_with_who_did_it(by_staff: bool) -> None:
+    sale, clerk = make_sale(), make_buyer()
+    order_id = set_aside(sale)
+    before = timezone.now()
+
+    retry_order(order_id=order_id, **({"by": Actor.staff(clerk.pk)} if by_staff else {}))
+
+    event = OrderEvent.objects.get(order=order_id)
+    assert (event.before, event.after, event.reason) == ("refused", "unpaid", "tried again")
+    assert before <= event.at <= timezone.now()
+    expected = (ActorKind.STAFF, clerk.pk) if by_staff else (ActorKind.SYSTEM, None)
+    assert (event.actor_kind, event.actor_id) == expected
+
+
+def test_a_retried_order_has_the_sales_time_to_pay_from_now_on() -> None:
+    sale = make_sale(pay_within_s=600)
+    order_id = set_aside(sale)
+    before = timezone.now()
+
+    retry_order(order_id=order_id)
+
+    allowed = dt.timedelta(seconds=600)
+    pay_by = VoucherOrder.objects.get(pk=order_id).pay_by
+    assert before + allowed <= pay_by <= timezone.now() + allowed
 
 
 @pytest.mark.parametrize("changes", [{"paused": True}, {"begins_in_s": -60, "ends_in_s": -1}])
@@ -398,13 +433,8 @@ def test_two_staff_who_retry_the_same_order_at_once_retry_it_once() -> None:
         assert_conserved(sale)
 
 
-@pytest.mark.usefixtures("row_locks")
-@pytest.mark.django_db(transaction=True)
-def test_control_without_the_row_locks_both_think_that_they_did_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sale = make_sale(stock=5)
-    order_id = set_aside(sale)
+def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id: int) -> list[Any]:
+    """Let two retry an order after both have found it set aside; return what became of each."""
     both = threading.Barrier(2, timeout=10)
 
     def unlocked_sale(*, sale_id: int) -> SeckillVoucher:
@@ -420,7 +450,36 @@ def test_control_without_the_row_locks_both_think_that_they_did_it(
     monkeypatch.setattr(retrying, "lock_seckill_voucher", unlocked_sale)
     monkeypatch.setattr(retrying, "_lock_order", unlocked_order)
     monkeypatch.setattr(retrying, "claim", claim_together)
-    assert at_once(*[lambda: retry_order(order_id=order_id)] * 2) == [None, None]
+    return at_once(*[lambda: retry_order(order_id=order_id)] * 2)
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_without_the_row_locks_the_conditional_change_still_retries_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale(stock=5)
+    order_id = set_aside(sale)
+    outcomes = retried_at_once_without_row_locks(monkeypatch, order_id)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "WrongState"]
+    assert history_of(order_id) == [("refused", "unpaid")]
+    assert_conserved(sale)
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_control_with_neither_row_locks_nor_a_condition_both_think_that_they_did_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale(stock=5)
+    order_id = set_aside(sale)
+
+    def unconditional(*, order_id: int, to: str, **fields: Any) -> None:
+        told = {name: fields[name] for name in ("reason", "pay_by")}
+        VoucherOrder.objects.filter(pk=order_id).update(status=to, live=True, **told)
+
+    monkeypatch.setattr(retrying, "change_order", unconditional)
+    assert retried_at_once_without_row_locks(monkeypatch, order_id) == [None, None]
 
 
 @pytest.mark.usefixtures("row_locks")

@@ -355,19 +355,28 @@ def test_the_receipt_of_a_queued_an_unpaid_and_a_refused_order(client: Client, b
         "reason": "",
         "price_cents": None,
         "accepted_at_ms": None,
+        "pay_by_ms": None,
+        "code": "",
+        "refundable": False,
+        "late_payment": "",
         "status_url": receipt_url(token),
         "poll_after_ms": 300,
     }
     response = ask(client, token, by)
     assert response.status_code == 200
     assert response["Cache-Control"] == "private, no-store"
-    assert response.json() == expected
+    body = response.json()
+    assert abs(body.pop("server_time_ms") - now_ms()) < 60_000
+    assert body == expected
 
     User.objects.filter(pk=closed.pk).update(is_active=False)
     fulfill_sale(sale_id=sale.pk)
     body = ask(client, token, by).json()
     assert abs(body.pop("accepted_at_ms") - now_ms()) < 60_000
-    del expected["poll_after_ms"], expected["accepted_at_ms"]
+    to_pay_ms = body.pop("pay_by_ms") - body.pop("server_time_ms")
+    assert (sale.pay_within_s - 60) * 1_000 < to_pay_ms <= sale.pay_within_s * 1_000
+    for name in ("poll_after_ms", "accepted_at_ms", "pay_by_ms"):
+        del expected[name]
     assert body == {**expected, "status": "unpaid", "price_cents": PRICE_CENTS}
 
     body = ask(client, refused, "token").json()

@@ -61,6 +61,23 @@ def test_signing_up_makes_an_account_and_signs_in(client):
     assert not user.is_superuser
 
 
+@pytest.mark.parametrize("email", ["", "ada@example.com", "x" * 60 + "@example.com"])
+def test_an_address_may_be_given_and_need_not(client, email):
+    client.post("/accounts/signup/", {**SIGNUP, "email": email})
+
+    assert User.objects.get().email == email
+
+
+@pytest.mark.parametrize(
+    "email", ["ada", "ada@", "a b@example.com", "a@b.cn\nBcc: x@y.cn", "x" * 250 + "@example.com"]
+)
+def test_what_is_no_address_is_shown_and_makes_no_account(client, email):
+    response = client.post("/accounts/signup/", {**SIGNUP, "email": email})
+
+    assert list(response.context["form"].errors) == ["email"]
+    assert not User.objects.exists()
+
+
 def test_the_rights_of_staff_cannot_be_posted(client):
     client.post("/accounts/signup/", {**SIGNUP, "is_staff": "on", "is_superuser": "on", "id": "9"})
 

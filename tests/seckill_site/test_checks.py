@@ -206,6 +206,25 @@ def test_mariadb_is_no_sqlite():
     assert ids(checks.check_database_engine) == []
 
 
+@pytest.mark.parametrize(
+    ("debug", "providers", "found"),
+    [
+        (False, ["orders.sandbox.Sandbox"], ["W004"]),
+        (False, ["shop.Real", "orders.sandbox.Sandbox"], ["W004"]),
+        (False, ["shop.Real"], []),
+        (True, ["orders.sandbox.Sandbox"], []),
+    ],
+)
+def test_selling_for_the_sandboxs_money_is_a_warning(settings, debug, providers, found):
+    settings.DEBUG, settings.SECKILL_PAYMENT_PROVIDERS = debug, providers
+
+    assert ids(checks.check_payment_providers) == found
+
+
+def test_the_sandbox_alone_does_not_make_the_site_unready():
+    assert checks.check_payment_providers not in checks.OF_SETTINGS
+
+
 # --- the ledger's Redis --------------------------------------------------------------------------
 
 

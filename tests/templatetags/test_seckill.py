@@ -22,7 +22,7 @@ from orders.models import OrderStatus, RefusalReason
 from orders.receipts import QUEUED
 from vouchers.models import SaleState
 from vouchers.templatetags import seckill
-from vouchers.templatetags.sentences import PAGES, PURCHASE, RECEIPT
+from vouchers.templatetags.sentences import MAIL, PAGES, PURCHASE, RECEIPT
 
 CATALOGUE = Path(settings.BASE_DIR) / "locale/zh_Hans/LC_MESSAGES/django.po"
 SCRIPTS = Path(settings.BASE_DIR) / "static/seckill"
@@ -115,6 +115,49 @@ def test_a_page_without_a_script_loads_again_after_the_begin_never_before(
     assert seckill.seconds_to_begin(live) == seconds
 
 
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60, "1 minute"),
+        (900, "15 minutes"),
+        (90, "1 minute"),
+        (3_600, "1 hour"),
+        (5_400, "90 minutes"),
+        (7_200, "2 hours"),
+        (86_400, "1 day"),
+        (7 * 86_400, "7 days"),
+    ],
+)
+def test_a_length_of_time_is_said_in_the_largest_unit_that_fits(seconds: int, text: str) -> None:
+    with translation.override("en"):
+        assert seckill.span(seconds) == text
+
+
+def test_a_picture_of_a_text_is_black_on_white_and_has_no_style() -> None:
+    picture = seckill.qr("https://shop.example/?code=ABCD-EFGH")
+    assert picture.startswith('<svg viewBox="0 0 ')
+    assert 'fill="#fff"' in picture
+    assert 'stroke="#000"' in picture
+    assert "style" not in picture
+    assert picture != seckill.qr("https://shop.example/?code=ABCD-EFGJ")
+
+
+@pytest.mark.parametrize(
+    ("status", "pay_by_ms", "shown"),
+    [
+        ("unpaid", None, "unpaid"),
+        ("unpaid", 1_001, "unpaid"),
+        ("unpaid", 1_000, "overdue"),
+        ("expired", None, "expired"),
+    ],
+)
+def test_a_receipt_says_when_its_time_to_pay_is_over(
+    status: str, pay_by_ms: int | None, shown: str
+) -> None:
+    receipt = {"status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000}
+    assert seckill.receipt_state(receipt) == shown
+
+
 def test_the_stock_in_words_says_what_is_left_or_else_what_is_offered() -> None:
     with translation.override("en"):
         assert seckill.stock_words(0, 100) == "0 of 100 left"
@@ -170,7 +213,8 @@ def test_every_state_of_the_buttons_table_has_a_label_and_a_sentence() -> None:
 
 def test_every_status_and_reason_of_an_order_has_its_sentence() -> None:
     statuses = {status.value for status in OrderStatus} | {QUEUED}
-    assert statuses == set(RECEIPT["heading"]) == set(RECEIPT["text"])
+    assert statuses | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
+    assert {status.value for status in OrderStatus} == set(MAIL)
     assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])
 
 

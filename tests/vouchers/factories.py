@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from django.utils import timezone
 
-from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
+from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.lua import ledger_connection
 from vouchers.ledger import SENTINEL, LedgerKeys
 from vouchers.loading import load_sale
@@ -58,6 +58,14 @@ def make_order(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any
     return order
 
 
+def make_waiting(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any) -> WaitingEntry:
+    """Make the row of a buyer who waits. The ledger hears nothing of it."""
+    defaults: dict[str, Any] = {"joined_at": timezone.now()}
+    return WaitingEntry.objects.create(
+        seckill_voucher=sale, user=user, order_id=order_id, **{**defaults, **fields}
+    )
+
+
 def terms(**changes: Any) -> SaleTerms:
     now = timezone.now()
     defaults: dict[str, Any] = {"stock": 5, "begins_at": now - HOUR, "ends_at": now + HOUR}
@@ -79,6 +87,7 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "ends_at_ms": now_ms + 60_000,
         "limit": 1,
         "paused": 0,
+        "rebuy": 1,
         "loaded_at_ms": now_ms,
     }
     client.hset(keys.sale, mapping={**figures, **changes})

@@ -47,6 +47,9 @@ ENTRIES = {
     "ends_at_0": "2030-01-01",
     "ends_at_1": "12:00:00",
     "limit": "1",
+    "pay_within_s": "900",
+    "rebuy": "on",
+    "refundable": "on",
 }
 
 
@@ -82,6 +85,7 @@ def entries_of(sale, **changes):
         **ENTRIES,
         "stock": sale.stock,
         "limit": sale.limit,
+        "pay_within_s": sale.pay_within_s,
         "begins_at_0": begins[0],
         "begins_at_1": begins[1],
         "ends_at_0": ends[0],
@@ -102,6 +106,7 @@ def test_one_form_makes_a_voucher_and_its_sale_and_loads_it(shop):
     assert (sale.voucher.title, sale.voucher.rules) == ("Noodles", "One bowl.")
     assert (sale.voucher.price_cents, sale.voucher.face_value_cents) == (7_990, 10_000)
     assert (sale.stock, sale.limit, sale.sold, sale.paused) == (5, 1, 0, False)
+    assert (sale.pay_within_s, sale.rebuy, sale.refundable) == (900, True, True)
     assert snapshot(sale_id=sale.pk).remaining == 5
     assert "Loaded into Redis: 5 of 5 units are left." in said(response)
 
@@ -158,6 +163,7 @@ def test_the_form_for_a_new_sale_offers_an_existing_voucher_from_its_link(shop):
         ({"stock": str(10**30)}, {"stock"}),
         ({"stock": "1000001"}, {"stock"}),
         ({"limit": "21"}, {"limit"}),
+        ({"pay_within_s": "59"}, {"pay_within_s"}),
         ({"price": "100.01"}, {"price"}),
         ({"begins_at_0": "someday"}, {"begins_at"}),
         ({"title": "", "price": "", "face_value": ""}, {"title", "price", "face_value"}),
@@ -201,7 +207,7 @@ def test_the_page_has_no_field_for_what_buyers_did(shop, url):
     page = shop.get(change_url(make_loaded_sale()) if url == "change" else url).content.decode()
 
     names = set(re.findall(r'name="([^"]+)"', page))
-    assert {"stock", "limit", "title"} <= names
+    assert {"stock", "limit", "title", "pay_within_s", "rebuy", "refundable"} <= names
     assert not {"sold", "epoch", "fence", "voucher"} & names
 
 

@@ -22,22 +22,31 @@ from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_scr
 from vouchers.models import SaleState
 from vouchers.reservations import reserve
 
-NEW = Figures(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True)
+CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
+FIELDS = (
+    *("epoch", "total", "begins_at_ms", "ends_at_ms", "limit", "paused", "rebuy"),
+    "loaded_at_ms",
+)
+OPEN = Figures(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=False, rebuy=True)
+NEW = Figures(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True, rebuy=True)
 
 
 # --- snapshot ------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_tells_everything_of_one_moment():
+def test_a_snapshot_tells_everything_of_one_moment(ledger):
     before_ms = redis_now_ms()
-    open_ledger(1, total=5, epoch=3, begins_at_ms=10, ends_at_ms=before_ms + 60_000, limit=2)
+    ends_at_ms = before_ms + 60_000
+    open_ledger(1, total=5, epoch=3, begins_at_ms=10, ends_at_ms=ends_at_ms, limit=2, rebuy=0)
     first = reserve_entry(sale_id=1, order_id=501, user_id=7)
     reserve(sale_id=1, order_id=502, user_id=7)
+    ledger.zadd(LedgerKeys(1).waiting, {"503:8": 1, "504:9": 2, "505:10": 3})
 
     found = snapshot(sale_id=1)
 
-    assert found.figures == Figures(5, 10, before_ms + 60_000, 2, False)
+    assert found.figures == Figures(5, 10, ends_at_ms, 2, paused=False, rebuy=False)
     assert (found.epoch, found.taken, found.remaining, found.pending) == (3, 2, 3, 2)
+    assert found.waiting == 3
     assert found.oldest_pending_ms == first.accepted_at_ms
     assert before_ms <= found.loaded_at_ms <= found.now_ms <= redis_now_ms()
 
@@ -58,7 +67,7 @@ def test_without_pending_entries_there_is_no_oldest():
     assert snapshot(sale_id=1).oldest_pending_ms is None
 
 
-@pytest.mark.parametrize("name", ["sale", "buyers", "pending", "ended", "tries"])
+@pytest.mark.parametrize("name", CONTENTS)
 def test_a_key_of_a_wrong_type_is_not_loaded(ledger, name):
     keys = open_ledger(1)
     ledger.delete(getattr(keys, name))
@@ -85,9 +94,7 @@ def test_buyers_of_another_epoch_are_not_loaded(ledger):
         snapshot(sale_id=1)
 
 
-@pytest.mark.parametrize(
-    "field", ["epoch", "total", "begins_at_ms", "ends_at_ms", "limit", "paused", "loaded_at_ms"]
-)
+@pytest.mark.parametrize("field", FIELDS)
 def test_a_lost_field_is_not_loaded(ledger, field):
     keys = open_ledger(1)
     ledger.hdel(keys.sale, field)
@@ -120,7 +127,7 @@ def test_more_taken_than_offered_leaves_none_rather_than_less():
     open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=1)
     reserve(sale_id=1, order_id=502, user_id=2)
-    write_figures(sale_id=1, figures=Figures(1, 0, redis_now_ms() + 60_000, 1, False))
+    write_figures(sale_id=1, figures=replace(OPEN, total=1))
 
     assert snapshot(sale_id=1).remaining == 0
 
@@ -167,7 +174,7 @@ def test_a_total_below_what_is_taken_is_refused_pending_included(dump):
     before = dump()
 
     with pytest.raises(BelowTaken) as refused:
-        write_figures(sale_id=1, figures=Figures(1, 0, 1, 1, False), refuse_below_taken=True)
+        write_figures(sale_id=1, figures=replace(OPEN, total=1), refuse_below_taken=True)
 
     assert refused.value.taken == 2
     assert dump() == before
@@ -176,9 +183,8 @@ def test_a_total_below_what_is_taken_is_refused_pending_included(dump):
 def test_a_total_of_exactly_what_is_taken_is_written():
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=1)
-    ends_at_ms = redis_now_ms() + 60_000
 
-    write_figures(sale_id=1, figures=Figures(1, 0, ends_at_ms, 1, False), refuse_below_taken=True)
+    write_figures(sale_id=1, figures=replace(OPEN, total=1), refuse_below_taken=True)
 
     assert snapshot(sale_id=1).state is SaleState.SOLD_OUT
 
@@ -187,7 +193,7 @@ def test_where_the_row_has_the_last_word_a_total_below_taken_is_written():
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=1)
 
-    write_figures(sale_id=1, figures=Figures(0, 0, redis_now_ms() + 60_000, 1, False))
+    write_figures(sale_id=1, figures=replace(OPEN, total=0))
 
     assert snapshot(sale_id=1).figures.total == 0
 
@@ -207,7 +213,7 @@ def test_figures_are_never_written_into_a_ledger_that_is_not_whole(ledger, dump,
     assert dump() == before
 
 
-@pytest.mark.parametrize("name", ["pending", "ended", "tries"])
+@pytest.mark.parametrize("name", [name for name in CONTENTS if name not in ("sale", "buyers")])
 def test_figures_are_not_loaded_wherever_reserve_says_so(ledger, name):
     """What one script calls not loaded all must, or the sale is closed and never built again."""
     keys = open_ledger(1)
@@ -234,7 +240,7 @@ def test_the_codes_of_the_script_are_those_of_its_wrapper():
 
 # --- what two sets of figures both allow ---------------------------------------------------------
 
-FIGURES = Figures(total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=False)
+FIGURES = Figures(total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=False, rebuy=True)
 
 
 @pytest.mark.parametrize(
@@ -245,6 +251,7 @@ FIGURES = Figures(total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused
         ({"ends_at_ms": 1_999}, {"ends_at_ms": 2_001}),
         ({"limit": 1}, {"limit": 3}),
         ({"paused": True}, {"paused": False}),
+        ({"rebuy": False}, {"rebuy": True}),
     ],
 )
 def test_what_is_narrower_holds_and_what_is_wider_does_not(narrower, wider):
@@ -266,9 +273,10 @@ def test_a_moment_is_whole_milliseconds_since_1970_in_any_time_zone():
 
 @pytest.mark.django_db
 def test_the_figures_of_a_row_are_what_it_offers():
-    sale = make_sale(stock=4, limit=2, paused=True)
+    sale = make_sale(stock=4, limit=2, paused=True, rebuy=False)
 
     found = Figures.of(sale)
 
-    assert found == Figures(4, epoch_ms(sale.begins_at), epoch_ms(sale.ends_at), 2, True)
-    assert found.as_arguments()[-1] == 1
+    window = epoch_ms(sale.begins_at), epoch_ms(sale.ends_at)
+    assert found == Figures(4, *window, 2, paused=True, rebuy=False)
+    assert found.as_arguments() == [4, *window, 2, 1, 0]

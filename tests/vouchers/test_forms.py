@@ -34,6 +34,9 @@ ENTRIES = {
     "begins_at": "2030-01-01 10:00:00",
     "ends_at": "2030-01-01 12:00:00",
     "limit": "1",
+    "pay_within_s": "900",
+    "rebuy": "on",
+    "refundable": "on",
 }
 
 
@@ -63,8 +66,20 @@ def test_a_filled_form_gives_terms_and_details():
         ends_at=dt.datetime(2030, 1, 1, 12, tzinfo=shanghai),
         limit=2,
         paused=True,
+        pay_within_s=900,
+        rebuy=True,
+        refundable=True,
     )
     assert form.details == VoucherDetails("Noodles", "One bowl.", 7_990, 10_000)
+
+
+@pytest.mark.parametrize("seconds", ["60", "604800"])
+def test_what_comes_after_the_win_is_for_the_shop_to_decide(seconds):
+    form = filled(pay_within_s=seconds, rebuy=None, refundable=None)
+
+    assert form.is_valid(), form.errors
+    decided = (form.terms.pay_within_s, form.terms.rebuy, form.terms.refundable)
+    assert decided == (int(seconds), False, False)
 
 
 def test_a_time_is_typed_in_the_shops_time_zone():
@@ -74,7 +89,7 @@ def test_a_time_is_typed_in_the_shops_time_zone():
     assert form.terms.begins_at.astimezone(dt.UTC) == dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)
 
 
-@pytest.mark.parametrize("field", ["stock", "begins_at", "ends_at", "limit"])
+@pytest.mark.parametrize("field", ["stock", "begins_at", "ends_at", "limit", "pay_within_s"])
 def test_what_is_left_out_is_asked_for(field):
     assert list(filled(**{field: None}).errors) == [field]
 
@@ -85,6 +100,7 @@ def test_what_is_left_out_is_asked_for(field):
         *[("stock", value) for value in ("-1", "0", str(MAX_STOCK + 1), str(10**30), "5.5", "x")],
         *[("stock", value) for value in ("NaN", "9" * 5_000)],
         *[("limit", value) for value in ("0", "-1", "21", str(10**30), "x")],
+        *[("pay_within_s", value) for value in ("59", "604801", "-1", "1.5", str(10**30), "x")],
         *[("begins_at", value) for value in ("tomorrow", "2030-02-30 10:00", "0000-01-01 00:00")],
         *[("begins_at", value) for value in ("1999-12-31 23:59", "0203-01-01 10:00")],
         *[("ends_at", value) for value in ("2101-01-01 00:00", "20300-01-01 10:00")],

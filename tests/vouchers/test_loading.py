@@ -8,15 +8,18 @@ from contextlib import suppress
 
 import pytest
 from django.db import OperationalError, connection, transaction
+from django.utils import timezone
 
 from orders.fulfillment import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
 from tests.vouchers.factories import (
+    HOUR,
     all_pending,
     make_loaded_sale,
     make_order,
     make_sale,
     make_user,
+    make_waiting,
     open_ledger,
     redis_now_ms,
     reserve_entry,
@@ -24,7 +27,7 @@ from tests.vouchers.factories import (
 )
 from vouchers import loading
 from vouchers.contents import read_buyers, read_pending
-from vouchers.figures import Figures, snapshot
+from vouchers.figures import Figures, epoch_ms, snapshot
 from vouchers.ledger import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.loading import (
     FENCE_BITS,
@@ -36,13 +39,20 @@ from vouchers.loading import (
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import (
     ENDED_RETENTION_MS,
+    AlreadyOrdered,
     SoldOut,
     confirm,
     holdings,
     reserve,
 )
+from vouchers.waiting_list import join_waiting, line_of
 
 LOAD = ledger_script("load")
+CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
+FIELDS = (
+    *("epoch", "total", "limit", "paused", "rebuy", "begins_at_ms", "ends_at_ms"),
+    "loaded_at_ms",
+)
 
 
 # --- a new sale ----------------------------------------------------------------------------------
@@ -50,7 +60,7 @@ LOAD = ledger_script("load")
 
 @pytest.mark.django_db
 def test_a_new_sale_is_loaded_with_the_figures_of_its_row(ledger):
-    sale = make_sale(stock=5, limit=2, paused=True)
+    sale = make_sale(stock=5, limit=2, paused=True, rebuy=False)
 
     load_sale(sale_id=sale.pk)
 
@@ -62,16 +72,18 @@ def test_a_new_sale_is_loaded_with_the_figures_of_its_row(ledger):
 
 @pytest.mark.django_db
 def test_a_loaded_ledger_stays_and_its_side_keys_are_gone(ledger):
-    sale = make_sale()
+    sale = make_sale(paused=True)  # so that nobody in line is given a unit
     user = make_user("ada")
     make_order(sale, user, order_id=501)
     make_order(sale, user, order_id=502, status=OrderStatus.CANCELLED)
+    make_waiting(sale, make_user("bob"), order_id=503)
 
     load_sale(sale_id=sale.pk)
 
     keys = LedgerKeys(sale.pk)
-    assert set(ledger.scan_iter()) == {keys.sale, keys.buyers, keys.ended}
-    assert ledger.ttl(keys.sale) == ledger.ttl(keys.buyers) == -1
+    lasting = {keys.sale, keys.buyers, keys.barred, keys.waiting}
+    assert set(ledger.scan_iter()) == {*lasting, keys.ended}
+    assert {ledger.ttl(key) for key in lasting} == {-1}
     assert ledger.ttl(keys.ended) > 3_600
 
 
@@ -148,14 +160,18 @@ def test_where_redis_does_not_answer_the_epoch_stays(redis_gone):
 
 
 @pytest.mark.django_db
-def test_many_buyers_go_in_piece_by_piece(monkeypatch):
+def test_many_buyers_go_in_piece_by_piece(ledger, monkeypatch):
     monkeypatch.setattr(loading, "_CHUNK", 2)
     sale = make_sale()
     for n in range(1, 6):
         make_order(sale, make_user(f"buyer {n}"), order_id=500 + n)
+        make_order(sale, make_user(f"once {n}"), order_id=600 + n, status=OrderStatus.CANCELLED)
+        make_waiting(sale, make_user(f"waiting {n}"), order_id=700 + n)
 
     load_sale(sale_id=sale.pk)
 
+    assert line_of(sale_id=sale.pk) == set(range(701, 706))
+    assert set(ledger.hvals(LedgerKeys(sale.pk).barred)) == {str(600 + n) for n in range(1, 6)}
     assert {holding.order_id for holding in read_buyers(sale_id=sale.pk)} == set(range(501, 506))
 
 
@@ -309,6 +325,151 @@ def test_orders_that_are_over_land_in_ended_with_their_reason(ledger):
     assert why_ended(sale_id=running.pk, order_id=501) is None
 
 
+OVER = (OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUNDED)
+
+
+@pytest.mark.django_db
+def test_who_has_had_an_order_is_barred_again_and_who_was_only_refused_is_not(ledger):
+    running = Running()
+    for n, status in enumerate(OVER):
+        user = make_user(status.value)
+        make_order(running.sale, user, order_id=600 + n, status=status)
+    had = [running.sale.orders.get(pk=600 + n) for n in range(len(OVER))]
+    ledger.flushall()
+
+    load_sale(sale_id=running.pk)
+
+    expected = {str(order.user_id): str(order.pk) for order in had}
+    assert ledger.hgetall(running.keys.barred) == expected
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("rebuy", [False, True])
+def test_after_a_loss_the_sale_still_knows_who_may_not_buy_again(ledger, rebuy):
+    sale, ada = make_loaded_sale(rebuy=rebuy), make_user("ada")
+    make_order(sale, ada, order_id=501, status=OrderStatus.CANCELLED)
+    ledger.flushall()
+    load_sale(sale_id=sale.pk)
+
+    if rebuy:
+        reserve(sale_id=sale.pk, order_id=502, user_id=ada.pk)
+        return
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=sale.pk, order_id=502, user_id=ada.pk)
+    assert refused.value.order_id == 501
+
+
+def waiting_line(ledger, sale):
+    """Return ``<order id>:<user>`` of all who wait, first in line first, with their times."""
+    return ledger.zrange(LedgerKeys(sale.pk).waiting, 0, -1, withscores=True)
+
+
+@pytest.mark.django_db
+def test_after_a_loss_those_who_wait_are_in_line_as_they_were(ledger):
+    sale, other = make_loaded_sale(stock=0), make_loaded_sale(stock=0)
+    joined_at = timezone.now().replace(microsecond=123_000)
+    for n, name in enumerate(("ada", "bob", "eve")):
+        times = {"joined_at": joined_at - n * HOUR}
+        make_waiting(sale, make_user(name), order_id=501 + n, **times)
+    make_waiting(sale, make_user("who left"), order_id=504, live=None, outcome="left")
+    make_waiting(other, make_user("elsewhere"), order_id=505)
+    users = dict(sale.waiting_entries.values_list("order_id", "user_id"))
+    ledger.flushall()
+
+    load_sale(sale_id=sale.pk)
+
+    assert waiting_line(ledger, sale) == [
+        (f"{order_id}:{users[order_id]}", epoch_ms(joined_at - hours * HOUR))
+        for order_id, hours in ((503, 2), (502, 1), (501, 0))
+    ]
+
+
+@pytest.mark.django_db
+def test_who_joined_before_a_loss_and_asks_again_keeps_the_place(ledger):
+    sale, ada, bob = make_loaded_sale(stock=0), make_user("ada"), make_user("bob")
+    for order_id, user in ((501, ada), (502, bob)):
+        entry = make_waiting(sale, user, order_id=order_id)
+        joined_at_ms = epoch_ms(entry.joined_at)
+        place = {"order_id": order_id, "user_id": user.pk, "joined_at_ms": joined_at_ms}
+        join_waiting(sale_id=sale.pk, **place)
+    before = waiting_line(ledger, sale)
+    ledger.flushall()
+
+    load_sale(sale_id=sale.pk)
+
+    assert waiting_line(ledger, sale) == before
+    assert join_waiting(sale_id=sale.pk, **place) == 2
+
+
+def pause(sale):
+    """Let nobody in line be given a unit while one looks."""
+    SeckillVoucher.objects.filter(pk=sale.pk).update(paused=True)
+
+
+def given_and_pending(sale, user):
+    """The unit was given and no row is written yet."""
+    reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
+
+
+def given_and_only_among_the_buyers(sale, user):
+    """The same, and of the promise only the buyer is left."""
+    given_and_pending(sale, user)
+    loading.ledger_connection().unlink(LedgerKeys(sale.pk).pending)
+
+
+def given_and_ordered(sale, user):
+    make_order(sale, user, order_id=501)
+
+
+def given_and_cancelled(sale, user):
+    make_order(sale, user, order_id=501, status=OrderStatus.CANCELLED)
+
+
+def given_and_refused(sale, user):
+    make_order(sale, user, order_id=501, status=OrderStatus.REFUSED, reason="sold_out")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "given",
+    [
+        given_and_pending,
+        given_and_only_among_the_buyers,
+        given_and_ordered,
+        given_and_cancelled,
+        given_and_refused,
+    ],
+    ids=lambda given: given.__name__,
+)
+def test_who_has_been_given_a_unit_is_not_put_in_line_again(ledger, given):
+    """The row of who waits may not have heard of it yet."""
+    sale, ada, bob = make_loaded_sale(stock=1), make_user("ada"), make_user("bob")
+    make_waiting(sale, ada, order_id=501)
+    make_waiting(sale, bob, order_id=502)
+    given(sale, ada)
+    ledger.unlink(LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).waiting)
+    pause(sale)
+
+    load_sale(sale_id=sale.pk)
+
+    assert [member for member, _ in waiting_line(ledger, sale)] == [f"502:{bob.pk}"]
+
+
+@pytest.mark.django_db
+def test_a_unit_that_was_given_and_lost_with_redis_is_waited_for_in_the_old_place(ledger):
+    sale, ada, bob = make_loaded_sale(stock=1), make_user("ada"), make_user("bob")
+    make_waiting(sale, ada, order_id=501)
+    make_waiting(sale, bob, order_id=502, joined_at=timezone.now() + HOUR)
+    given_and_pending(sale, ada)
+    ledger.flushall()
+    pause(sale)
+
+    load_sale(sale_id=sale.pk)
+
+    members = [member for member, _ in waiting_line(ledger, sale)]
+    assert members == [f"501:{ada.pk}", f"502:{bob.pk}"]
+
+
 @pytest.mark.django_db
 def test_rebuilt_ended_ids_are_kept_as_long_as_released_ones(ledger):
     running = Running()
@@ -345,7 +506,7 @@ def test_a_promise_lost_with_redis_is_accepted_again_under_the_same_id(ledger):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("name", ["sale", "buyers", "pending", "ended", "tries"])
+@pytest.mark.parametrize("name", CONTENTS)
 def test_after_a_key_became_of_a_wrong_type_a_load_reopens_with_everybody(ledger, name):
     running = Running()
     key = getattr(running.keys, name)
@@ -361,9 +522,7 @@ def test_after_a_key_became_of_a_wrong_type_a_load_reopens_with_everybody(ledger
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize(
-    "field", ["epoch", "total", "limit", "paused", "begins_at_ms", "ends_at_ms", "loaded_at_ms"]
-)
+@pytest.mark.parametrize("field", FIELDS)
 def test_after_a_field_was_lost_a_load_reopens_with_everybody(ledger, field):
     running = Running()
     ledger.hdel(running.keys.sale, field)
@@ -402,15 +561,22 @@ def test_before_anything_is_built_the_fence_refuses_who_began_on_the_lost_ledger
 # --- load.lua ------------------------------------------------------------------------------------
 
 
+SIDE = ("buyers", "pending", "ended", "barred", "waiting")
+
+
 def run_load(keys, build, *, epoch=2, before=lambda: None):
-    side = [keys.side(name, build) for name in ("buyers", "pending", "ended")]
+    side = [keys.side(name, build) for name in SIDE]
     client = loading.ledger_connection()
-    counts = [client.hlen(side[0]) or 1, client.zcard(side[1]), client.hlen(side[2])]
+    counts = [
+        client.zcard(key) if name in ("pending", "waiting") else client.hlen(key)
+        for name, key in zip(SIDE, side, strict=True)
+    ]
     before()
+    figures = [9, 0, redis_now_ms() + 60_000, 1, 1, 1]  # paused: nobody is given a unit
     return LOAD.run(
         client,
-        keys=[*keys.contents, keys.kick, *side, keys.trying],
-        args=[epoch, 9, 0, redis_now_ms() + 60_000, 1, 0, ENDED_RETENTION_MS, 0, "run", *counts],
+        keys=[*keys.contents, keys.kick, keys.trying, *side],
+        args=[epoch, *figures, ENDED_RETENTION_MS, 0, "run", counts[0] or 1, *counts[1:]],
     )
 
 
@@ -421,6 +587,8 @@ def test_a_ledger_that_stands_is_not_replaced_and_the_side_keys_go(ledger, dump)
     ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
     ledger.hset(keys.side("ended", "b"), mapping={"503": "9:sold_out"})
+    ledger.hset(keys.side("barred", "b"), "9", "504")
+    ledger.zadd(keys.side("waiting", "b"), {"505:9": 1})
 
     assert run_load(keys, "b") == "ALREADY_LOADED"
 
@@ -435,13 +603,13 @@ def test_side_keys_that_ran_out_install_nothing(dump):
 
 def test_a_build_whose_side_keys_ran_out_is_unavailable_and_is_built_again(monkeypatch, ledger, db):
     sale = make_sale()
-    write = loading._write_side_keys
+    write = loading._write_side_key
 
-    def write_and_lose(side, *args):
-        write(side, *args)
-        ledger.unlink(*side)
+    def write_and_lose(key, part):
+        write(key, part)
+        ledger.unlink(key)
 
-    monkeypatch.setattr(loading, "_write_side_keys", write_and_lose)
+    monkeypatch.setattr(loading, "_write_side_key", write_and_lose)
     with pytest.raises(LedgerUnavailable):
         load_sale(sale_id=sale.pk)
     monkeypatch.undo()
@@ -457,18 +625,25 @@ def test_an_installed_ledger_replaces_every_key_and_loses_its_time_limits(ledger
     ledger.hset(keys.sale, "epoch", 1)  # without its buyers: not whole
     ledger.set(keys.kick, "1")
     ledger.hset(keys.ended, "500", "1:sold_out")
+    ledger.hset(keys.barred, "1", "500")
+    ledger.zadd(keys.waiting, {"506:1": 1})
     for name, write in {
         "buyers": lambda key: ledger.hset(key, mapping={"epoch": 2, "8:1": 502}),
         "pending": lambda key: ledger.zadd(key, {"502:8:1": 1}),
         "ended": lambda key: ledger.hset(key, "503", "9:sold_out"),
+        "barred": lambda key: ledger.hset(key, "9", "504"),
+        "waiting": lambda key: ledger.zadd(key, {"505:9": 1}),
     }.items():
         write(keys.side(name, "b"))
         ledger.expire(keys.side(name, "b"), 5)
 
     assert run_load(keys, "b") == "LOADED"
 
-    assert set(ledger.scan_iter()) == {keys.sale, keys.buyers, keys.pending, keys.ended}
-    assert ledger.ttl(keys.buyers) == ledger.ttl(keys.pending) == -1
+    lasting = {keys.sale, keys.buyers, keys.pending, keys.barred, keys.waiting}
+    assert set(ledger.scan_iter()) == {*lasting, keys.ended}
+    assert {ledger.ttl(key) for key in lasting} == {-1}
+    assert ledger.hgetall(keys.barred) == {"9": "504"}
+    assert ledger.zrange(keys.waiting, 0, -1) == ["505:9"]
     assert ledger.hgetall(keys.ended) == {"503": "9:sold_out"}
     assert ledger.ttl(keys.ended) > 5
     assert read_pending(sale_id=1) == {Holding(502, 8, 1)}
@@ -679,7 +854,7 @@ def lock_without_waiting(sale_id):
 def tried_in_the_middle_of_a_load(sale, monkeypatch):
     """Try to lock the row between reading the orders and installing; return what was raised."""
     raised = []
-    write = loading._write_side_keys
+    install = loading._install
 
     def meanwhile(*args):
         def attempt():
@@ -691,9 +866,9 @@ def tried_in_the_middle_of_a_load(sale, monkeypatch):
         thread = threading.Thread(target=attempt)
         thread.start()
         thread.join(10)
-        write(*args)
+        return install(*args)
 
-    monkeypatch.setattr(loading, "_write_side_keys", meanwhile)
+    monkeypatch.setattr(loading, "_install", meanwhile)
     load_sale(sale_id=sale.pk)
     return raised
 
@@ -738,13 +913,21 @@ def test_a_build_whose_epoch_another_process_has_raised_since_begins_again(ledge
     assert snapshot(sale_id=sale.pk).epoch == 3
 
 
-@pytest.mark.parametrize("part", ["buyers", "pending", "ended"])
+@pytest.mark.parametrize("part", SIDE)
 def test_side_keys_of_which_a_part_is_lost_install_nothing(ledger, part):
     keys = LedgerKeys(1)
     ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2, "8:1": 502})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1, "503:9:1": 2})
     ledger.hset(keys.side("ended", "b"), mapping={"504": "9:sold_out", "505": "9:sold_out"})
-    lost = {"buyers": ("hdel", "8:1"), "pending": ("zrem", "503:9:1"), "ended": ("hdel", "505")}
+    ledger.hset(keys.side("barred", "b"), mapping={"10": "506", "11": "507"})
+    ledger.zadd(keys.side("waiting", "b"), {"508:12": 1, "509:13": 2})
+    lost = {
+        "buyers": ("hdel", "8:1"),
+        "pending": ("zrem", "503:9:1"),
+        "ended": ("hdel", "505"),
+        "barred": ("hdel", "11"),
+        "waiting": ("zrem", "509:13"),
+    }
 
     def lose() -> None:
         command, field = lost[part]

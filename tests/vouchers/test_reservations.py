@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+from dataclasses import replace
 
 import pytest
 import time_machine
@@ -17,7 +18,7 @@ from tests.vouchers.factories import (
 )
 from vouchers import reservations
 from vouchers.attempts import count_try
-from vouchers.figures import snapshot
+from vouchers.figures import snapshot, write_figures
 from vouchers.ledger import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.reservations import (
     ENDED_RETENTION_MS,
@@ -41,6 +42,7 @@ from vouchers.reservations import (
 )
 
 ABOVE_53_BITS = 9_007_199_254_740_993
+CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
 
 
 # --- reserve: accepted ---------------------------------------------------------------------------
@@ -298,6 +300,127 @@ def test_a_sale_is_open_from_its_first_millisecond_to_before_its_end():
         reserve(sale_id=2, order_id=502, user_id=7)
 
 
+# --- reserve: who has had an order ---------------------------------------------------------------
+
+
+def end_order(*, order_id=501, user_id=7):
+    """Let a buyer have an order that is over, as cancelling leaves it; return its entry."""
+    entry = reserve_entry(sale_id=1, order_id=order_id, user_id=user_id)
+    confirm(sale_id=1, entries=[entry])
+    release(sale_id=1, releases=[Release(entry, "cancelled", had_order=True)])
+    return entry
+
+
+def test_who_has_had_an_order_is_refused_with_it_where_that_bars_another(dump):
+    open_ledger(1, rebuy=0)
+    end_order()
+    before = dump()
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert refused.value.order_id == 501
+    assert dump() == before
+
+
+def test_who_has_had_an_order_may_buy_again_where_the_sale_says_so():
+    open_ledger(1, rebuy=1)
+    end_order()
+
+    reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert holdings(sale_id=1, user_id=7, limit=1) == [502]
+
+
+def test_who_was_only_refused_is_not_barred(ledger):
+    keys = open_ledger(1, rebuy=0)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    release(sale_id=1, releases=[Release(entry, "failed")])
+
+    reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert not ledger.exists(keys.barred)
+
+
+def test_nobody_is_barred_by_another_buyers_order():
+    open_ledger(1, rebuy=0)
+    end_order(user_id=77)
+
+    reserve(sale_id=1, order_id=502, user_id=7)
+
+
+def test_with_a_limit_above_one_an_order_that_is_over_bars_the_units_left():
+    open_ledger(1, rebuy=0, limit=3)
+    reserve(sale_id=1, order_id=500, user_id=7)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    first = all_pending(sale_id=1)[0]
+
+    reserve(sale_id=1, order_id=502, user_id=7)
+    release(sale_id=1, releases=[Release(first, "cancelled", had_order=True)])
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=503, user_id=7)
+    assert refused.value.order_id == 500
+    assert holdings(sale_id=1, user_id=7, limit=3) == [501, 502]
+
+
+def test_who_has_the_limit_hears_of_the_order_that_is_held_not_of_the_one_that_is_over(ledger):
+    keys = open_ledger(1, rebuy=0)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    ledger.hset(keys.barred, "7", "400")
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert refused.value.order_id == 501
+
+
+def test_the_token_of_an_order_that_is_over_is_accepted_again_also_where_it_bars(dump):
+    open_ledger(1, rebuy=0, limit=2)
+    reserve(sale_id=1, order_id=500, user_id=7)
+    end_order()
+    before = dump()
+
+    for order_id in (500, 501):
+        again = reserve(sale_id=1, order_id=order_id, user_id=7)
+        assert (again.order_id, again.kick_due) == (order_id, False)
+
+    assert dump() == before
+
+
+@pytest.mark.parametrize("changes", CLOSED)
+def test_who_is_barred_hears_that_first_also_when_sold_out_or_closed(ledger, changes):
+    keys = open_ledger(1, rebuy=0)
+    end_order()
+    ledger.hset(keys.sale, mapping={**changes(), "total": 0})
+
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert refused.value.order_id == 501
+
+
+def test_who_is_barred_may_buy_once_the_sale_allows_it():
+    open_ledger(1, rebuy=0)
+    end_order()
+    with pytest.raises(AlreadyOrdered):
+        reserve(sale_id=1, order_id=502, user_id=7)
+
+    write_figures(sale_id=1, figures=replace(snapshot(sale_id=1).figures, rebuy=True))
+
+    reserve(sale_id=1, order_id=502, user_id=7)
+
+
+def test_an_id_above_53_bits_bars_digit_by_digit():
+    open_ledger(1, rebuy=0)
+    end_order(order_id=ABOVE_53_BITS, user_id=ABOVE_53_BITS + 2)
+
+    reserve(sale_id=1, order_id=501, user_id=ABOVE_53_BITS + 1)
+    with pytest.raises(AlreadyOrdered) as refused:
+        reserve(sale_id=1, order_id=502, user_id=ABOVE_53_BITS + 2)
+    assert refused.value.order_id == ABOVE_53_BITS
+
+
 # --- reserve: not loaded -------------------------------------------------------------------------
 
 
@@ -340,7 +463,7 @@ BREAKS = [
     lose_the_buyers,
     lose_the_sentinel,
     keep_the_buyers_of_an_older_epoch,
-    *[make_wrong(name) for name in ("sale", "buyers", "pending", "ended", "tries")],
+    *[make_wrong(name) for name in CONTENTS],
     *[
         lose_a_field(name)
         for name in (
@@ -348,6 +471,7 @@ BREAKS = [
             "total",
             "limit",
             "paused",
+            "rebuy",
             "begins_at_ms",
             "ends_at_ms",
             "loaded_at_ms",
@@ -379,7 +503,7 @@ def test_lost_buyers_do_not_look_like_an_unsold_sale(ledger):
 
 def test_without_the_sentinel_lost_buyers_would_be_sold_again(ledger, script_without, monkeypatch):
     """The control of the test above."""
-    guard = "if redis.call('HGET', buyers, 'epoch') ~= figures.epoch then return nil end"
+    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= figures.epoch then return nil end"
     monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, ""))
     keys = open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=7)
@@ -448,13 +572,15 @@ def test_a_release_puts_the_unit_back_and_remembers_why(ledger):
     assert not ledger.exists(keys.tries)
 
 
-def test_a_replayed_release_changes_nothing(dump):
+@pytest.mark.parametrize("had_order", [False, True])
+def test_a_replayed_release_changes_nothing(dump, had_order):
     open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
-    release(sale_id=1, releases=[Release(entry, "sold_out")])
+    released = Release(entry, "cancelled", had_order=had_order)
+    release(sale_id=1, releases=[released])
     before = dump()
 
-    release(sale_id=1, releases=[Release(entry, "sold_out")])
+    release(sale_id=1, releases=[released])
 
     assert dump() == before
 
@@ -526,13 +652,29 @@ def test_several_releases_go_in_one_call(ledger_trips):
     assert snapshot(sale_id=1).remaining == 3
 
 
+def test_of_several_releases_each_buyer_who_has_had_an_order_is_noted(ledger):
+    keys = open_ledger(1, total=3)
+    entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2, 3)]
+    had = (True, False, True)
+
+    release(
+        sale_id=1,
+        releases=[
+            Release(entry, "cancelled", had_order=had_order)
+            for entry, had_order in zip(entries, had, strict=True)
+        ],
+    )
+
+    assert ledger.hgetall(keys.barred) == {"1": "501", "3": "503"}
+
+
 def test_a_release_makes_no_sale_where_the_ledger_was_lost(ledger):
     keys = LedgerKeys(1)
     entry = PendingEntry(501, 7, 1, redis_now_ms())
 
-    release(sale_id=1, releases=[Release(entry, "sold_out")])
+    release(sale_id=1, releases=[Release(entry, "sold_out", had_order=True)])
 
-    assert not ledger.exists(keys.sale, keys.buyers, keys.pending)
+    assert not ledger.exists(keys.sale, keys.buyers, keys.pending, keys.barred, keys.waiting)
     assert why_ended(sale_id=1, order_id=501) == "7:sold_out"
 
 
@@ -781,7 +923,7 @@ def test_a_claim_asks_neither_for_the_window_nor_for_a_pause(ledger, changes):
     assert ledger.hget(keys.buyers, "7:1") == "501"
 
 
-@pytest.mark.parametrize("key", ["sale", "buyers", "pending", "ended", "tries"])
+@pytest.mark.parametrize("key", CONTENTS)
 def test_a_claim_from_a_ledger_that_is_not_whole_is_refused_and_writes_nothing(ledger, dump, key):
     keys = open_ledger(1)
     ledger.delete(getattr(keys, key))

@@ -21,6 +21,7 @@ from tests.vouchers.factories import (
     make_sale,
     make_user,
     make_voucher,
+    make_waiting,
     reserve_entry,
     terms,
 )
@@ -50,6 +51,7 @@ from vouchers.sales import (
     has_buyers,
     terms_of,
 )
+from vouchers.waiting_list import join_waiting
 
 DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_cents=10_000)
 
@@ -81,7 +83,7 @@ class Crash(Exception):
 
 @pytest.mark.django_db
 def test_a_new_sale_is_stored_and_loaded_once_committed(committed):
-    wanted = terms(stock=7, limit=2)
+    wanted = terms(stock=7, limit=2, pay_within_s=60, rebuy=False, refundable=False)
 
     with committed():
         sale = create_sale(voucher=make_voucher(), terms=wanted)
@@ -127,6 +129,8 @@ BROKEN_TERMS = [
     ({"stock": MAX_STOCK + 1}, "__all__"),
     ({"limit": 0}, "limit"),
     ({"limit": 21}, "limit"),
+    ({"pay_within_s": 59}, "pay_within_s"),
+    ({"pay_within_s": 7 * 24 * 3600 + 1}, "pay_within_s"),
     ({"ends_at": timezone.now() - 2 * HOUR}, "__all__"),
 ]
 
@@ -402,6 +406,7 @@ NARROWER = [
     {"begins_at": HOUR / 2},
     {"ends_at": -HOUR / 2},
     {"paused": True},
+    {"rebuy": False},
 ]
 
 
@@ -432,13 +437,14 @@ WIDER = [
     {"ends_at": HOUR},
     {"paused": False},
     {"limit": 3},
+    {"rebuy": True},
 ]
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("changes", WIDER, ids=lambda changes: next(iter(changes)))
 def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, redis_gone):
-    sale = make_loaded_sale(stock=5, paused=True)
+    sale = make_loaded_sale(stock=5, paused=True, rebuy=False)
     wider = changed(sale, changes)
     before = snapshot(sale_id=sale.pk).figures
     steps.clear()
@@ -487,7 +493,15 @@ def test_a_sale_with_more_taken_than_offered_can_be_paused_all_the_same(committe
 @pytest.mark.django_db
 def test_fewer_units_and_a_new_window_arrive_together(committed):
     sale = make_loaded_sale(stock=5)
-    wanted = terms(stock=2, ends_at=timezone.now() + 9 * HOUR, limit=3, paused=True)
+    wanted = terms(
+        stock=2,
+        ends_at=timezone.now() + 9 * HOUR,
+        limit=3,
+        paused=True,
+        pay_within_s=7 * 24 * 3600,
+        rebuy=False,
+        refundable=False,
+    )
 
     with committed():
         edit_sale(sale_id=sale.pk, terms=wanted)
@@ -672,6 +686,18 @@ def test_a_sale_without_buyers_is_deleted_on_both_sides(ledger):
 
 
 @pytest.mark.django_db
+def test_a_sale_that_somebody_only_waits_for_is_deleted_with_its_line(ledger):
+    sale, ada = make_loaded_sale(stock=0), make_user("ada")
+    make_waiting(sale, ada, order_id=501)
+    join_waiting(sale_id=sale.pk, order_id=501, user_id=ada.pk, joined_at_ms=1)
+
+    delete_sale(sale_id=sale.pk)
+
+    assert not SeckillVoucher.objects.exists()
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db
 def test_a_sale_that_is_not_loaded_is_not_deleted_because_nobody_knows_who_holds_it(ledger):
     sale = make_sale()
 
@@ -760,7 +786,10 @@ def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps)
 
     delete_sale(sale_id=sale.pk)
 
-    assert steps == ["FOR UPDATE", "write_figures", "snapshot", "DELETE vouchers_seckillvoucher"]
+    assert steps == [
+        *("FOR UPDATE", "write_figures", "snapshot"),
+        *("DELETE orders_waitingentry", "DELETE vouchers_seckillvoucher"),
+    ]
 
 
 @pytest.mark.django_db

@@ -3,11 +3,7 @@
 -- The caller holds the sale's row and the order's FOR UPDATE, and makes the order live in the same
 -- transaction. Nothing is written before everything has been read and found right.
 --
--- KEYS[1]  sale     hash    total, …
--- KEYS[2]  buyers   hash    <user>:<unit> -> order id
--- KEYS[3]  pending  zset    <order id>:<user>:<unit>
--- KEYS[4]  ended    hash    order id -> <user>:<reason>
--- KEYS[5]  tries    hash    order id -> attempts
+-- KEYS     the contents
 -- ARGV[1]  <user>:<unit>
 -- ARGV[2]  order id
 --
@@ -19,7 +15,7 @@
 
 local field, order_id = ARGV[1], ARGV[2]
 
-local sale = read_ledger(KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5])
+local sale = read_ledger()
 if not sale then return {'NOT_LOADED', ''} end
 
 local held = redis.call('HGET', KEYS[2], field)

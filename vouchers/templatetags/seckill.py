@@ -6,10 +6,13 @@ import datetime as dt
 from collections.abc import Mapping
 from typing import Any
 
+import segno
 from django import template
+from django.template.context import RequestContext
 from django.utils import timezone
 from django.utils.formats import date_format
-from django.utils.translation import pgettext
+from django.utils.safestring import SafeString, mark_safe
+from django.utils.translation import ngettext, pgettext
 
 from vouchers.figures import epoch_ms
 from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN
@@ -77,6 +80,34 @@ def utc_offset(value: dt.datetime) -> str:
 
 
 @register.filter
+def span(seconds: int) -> str:
+    """Return a length of time in words, in the largest unit of which it is a whole number."""
+    if seconds % 86_400 == 0:
+        days = seconds // 86_400
+        return ngettext("%(count)s day", "%(count)s days", days) % {"count": days}
+    if seconds % 3_600 == 0:
+        hours = seconds // 3_600
+        return ngettext("%(count)s hour", "%(count)s hours", hours) % {"count": hours}
+    minutes = seconds // 60  # rather too short than too long: it is a time to be kept
+    return ngettext("%(count)s minute", "%(count)s minutes", minutes) % {"count": minutes}
+
+
+@register.filter
+def qr(text: str) -> SafeString:
+    """Return a text as a QR picture: an SVG to stand in the page, without a word of style."""
+    code = segno.make(text, error="m", micro=False)
+    # Black on white with its quiet border, in the dark too: many scanners read nothing else.
+    return mark_safe(code.svg_inline(omitsize=True, light="#fff", svgclass="qr", lineclass=None))
+
+
+@register.simple_tag(takes_context=True)
+def absolute(context: RequestContext, path: str) -> str:
+    """Return an address of this site as it is reached from elsewhere."""
+    assert context.request is not None
+    return context.request.build_absolute_uri(path)
+
+
+@register.filter
 def at(mapping: Mapping[str, Any], key: str) -> Any:
     """Return what the mapping holds for a key that is known only at run time, or nothing."""
     return mapping.get(str(key), "")
@@ -98,6 +129,31 @@ def now_ms() -> int:
 def sentences(page: str) -> dict[str, Any]:
     """Return the sentences of a page, for the template and as JSON for its script."""
     return PAGES[page]
+
+
+@register.simple_tag
+def receipt_state(receipt: Mapping[str, Any]) -> str:
+    """Return which of its sentences a receipt says: its status, or that the time to pay is over.
+
+    Whether it is not paid either is told by the status alone, which then changes.
+    """
+    pay_by_ms = receipt["pay_by_ms"]
+    overdue = pay_by_ms is not None and pay_by_ms <= receipt["server_time_ms"]
+    return "overdue" if overdue else str(receipt["status"])
+
+
+@register.simple_tag
+def sentence(text: object, **words: object) -> str:
+    """Return a sentence with the words in its braces filled in."""
+    return str(text).format(**words)
+
+
+@register.simple_tag
+def place_state(place: int | None) -> str:
+    """Return which of its sentences the waiting page says; ``static/seckill/waiting.js`` agrees."""
+    if place is None:
+        return "over"
+    return "first" if place == 1 else "place"
 
 
 @register.simple_tag

@@ -45,7 +45,7 @@ PURCHASE = {
         "sending": _("Your request is on its way."),
         "busy": _("Many people are here right now. Keep this page open, it goes on trying."),
         "queued": _("You are in the queue. Finding out whether a unit is yours."),
-        "sold_out": _("All units are taken."),
+        "sold_out": _("All units are taken. One that comes back goes to the waiting list first."),
         "already_ordered": _("You have reached the limit for one buyer."),
         "paused": _("The sale is paused. The button opens by itself when it goes on."),
         "ended": _("This sale is over."),
@@ -81,6 +81,7 @@ RECEIPT = {
     "heading": {
         "queued": _("You are in the queue"),
         "unpaid": _("It's yours!"),
+        "overdue": _("The time to pay is over"),
         "paid": _("Paid"),
         "used": _("Used"),
         "cancelled": _("Cancelled"),
@@ -91,13 +92,16 @@ RECEIPT = {
     },
     "text": {
         "queued": _("Your place is kept and your order is being written. This takes a moment."),
-        "unpaid": _("The voucher is reserved for you, and the order is in your name."),
-        "paid": _("The order is paid and the voucher is ready to use."),
-        "used": _("The voucher has been used."),
-        "cancelled": _("You cancelled this order; its unit went back on sale."),
-        "expired": _("The time to pay ran out; the unit went back on sale."),
-        "refunding": _("The price is on its way back to you."),
-        "refunded": _("You got the price back."),
+        "unpaid": _("A unit is reserved for you. Once it is paid, your voucher code is here."),
+        "overdue": _("The shop makes sure that no payment is on its way. Then the order ends."),
+        "paid": _("The voucher is yours. Show this code when you use it."),
+        "used": _("The voucher has been used. It cannot be used again."),
+        "cancelled": _("This order was cancelled: nothing is to be paid, and its unit went back."),
+        "expired": _("The time to pay ran out, and the unit went back."),
+        "refunding": _(
+            "The price is on its way back to you. The voucher code is not valid any more."
+        ),
+        "refunded": _("The price went back to you, and the unit went back."),
         "refused": _("The order could not be placed. You were not charged."),
     },
     "reason": {
@@ -117,7 +121,54 @@ RECEIPT = {
         "busy": _("The shop is busy. Your place is kept, and this page goes on asking."),
         "again": _("Asking for your order once more…"),
         "missing": _("The shop does not know this order. Please start again from the sale's page."),
+        "away": _("The shop cannot be reached just now. This page goes on asking."),
     },
+    "late": {
+        "refunding": _("Your payment came too late for this order. The money goes back to you."),
+        "refunded": _("Your payment came too late for this order. The money is back with you."),
+    },
+    "further": {
+        "refunding": _("A payment too many came for this order. That money goes back to you."),
+        "refunded": _("A payment too many came for this order. That money is back with you."),
+    },
+    "end": {
+        "300": _("5 minutes left to pay."),
+        "60": _("1 minute left to pay."),
+        "10": _("10 seconds left to pay."),
+    },
+    "clock": {"days": DAYS},
 }
 
-PAGES: dict[str, dict[str, Any]] = {"purchase": PURCHASE, "list": LIST, "receipt": RECEIPT}
+WAITING = {
+    "heading": {
+        "first": _("You are next in line"),
+        "place": _("You are number {place} in line"),
+        "over": _("The waiting is over"),
+    },
+    "text": {
+        "first": _("All units are taken. The next one that comes back is yours."),
+        "place": _("All units are taken. One that comes back goes to the first in line."),
+        "over": _("You do not wait in this sale any more, and no unit came to you."),
+    },
+    "note": {"away": _("The shop cannot be reached just now. Your place is kept.")},
+}
+
+MAIL = {
+    "unpaid": _("A unit is reserved for you. Pay for it on the page of your order."),
+    "paid": _("Your payment has arrived. Show the code when you use the voucher."),
+    "used": _("Your voucher has just been used. It cannot be used again."),
+    "cancelled": _("Your order was cancelled: nothing is to be paid."),
+    "expired": _("Your order was not paid in time, and its unit went back."),
+    "refunding": _("The price of your order is on its way back to you. Its code is not valid now."),
+    "refunded": _("The price of your order went back to you."),
+    "refused": _("Your order could not be placed. You were not charged."),
+}
+"""What a mail says of each state that an order has come to."""
+
+PAGES: dict[str, dict[str, Any]] = {
+    "purchase": PURCHASE,
+    "list": LIST,
+    "receipt": RECEIPT,
+    "waiting": WAITING,
+    "mail": MAIL,
+}

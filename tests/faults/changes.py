@@ -1,0 +1,101 @@
+"""What buyers, staff and the provider do to orders while the soak throws its faults at them."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+
+from django.db import DatabaseError
+from django.utils import timezone
+
+from orders import sandbox
+from orders.ending import Busy, cancel_order
+from orders.life import SYSTEM, WrongState
+from orders.models import OrderStatus, VoucherOrder
+from orders.paying import Addresses, start_payment, take_statement
+from orders.providers import ChargeState, Statement, current_provider
+from orders.refunding import refund_order
+from orders.tokens import read_token
+from orders.waiting import REFUSALS, join
+from vouchers.ledger import LedgerUnavailable, NotLoaded
+from vouchers.models import SeckillVoucher
+
+NOES = (
+    *REFUSALS,
+    WrongState,
+    Busy,
+    LedgerUnavailable,
+    NotLoaded,
+    DatabaseError,
+    VoucherOrder.DoesNotExist,
+)
+"""Answers that one may get while others change the same orders and parts are away."""
+
+ADDRESSES = Addresses("http://127.0.0.1:9/receipt/", "http://127.0.0.1:9/notify/")
+"""Where nobody listens: the soak brings the provider's word itself."""
+
+
+class Changes:
+    """Each picks orders of the sale at random, and says what it did."""
+
+    def __init__(self, random: random.Random) -> None:
+        self._random = random
+        self.kinds: list[Callable[[SeckillVoucher], str]] = [
+            self.orders_cancelled,
+            self.time_to_pay_over,
+            self.orders_paid,
+            self.orders_refunded,
+        ]
+
+    def orders_cancelled(self, sale: SeckillVoucher) -> str:
+        ids = self._some(sale, OrderStatus.UNPAID, most=3)
+        return _done(lambda pk: cancel_order(order_id=pk, by=SYSTEM, why="soak"), ids)
+
+    def time_to_pay_over(self, sale: SeckillVoucher) -> str:
+        ids = self._some(sale, OrderStatus.UNPAID, most=5)
+        VoucherOrder.objects.filter(pk__in=ids).update(pay_by=timezone.now())
+        return f"of {len(ids)}"
+
+    def orders_paid(self, sale: SeckillVoucher) -> str:
+        return _done(_pay_twice, self._some(sale, OrderStatus.UNPAID, most=3))
+
+    def orders_refunded(self, sale: SeckillVoucher) -> str:
+        ids = self._some(sale, OrderStatus.PAID, most=2)
+        return _done(lambda pk: refund_order(order_id=pk, by=SYSTEM, why="soak"), ids)
+
+    def _some(self, sale: SeckillVoucher, status: OrderStatus, *, most: int) -> list[int]:
+        orders = VoucherOrder.objects.filter(seckill_voucher=sale, status=status)
+        ids = list(orders.order_by("pk").values_list("pk", flat=True))
+        return self._random.sample(ids, min(len(ids), self._random.randint(1, most)))
+
+
+def wait_in_line(sale: SeckillVoucher, token_text: str) -> bool:
+    """Let the owner of a token join the waiting list; False where that was refused."""
+    now_ms = time.time_ns() // 1_000_000
+    token = read_token(token_text, sale_id=sale.pk, now_ms=now_ms)
+    try:
+        join(token_text=token_text, sale_id=sale.pk, user_id=token.user_id, now_ms=now_ms)
+    except NOES:
+        return False
+    return True
+
+
+def _pay_twice(order_id: int) -> None:
+    """Pay at the provider, and bring its word twice."""
+    start_payment(order_id=order_id, addresses=ADDRESSES)
+    payment = VoucherOrder.objects.get(pk=order_id).payments.get()
+    sandbox.decide(reference=payment.reference, choice=sandbox.Choice.NEVER, now=timezone.now())
+    said = Statement(payment.reference, ChargeState.PAID, payment.amount_cents, "soak")
+    for _ in range(2):
+        take_statement(current_provider(), said)
+
+
+def _done(change: Callable[[int], object], order_ids: list[int]) -> str:
+    refused = 0
+    for order_id in order_ids:
+        try:
+            change(order_id)
+        except NOES:
+            refused += 1
+    return f"{len(order_ids) - refused} of {len(order_ids)}"

@@ -1,0 +1,167 @@
+"""R3: orders end while workers and Redis die; each unit comes back once, to who waits first."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from orders.ending import cancel_order
+from orders.life import SYSTEM
+from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from orders.reconciling import reconcile
+from orders.waiting import join
+from seckill_site.lua import ledger_connection
+from tests.concurrency.sales import accepted_ids, crowd_of, make_sale, wait_for
+from tests.faults.conftest import with_inside
+from tests.faults.history import History, Outcome, check_conservation
+from tests.stack import Stack
+from vouchers.figures import snapshot, snapshots
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.concurrency
+
+Report = Callable[[Outcome], None]
+
+QUICK = {
+    "SECKILL_SWEEP_AGE_MS": "500",
+    "SECKILL_SWEEP_PAUSE_MS": "1000",
+    "SECKILL_KICK_MS": "1000",
+    "SECKILL_LEASE_MS": "1000",
+}
+STOCK, CROWD = 20, 40
+POINTS = ["end.before_commit", "end.committed", "end.released"]
+
+
+def orders_of(sale: SeckillVoucher, status: OrderStatus) -> int:
+    return VoucherOrder.objects.filter(seckill_voucher=sale, status=status).count()
+
+
+def sold_out_sale(stack: Stack, web_url: str, history: History) -> tuple[SeckillVoucher, list[str]]:
+    """Sell a sale out, and return it with the tokens of those who got nothing."""
+    sale = make_sale(stock=STOCK)
+    tokens = crowd_of(sale, count=CROWD)
+    answers = history.fire(sale, tokens, url=web_url)
+    history.settle(sale)
+    assert len(accepted_ids(answers)) == STOCK
+    assert orders_of(sale, OrderStatus.UNPAID) == STOCK
+    return sale, [
+        token for token, answer in zip(tokens, answers, strict=True) if answer.status == 409
+    ]
+
+
+def let_time_pass(sale: SeckillVoucher) -> None:
+    """Let the time to pay of every unpaid order be over."""
+    unpaid = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
+    unpaid.update(pay_by=timezone.now() - dt.timedelta(seconds=1))
+
+
+def now_ms() -> int:
+    return int(timezone.now().timestamp() * 1000)
+
+
+def assert_is_whole(sale: SeckillVoucher, *, left: int) -> None:
+    wait_for(lambda: snapshot(sale_id=sale.pk).remaining == left, what="units", seconds=60)
+    wait_for(lambda: reconcile(sale_id=sale.pk).difference == 0, what="sum", seconds=60)
+    check_conservation(sale)
+
+
+@pytest.mark.usefixtures("row_locks")
+def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
+    stack: Stack, inside: Path, subtests: pytest.Subtests
+) -> None:
+    with stack.together():
+        web = stack.web(**QUICK)
+        worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
+        stack.beat(**QUICK)
+    for point in POINTS:
+        with subtests.test(point):
+            history = History("R3", f"worker child killed at {point}")
+            sale, _ = sold_out_sale(stack, web.url, history)
+            (inside / "failpoint").write_text(point)
+            let_time_pass(sale)
+            worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+
+            wait_for(
+                lambda sale=sale: orders_of(sale, OrderStatus.EXPIRED) == STOCK,
+                what="expiry",
+                seconds=60,
+            )
+            assert_is_whole(sale, left=STOCK)
+            expired = OrderEvent.objects.filter(order__seckill_voucher=sale, after="expired")
+            assert expired.count() == STOCK
+
+
+@pytest.mark.usefixtures("row_locks")
+def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
+    stack: Stack, inside: Path
+) -> None:
+    with stack.together():
+        web = stack.web(**QUICK)
+        worker = stack.worker(concurrency=4, **with_inside(inside), **QUICK)
+        stack.beat(**QUICK)
+    history = History("R3", "units go to those who wait")
+    sale, losers = sold_out_sale(stack, web.url, history)
+    waiting = [
+        join(token_text=token, sale_id=sale.pk, user_id=user_of(token), now_ms=now_ms())
+        for token in losers
+    ]
+    assert [it.place for it in waiting] == list(range(1, len(losers) + 1))
+    (inside / "failpoint").write_text("end.committed")  # the units go back by reconciling
+    let_time_pass(sale)
+    worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+
+    wait_for(
+        lambda: orders_of(sale, OrderStatus.UNPAID) == STOCK, what="orders of the line", seconds=60
+    )
+    assert orders_of(sale, OrderStatus.EXPIRED) == STOCK
+    got = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
+    assert {order.pk for order in got} == {it.order_id for it in waiting}
+    assert all(order.pay_by > timezone.now() for order in got), "each has its own time to pay"
+    assert_is_whole(sale, left=0)
+
+
+@pytest.mark.faults
+@pytest.mark.usefixtures("row_locks")
+def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack) -> None:
+    with stack.together():
+        web = stack.web(**QUICK)
+        stack.worker(concurrency=2, **QUICK)
+        stack.beat(**QUICK)
+    history = History("R3", "waiting list after FLUSHALL")
+    sale, losers = sold_out_sale(stack, web.url, history)
+    waiting = [
+        join(token_text=token, sale_id=sale.pk, user_id=user_of(token), now_ms=now_ms())
+        for token in losers[:5]
+    ]
+    ledger_connection().flushdb()
+    wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="rebuilding", seconds=60)
+    wait_for(lambda: snapshot_or_none(sale) == 5, what="the line", seconds=60)
+
+    first = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).earliest("pk")
+    cancel_order(order_id=first.pk, by=SYSTEM)
+    wait_for(
+        lambda: VoucherOrder.objects.filter(pk=waiting[0].order_id).exists(),
+        what="the order of the first in line",
+        seconds=60,
+    )
+    assert snapshot(sale_id=sale.pk).waiting == 4
+    assert_is_whole(sale, left=0)
+    wait_for(
+        lambda: WaitingEntry.objects.filter(outcome="offered").count() == 1,
+        what="note of the offer",
+        seconds=60,
+    )
+
+
+def snapshot_or_none(sale: SeckillVoucher) -> int | None:
+    found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    return found.waiting if found else None
+
+
+def user_of(token_text: str) -> int:
+    """Return whose purchase token this is."""
+    return int(token_text.split("-")[1])
