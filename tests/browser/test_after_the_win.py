@@ -1,0 +1,194 @@
+"""What comes after the win, in browsers: paying, cancelling, being too late, waiting in line."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+
+import pytest
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from orders.ending import cancel_order
+from orders.life import SYSTEM
+from orders.models import OrderStatus, VoucherOrder, WaitingEntry
+from orders.redeeming import written_code
+from tests.browser.conftest import make_person, sign_in
+from tests.concurrency.sales import (
+    assert_the_sum_is_right,
+    make_sale,
+    wait_for,
+    wait_until_quiet,
+)
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+A_WHILE_MS = 30_000
+"""So long a page may take to hear of what beat or the sandbox has done."""
+
+
+def signed_in(people: Callable[..., Page], name: str, **options: object) -> Page:
+    make_person(name)
+    page = people(**options)
+    sign_in(page, name)
+    return page
+
+
+def buy(page: Page, sale: SeckillVoucher) -> VoucherOrder:
+    """Buy and stay on the receipt, which shows the unpaid order."""
+    page.goto(f"/vouchers/{sale.pk}/")
+    page.click("#buy")
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    return VoucherOrder.objects.get(pk=page.url.rstrip("/").rpartition("/")[2])
+
+
+def confirm(page: Page, question: str, answer: str) -> None:
+    page.get_by_text(question, exact=True).click()
+    page.get_by_role("button", name=answer).click()
+
+
+def is_paid(order: VoucherOrder) -> bool:
+    return VoucherOrder.objects.filter(pk=order.pk, status=OrderStatus.PAID).exists()
+
+
+def expect_the_code(page: Page, order: VoucherOrder) -> None:
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "paid", timeout=A_WHILE_MS)
+    order.refresh_from_db()
+    assert order.code
+    expect(page.locator("#code")).to_have_text(written_code(order.code))
+    expect(page.locator(".code__picture .qr")).to_be_visible()
+
+
+def test_a_buyer_pays_in_the_sandbox_and_gets_the_code_and_its_picture(
+    people: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=1)
+    page = signed_in(people, "ann")
+    order = buy(page, sale)
+    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^1[45]:\d\d$"))
+
+    page.click("#pay")
+    page.wait_for_url("**/sandbox/*/")
+    page.click("[name=choice][value=pay]")
+    page.wait_for_url("**/orders/*/")
+
+    expect_the_code(page, order)
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_an_open_receipt_hears_of_the_payment_without_a_reload(
+    people: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=1)
+    page = signed_in(people, "ann", **PHONE)
+    order = buy(page, sale)
+    page.evaluate("window.neverReloaded = true")
+    second = page.context.new_page()
+    second.goto(page.url)
+    second.click("#pay")
+    second.click("[name=choice][value=twice]")
+    second.wait_for_url("**/orders/*/")
+    page.bring_to_front()
+
+    expect_the_code(page, order)
+    assert page.evaluate("window.neverReloaded")
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    assert not page.locator("#pay").count()
+
+    confirm(page, "Give this voucher back", "Yes, give it back")
+    expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
+    assert not page.locator("#code").count()
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=0)
+
+
+def test_the_first_cancels_and_the_second_who_waits_has_an_order(
+    people: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=1)
+    ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
+    ben.goto(f"/vouchers/{sale.pk}/")
+    expect(ben.locator("#line")).to_be_hidden()
+    buy(ann, sale)
+    expect(ben.locator("#buy-label")).to_have_text("Sold out")
+
+    ben.get_by_role("button", name="Join the waiting list").click()
+    ben.wait_for_url("**/waiting/")
+    expect(ben.locator("#heading")).to_have_text("You are next in line")
+    expect(ben.locator("#place")).to_have_text("1")
+    confirm(ann, "Cancel this order", "Yes, cancel it")
+    expect(ann.locator("#heading")).to_have_text("Cancelled")
+
+    ben.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
+    expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    expect(ben.locator("#pay")).to_be_enabled()
+    owner = VoucherOrder.objects.get(live=True).user
+    assert owner
+    assert owner.username == "ben"
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_who_does_not_pay_in_time_is_told_so_by_the_open_page(people: Callable[..., Page]) -> None:
+    sale = make_sale(stock=1)
+    page = signed_in(people, "ann")
+    order = buy(page, sale)
+    soon = timezone.now() + dt.timedelta(seconds=4)
+    VoucherOrder.objects.filter(pk=order.pk).update(pay_by=soon)
+    page.reload()
+    expect(page.locator("#pay-left")).to_have_text(re.compile(r"^00:0[1-4]$"))
+
+    expect(page.locator("#heading")).to_have_text("Expired", timeout=A_WHILE_MS)
+    expect(page.locator("#doing")).to_be_empty()
+    expect(page.get_by_role("link", name="Back to the sale")).to_be_visible()
+    order.refresh_from_db()
+    assert order.status == OrderStatus.EXPIRED
+    assert_the_sum_is_right(sale, ordered=0)
+
+
+def test_a_turn_that_came_while_the_page_was_offline_leads_to_the_order_afterwards(
+    people: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=1)
+    ann, ben = (signed_in(people, name) for name in ("ann", "ben"))
+    order = buy(ann, sale)
+    ben.goto(f"/vouchers/{sale.pk}/")
+    ben.get_by_role("button", name="Join the waiting list").click()
+    expect(ben.locator("#heading")).to_have_text("You are next in line")
+
+    ben.context.set_offline(True)
+    cancel_order(order_id=order.pk, by=SYSTEM)
+    expect(ben.locator("#note")).to_contain_text("cannot be reached")
+    entries = WaitingEntry.objects.filter(outcome=WaitingEntry.Outcome.OFFERED)
+    wait_for(entries.exists, what="the end of the entry")
+    ben.context.set_offline(False)
+
+    ben.wait_for_url("**/orders/*/", timeout=A_WHILE_MS)
+    expect(ben.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+
+
+def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page]) -> None:
+    sale = make_sale(stock=1)
+    ann, ben = (signed_in(people, name, java_script_enabled=False) for name in ("ann", "ben"))
+    order = buy(ann, sale)
+    ben.goto(f"/vouchers/{sale.pk}/")
+    ben.click("text=Join the waiting list")
+    expect(ben.locator("#heading")).to_have_text("You are next in line")
+
+    ann.click("#pay")
+    ann.click("[name=choice][value=pay]")
+    ann.wait_for_url("**/orders/*/")
+    wait_for(lambda: is_paid(order), what="a paid order")
+    ann.reload()
+    expect_the_code(ann, order)
+    confirm(ann, "Give this voucher back", "Yes, give it back")
+
+    wait_for(lambda: VoucherOrder.objects.filter(user__username="ben").exists(), what="an order")
+    ben.goto(f"/vouchers/{sale.pk}/")
+    ben.click("#order-link")
+    expect(ben.locator("#pay")).to_be_visible()
