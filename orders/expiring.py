@@ -4,33 +4,30 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from django.db import DatabaseError
-from django.db.models import Exists, OuterRef, QuerySet
+from django.db.models import Exists, F, OuterRef, QuerySet
 
 from orders.ending import end_orders
 from orders.life import SYSTEM
 from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.paying import ask_for, unasked
+from orders.paying import Heard, ask_for
+from orders.providers import Patience
 
 logger = logging.getLogger(__name__)
 
 EXPIRE_AT_ONCE = 500
 """How many orders of a sale expire in one transaction, while its row is held."""
 
+LOOKED_AT_ONCE = 2_000
+"""How many open payments of a sale one call looks at."""
+
 ASK_AT_ONCE = 20
-"""How many orders are asked for before those of them that are not paid expire.
-
-Each may cost the provider's time-out, and what was asked has to count before the task's time is up.
-"""
-
-GIVE_UP_AFTER = 3
-"""A provider that did not know so often is asked no more in this call: it is away."""
+"""How many orders are asked for before those of them that are not paid expire."""
 
 GRACE = dt.timedelta(minutes=2)
-"""How much longer an order stands whose provider does not say whether it was paid."""
+"""How long a provider may be silent about an order that was perhaps paid, before it expires."""
 
 
 def expire_orders(*, now: dt.datetime) -> int:
@@ -40,11 +37,11 @@ def expire_orders(*, now: dt.datetime) -> int:
     """
     due = VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=now)
     sale_ids = due.order_by("seckill_voucher").values_list("seckill_voucher", flat=True)
-    silences: Counter[str] = Counter()
-    return sum(_expire_sale(sale_id, now, silences) for sale_id in list(sale_ids.distinct()))
+    patience = Patience()
+    return sum(_expire_sale(sale_id, now, patience) for sale_id in list(sale_ids.distinct()))
 
 
-def _expire_sale(sale_id: int, now: dt.datetime, silences: Counter[str]) -> int:
+def _expire_sale(sale_id: int, now: dt.datetime, patience: Patience) -> int:
     """End the due orders of a sale; those first of which no provider has to be asked."""
     due = VoucherOrder.objects.filter(
         seckill_voucher=sale_id, status=OrderStatus.UNPAID, pay_by__lte=now
@@ -55,9 +52,9 @@ def _expire_sale(sale_id: int, now: dt.datetime, silences: Counter[str]) -> int:
     try:
         for batch in _batches(due.exclude(being_paid), EXPIRE_AT_ONCE):
             expired += _end(sale_id, batch)
-        for batch in _batches(due.filter(being_paid), ASK_AT_ONCE):
-            waits = _may_have_been_paid(batch, now, silences)
-            expired += _end(sale_id, [order_id for order_id in batch if order_id not in waits])
+        for asked in _groups(_open_payments(sale_id, now), ASK_AT_ONCE):
+            waits = _may_have_been_paid(asked, now, patience)
+            expired += _end(sale_id, [it.order_id for it in asked if it.order_id not in waits])
     except DatabaseError as error:
         logger.warning("orders of sale %s do not expire now: %s", sale_id, error)
     return expired
@@ -78,18 +75,40 @@ def _end(sale_id: int, order_ids: list[int]) -> int:
     return len(end_orders(sale_id=sale_id, order_ids=order_ids, to=OrderStatus.EXPIRED, by=SYSTEM))
 
 
-def _may_have_been_paid(order_ids: list[int], now: dt.datetime, silences: Counter[str]) -> set[int]:
-    """Ask for the open payments of these orders; return the orders for which nobody knows yet.
+def _open_payments(sale_id: int, now: dt.datetime) -> list[Payment]:
+    """Return the payments to ask for; last those that were asked for in vain before."""
+    payments = Payment.objects.filter(
+        status=PaymentStatus.OPEN,
+        order__seckill_voucher=sale_id,
+        order__status=OrderStatus.UNPAID,
+        order__pay_by__lte=now,
+    )
+    in_turn = F("silent_since").asc(nulls_first=True)
+    found = payments.exclude(provider="").select_related("order").order_by(in_turn, "pk")
+    return list(found[:LOOKED_AT_ONCE])
 
-    ``silences`` counts, by provider, how often one did not know.
+
+def _groups(payments: list[Payment], size: int) -> Iterator[list[Payment]]:
+    for first in range(0, len(payments), size):
+        yield payments[first : first + size]
+
+
+def _may_have_been_paid(
+    payments: Iterable[Payment], now: dt.datetime, patience: Patience
+) -> set[int]:
+    """Ask for these payments; return the orders for which nobody knows yet.
+
+    An order is given up only where its own provider has been silent about it for the grace.
     """
     unknown = set()
-    for payment in unasked(order_ids):
-        pay_by = payment.order.pay_by
-        in_time = pay_by is not None and now < pay_by + GRACE
-        if silences[payment.provider] < GIVE_UP_AFTER and ask_for(payment, now=now):
-            continue
-        silences[payment.provider] += 1
-        if in_time:
+    for payment in payments:
+        heard = Heard.SILENCE
+        if patience.allows(payment.provider):
+            heard = ask_for(payment, now=now)
+            if heard is Heard.SILENCE:
+                patience.was_silent(payment.provider)
+        silent_since = payment.silent_since  # as it was before it was asked for
+        given_up = silent_since is not None and silent_since + GRACE <= now
+        if heard is Heard.LATER or (heard is Heard.SILENCE and not given_up):
             unknown.add(payment.order_id)
     return unknown

@@ -149,7 +149,8 @@ class ActorKind(models.TextChoices):
 class OrderEvent(models.Model):
     """One change of an order's state: when, by whom and why; rows are only ever added.
 
-    ``told_at`` says when the buyer was sent word of it, or that there was nobody to write to.
+    ``told_at`` says when the buyer was sent word of it, or that there was nobody to write to;
+    ``tell_at`` when to try again where the mail server did not take it.
     """
 
     order = models.ForeignKey(
@@ -168,6 +169,7 @@ class OrderEvent(models.Model):
     )
     reason = models.CharField(_("reason"), max_length=200, blank=True)
     told_at = models.DateTimeField(_("told at"), null=True)
+    tell_at = models.DateTimeField(_("tell at"), null=True)
 
     class Meta:
         verbose_name = _("change of an order")
@@ -192,7 +194,8 @@ class PaymentStatus(models.TextChoices):
 class Payment(models.Model):
     """One try to pay an order at a provider, known there by its ``reference``.
 
-    ``ask_at`` is when the provider is asked next what became of it, or told again to refund it.
+    ``ask_at`` is when the provider is asked next what became of it, or told again to refund it;
+    ``silent_since`` when it first did not answer, until it does.
     """
 
     order = models.ForeignKey(
@@ -209,6 +212,7 @@ class Payment(models.Model):
     pay_url = models.URLField(_("where to pay"), max_length=500, blank=True)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
     ask_at = models.DateTimeField(_("ask at"), null=True)
+    silent_since = models.DateTimeField(_("silent since"), null=True)
     asked = models.PositiveIntegerField(_("times asked"), default=0)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)

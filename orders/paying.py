@@ -9,20 +9,23 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import transaction
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from orders.ending import Busy, user_key
-from orders.life import PROVIDER, WrongState, change_order
+from orders.life import PROVIDER, WrongState, change_order, note
 from orders.models import CODE_LENGTH, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.providers import (
     BadNotification,
     Charge,
     ChargeState,
+    Patience,
     PaymentProvider,
     ProviderUnavailable,
     Statement,
@@ -38,7 +41,11 @@ CODE_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"
 """Digits and letters of which no two are taken for one another: five bits each."""
 
 FIRST_ASK_S, LONGEST_PAUSE_S, ASKED_FOR = 15, 600, dt.timedelta(days=1)
-"""A provider is first asked after so long, then ever less often, and no more after a day."""
+"""A provider is first asked after so long, then ever less often, and no more a day after it could
+still be paid."""
+
+TRUSTED_FOR = dt.timedelta(seconds=10)
+"""So long a new charge is taken to be open without asking."""
 
 ASKED_AT_ONCE = 50
 """How many payments one call asks for: each may cost the provider's time-out."""
@@ -70,6 +77,10 @@ def start_payment(*, order_id: int, addresses: Addresses) -> str:
         return addresses.return_url
     provider = current_provider()
     payment = _payment_of(order, provider=provider.name)
+    if payment.pay_url and payment.created_at < timezone.now() - TRUSTED_FOR:
+        # The buyer comes back without having paid: the charge may be closed by now.
+        ask_for(payment, now=timezone.now())
+        payment = _payment_of(_payable(order_id), provider=provider.name)
     if payment.pay_url:
         return payment.pay_url
     pay_url = provider.create(_charge(order, payment, addresses))
@@ -182,7 +193,11 @@ def _settle(payment: Payment, provider_reference: str) -> None:
         except WrongState as error:
             logger.warning("order %s is %s: its money goes back", order.pk, error.status)
             problem = gettext_noop("The money came too late and goes back.")
-            mine.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now)
+            mine.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
+            # No change of state, but the buyer has to be told.
+            ids = [order.pk]
+            was = error.status
+            note(order_ids=ids, before=was, after=was, by=PROVIDER, at=now, why=problem)
         failpoint("settle.before_commit")
     failpoint("settle.committed")
 
@@ -195,36 +210,54 @@ def _new_code() -> str:
 # --- Asking the provider --------------------------------------------------------------------------
 
 
+class Heard(Enum):
+    """What came of asking for a payment."""
+
+    KNOWN = "known"
+    SILENCE = "silence"
+    LATER = "later"
+    """The provider has answered, but the answer could not be acted on just now."""
+
+
 def poll_payments(*, now: dt.datetime) -> int:
     """Ask the providers for the payments of which no word has come; return how many were asked."""
     due = Payment.objects.filter(status=PaymentStatus.OPEN, ask_at__lte=now)
-    payments = list(due.order_by("ask_at").select_related("order")[:ASKED_AT_ONCE])
-    for payment in payments:
-        ask_for(payment, now=now)
-    return len(payments)
+    patience, asked = Patience(), 0
+    for payment in due.order_by("ask_at").select_related("order")[:ASKED_AT_ONCE]:
+        if not patience.allows(payment.provider):
+            continue
+        asked += 1
+        if ask_for(payment, now=now) is Heard.SILENCE:
+            patience.was_silent(payment.provider)
+    return asked
 
 
-def ask_for(payment: Payment, *, now: dt.datetime) -> bool:
-    """Ask what became of a payment and do what the answer says; False where nobody knows yet."""
-    _ask_again_later(payment, now)
+def ask_for(payment: Payment, *, now: dt.datetime) -> Heard:
+    """Ask what became of a payment, and do what the answer says."""
+    pause_s = min(FIRST_ASK_S * 2 ** min(payment.asked, 10), LONGEST_PAUSE_S)
+    mine = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
+    mine.update(asked=payment.asked + 1, ask_at=now + dt.timedelta(seconds=pause_s))
     try:
         provider = provider_named(payment.provider)
-        take_statement(provider, provider.query(payment.reference))
-    except (ProviderUnavailable, LookupError, BadNotification, Busy, LedgerUnavailable) as error:
+        statement = provider.query(payment.reference)
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception as error:  # whatever a provider's class may raise, it is no answer
         logger.warning("payment %s cannot be asked for now: %r", payment, error)
-        return False
-    return True
+        mine.filter(silent_since=None).update(silent_since=now)
+        return Heard.SILENCE
+    mine.update(silent_since=None)
+    try:
+        take_statement(provider, statement)
+    except (Busy, LedgerUnavailable) as error:
+        logger.warning("the answer for payment %s has to wait: %r", payment, error)
+        return Heard.LATER
+    except BadNotification as error:
+        logger.warning("payment %s is not what was asked for: %s", payment, error)
+    if now > _last_moment(payment) + ASKED_FOR:
+        mine.update(ask_at=None)  # nobody has paid, and nobody can any more
+    return Heard.KNOWN
 
 
-def _ask_again_later(payment: Payment, now: dt.datetime) -> None:
-    pause_s = min(FIRST_ASK_S * 2**payment.asked, LONGEST_PAUSE_S)
-    over = now - payment.created_at > ASKED_FOR
-    Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN).update(
-        asked=payment.asked + 1, ask_at=None if over else now + dt.timedelta(seconds=pause_s)
-    )
-
-
-def unasked(order_ids: Iterable[int]) -> list[Payment]:
-    """Return the open payments of these orders: their money may be on its way."""
-    found = Payment.objects.filter(order__in=list(order_ids), status=PaymentStatus.OPEN)
-    return list(found.exclude(provider="").select_related("order").order_by("pk"))
+def _last_moment(payment: Payment) -> dt.datetime:
+    return max(payment.created_at, payment.order.pay_by or payment.created_at)

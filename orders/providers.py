@@ -7,6 +7,8 @@ sandbox (``orders/sandbox.py``) shows how one is written.
 from __future__ import annotations
 
 import datetime as dt
+import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -23,6 +25,28 @@ class ProviderUnavailable(Exception):
 
 class BadNotification(Exception):
     """A notification that is not the provider's, or says what cannot be."""
+
+
+GIVE_UP_AFTER = 3
+"""A provider that was silent so often in one walk over payments is away: it is asked no more."""
+
+WALK_S = 10.0
+"""So long one walk may take: a worker has other things to do than to wait for a provider."""
+
+
+class Patience:
+    """How much longer one walk over many payments may ask, and whom."""
+
+    def __init__(self) -> None:
+        self._until = time.monotonic() + WALK_S
+        self._silences: Counter[str] = Counter()
+
+    def allows(self, provider: str) -> bool:
+        """Say whether there is time left, and the provider worth asking."""
+        return time.monotonic() < self._until and self._silences[provider] < GIVE_UP_AFTER
+
+    def was_silent(self, provider: str) -> None:
+        self._silences[provider] += 1
 
 
 class ChargeState(StrEnum):

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from django.db.models import QuerySet
 
-from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder
+from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
 from orders.order_ids import minted_at
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerUnavailable
@@ -133,8 +133,9 @@ def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
     if not is_believable(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
         # Lost and rebuilt between the looks, or gone back: what it does not know may yet be.
         raise LedgerUnavailable("the ledger is not the one that was asked first")
-    if epoch_ms(minted_at(order_id)) >= loaded_at_ms:
-        raise NoReceipt
+    waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
+    if epoch_ms(minted_at(order_id)) >= loaded_at_ms or waits.exists():
+        raise NoReceipt  # never accepted so far
     return Receipt(
         order_id=order_id,
         sale_id=sale_id,

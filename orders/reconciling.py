@@ -90,13 +90,15 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     if differences.size:
         logger.warning("sale %s differs by %s, repairing", sale_id, differences.size)
     failpoint("reconcile.compared")
+    if comparison.remaining is not None:  # else they come with the loading
+        # First, because whatever seems to be free is given to those who wait.
+        _add_live_buyers(sale_id, differences.missing_buyers)
+        failpoint("reconcile.added")
     load_sale(sale_id=sale_id)
     failpoint("reconcile.loaded")
     make_pending(sale_id=sale_id, holdings=differences.stray_buyers)
     failpoint("reconcile.made_pending")
     restore_buyers(sale_id=sale_id, holdings=differences.promised_only)
-    _add_live_buyers(sale_id, differences.missing_buyers)
-    failpoint("reconcile.added")
     _count_sold_again(sale_id, write=True)
     return _compare(sale_id)[0]
 

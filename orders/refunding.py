@@ -9,13 +9,15 @@ from __future__ import annotations
 import datetime as dt
 import logging
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 from django.utils import timezone
 
 from orders.ending import end_locked, end_orders, give_back, user_key
 from orders.life import SYSTEM, Actor, WrongState, change_order
 from orders.models import ActorKind, OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.providers import ProviderUnavailable, provider_named
+from orders.providers import Patience, provider_named
 from seckill_site.failpoints import failpoint
 
 logger = logging.getLogger(__name__)
@@ -64,13 +66,29 @@ def refund_order(*, order_id: int, by: Actor, why: str = "") -> None:
 def finish_refunds(*, now: dt.datetime) -> int:
     """Tell the providers once more of all that is to be refunded; return how many were finished."""
     due = Payment.objects.filter(status=PaymentStatus.REFUNDING, ask_at__lte=now)
-    payments = due.order_by("ask_at").select_related("order")[:TOLD_AT_ONCE]
-    return sum(finish_refund(payment, now=now) for payment in list(payments))
+    patience, finished = Patience(), _end_those_without_money()
+    for payment in due.order_by("ask_at").select_related("order")[:TOLD_AT_ONCE]:
+        if patience.allows(payment.provider):
+            done = finish_refund(payment, now=now)
+            finished += done
+            if not done:
+                patience.was_silent(payment.provider)
+    return finished
+
+
+def _end_those_without_money() -> int:
+    """End the orders that are being refunded but have no payment to wait for."""
+    waits = Payment.objects.filter(order=OuterRef("pk"), status=PaymentStatus.REFUNDING)
+    found = VoucherOrder.objects.filter(status=OrderStatus.REFUNDING).exclude(Exists(waits))
+    orders = list(found.order_by("pk").values_list("seckill_voucher_id", "pk")[:TOLD_AT_ONCE])
+    for sale_id, order_id in orders:
+        end_orders(sale_id=sale_id, order_ids=[order_id], to=OrderStatus.REFUNDED, by=SYSTEM)
+    return len(orders)
 
 
 def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
     """Tell the provider to refund; once it has, the order ends and its unit goes back on sale."""
-    pause_s = min(FIRST_PAUSE_S * 2**payment.asked, LONGEST_PAUSE_S)
+    pause_s = min(FIRST_PAUSE_S * 2 ** min(payment.asked, 10), LONGEST_PAUSE_S)
     Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING).update(
         asked=payment.asked + 1, ask_at=now + dt.timedelta(seconds=pause_s)
     )
@@ -78,7 +96,9 @@ def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
         done = not payment.provider or provider_named(payment.provider).refund(
             payment.reference, amount_cents=payment.amount_cents
         )
-    except (ProviderUnavailable, LookupError) as error:
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception as error:  # whatever a provider's class may raise, it is no answer
         logger.warning("payment %s cannot be refunded now: %r", payment, error)
         return False
     failpoint("refund.told")

@@ -33,6 +33,7 @@ TOLD_AT_ONCE, PASSED_OVER_AT_ONCE = 200, 5_000
 SERVER_TIMEOUT_S = 10
 """So long the mail server may be silent."""
 
+TRIED_AGAIN_AFTER = dt.timedelta(minutes=10)
 TRIED_FOR = dt.timedelta(days=1)
 """So long a mail is tried again that the server does not take now, but may take later."""
 
@@ -54,7 +55,7 @@ def tell_buyers(*, now: dt.datetime) -> int:
         try:
             with lock:
                 _pass_over_who_has_no_address(now)
-                return _tell(_untold(), lock, now)
+                return _tell(_untold(now), lock, now)
         except LockBusy:
             return 0
 
@@ -66,8 +67,9 @@ def _pass_over_who_has_no_address(now: dt.datetime) -> None:
     _note_told(untold.values_list("pk", flat=True)[:PASSED_OVER_AT_ONCE], now)
 
 
-def _untold() -> list[OrderEvent]:
-    untold = OrderEvent.objects.filter(told_at=None).order_by("pk")
+def _untold(now: dt.datetime) -> list[OrderEvent]:
+    due = Q(tell_at=None) | Q(tell_at__lte=now)
+    untold = OrderEvent.objects.filter(due, told_at=None).order_by("pk")
     events = untold.select_related("order__user", "order__seckill_voucher__voucher")
     return list(events[:TOLD_AT_ONCE])
 
@@ -83,8 +85,11 @@ def _tell(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> in
                 break
             try:
                 sent += _send(mail)
-            except NotNow:
+            except NotNow as error:
+                logger.warning("a mail is tried again later: %s", error)
                 if event.at > now - TRIED_FOR:
+                    later = OrderEvent.objects.filter(pk=event.pk)
+                    later.update(tell_at=now + TRIED_AGAIN_AFTER)
                     continue
             told.append(event.pk)
     finally:
@@ -120,7 +125,7 @@ def _send(mail: EmailMessage) -> int:
         logger.warning("a mail was refused for good: %s", codes)
     except smtplib.SMTPDataError as error:
         if error.smtp_code < 500:
-            raise
+            raise NotNow from error
         logger.warning("a mail was refused for good: %s", error.smtp_code)
     except (smtplib.SMTPNotSupportedError, ValueError) as error:
         logger.warning("a mail cannot be sent: %r", error)

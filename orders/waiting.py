@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
-from django.db import IntegrityError, transaction
+from django.db import DatabaseError, IntegrityError, transaction
 from django.utils import timezone
 
 from orders.models import VoucherOrder, WaitingEntry
@@ -20,11 +21,12 @@ from orders.tokens import BadToken, read_token
 from vouchers.figures import epoch_ms, snapshots
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.loading import load_for_buyer, load_sale
-from vouchers.models import MAX_LIMIT, SaleState, SeckillVoucher
+from vouchers.models import MAX_LIMIT, SeckillVoucher
 from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded, holdings
 from vouchers.waiting_list import (
     TurnCame,
     UnitAvailable,
+    forget_line,
     join_waiting,
     leave_waiting,
     line_of,
@@ -64,13 +66,18 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
     if token.user_id != user_id:
         raise BadToken
     entry = _entry_of(sale_id, user_id, token.order_id)
+    is_new = entry.order_id == token.order_id
     try:
         return Place(entry.order_id, _join(entry))
     except TurnCame:
         _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
         return Place(entry.order_id, None, has_come=True)
-    except REFUSALS:
+    except (AlreadyOrdered, UnitAvailable):
         _close([entry.order_id], WaitingEntry.Outcome.LEFT)
+        raise
+    except (NotStarted, SaleEnded):
+        if is_new:  # else it is for the row to say that the waiting is over
+            _close([entry.order_id], WaitingEntry.Outcome.LEFT)
         raise
 
 
@@ -85,6 +92,8 @@ def leave(*, sale_id: int, user_id: int) -> Place:
     leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
     come = _has_come(entry)
     _close([entry.order_id], WaitingEntry.Outcome.OFFERED if come else WaitingEntry.Outcome.LEFT)
+    # Whoever took the line for lost meanwhile has put the buyer back.
+    leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
     return Place(entry.order_id, None, has_come=come)
 
 
@@ -120,55 +129,75 @@ def restore_lines(*, now: dt.datetime) -> int:
     restored = 0
     for sale_id in list(live.values_list("seckill_voucher", flat=True).distinct()):
         try:
-            restored += _restore_line(sale_id)
-        except (LedgerUnavailable, NotLoaded) as error:
+            restored += _restore_line(sale_id, now)
+        except (LedgerUnavailable, NotLoaded, DatabaseError) as error:
             logger.warning("the waiting list of sale %s is not restored now: %s", sale_id, error)
     return restored
 
 
-def _restore_line(sale_id: int) -> int:
+def _restore_line(sale_id: int, now: dt.datetime) -> int:
     found = snapshots(sale_ids=[sale_id])[sale_id]
     if found is None:
         raise NotLoaded
-    entries = WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True)
+    sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = line_of(sale_id=sale_id)
+    entries = list(WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True))
     missing = [entry for entry in entries if entry.order_id not in in_line]
     come = [entry.order_id for entry in missing if _has_come(entry)]
     _close(come, WaitingEntry.Outcome.OFFERED)
-    if found.state is SaleState.ENDED:
-        over = [entry.order_id for entry in entries if entry.order_id not in come]
-        _close(over, WaitingEntry.Outcome.OVER)
+    if sale.ends_at <= now:
+        _close([entry.order_id for entry in entries], WaitingEntry.Outcome.OVER)
+        forget_line(sale_id=sale_id)
         return 0
-    restored = [_restored(entry) for entry in missing if entry.order_id not in come]
-    if found.remaining and in_line:
+    _remove_ghosts(sale_id, in_line - {entry.order_id for entry in entries})
+    places = [_restored(entry) for entry in missing if entry.order_id not in come]
+    restored = sum(place is not None for place in places)
+    if found.remaining and (in_line or restored):
         load_sale(sale_id=sale_id)
-    return sum(place is not None for place in restored)
+    return restored
+
+
+def _remove_ghosts(sale_id: int, order_ids: Set[int]) -> None:
+    """Take out of line whose row says that they wait no more."""
+    gone = WaitingEntry.objects.filter(order_id__in=order_ids, live=None)
+    for entry in gone:
+        leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=entry.user_id)
 
 
 def _restored(entry: WaitingEntry) -> int | None:
     """Put an entry back in line and return its place; None where it is to wait no more."""
     try:
-        return _join(entry)
+        place = _join(entry, was_in_line=True)
     except TurnCame:
         _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
-    except REFUSALS:
-        # Nobody is before them, so it is their turn to buy, or there is nothing to wait for.
+        return None
+    except AlreadyOrdered:
         _close([entry.order_id], WaitingEntry.Outcome.OVER)
+        return None
+    except (NotStarted, SaleEnded):
+        return None  # an edit is going on: the row has the last word
+    if WaitingEntry.objects.filter(pk=entry.pk, live=True).exists():
+        return place
+    # It has left since it was read.
+    sale_id, order_id = entry.seckill_voucher_id, entry.order_id
+    leave_waiting(sale_id=sale_id, order_id=order_id, user_id=entry.user_id)
     return None
 
 
-def _join(entry: WaitingEntry) -> int:
-    keys = {
-        "sale_id": entry.seckill_voucher_id,
-        "order_id": entry.order_id,
-        "user_id": entry.user_id,
-        "joined_at_ms": epoch_ms(entry.joined_at),
-    }
+def _join(entry: WaitingEntry, *, was_in_line: bool = False) -> int:
+    ask = partial(
+        join_waiting,
+        sale_id=entry.seckill_voucher_id,
+        order_id=entry.order_id,
+        user_id=entry.user_id,
+        joined_at_ms=epoch_ms(entry.joined_at),
+        was_in_line=was_in_line,
+    )
     try:
-        return join_waiting(**keys)
+        return ask()
     except NotLoaded:
         load_for_buyer(sale_id=entry.seckill_voucher_id)
-        return join_waiting(**keys)
+        return ask()
 
 
 def _entry_of(sale_id: int, user_id: int, order_id: int) -> WaitingEntry:

@@ -36,8 +36,12 @@ class TurnCame(Exception):
     """The buyer waits no more under this order id: it has its unit, or has had it."""
 
 
-def join_waiting(*, sale_id: int, order_id: int, user_id: int, joined_at_ms: int) -> int:
+def join_waiting(
+    *, sale_id: int, order_id: int, user_id: int, joined_at_ms: int, was_in_line: bool = False
+) -> int:
     """Put a buyer in line, or find them there, and return their place, from 1. Safe to repeat.
+
+    One who ``was_in_line`` before it was lost is put back also where a unit is free.
 
     :raises TurnCame: the order id has been given a unit already.
     :raises AlreadyOrdered: the buyer holds as many units as the limit allows, or is barred.
@@ -51,7 +55,7 @@ def join_waiting(*, sale_id: int, order_id: int, user_id: int, joined_at_ms: int
         code, found_id, place = _JOIN.run(
             ledger_connection(),
             keys=LedgerKeys(sale_id).contents,
-            args=[str(order_id), str(user_id), joined_at_ms],
+            args=[str(order_id), str(user_id), joined_at_ms, int(was_in_line)],
         )
     match _Code(code):
         case _Code.WAITING:
@@ -100,3 +104,12 @@ def line_of(*, sale_id: int) -> set[int]:
     with ledger_errors():
         members = ledger_connection().zscan_iter(LedgerKeys(sale_id).waiting, count=_SCAN)
         return {int(member.partition(":")[0]) for member, _ in members}
+
+
+def forget_line(*, sale_id: int) -> None:
+    """Let nobody wait any more, as the sale is over.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    with ledger_errors():
+        ledger_connection().unlink(LedgerKeys(sale_id).waiting)

@@ -63,6 +63,15 @@ def now_ms() -> int:
     return int(timezone.now().timestamp() * 1000)
 
 
+def finish(history: History, sale: SeckillVoucher, report: Report) -> None:
+    """Hold the history against the invariants; orders may have ended, and their receipts say so.
+
+    What died between database and Redis waits for the next reconciling, up to 15 s.
+    """
+    history.recovered()
+    report(history.check(sale, may_refuse=True, recovery_seconds=60))
+
+
 def assert_is_whole(sale: SeckillVoucher, *, left: int) -> None:
     wait_for(lambda: snapshot(sale_id=sale.pk).remaining == left, what="units", seconds=60)
     wait_for(lambda: reconcile(sale_id=sale.pk).difference == 0, what="sum", seconds=60)
@@ -71,7 +80,7 @@ def assert_is_whole(sale: SeckillVoucher, *, left: int) -> None:
 
 @pytest.mark.usefixtures("row_locks")
 def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
-    stack: Stack, inside: Path, subtests: pytest.Subtests
+    stack: Stack, inside: Path, report: Report, subtests: pytest.Subtests
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
@@ -84,6 +93,7 @@ def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
             (inside / "failpoint").write_text(point)
             let_time_pass(sale)
             worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+            history.fault_is_over()
 
             wait_for(
                 lambda sale=sale: orders_of(sale, OrderStatus.EXPIRED) == STOCK,
@@ -91,13 +101,14 @@ def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
                 seconds=60,
             )
             assert_is_whole(sale, left=STOCK)
+            finish(history, sale, report)
             expired = OrderEvent.objects.filter(order__seckill_voucher=sale, after="expired")
             assert expired.count() == STOCK
 
 
 @pytest.mark.usefixtures("row_locks")
 def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
-    stack: Stack, inside: Path
+    stack: Stack, inside: Path, report: Report
 ) -> None:
     with stack.together():
         web = stack.web(**QUICK)
@@ -113,6 +124,7 @@ def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
     (inside / "failpoint").write_text("end.committed")  # the units go back by reconciling
     let_time_pass(sale)
     worker.wait_until(lambda: not (inside / "failpoint").exists(), what="death")
+    history.fault_is_over()
 
     wait_for(
         lambda: orders_of(sale, OrderStatus.UNPAID) == STOCK, what="orders of the line", seconds=60
@@ -122,11 +134,12 @@ def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
     assert {order.pk for order in got} == {it.order_id for it in waiting}
     assert all(order.pay_by > timezone.now() for order in got), "each has its own time to pay"
     assert_is_whole(sale, left=0)
+    finish(history, sale, report)
 
 
 @pytest.mark.faults
 @pytest.mark.usefixtures("row_locks")
-def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack) -> None:
+def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack, report: Report) -> None:
     with stack.together():
         web = stack.web(**QUICK)
         stack.worker(concurrency=2, **QUICK)
@@ -138,6 +151,7 @@ def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack) -> None:
         for token in losers[:5]
     ]
     ledger_connection().flushdb()
+    history.fault_is_over()
     wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="rebuilding", seconds=60)
     wait_for(lambda: snapshot_or_none(sale) == 5, what="the line", seconds=60)
 
@@ -150,6 +164,7 @@ def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack) -> None:
     )
     assert snapshot(sale_id=sale.pk).waiting == 4
     assert_is_whole(sale, left=0)
+    finish(history, sale, report)
     wait_for(
         lambda: WaitingEntry.objects.filter(outcome="offered").count() == 1,
         what="note of the offer",

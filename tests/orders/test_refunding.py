@@ -435,7 +435,7 @@ def test_a_death_while_late_money_goes_back_sends_it_once(point: str, fake: Fake
         finish_refunds(now=now)
     finish_refunds(now=now + AN_HOUR)
     assert (status_of(order), payment_status(payment)) == ("expired", "refunded")
-    assert len(history(order)) == 1
+    assert history(order)[1:] == ["expired by provider"], "the word to the buyer"
 
 
 def test_a_ledger_that_is_away_does_not_hold_a_refund_up_that_the_provider_has_made(

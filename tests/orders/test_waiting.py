@@ -11,21 +11,24 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from redis import Redis
 
+from orders import waiting
 from orders.ending import cancel_order
 from orders.expiring import expire_orders
 from orders.fulfillment import fulfill_sale
 from orders.life import SYSTEM
 from orders.models import VoucherOrder, WaitingEntry
+from orders.receipts import NoReceipt, find_receipt
+from orders.reconciling import reconcile
 from orders.tokens import BadToken, MalformedToken, PurchaseToken
 from orders.waiting import NotWaiting, Place, join, leave, place_of, restore_lines
-from tests.orders.looking import assert_conserved, buyers_of, live_ids
+from tests.orders.looking import assert_conserved, buyers_of, live_ids, refusals_of
 from tests.orders.making import at_once, make_buyer, make_buyers, make_sale, reserved, token_for
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys, LedgerUnavailable
 from vouchers.loading import load_sale
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import AlreadyOrdered, NotStarted, SaleEnded
-from vouchers.waiting_list import UnitAvailable
+from vouchers.waiting_list import UnitAvailable, join_waiting
 
 pytestmark = pytest.mark.django_db
 
@@ -189,6 +192,95 @@ def test_a_line_that_was_lost_is_restored_in_its_order(ledger: Redis) -> None:
     assert restore_lines(now=timezone.now()) == 3
     assert [place_of(sale_id=sale.pk, user_id=buyer.pk) for buyer in buyers] == places
     assert restore_lines(now=timezone.now()) == 0
+
+
+def test_a_line_that_was_lost_while_a_unit_came_back_is_restored_and_served(ledger: Redis) -> None:
+    sale, held = sold_out()
+    places = [wait_in(sale, buyer) for buyer in make_buyers(3)]
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+    cancel_order(order_id=held, by=SYSTEM)
+    restore_lines(now=timezone.now())
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [places[0].order_id]
+    assert snapshot(sale_id=sale.pk).waiting == 2
+    assert_conserved(sale)
+
+
+def test_one_who_leaves_while_the_line_is_being_restored_stays_out(
+    monkeypatch: pytest.MonkeyPatch, ledger: Redis
+) -> None:
+    sale, held = sold_out()
+    buyer = make_buyer()
+    place = wait_in(sale, buyer)
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+
+    def left_meanwhile(**kwargs: object) -> int:
+        leave(sale_id=sale.pk, user_id=buyer.pk)
+        return join_waiting(**kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(waiting, "join_waiting", left_meanwhile)
+    restore_lines(now=timezone.now())
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
+    assert snapshot(sale_id=sale.pk).waiting == 0
+
+
+def test_one_in_line_whose_row_waits_no_more_is_taken_out(ledger: Redis) -> None:
+    sale, held = sold_out()
+    place = wait_in(sale, make_buyer())
+    WaitingEntry.objects.update(live=None, outcome="left")
+    restore_lines(now=timezone.now())  # nobody waits, so nothing is looked at
+    other = wait_in(sale, make_buyer())
+    restore_lines(now=timezone.now())
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [other.order_id]
+    assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
+
+
+def test_an_edit_that_died_half_way_ends_nobodys_waiting(ledger: Redis) -> None:
+    """It has narrowed the ledger, where the sale is over now, and not the row."""
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    wait_in(sale, buyer)
+    keys = LedgerKeys(sale.pk)
+    ledger.hset(keys.sale, "ends_at_ms", 1)
+    ledger.delete(keys.waiting)
+    restore_lines(now=timezone.now())
+    with pytest.raises(SaleEnded):
+        wait_in(sale, buyer)
+    load_sale(sale_id=sale.pk)  # as reconciling does
+    restore_lines(now=timezone.now())
+    assert place_of(sale_id=sale.pk, user_id=buyer.pk).place == 1
+
+
+def test_the_receipt_of_one_who_waits_never_says_lost(ledger: Redis) -> None:
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    place = wait_in(sale, buyer)
+    ledger.delete(LedgerKeys(sale.pk).sale)
+    ledger.hset(LedgerKeys(sale.pk).sale, "loaded_at_ms", 1)
+    time.sleep(1.1)  # an id names its second only
+    load_sale(sale_id=sale.pk)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)
+
+
+def test_a_unit_that_was_never_there_does_not_go_down_the_line(ledger: Redis) -> None:
+    """The ledger lacks a buyer: one of the line is refused, and not each after the other."""
+    sale, _ = sold_out()
+    for buyer in make_buyers(3):
+        wait_in(sale, buyer)
+    keys = LedgerKeys(sale.pk)
+    (field,) = [name for name in ledger.hkeys(keys.buyers) if name != "epoch"]
+    ledger.hdel(keys.buyers, field)
+    load_sale(sale_id=sale.pk)  # gives what seems to be free
+    fulfill_sale(sale_id=sale.pk)
+    assert list(refusals_of(sale).values()) == ["sold_out"]
+    assert snapshot(sale_id=sale.pk).waiting == 2
+    reconcile(sale_id=sale.pk, repair=True)
+    assert_conserved(sale)
 
 
 def test_a_ledger_that_is_built_anew_has_its_line(ledger: Redis) -> None:

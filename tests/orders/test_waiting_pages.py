@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from typing import Any
 
@@ -15,7 +16,7 @@ from django.utils import timezone
 from orders.ending import cancel_order
 from orders.life import SYSTEM
 from orders.models import VoucherOrder, WaitingEntry
-from orders.waiting import join
+from orders.waiting import join, restore_lines
 from seckill_site.lua import ledger_connection
 from tests.orders.forms import fields_of, get_page, send
 from tests.orders.making import make_buyer, make_sale, token_for
@@ -191,3 +192,8 @@ def end_now(sale: SeckillVoucher) -> None:
     keys = LedgerKeys(sale.pk)
     ledger_connection().delete(keys.waiting)
     ledger_connection().hset(keys.sale, "ends_at_ms", 1)
+    now = timezone.now()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(
+        begins_at=now - dt.timedelta(hours=2), ends_at=now - dt.timedelta(seconds=1)
+    )
+    restore_lines(now=now)

@@ -115,14 +115,16 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
 
 @pytest.fixture
-def script_without(tmp_path: Path) -> Callable[[str, str, str], LuaScript]:
-    """Return a script with one of its guards taken out, for the control of a test."""
+def script_without(tmp_path: Path) -> Callable[..., LuaScript]:
+    """Return a script with guards taken out, for the control of a test: each, what is instead."""
 
-    def without(name: str, guard: str, instead: str) -> LuaScript:
+    def without(name: str, *pairs: str) -> LuaScript:
         source = ledger_script(name).source
-        assert source.count(guard) == 1, "the guard stands no longer where this control expects it"
+        for guard, instead in zip(pairs[::2], pairs[1::2], strict=True):
+            assert source.count(guard) == 1, "the guard stands no longer where it is expected"
+            source = source.replace(guard, instead)
         path = tmp_path / f"{name}.lua"
-        path.write_text(source.replace(guard, instead), encoding="utf-8")
+        path.write_text(source, encoding="utf-8")
         return LuaScript(path)
 
     return without

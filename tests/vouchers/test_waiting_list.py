@@ -645,14 +645,48 @@ def test_a_newcomer_does_not_get_the_unit_that_another_waits_for(ledger):
 
 
 def test_control_without_that_look_the_newcomer_takes_it(ledger, script_without, monkeypatch):
-    guard = "if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then"
-    monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, "if false then"))
+    giving = "if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then"
+    minding = "if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then"
+    without = script_without(
+        "reserve", giving, "if false then", minding, "if free_units(sale) <= 0 then"
+    )
+    monkeypatch.setattr(reservations, "_RESERVE", without)
     sold_out()
     join(501, 7)
     free_units_without_giving(ledger)
 
     assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
+    assert line(ledger) == ["501:7"]
+
+
+def test_a_newcomer_does_not_overtake_those_for_whom_one_call_gives_too_little(
+    ledger, monkeypatch, script_without
+):
+    """A call gives a thousand units at most: here two, so that three may wait."""
+    sold_out()
+    for order_id in (501, 502, 503):
+        join(order_id, order_id)
+    ledger.hset(LedgerKeys(1).sale, "total", 4)
+    few = script_without("reserve", "local GIVEN_AT_ONCE = 1000", "local GIVEN_AT_ONCE = 2")
+    monkeypatch.setattr(reservations, "_RESERVE", few)
+
+    with pytest.raises(SoldOut):
+        reserve(sale_id=1, order_id=601, user_id=20)
+
+    assert line(ledger) == ["503:503"]
+    assert snapshot(sale_id=1).remaining == 1
+
+
+def test_one_who_was_in_line_is_put_back_also_where_a_unit_is_free(ledger):
+    sold_out()
+    join(501, 7)
+    free_units_without_giving(ledger)
+    ledger.delete(LedgerKeys(1).waiting)
+
+    place = join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1, was_in_line=True)
+
+    assert place == 1
     assert line(ledger) == ["501:7"]
 
 

@@ -2,6 +2,7 @@
 --
 -- KEYS     the contents
 -- ARGV[1]  order id  ARGV[2] user id  ARGV[3] milliseconds since 1970 of joining
+-- ARGV[4]  1: the buyer was in line, which was lost: neither a free unit nor the begin is in the way
 --
 -- Returns {code, order id, place}
 --   WAITING          the place in line, from 1; also where the buyer was in it already
@@ -27,11 +28,12 @@ if held_id then return {'ALREADY_ORDERED', held_id, 0} end
 
 local now_ms = now_in_ms()
 if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED', '', 0} end
-if now_ms < tonumber(sale.begins_at_ms) then return {'NOT_STARTED', '', 0} end
+local was_in_line = ARGV[4] == '1'
+if now_ms < tonumber(sale.begins_at_ms) and not was_in_line then return {'NOT_STARTED', '', 0} end
 local member = order_id .. ':' .. user_id
 local place = redis.call('ZRANK', KEYS[7], member)
 if not place then
-  if free_units(sale) > 0 and sale.paused == '0' and redis.call('ZCARD', KEYS[7]) == 0 then
+  if not was_in_line and free_units(sale) > 0 and sale.paused == '0' and redis.call('ZCARD', KEYS[7]) == 0 then
     return {'AVAILABLE', '', 0}
   end
   redis.call('ZADD', KEYS[7], ARGV[3], member)

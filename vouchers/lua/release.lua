@@ -10,7 +10,7 @@
 --
 -- Returns how many fields were given back or replaced.
 
-local released = 0
+local released, phantom = 0, false
 local sale = read_ledger()
 for i = 2, #ARGV, 6 do
   local order_id, user_id, unit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -24,6 +24,7 @@ for i = 2, #ARGV, 6 do
     end
     released = released + 1
   end
+  phantom = phantom or reason == 'sold_out'
   redis.call('ZREM', KEYS[3], order_id .. ':' .. field)
   redis.call('HSET', KEYS[4], order_id, user_id .. ':' .. reason)
   redis.call('HDEL', KEYS[5], order_id)
@@ -37,5 +38,6 @@ local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[1]) - now_ms
 if redis.call('PTTL', KEYS[4]) < keep_ms then
   redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 end
-if sale then give_units(sale, now_ms) end
+-- A unit that the row says is sold was never there: to give it on would refuse the line one by one.
+if sale and not phantom then give_units(sale, now_ms) end
 return released

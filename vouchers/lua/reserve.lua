@@ -53,7 +53,7 @@ if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then
   end
   if not free_unit then return {'ALREADY_ORDERED', held_id} end
 end
-if free_units(sale) <= 0 then return {'SOLD_OUT'} end
+if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then return {'SOLD_OUT'} end
 if tonumber(ARGV[4]) > 0 then
   local oldest = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
   if oldest and now_ms - oldest > tonumber(ARGV[4]) then return {'BEHIND', integer(now_ms - oldest)} end
