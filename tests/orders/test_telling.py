@@ -8,19 +8,21 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.conf import settings as django_settings
 from django.contrib.auth.models import User
 from django.core import mail
 from django.core.mail import EmailMessage
 from django.core.mail.backends.locmem import EmailBackend
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
+from django.utils import timezone, translation
+from django.utils.translation import gettext
 from redis import Redis
 
 from locks import RedisLock
 from orders import telling
 from orders.ending import cancel_order
-from orders.life import Actor
+from orders.life import PROVIDER, Actor, note
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.redeeming import written_code
 from orders.refunding import refund_order
@@ -302,6 +304,26 @@ def test_a_batch_takes_three_statements_however_long_it_is() -> None:
     one = statements()
     orders_won(20)
     assert statements() == one == 3
+
+
+def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> None:
+    (order,) = orders_won(1)
+    tell()
+    mail.outbox.clear()
+    VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
+    why = "The money came too late and goes back."
+    note(
+        order_ids=[order.pk],
+        before="expired",
+        after="expired",
+        by=PROVIDER,
+        at=timezone.now(),
+        why=why,
+    )
+    assert tell() == 1
+    (message,) = mail.outbox
+    with translation.override(django_settings.LANGUAGE_CODE):
+        assert message.body.count(gettext(why)) == 1
 
 
 def test_who_gave_no_address_does_not_keep_the_others_waiting(
