@@ -247,57 +247,25 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "unacked_restore_interval": 2,
     "unacked_restore_throttle": 1,
 }
+_EVERY_SECONDS = {
+    "sweep": SECKILL_SWEEP_AGE_MS / 1000,
+    "sweep_long_over": 300.0,
+    "watch_ledger": 2.0,
+    "reconcile": 15.0,
+    "expire": 2.0,
+    "poll_payments": 5.0,
+    "finish_refunds": 5.0,
+    "restore_lines": 15.0,
+    "tell_buyers": 5.0,
+    "resume_jobs": 10.0,
+}
 CELERY_BEAT_SCHEDULE = {
-    "expire": {
-        "task": "orders.tasks.expire",
-        "schedule": 2.0,
-        "options": {"expires": 2},
-    },
-    "poll-payments": {
-        "task": "orders.tasks.poll_payments",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "finish-refunds": {
-        "task": "orders.tasks.finish_refunds",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "restore-lines": {
-        "task": "orders.tasks.restore_lines",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
-    "tell-buyers": {
-        "task": "orders.tasks.tell_buyers",
-        "schedule": 5.0,
-        "options": {"expires": 5},
-    },
-    "resume-jobs": {
-        "task": "orders.tasks.resume_jobs",
-        "schedule": 10.0,
-        "options": {"expires": 10},
-    },
-    "sweep": {
-        "task": "orders.tasks.sweep",
-        "schedule": SECKILL_SWEEP_AGE_MS / 1000,
-        "options": {"expires": SECKILL_SWEEP_AGE_MS / 1000},
-    },
-    "sweep-long-over": {
-        "task": "orders.tasks.sweep_long_over",
-        "schedule": 300.0,
-        "options": {"expires": 300},
-    },
-    "watch-ledger": {
-        "task": "orders.tasks.watch_ledger",
-        "schedule": 2.0,
-        "options": {"expires": 2},
-    },
-    "reconcile": {
-        "task": "orders.tasks.reconcile",
-        "schedule": 15.0,
-        "options": {"expires": 15},
-    },
+    name: {
+        "task": f"orders.tasks.{name}",
+        "schedule": seconds,
+        "options": {"expires": seconds},  # one that waited until the next is due is not needed
+    }
+    for name, seconds in _EVERY_SECONDS.items()
 }
 
 # --- Accounts ------------------------------------------------------------------------------------

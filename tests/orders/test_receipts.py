@@ -52,7 +52,9 @@ def test_a_row_and_its_payments_tell_each_status_of_its_life_without_redis(
     sale, buyer = make_sale(), make_buyer()
     reason = "sold_out" if status == "refused" else ""
     order = make_order(sale, buyer, status=OrderStatus(status), reason=reason)
-    with django_assert_num_queries(2), redis_commands() as commands:
+    # What a crowd polls for is one look; only what came later may have money that goes back.
+    queries = 1 if status in ("unpaid", "refused") else 2
+    with django_assert_num_queries(queries), redis_commands() as commands:
         found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk)
     accepted_at_ms = epoch_ms(order.accepted_at)
     assert found == Receipt(
