@@ -23,7 +23,7 @@ from orders.requests import InvalidRequest
 from orders.tokens import BadToken, MalformedToken
 from orders.waiting import NotWaiting
 from seckill_site.metrics import ORDER_REQUESTS
-from seckill_site.responses import problem, unavailable, wants_html
+from seckill_site.responses import code_of, problem, unavailable, wants_html, with_code
 from vouchers.ledger import LedgerUnavailable, NotLoaded
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import (
@@ -34,6 +34,7 @@ from vouchers.reservations import (
     SalePaused,
     SoldOut,
 )
+from vouchers.tally import ACCEPTED, count_answer
 from vouchers.waiting_list import UnitAvailable
 
 _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
@@ -58,6 +59,12 @@ _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     UnitAvailable: (409, "available", gettext_lazy("There is a unit left: you can buy it now.")),
     SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
 }
+
+_TALLIED = {
+    ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
+}  # fmt: skip
+"""What is counted sale by sale: answers to a valid token. Anybody can send one that is not, for any
+number of sales that do not exist."""
 
 LONGEST_RETRY_S = 30
 """However late the orders are, a buyer is not sent away for longer."""
@@ -101,12 +108,15 @@ def unknown_yet(request: HttpRequest, *, sale_id: int, token: object = None) -> 
 
 
 def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponseBase]:
-    """Count the answers of the order request by their status."""
+    """Count the answers of the order request: by status for all sales, by code for each sale."""
 
     @wraps(view)
-    def wrapped(request: HttpRequest, **kwargs: Any) -> HttpResponseBase:
-        response = view(request, **kwargs)
+    def wrapped(request: HttpRequest, *, sale_id: int, **kwargs: Any) -> HttpResponseBase:
+        response = view(request, sale_id=sale_id, **kwargs)
         ORDER_REQUESTS.labels(str(response.status_code)).inc()
+        answer = code_of(response) or ACCEPTED
+        if answer in _TALLIED:
+            count_answer(sale_id=sale_id, answer=answer)
         return response
 
     return wrapped
@@ -145,9 +155,9 @@ def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpR
 def _already_ordered(request: HttpRequest, sale_id: int, order_id: int) -> HttpResponseBase:
     receipt_url = reverse("receipt", args=[sale_id, order_id])
     if wants_html(request):
-        response: HttpResponseBase = redirect(receipt_url)
+        response = redirect(receipt_url)
         response.status_code = 303
-        return response
+        return with_code(response, "already_ordered")
     return problem(
         request,
         status=409,

@@ -10,6 +10,7 @@ from orders.models import WaitingEntry
 from orders.tokens import issue_token
 from vouchers.figures import Snapshot, snapshots
 from vouchers.ledger import LedgerUnavailable
+from vouchers.listing import public_sale
 from vouchers.models import SaleState, SeckillVoucher
 from vouchers.reservations import SaleEnded, holdings
 
@@ -39,12 +40,14 @@ class Offer:
         return self.snapshot.remaining if self.snapshot else None
 
 
-def purchase_offer(*, sale_id: int, user_id: int | None, now_ms: int) -> Offer:
+def purchase_offer(
+    *, sale_id: int, user_id: int | None, now_ms: int, drafts_too: bool = False
+) -> Offer:
     """Return the sale with what this buyer, or a visitor, may do; also while Redis is away.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
     try:
         found = snapshots(sale_ids=[sale_id])[sale_id]
         token, held = _personal(sale, user_id, now_ms) if user_id else ("", None)

@@ -23,6 +23,7 @@ from orders import (
     telling,
     waiting,
 )
+from vouchers.tally import store_tallies as store_all_tallies
 from vouchers.watching import rebuild_after_restart
 
 
@@ -86,6 +87,12 @@ def restore_lines(**kwargs: Any) -> None:
 def tell_buyers(**kwargs: Any) -> None:
     """Write to the buyers of what has become of their orders."""
     telling.tell_buyers(now=timezone.now())
+
+
+@shared_task(name="orders.tasks.store_tallies")
+def store_tallies(**kwargs: Any) -> None:
+    """Move into the database how the order requests of the running sales were answered."""
+    store_all_tallies(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.resume_jobs")

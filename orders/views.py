@@ -19,6 +19,7 @@ from orders.redeeming import written_code
 from orders.requests import read_order_request
 from orders.tokens import issue_token, read_token
 from seckill_site.responses import allow, for_owner, problem, wants_html
+from vouchers.listing import public_sale
 from vouchers.models import SeckillVoucher
 
 POLL_AFTER_MS = 300
@@ -57,7 +58,7 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    sale = SeckillVoucher.objects.get(pk=sale_id)
+    sale = public_sale(sale_id=sale_id)
     issued = issue_token(sale=sale, user_id=user_id, now_ms=now_ms())
     return for_owner(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
 

@@ -258,6 +258,7 @@ _EVERY_SECONDS = {
     "restore_lines": 15.0,
     "tell_buyers": 5.0,
     "resume_jobs": 10.0,
+    "store_tallies": 15.0,
 }
 CELERY_BEAT_SCHEDULE = {
     name: {

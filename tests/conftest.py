@@ -19,6 +19,7 @@ from django.db import connection
 from redis import Redis
 
 from tests.stack import Stack
+from vouchers import tally
 
 # Playwright's synchronous API keeps an event loop running in the thread of the tests. Django takes
 # that for asynchronous code and refuses the database, although everything here is synchronous.
@@ -61,6 +62,15 @@ def empty_redis(redis_databases: list[Redis]) -> None:
     """Start each test with an empty ledger, cache and broker."""
     for client in redis_databases:
         client.flushdb()
+
+
+@pytest.fixture(autouse=True)
+def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """In this process the tally goes to Redis when a test says so: a timer would add a command of
+    its own to those that are counted, and a key to those that are compared."""
+    monkeypatch.setattr(tally, "FLUSH_S", 3600)
+    yield
+    tally.flush()
 
 
 @pytest.fixture

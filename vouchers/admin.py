@@ -90,7 +90,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher = ("title", "rules", ("price", "face_value"))
-        sale = ("stock", ("begins_at", "ends_at"), "limit", "paused")
+        sale = ("stock", ("begins_at", "ends_at"), "limit", ("stage", "paused"))
         after = ("pay_within_s", "rebuy", "refundable")
         if obj is None:
             return [

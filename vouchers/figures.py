@@ -61,7 +61,7 @@ class Figures:
             begins_at_ms=epoch_ms(sale.begins_at),
             ends_at_ms=epoch_ms(sale.ends_at),
             limit=sale.limit,
-            paused=sale.paused,
+            paused=sale.closed_by_shop,
             rebuy=sale.rebuy,
         )
 

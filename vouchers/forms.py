@@ -15,7 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from vouchers.figures import snapshots
 from vouchers.ledger import LedgerUnavailable
-from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
+from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
 from vouchers.sales import SaleTerms, VoucherDetails
 
 HIGHEST_PRICE = Decimal(1_000_000)
@@ -85,6 +85,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         for name in {"begins_at", "ends_at"} & set(self.fields):
             # A sale begins at a second; the local formats would drop it at the next edit.
             self.fields[name].widget.widgets[1].format = "%H:%M:%S"
+        if "stage" in self.fields:
+            self.fields["stage"].required = False
+            shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
+            self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
         if "stock" in self.fields:
             lowest = 0 if self._stored else 1
             self.fields["stock"].validators += [
@@ -112,6 +116,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def clean_ends_at(self) -> dt.datetime:
         return _within_years(self.cleaned_data["ends_at"])
+
+    def clean_stage(self) -> str:
+        """A form that says nothing of it leaves a sale as it is; a new one is public."""
+        current = self._stored.stage if self._stored else SaleStage.PUBLIC
+        return self.cleaned_data["stage"] or str(current)
 
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]

@@ -108,6 +108,10 @@ class LedgerKeys:
         return self._key("swept")
 
     @property
+    def tally(self) -> str:
+        return self._key("tally")
+
+    @property
     def contents(self) -> list[str]:
         """The keys that hold a sale, in the order in which the scripts take them."""
         return [

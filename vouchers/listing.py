@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from vouchers.figures import Snapshot, snapshots
 from vouchers.ledger import LedgerUnavailable
-from vouchers.models import SaleState, SeckillVoucher
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 _ORDER = (
     SaleState.OPEN,
@@ -37,11 +37,20 @@ def list_sales(*, now: dt.datetime) -> list[SaleCard]:
 
     Within each, the first to begin comes first.
     """
-    sales = SeckillVoucher.objects.select_related("voucher")
+    sales = SeckillVoucher.objects.select_related("voucher").filter(stage=SaleStage.PUBLIC)
     current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
     day_ago = now - dt.timedelta(days=1)
     over = list(sales.filter(ends_at__lte=now, ends_at__gt=day_ago).order_by("-ends_at")[:LISTED])
     return sorted(cards(sales=current + over, now=now), key=lambda card: _ORDER.index(card.state))
+
+
+def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
+    """Return a sale with its voucher as the public may see it; staff may look at a draft.
+
+    :raises SeckillVoucher.DoesNotExist: there is none that this visitor may see.
+    """
+    stages = (SaleStage.PUBLIC, SaleStage.DRAFT) if drafts_too else (SaleStage.PUBLIC,)
+    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id, stage__in=stages)
 
 
 def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:

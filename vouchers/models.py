@@ -33,6 +33,31 @@ class SaleState(models.TextChoices):
     OPEN = "open", _("open")
 
 
+class SaleStage(models.TextChoices):
+    """Whom a sale is for."""
+
+    DRAFT = "draft", _("draft")
+    PUBLIC = "public", _("public")
+    REHEARSAL = "rehearsal", _("rehearsal")
+
+
+class Picture(models.Model):
+    """A picture of a voucher as it is sent: WebP, known by the digest of its bytes."""
+
+    digest = models.CharField(max_length=32, primary_key=True)
+    content = models.BinaryField()
+    width = models.PositiveSmallIntegerField()
+    height = models.PositiveSmallIntegerField()
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("picture")
+        verbose_name_plural = _("pictures")
+
+    def __str__(self) -> str:
+        return self.digest
+
+
 class Voucher(models.Model):
     """What a buyer gets: worth ``face_value_cents`` in the shop, sold for ``price_cents``."""
 
@@ -40,6 +65,14 @@ class Voucher(models.Model):
     rules = models.TextField(_("rules"), blank=True, max_length=4000)
     price_cents = models.PositiveIntegerField(_("price in cents"))
     face_value_cents = models.PositiveIntegerField(_("face value in cents"))
+    picture = models.ForeignKey(
+        Picture,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("picture"),
+    )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
     class Meta:
@@ -98,6 +131,13 @@ class SeckillVoucher(models.Model):
         default=True,
         help_text=_("Whether a buyer may give back a voucher that is paid and not used."),
     )
+    stage = models.CharField(
+        _("stage"),
+        max_length=16,
+        choices=SaleStage,
+        default=SaleStage.PUBLIC,
+        help_text=_("A draft is seen by staff only and accepts nobody."),
+    )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."
     )
@@ -129,9 +169,17 @@ class SeckillVoucher(models.Model):
                 name="sale_limit_1_to_20", condition=Q(limit__gte=1, limit__lte=MAX_LIMIT)
             ),
         ]
+        permissions = [
+            ("run_seckillvoucher", _("Can run sales: pause, resume, extend, end, change stock")),
+        ]
 
     def __str__(self) -> str:
         return f"{self.voucher} #{self.pk}"
+
+    @property
+    def closed_by_shop(self) -> bool:
+        """Whether the shop lets nobody buy, whatever the time is: a pause, or still a draft."""
+        return self.paused or self.stage == SaleStage.DRAFT
 
     @classmethod
     def not_long_over(cls, now: dt.datetime) -> Q:
@@ -142,8 +190,36 @@ class SeckillVoucher(models.Model):
         """Return the state by the row alone, for where the ledger cannot be asked."""
         if now >= self.ends_at:
             return SaleState.ENDED
-        if self.paused:
+        if self.closed_by_shop:
             return SaleState.PAUSED
         if now < self.begins_at:
             return SaleState.SCHEDULED
         return SaleState.SOLD_OUT if self.sold >= self.stock else SaleState.OPEN
+
+
+class AnswerCount(models.Model):
+    """How many order requests of a sale were answered so, in the second or minute from ``at`` on.
+
+    Kept for the report: seconds from a minute before the begin until ten minutes after it, where a
+    sale is decided, and minutes for the rest.
+    """
+
+    seckill_voucher = models.ForeignKey(
+        SeckillVoucher, on_delete=models.CASCADE, related_name="answer_counts"
+    )
+    at = models.DateTimeField()
+    answer = models.CharField(max_length=16)
+    count = models.PositiveIntegerField()
+
+    class Meta:
+        verbose_name = _("count of answers")
+        verbose_name_plural = _("counts of answers")
+        ordering = ("at",)
+        constraints = [
+            models.UniqueConstraint(
+                name="answer_count_once", fields=("seckill_voucher", "at", "answer")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.seckill_voucher_id} {self.at} {self.answer}: {self.count}"

@@ -42,7 +42,12 @@ class SalePaused(ReservationRefused):
 
 
 class SoldOut(ReservationRefused):
-    """No unit is left."""
+    """No unit is left; where the ledger says it, since when, by the clock of Redis."""
+
+    def __init__(self, arrived_at_ms: int | None = None, sold_out_at_ms: int | None = None) -> None:
+        super().__init__(arrived_at_ms, sold_out_at_ms)
+        self.arrived_at_ms = arrived_at_ms
+        self.sold_out_at_ms = sold_out_at_ms
 
 
 class SaleBehind(Exception):
@@ -82,7 +87,6 @@ _REFUSALS: dict[_Code, type[ReservationRefused]] = {
     _Code.PAUSED: SalePaused,
     _Code.NOT_STARTED: NotStarted,
     _Code.ENDED: SaleEnded,
-    _Code.SOLD_OUT: SoldOut,
 }
 
 
@@ -154,6 +158,8 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
         raise AlreadyOrdered(int(answer[1]))
     if code is _Code.BEHIND:
         raise SaleBehind(int(answer[1]))
+    if code is _Code.SOLD_OUT:
+        raise SoldOut(int(answer[1]), int(answer[2]) if answer[2] else None)
     if code is _Code.NOT_LOADED:
         raise NotLoaded
     raise _REFUSALS[code]

@@ -21,7 +21,7 @@ from vouchers.figures import BelowTaken, Figures, snapshot, snapshots, write_fig
 from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.loading import load_after_commit
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 
 class LimitLowered(Exception):
@@ -44,6 +44,7 @@ class SaleTerms:
     pay_within_s: int = 15 * 60
     rebuy: bool = True
     refundable: bool = True
+    stage: str = SaleStage.PUBLIC
 
 
 @dataclass(frozen=True)
@@ -140,7 +141,7 @@ def delete_sale(*, sale_id: int) -> None:
         if sale.orders.exists() or _paused_and_taken(sale=sale):
             raise SaleHasBuyers
         with ledger_errors():
-            ledger_connection().unlink(*keys.contents, keys.kick, keys.fence)
+            ledger_connection().unlink(*keys.contents, keys.kick, keys.fence, keys.tally)
         sale.delete()
 
 

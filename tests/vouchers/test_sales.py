@@ -788,7 +788,8 @@ def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps)
 
     assert steps == [
         *("FOR UPDATE", "write_figures", "snapshot"),
-        *("DELETE orders_waitingentry", "DELETE vouchers_seckillvoucher"),
+        *("DELETE vouchers_answercount", "DELETE orders_rehearsal", "DELETE orders_waitingentry"),
+        "DELETE vouchers_seckillvoucher",
     ]
 
 

@@ -69,11 +69,13 @@ local function free_units(sale)
 end
 
 -- Accept a buyer: the promise to write this order, in the same breath as the unit.
-local function take_unit(order_id, user_id, unit, now_ms)
+local function take_unit(sale, order_id, user_id, unit, now_ms)
   local field = user_id .. ':' .. unit
   redis.call('HSET', KEYS[2], field, order_id)
   redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. field)
   redis.call('ZREM', KEYS[7], order_id .. ':' .. user_id)
+  -- Whoever comes too late is told since when nothing is left.
+  if free_units(sale) <= 0 then redis.call('HSET', KEYS[1], 'sold_out_at_ms', integer(now_ms)) end
 end
 
 local GIVEN_AT_ONCE = 1000
@@ -91,7 +93,7 @@ local function give_units(sale, now_ms)
     local order_id, user_id = string.match(first, '^(%d+):(%d+)$')
     local unit = user_id and not barred_for(sale, user_id) and units_of(sale, user_id)
     if unit then
-      take_unit(order_id, user_id, unit, now_ms)
+      take_unit(sale, order_id, user_id, unit, now_ms)
       free = free - 1
     end
   end

@@ -17,7 +17,8 @@
 --   ALREADY_ORDERED  the order id that the buyer holds, or the ended one that bars another
 --   BEHIND           in the second place the age in ms of the oldest pending entry: orders are
 --                    written too slowly, and who is not accepted now need not be dropped later
---   NOT_LOADED  PAUSED  NOT_STARTED  ENDED  SOLD_OUT
+--   SOLD_OUT         when this request arrived, and when the last unit went or "", both in ms
+--   NOT_LOADED  PAUSED  NOT_STARTED  ENDED
 
 local order_id, user_id, kick_ms = ARGV[1], ARGV[2], ARGV[3]
 
@@ -53,11 +54,13 @@ if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then
   end
   if not free_unit then return {'ALREADY_ORDERED', held_id} end
 end
-if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then return {'SOLD_OUT'} end
+if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then
+  return {'SOLD_OUT', integer(now_ms), redis.call('HGET', KEYS[1], 'sold_out_at_ms') or ''}
+end
 if tonumber(ARGV[4]) > 0 then
   local oldest = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
   if oldest and now_ms - oldest > tonumber(ARGV[4]) then return {'BEHIND', integer(now_ms - oldest)} end
 end
 
-take_unit(order_id, user_id, free_unit, now_ms)
+take_unit(sale, order_id, user_id, free_unit, now_ms)
 return {'ACCEPTED', order_id, kicked()}

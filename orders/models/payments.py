@@ -1,0 +1,54 @@
+"""Payments of orders at providers."""
+
+from __future__ import annotations
+
+from django.db import models
+from django.utils.translation import gettext_lazy as _
+
+from orders.models.orders import VoucherOrder
+
+
+class PaymentStatus(models.TextChoices):
+    """The life of one payment: open → paid → refunding → refunded, or open → closed."""
+
+    OPEN = "open", _("open")
+    PAID = "paid", _("paid")
+    REFUNDING = "refunding", _("refunding")
+    REFUNDED = "refunded", _("refunded")
+    CLOSED = "closed", _("closed")
+
+
+class Payment(models.Model):
+    """One try to pay an order at a provider, known there by its ``reference``.
+
+    ``ask_at`` is when the provider is asked next what became of it, or told again to refund it;
+    ``silent_since`` when it first did not answer, until it does.
+    """
+
+    order = models.ForeignKey(
+        VoucherOrder, on_delete=models.PROTECT, related_name="payments", verbose_name=_("order")
+    )
+    reference = models.CharField(_("reference"), max_length=64, unique=True)
+    provider = models.CharField(_("provider"), max_length=32)
+    provider_reference = models.CharField(_("provider's reference"), max_length=64, blank=True)
+    amount_cents = models.PositiveIntegerField(_("amount in cents"))
+    status = models.CharField(
+        _("status"), max_length=16, choices=PaymentStatus, default=PaymentStatus.OPEN
+    )
+    settles = models.BooleanField(_("paid the order"), default=False)
+    pay_url = models.URLField(_("where to pay"), max_length=500, blank=True)
+    problem = models.CharField(_("problem"), max_length=200, blank=True)
+    ask_at = models.DateTimeField(_("ask at"), null=True)
+    silent_since = models.DateTimeField(_("silent since"), null=True)
+    asked = models.PositiveIntegerField(_("times asked"), default=0)
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    changed_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        verbose_name = _("payment")
+        verbose_name_plural = _("payments")
+        ordering = ("pk",)
+        indexes = [models.Index(fields=("status", "ask_at"), name="payment_by_ask_at")]
+
+    def __str__(self) -> str:
+        return self.reference
