@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any, ClassVar
 
 from django.contrib import admin, messages
@@ -16,49 +15,30 @@ from django.core.paginator import Paginator
 from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.templatetags.static import static
-from django.urls import reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from orders.board import SaleSum
+from orders.board_admin import board_urls
 from orders.jobs import why_not
 from orders.models import JobStatus, OrderJob, Payment
 from orders.order_admin import NO_ANSWER, UNKNOWN, to_the_second
 from orders.reconciling import Comparison, reconcile
-from vouchers.admin import SaleChangeList, SeckillVoucherAdmin
+from orders.rehearsal_admin import rehearsal_urls
+from orders.report_admin import report_urls
+from vouchers.admin import SeckillVoucherAdmin
 from vouchers.listing import SaleCard, cards
-from vouchers.models import SeckillVoucher
+from vouchers.models import SaleState, SeckillVoucher
+from vouchers.sale_admin_list import SaleChangeList, card_of
 from vouchers.templatetags.seckill import yuan
 
 NOT_CHANGED_A_PAGE = 100
 """How many of the orders that a job did not change stand on one page of it."""
 
 # --- Sales ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class SaleSum:
-    """What the units of a sale should add up to: left and pending in Redis, live in the database.
-
-    Redis is read first. An order that is committed and confirmed in between is counted twice, as
-    pending and as live: so many units too many are *in flight* and no difference.
-    """
-
-    total: int
-    left: int
-    pending: int
-    live: int
-
-    @property
-    def difference(self) -> int:
-        """Units that are nowhere; below none, units that are in two places."""
-        return self.total - self.left - self.pending - self.live
-
-    @property
-    def in_flight(self) -> bool:
-        """Whether pending entries that became orders meanwhile can be all that is too many."""
-        return -self.pending <= self.difference < 0
 
 
 class SaleSumList(SaleChangeList):
@@ -79,6 +59,18 @@ class SaleAdmin(SeckillVoucherAdmin):
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
     actions: Any = (*SeckillVoucherAdmin.actions, "reconcile")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        title, state, *others = self.list_display
+        return (title, state, "board", *others)  # where nobody has to scroll for it
+
+    def get_urls(self) -> list[URLPattern]:
+        sale_urls = [
+            *board_urls(self),
+            *report_urls(self),
+            *rehearsal_urls(self),
+        ]
+        return [*sale_urls, *super().get_urls()]
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -106,7 +98,15 @@ class SaleAdmin(SeckillVoucherAdmin):
             return f"– ({gettext('not loaded')})"
         return _as_text(found)
 
-    @admin.action(description=_("Reconcile"), permissions=["change"])
+    @admin.display(description=_("board"), empty_value="")
+    def board(self, sale: SeckillVoucher) -> str | None:
+        """Lead to the board of a sale that is not over."""
+        if card_of(sale).state is SaleState.ENDED:
+            return None
+        url = reverse("admin:sale-board", args=[sale.pk])
+        return format_html('<a href="{}">{}</a>', url, gettext("Board"))
+
+    @admin.action(description=_("Reconcile"), permissions=["run"])
     def reconcile(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
         for sale in queryset:
             try:

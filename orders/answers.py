@@ -57,7 +57,6 @@ _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
         gettext_lazy("A voucher of this sale cannot be given back once it is paid."),
     ),
     UnitAvailable: (409, "available", gettext_lazy("There is a unit left: you can buy it now.")),
-    SoldOut: (409, "sold_out", gettext_lazy("Sold out: no unit is left.")),
 }
 
 _TALLIED = {
@@ -82,14 +81,10 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             return view(request, sale_id=sale_id, **kwargs)
         except InvalidRequest as error:
             return problem(request, status=error.status, code="invalid", message=error.message)
-        except AlreadyOrdered as error:
-            return _already_ordered(request, sale_id, error.order_id)
         except UNAVAILABLE:
             return unknown_yet(request, sale_id=sale_id)
-        except WrongState as error:
-            return _wrong_state(request, sale_id, error)
-        except SaleBehind as error:
-            return _behind(request, sale_id, error)
+        except tuple(_WORDED) as error:
+            return _WORDED[type(error)](request, sale_id, error)
         except tuple(_PLAIN) as error:
             status, code, message = _PLAIN[type(error)]
             return problem(
@@ -139,6 +134,24 @@ def _behind(request: HttpRequest, sale_id: int, error: SaleBehind) -> HttpRespon
     )
 
 
+def _sold_out(request: HttpRequest, sale_id: int, error: SoldOut) -> HttpResponseBase:
+    """Answer that nothing is left, with as much as is known of who was faster."""
+    moments: dict[str, Any] = {}
+    if error.arrived_at_ms is not None:
+        moments["arrived_at_ms"] = error.arrived_at_ms
+        # Later than the arrival it cannot have been: then a clock was set.
+        if error.sold_out_at_ms is not None and error.sold_out_at_ms <= error.arrived_at_ms:
+            moments["sold_out_at_ms"] = error.sold_out_at_ms
+    return problem(
+        request,
+        status=409,
+        code="sold_out",
+        message=_("Sold out: no unit is left."),
+        **moments,
+        **_links(request, sale_id),
+    )
+
+
 def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpResponseBase:
     """Answer that the order is not in a state for that, and in which it is."""
     message = _("That cannot be done with this order now: it is %(status)s.")
@@ -152,8 +165,9 @@ def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpR
     )
 
 
-def _already_ordered(request: HttpRequest, sale_id: int, order_id: int) -> HttpResponseBase:
-    receipt_url = reverse("receipt", args=[sale_id, order_id])
+def _already_ordered(request: HttpRequest, sale_id: int, error: AlreadyOrdered) -> HttpResponseBase:
+    """Answer which order the buyer has; a form is led to it."""
+    receipt_url = reverse("receipt", args=[sale_id, error.order_id])
     if wants_html(request):
         response = redirect(receipt_url)
         response.status_code = 303
@@ -163,8 +177,17 @@ def _already_ordered(request: HttpRequest, sale_id: int, order_id: int) -> HttpR
         status=409,
         code="already_ordered",
         message=_("You already have an order of this sale."),
-        order_id=str(order_id),
+        order_id=str(error.order_id),
     )
+
+
+_WORDED: dict[type[Exception], Callable[[HttpRequest, int, Any], HttpResponseBase]] = {
+    AlreadyOrdered: _already_ordered,
+    SaleBehind: _behind,
+    SoldOut: _sold_out,
+    WrongState: _wrong_state,
+}
+"""The refusals that carry more than their name."""
 
 
 def _links(request: HttpRequest, sale_id: int) -> dict[str, Any]:

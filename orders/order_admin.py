@@ -23,6 +23,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from orders.ending import Busy
+from orders.export_admin import export_selected, export_url
 from orders.jobs import AWAY, MOST_ORDERS, begin_job, begins_at, end_order, why_not
 from orders.life import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
@@ -83,7 +84,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
     search_help_text = _("Order id, buyer or voucher")
     show_full_result_count = False
-    actions = ("try_again", "cancel_selected", "refund_selected")
+    actions = ("try_again", "cancel_selected", "refund_selected", export_selected)
     fields = (
         "id", "user", "seckill_voucher", "unit", "price", "status", "reason", "due", "code",
         "accepted",
@@ -95,7 +96,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             name = f"orders_voucherorder_{kind}{name}"
             return path(route, self.admin_site.admin_view(view), {"kind": kind}, name=name)
 
-        own = []
+        own = [export_url(self)]
         for kind in OrderJob.Kind.values:
             own.append(url(f"<id:order_id>/{kind}/", self.end_one, kind, ""))
             own.append(url(f"{kind}/", self.end_many, kind, "_many"))
@@ -117,6 +118,11 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("accepted at"), ordering="accepted_at")
     def accepted(self, order: VoucherOrder) -> str:
         return to_the_second(order.accepted_at)
+
+    def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
+        # Whoever knows the code of a paid voucher can use it.
+        may_redeem = request.user.has_perm("orders.redeem_voucherorder")
+        return [it for it in self.fields if may_redeem or it != "code"]
 
     def get_fieldsets(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -156,6 +162,10 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def has_end_permission(self, request: HttpRequest) -> bool:
         return request.user.has_perm("orders.end_voucherorder")
+
+    def has_export_permission(self, request: HttpRequest) -> bool:
+        may_export = request.user.has_perm("orders.export_voucherorder")
+        return may_export and self.has_view_permission(request)
 
     @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:

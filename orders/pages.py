@@ -14,7 +14,7 @@ from orders.answers import answered
 from orders.models import OrderStatus
 from orders.purchase import purchase_offer
 from orders.receipts import orders_of, receipt_of
-from orders.views import login_required_answer, now_ms, receipt_json
+from orders.views import login_required_answer, mine_json, now_ms, receipt_json
 from seckill_site.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.views import live_json
 
@@ -57,8 +57,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "remaining": offer.remaining,
         "total": offer.total,
         "token": offer.token,
-        "held_order_id": offer.held_order_id,
-        "waits": offer.waits,
+        "mine": mine_json(offer.mine) if offer.mine else None,
         "urls": _urls(request, sale_id),
     }
     return for_visitors(render(request, "orders/purchase.html", context), request)
@@ -87,6 +86,7 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
 def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
     return {
         "live": reverse("live", args=[sale_id]),
+        "mine": reverse("mine", args=[sale_id]),
         "token": reverse("token", args=[sale_id]),
         "place": reverse("place-order", args=[sale_id]),
         "login": f"{reverse('login')}?next={request.path}",

@@ -11,13 +11,15 @@ from orders.order_ids import minted_at
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerUnavailable
 from vouchers.loading import snapshot_or_load
-from vouchers.models import SeckillVoucher
-from vouchers.reservations import ended_reason, holdings
+from vouchers.reservations import ended_reason
+from vouchers.standing import standing_of
 from vouchers.watching import is_believable
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
 
+SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
+"""Between these is the pace at which a queued order's receipt may be asked for."""
 
 _SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
 
@@ -30,6 +32,7 @@ class NoReceipt(Exception):
 class Receipt:
     """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it.
 
+    ``place`` is that of a queued order, 1 for the next to be written.
     ``late_payment`` is the state of money that came when the order was not unpaid any more.
     """
 
@@ -43,6 +46,7 @@ class Receipt:
     code: str = ""
     refundable: bool = False
     late_payment: str = ""
+    place: int | None = None
 
 
 def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = False) -> Receipt:
@@ -66,6 +70,14 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
         or _ended_without_a_row(sale_id, order_id, user_id)
         or _lost(sale_id, order_id, loaded_at_ms)
     )
+
+
+def poll_after_ms(*, place: int | None) -> int:
+    """Return when to ask again for a queued order: a millisecond for each one before it.
+
+    Orders are written faster than that, so nobody far back asks in vain many times.
+    """
+    return min(max(place or 0, SOONEST_POLL_MS), LATEST_POLL_MS)
 
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
@@ -117,9 +129,9 @@ def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receip
 
 
 def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    limit = SeckillVoucher.objects.values_list("limit", flat=True).get(pk=sale_id)
-    if order_id in holdings(sale_id=sale_id, user_id=user_id, limit=limit):
-        return Receipt(order_id=order_id, sale_id=sale_id, status=QUEUED)
+    for unit in standing_of(sale_id=sale_id, user_id=user_id).units:
+        if unit.order_id == order_id:
+            return Receipt(order_id, sale_id, status=QUEUED, place=unit.place)
     return None
 
 

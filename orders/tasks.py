@@ -18,6 +18,7 @@ from orders import (
     publishing,
     reconciling,
     refunding,
+    rehearsing,
     sandbox,
     sweeping,
     telling,
@@ -108,6 +109,21 @@ def work_at_job(*, job_id: int, **kwargs: Any) -> None:
         publish_job(job_id=job_id)
 
 
+@shared_task(name="orders.tasks.resume_rehearsals")
+def resume_rehearsals(**kwargs: Any) -> None:
+    """Send again the rehearsal that its process has left."""
+    rehearsing.resume_rehearsals(publish=publish_rehearsal, now=timezone.now())
+
+
+# A step fires for some seconds, or clears up for some; the slowest waits for each answer in vain.
+@shared_task(name="orders.tasks.work_at_rehearsal", soft_time_limit=40, time_limit=50)
+def work_at_rehearsal(*, rehearsal_id: int, turn: int, **kwargs: Any) -> None:
+    """Do the next step of a rehearsal, and hand on to the one after it."""
+    step = rehearsing.work_at(rehearsal_id=rehearsal_id, turn=turn, now=timezone.now())
+    if step:
+        publish_rehearsal(rehearsal_id=rehearsal_id, turn=step.turn, in_s=step.pause_s)
+
+
 @shared_task(name="orders.tasks.notify_from_sandbox")
 def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
     """Send the sandbox's notification, and later again until the shop has taken it."""
@@ -125,6 +141,12 @@ def publish_sandbox_notification(*, reference: str, tries: int = 1, in_s: float 
 def publish_job(*, job_id: int) -> None:
     """Publish the task of a job; one that fails is resumed by beat."""
     publishing.publish(work_at_job, job_id=job_id)
+
+
+def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0) -> None:
+    """Publish the next step of a rehearsal; one that fails is resumed by beat."""
+    task = work_at_rehearsal.signature(countdown=in_s)
+    publishing.publish(task, rehearsal_id=rehearsal_id, turn=turn)
 
 
 def publish_fulfillment(*, sale_id: int) -> None:

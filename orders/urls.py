@@ -6,6 +6,7 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/", pages.purchase, name="purchase"),
     path("orders/", pages.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", views.token, name="token"),
+    path("vouchers/<id:sale_id>/mine/", views.mine, name="mine"),
     path("vouchers/<id:sale_id>/orders/", views.place, name="place-order"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/", views.receipt, name="receipt"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", owner_views.pay, name="pay"),

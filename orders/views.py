@@ -1,4 +1,4 @@
-"""The order path over HTTP: purchase token, order request, receipt."""
+"""The order path over HTTP: purchase token, order request, what is one's own, receipt."""
 
 from __future__ import annotations
 
@@ -14,16 +14,14 @@ from django.views.decorators.csrf import csrf_exempt
 
 from orders.answers import UNAVAILABLE, answered, counted, unknown_yet
 from orders.placing import place_order
-from orders.receipts import QUEUED, Receipt, find_receipt
+from orders.purchase import Mine, what_is_mine
+from orders.receipts import QUEUED, Receipt, find_receipt, poll_after_ms
 from orders.redeeming import written_code
 from orders.requests import read_order_request
 from orders.tokens import issue_token, read_token
 from seckill_site.responses import allow, for_owner, problem, wants_html
 from vouchers.listing import public_sale
 from vouchers.models import SeckillVoucher
-
-POLL_AFTER_MS = 300
-"""The pace at which a queued order's receipt may be asked for at first."""
 
 
 @csrf_exempt  # the token is the proof of who asks; no cookie is read here
@@ -45,7 +43,7 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
             "order_id": str(token.order_id),
             "status": QUEUED,
             "status_url": status_url,
-            "poll_after_ms": POLL_AFTER_MS,
+            "poll_after_ms": poll_after_ms(place=None),
         },
         status=202,
     )
@@ -61,6 +59,39 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     sale = public_sale(sale_id=sale_id)
     issued = issue_token(sale=sale, user_id=user_id, now_ms=now_ms())
     return for_owner(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
+
+
+@allow("GET", "HEAD")
+@answered
+def mine(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Tell the signed-in buyer what they have of a sale."""
+    user_id = request.user.pk
+    if user_id is None:
+        return login_required_answer(request)
+    return for_owner(JsonResponse(mine_json(what_is_mine(sale_id=sale_id, user_id=user_id))))
+
+
+def mine_json(found: Mine) -> dict[str, Any]:
+    """Return what a buyer has of a sale; of an order only nulls where they have none."""
+    content: dict[str, Any] = {
+        "holds": found.holds,
+        "limit": found.limit,
+        "may_buy": found.may_buy,
+        "waits": found.waits,
+        "buyer_id": str(found.user_id),
+        "server_time_ms": found.now_ms,
+    }
+    order = found.order
+    if order is None:
+        return content | dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url"))
+    content |= {
+        "order_id": str(order.order_id),
+        "status": order.status,
+        "pay_by_ms": order.pay_by_ms,
+        "place": None,
+        "status_url": reverse("receipt", args=[found.sale_id, order.order_id]),
+    }
+    return content | (_queue_json(order.place) if order.status == QUEUED else {})
 
 
 @allow("GET", "HEAD")
@@ -95,8 +126,12 @@ def receipt_json(found: Receipt) -> dict[str, Any]:
         "status_url": reverse("receipt", args=[found.sale_id, found.order_id]),
     }
     if found.status == QUEUED:
-        content["poll_after_ms"] = POLL_AFTER_MS
+        content |= _queue_json(found.place)
     return content
+
+
+def _queue_json(place: int | None) -> dict[str, Any]:
+    return {"place": place, "poll_after_ms": poll_after_ms(place=place)}
 
 
 def login_required_answer(request: HttpRequest, *, back_to: str = "") -> HttpResponse:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import wraps
+from types import MappingProxyType
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template.loader import render_to_string
+from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
 
+from seckill_site.ways_out import ways_out
+
 PUBLIC_SECONDS = 1
+YEAR_SECONDS = 365 * 24 * 60 * 60
 UNAVAILABLE_RETRY_AFTER_S = 1
 
 View = Callable[..., HttpResponseBase]
@@ -29,9 +34,13 @@ def problem(
     code: str,
     message: str,
     retry_after_s: int | None = None,
+    page: Mapping[str, Any] = MappingProxyType({}),
     **details: Any,
 ) -> HttpResponse:
-    """Answer a refusal or an error: ``{"code", "message", …}``, or a small page with the same."""
+    """Answer a refusal or an error: ``{"code", "message", …}``, or a small page with the same.
+
+    ``page`` is what only the page is told.
+    """
     response: HttpResponse
     if wants_html(request):
         context = {
@@ -39,7 +48,9 @@ def problem(
             "code": code,
             "message": message,
             "retry_after_s": retry_after_s,
+            "ways": ways_out(request, retry_after_s=retry_after_s, now=timezone.now()),
             **details,
+            **page,
         }
         response = HttpResponse(render_to_string("error.html", context), status=status)
     else:
@@ -73,10 +84,16 @@ def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:
     )
 
 
-def for_everybody(response: HttpResponse) -> HttpResponse:
+def for_everybody(response: HttpResponse, *, seconds: int = PUBLIC_SECONDS) -> HttpResponse:
     """Let any cache keep a public answer for a moment."""
-    response["Cache-Control"] = f"public, max-age={PUBLIC_SECONDS}"
+    response["Cache-Control"] = f"public, max-age={seconds}"
     patch_vary_headers(response, ["Accept"])  # the same address answers HTML and JSON
+    return response
+
+
+def for_ever(response: HttpResponse) -> HttpResponse:
+    """Let any cache keep what this address will always answer."""
+    response["Cache-Control"] = f"public, max-age={YEAR_SECONDS}, immutable"
     return response
 
 

@@ -222,6 +222,9 @@ SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
 # --- Mail ----------------------------------------------------------------------------------------
 
 SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
+SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_URL).rstrip("/")
+"""Where the crowd of a rehearsal finds the web server; the workers send its requests."""
+
 DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
@@ -258,6 +261,7 @@ _EVERY_SECONDS = {
     "restore_lines": 15.0,
     "tell_buyers": 5.0,
     "resume_jobs": 10.0,
+    "resume_rehearsals": 10.0,
     "store_tallies": 15.0,
 }
 CELERY_BEAT_SCHEDULE = {
@@ -336,10 +340,11 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
+    "filters": {"with_reference": {"()": "seckill_site.references.WithReference"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {
-        "django.request": {"level": "ERROR"},
+        "django.request": {"level": "ERROR", "filters": ["with_reference"]},
         "axes": {"level": "WARNING"},
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},

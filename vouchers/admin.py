@@ -2,76 +2,52 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import re
 from collections.abc import Callable
+from dataclasses import asdict
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse
+from django.urls import URLPattern, path, reverse
 from django.utils import timezone
-from django.utils.html import format_html
+from django.utils.decorators import method_decorator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
 
-from vouchers.figures import BelowTaken, snapshot
+from vouchers import sale_admin_list as columns
+from vouchers.figures import snapshot
 from vouchers.forms import SaleForm
+from vouchers.hints import Hint, Level
 from vouchers.ledger import LedgerUnavailable, NotLoaded
-from vouchers.listing import SaleCard, cards
 from vouchers.loading import load_sale
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.sale_admin_actions import copy, load_into_redis, publish
+from vouchers.sale_admin_list import SaleChangeList, StateFilter, WhenFilter
+from vouchers.sale_check import check_page
+from vouchers.sale_history import change_text
+from vouchers.sale_refusals import REFUSALS, why_not
 from vouchers.sales import (
-    LimitLowered,
-    SaleHasBuyers,
     create_sale,
     create_voucher_on_sale,
     delete_sale,
     edit_sale,
     has_buyers,
 )
-from vouchers.templatetags.seckill import yuan
-
-REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, LedgerUnavailable)
+from vouchers.series import copy_terms
+from vouchers.series_admin import copies_page, series_page
+from vouchers.voucher_admin import VoucherAdmin
 
 admin.site.site_header = _("Seckill")
 admin.site.site_title = _("Seckill")
 admin.site.index_title = _("Sales and orders")
-
-
-class SaleChangeList(ChangeList):
-    """The list of sales, each with its live figures, in one round trip to Redis a page."""
-
-    def get_results(self, request: HttpRequest) -> None:
-        super().get_results(request)
-        for card in cards(sales=self.result_list, now=timezone.now()):
-            card.sale.card = card  # type: ignore[attr-defined]
-
-
-class WhenFilter(admin.SimpleListFilter):
-    """Sales by where they are in time."""
-
-    title = _("time")
-    parameter_name = "when"
-
-    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
-
-    def queryset(
-        self, request: Any, queryset: QuerySet[SeckillVoucher]
-    ) -> QuerySet[SeckillVoucher]:
-        now = timezone.now()
-        if self.value() == "coming":
-            return queryset.filter(begins_at__gt=now)
-        if self.value() == "running":
-            return queryset.filter(begins_at__lte=now, ends_at__gt=now)
-        if self.value() == "over":
-            return queryset.filter(ends_at__lte=now)
-        return queryset
 
 
 @admin.register(SeckillVoucher)
@@ -82,27 +58,64 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_display = (
         "title", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
     )  # fmt: skip
-    list_filter = (WhenFilter, "paused")
+    list_filter = (StateFilter, WhenFilter)
     list_select_related = ("voucher",)
     search_fields = ("=id", "voucher__title")
-    readonly_fields = ("sold_units", "left", "pending")
-    actions = ("load_into_redis",)
+    readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
+    actions = (publish, copy, load_into_redis)
+
+    class Media:
+        css = {"all": ("seckill/sale_form.css",)}
+
+    title = staticmethod(columns.title)
+    state = staticmethod(columns.state)
+    total = staticmethod(columns.total)
+    sold_units = staticmethod(columns.sold_units)
+    left = staticmethod(columns.left)
+    pending = staticmethod(columns.pending)
+    begins = staticmethod(columns.begins)
+    ends = staticmethod(columns.ends)
+    # What the form calls its own fields, for staff who may only look; and the picture for all.
+    rules = staticmethod(columns.rules)
+    price = staticmethod(columns.price)
+    face_value = staticmethod(columns.face_value)
+    picture_now = staticmethod(columns.picture_now)
+
+    def get_urls(self) -> list[URLPattern]:
+        def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
+            return path(route, self.admin_site.admin_view(view), name=name)
+
+        return [
+            url("check/", partial(check_page, model_admin=self), "sale-check"),
+            url("series/", partial(series_page, model_admin=self), "sale-series"),
+            url("copies/", partial(copies_page, model_admin=self), "sale-copies"),
+            url("<id:sale_id>/copy/", self.copy_view, "sale-copy"),
+            *super().get_urls(),
+        ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SeckillVoucher]:
+        # A rehearsal is nothing that the shop sells.
+        return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
-        voucher = ("title", "rules", ("price", "face_value"))
-        sale = ("stock", ("begins_at", "ends_at"), "limit", ("stage", "paused"))
-        after = ("pay_within_s", "rebuy", "refundable")
+        voucher: list[Any] = ["title", "rules", ("price", "face_value")]
+        sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
+        after = (_("After the win"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         if obj is None:
-            return [
-                (_("Voucher"), {"fields": ("existing_voucher", *voucher)}),
-                (_("Sale"), {"fields": sale}),
-                (_("After the win"), {"fields": after}),
-            ]
+            given = ["existing_voucher", *voucher, "picture"]
+            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
+        why_not = self._why_read_only(request, obj)
+        if not self.has_change_permission(request, obj):
+            voucher.append("picture_now")
+        else:
+            there = obj.voucher.picture_id is not None
+            voucher += ["picture_now", "picture", "remove_picture"] if there else ["picture"]
+            sale.append("why")
         return [
-            (_("Now"), {"fields": (("sold_units", "left", "pending"),)}),
-            (_("Voucher"), {"fields": voucher}),
+            (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
+            (_("Voucher"), {"fields": voucher, "description": why_not}),
             (_("Sale"), {"fields": sale}),
-            (_("After the win"), {"fields": after}),
+            after,
         ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -117,6 +130,53 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def view_on_site(self, obj: SeckillVoucher) -> str:
         return reverse("purchase", args=[obj.pk])
 
+    # --- Who may ---------------------------------------------------------------------------------
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: SeckillVoucher | None = None
+    ) -> bool:
+        if not super().has_change_permission(request, obj):
+            return False
+        return obj is None or _may_run(request) or not has_begun(sale_id=obj.pk)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: SeckillVoucher | None = None
+    ) -> bool:
+        if not super().has_delete_permission(request, obj):
+            return False
+        if obj is None:
+            return True
+        may = _may_run(request) or not has_begun(sale_id=obj.pk)
+        return may and not has_buyers(sale=obj)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """For actions on what is live: reconciling and loading."""
+        return _may_run(request)
+
+    def _why_read_only(self, request: HttpRequest, obj: SeckillVoucher) -> str:
+        if self.has_change_permission(request, obj) or not super().has_change_permission(request):
+            return ""
+        return gettext("This sale has begun: only who may run sales can change it now.")
+
+    # --- The form --------------------------------------------------------------------------------
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        form: Any = super().get_form(request, obj, change, **kwargs)
+        form.refusal = getattr(request, "refusal", "")
+        return form
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        match = request.resolver_match
+        if match and match.url_name == "sale-copy":
+            sale = self.get_queryset(request).get(pk=match.kwargs["sale_id"])
+            zone = timezone.get_default_timezone()
+            terms = copy_terms(sale=sale, now=timezone.now(), zone=zone)
+            return {"existing_voucher": sale.voucher_id, **asdict(terms)}
+        given = super().get_changeform_initial_data(request)
+        return {name: given[name] for name in given if name not in ("begins_at", "ends_at")}
+
     def changeform_view(
         self,
         request: HttpRequest,
@@ -124,21 +184,53 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> Any:
-        def change() -> HttpResponse:
+        show = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        try:
             # Outside the admin's transaction: what is taken must be known before an edit.
             _load_before_post(request, object_id)
-            return super(SeckillVoucherAdmin, self).changeform_view(
-                request, object_id, form_url, extra_context
-            )
-
-        return self._explained(request, change)
+            return show()
+        except SeckillVoucher.DoesNotExist:
+            return self._deleted(request)
+        except REFUSALS as error:
+            # Once more, to say it on the form: what was typed is not lost.
+            for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
+                upload.seek(0)
+            request.refusal = why_not(error)  # type: ignore[attr-defined]
+            return show()
 
     def save_model(
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
     ) -> None:
+        hints = form.hints(now=timezone.now())
         sale = _save(obj, form, change=change)
         obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
+        self._say_warnings(request, hints)
         transaction.on_commit(partial(self._say_whether_loaded, request, sale.pk))
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        return change_text(form)
+
+    @method_decorator(require_safe)
+    def copy_view(self, request: HttpRequest, sale_id: int) -> HttpResponse:
+        """Open the form of a new sale with everything of this one; nothing is saved."""
+        sale = self.get_object(request, str(sale_id))
+        if sale is None:
+            return self._deleted(request)
+        if not self.has_view_permission(request, sale):
+            raise PermissionDenied
+        title = gettext("Copy of %(sale)s") % {"sale": sale}
+        form_url = reverse("admin:vouchers_seckillvoucher_add")
+        answer: HttpResponse = self.add_view(request, form_url, {"title": title})
+        return answer
+
+    def _say_warnings(self, request: HttpRequest, hints: dict[str, list[Hint]]) -> None:
+        for hint in (hint for of_field in hints.values() for hint in of_field):
+            if hint.level is Level.WARNING:
+                self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
 
     def _say_whether_loaded(self, request: HttpRequest, sale_id: int) -> None:
         try:
@@ -154,119 +246,39 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         figures = {"remaining": found.remaining, "total": found.figures.total}
         self.message_user(request, text % figures, messages.SUCCESS)
 
-    def has_delete_permission(
-        self, request: HttpRequest, obj: SeckillVoucher | None = None
-    ) -> bool:
-        if not super().has_delete_permission(request, obj):
-            return False
-        return obj is None or not has_buyers(sale=obj)
+    # --- Deleting --------------------------------------------------------------------------------
 
     def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
         delete_sale(sale_id=obj.pk)
 
     def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
-        def delete() -> HttpResponse:
-            _load_before_post(request, object_id)
-            return super(SeckillVoucherAdmin, self).delete_view(request, object_id, extra_context)
-
-        return self._explained(request, delete)
-
-    def _explained(self, request: HttpRequest, act: Callable[[], HttpResponse]) -> HttpResponse:
-        """Do it, or say why not: a buyer or a colleague was faster than the form's own checks."""
         try:
-            return act()
+            _load_before_post(request, object_id)
+            return super().delete_view(request, object_id, extra_context)
         except SeckillVoucher.DoesNotExist:
-            self.message_user(request, gettext("The sale has been deleted."), messages.ERROR)
-            return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
+            return self._deleted(request)
         except REFUSALS as error:
-            self.message_user(request, _why_not(error), messages.ERROR)
+            self.message_user(request, why_not(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
-    @admin.action(description=_("Load into Redis"), permissions=["change"])
-    def load_into_redis(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
-        try:
-            for sale in queryset:
-                load_sale(sale_id=sale.pk)
-        except LedgerUnavailable:
-            text = gettext("Redis did not answer. Try again.")
-            self.message_user(request, text, messages.ERROR)
-            return
-        self.message_user(request, gettext("Loaded."), messages.SUCCESS)
-
-    @admin.display(description=_("voucher"), ordering="voucher__title")
-    def title(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.title
-
-    @admin.display(description=_("state"))
-    def state(self, sale: SeckillVoucher) -> str:
-        card = _card(sale)
-        label = str(card.state.label)
-        return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
-
-    @admin.display(description=_("total"), ordering="stock")
-    def total(self, sale: SeckillVoucher) -> int:
-        return sale.stock
-
-    @admin.display(description=_("sold"), ordering="sold")
-    def sold_units(self, sale: SeckillVoucher) -> int:
-        return sale.sold
-
-    @admin.display(description=_("left"), empty_value="–")
-    def left(self, sale: SeckillVoucher) -> int | None:
-        return _card(sale).remaining
-
-    @admin.display(description=_("begins"), ordering="begins_at")
-    def begins(self, sale: SeckillVoucher) -> str:
-        return _short(sale.begins_at)
-
-    @admin.display(description=_("ends"), ordering="ends_at")
-    def ends(self, sale: SeckillVoucher) -> str:
-        return _short(sale.ends_at)
-
-    # What the form calls its own fields, for staff who may only look.
-
-    @admin.display(description=_("Rules"))
-    def rules(self, sale: SeckillVoucher) -> str:
-        return sale.voucher.rules
-
-    @admin.display(description=_("Price"))
-    def price(self, sale: SeckillVoucher) -> str:
-        return yuan(sale.voucher.price_cents)
-
-    @admin.display(description=_("Face value"))
-    def face_value(self, sale: SeckillVoucher) -> str:
-        return yuan(sale.voucher.face_value_cents)
-
-    @admin.display(description=_("pending"), empty_value="–")
-    def pending(self, sale: SeckillVoucher) -> int | None:
-        return _card(sale).pending
+    def _deleted(self, request: HttpRequest) -> HttpResponse:
+        self.message_user(request, gettext("The sale has been deleted."), messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
 
 
-def _short(moment: dt.datetime) -> str:
-    """Return a moment in the shop's time zone, to the second and narrow enough for a column."""
-    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}"
+def has_begun(*, sale_id: int) -> bool:
+    """Say whether buyers may have come already; by the row, whatever a form has put into ours."""
+    public = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
+    return public.filter(begins_at__lte=timezone.now()).exists()
+
+
+def _may_run(request: HttpRequest) -> bool:
+    return request.user.has_perm("vouchers.run_seckillvoucher")
 
 
 def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
     if request.method == "POST" and object_id and re.fullmatch("[0-9]{1,18}", object_id):
         load_sale(sale_id=int(object_id))
-
-
-def _why_not(error: Exception) -> str:
-    if isinstance(error, BelowTaken):
-        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
-        return text % {"taken": error.taken}
-    if isinstance(error, LimitLowered):
-        return gettext("Nothing was changed: the limit was raised meanwhile.")
-    if isinstance(error, SaleHasBuyers):
-        return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
-    return gettext("Nothing was changed: Redis did not answer. Try again.")
-
-
-def _card(sale: SeckillVoucher) -> SaleCard:
-    """Return the live figures that the list has fetched, or fetch them for a single sale."""
-    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
-    return found
 
 
 def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
@@ -278,24 +290,4 @@ def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVouche
     return create_voucher_on_sale(details=details, terms=form.terms)
 
 
-@admin.register(Voucher)
-class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Vouchers by themselves: what they are, whatever sale they are in."""
-
-    list_display = ("title", "price", "face_value", "new_sale")
-    search_fields = ("title",)
-
-    @admin.display(description=_("Price"), ordering="price_cents")
-    def price(self, voucher: Voucher) -> str:
-        return yuan(voucher.price_cents)
-
-    @admin.display(description=_("Face value"), ordering="face_value_cents")
-    def face_value(self, voucher: Voucher) -> str:
-        return yuan(voucher.face_value_cents)
-
-    @admin.display(description=_("sale"))
-    def new_sale(self, voucher: Voucher) -> str:
-        url = reverse("admin:vouchers_seckillvoucher_add")
-        return format_html(
-            '<a href="{}?existing_voucher={}">{}</a>', url, voucher.pk, gettext("Put on sale")
-        )
+admin.site.register(Voucher, VoucherAdmin)

@@ -6,6 +6,8 @@ import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from django.db.models import QuerySet
+
 from vouchers.figures import Snapshot, snapshots
 from vouchers.ledger import LedgerUnavailable
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
@@ -37,7 +39,7 @@ def list_sales(*, now: dt.datetime) -> list[SaleCard]:
 
     Within each, the first to begin comes first.
     """
-    sales = SeckillVoucher.objects.select_related("voucher").filter(stage=SaleStage.PUBLIC)
+    sales = _with_vouchers().filter(stage=SaleStage.PUBLIC)
     current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
     day_ago = now - dt.timedelta(days=1)
     over = list(sales.filter(ends_at__lte=now, ends_at__gt=day_ago).order_by("-ends_at")[:LISTED])
@@ -50,7 +52,7 @@ def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
     :raises SeckillVoucher.DoesNotExist: there is none that this visitor may see.
     """
     stages = (SaleStage.PUBLIC, SaleStage.DRAFT) if drafts_too else (SaleStage.PUBLIC,)
-    return SeckillVoucher.objects.select_related("voucher").get(pk=sale_id, stage__in=stages)
+    return _with_vouchers().get(pk=sale_id, stage__in=stages)
 
 
 def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:
@@ -61,6 +63,12 @@ def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard
     except LedgerUnavailable:
         found = {}
     return [_card(sale, found.get(sale.pk), now) for sale in sales]
+
+
+def _with_vouchers() -> QuerySet[SeckillVoucher]:
+    """Return the sales with their vouchers, and with all of a picture but its bytes."""
+    sales = SeckillVoucher.objects.select_related("voucher__picture")
+    return sales.defer("voucher__picture__content")
 
 
 def _card(sale: SeckillVoucher, found: Snapshot | None, now: dt.datetime) -> SaleCard:

@@ -198,10 +198,11 @@ class SeckillVoucher(models.Model):
 
 
 class AnswerCount(models.Model):
-    """How many order requests of a sale were answered so, in the second or minute from ``at`` on.
+    """How many order requests of a sale were answered so, in the ``seconds`` from ``at`` on.
 
-    Kept for the report: seconds from a minute before the begin until ten minutes after it, where a
-    sale is decided, and minutes for the rest.
+    Kept for the report: single seconds from a minute before the begin until ten minutes after it,
+    where a sale is decided, and minutes for the rest. The begin may be edited meanwhile, so each
+    row says which it is.
     """
 
     seckill_voucher = models.ForeignKey(
@@ -210,6 +211,7 @@ class AnswerCount(models.Model):
     at = models.DateTimeField()
     answer = models.CharField(max_length=16)
     count = models.PositiveIntegerField()
+    seconds = models.PositiveSmallIntegerField(default=1)
 
     class Meta:
         verbose_name = _("count of answers")

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import datetime as dt
 from copy import copy
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from django.db import transaction
@@ -22,6 +22,7 @@ from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_err
 from vouchers.loading import load_after_commit
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.pictures import set_picture
 
 
 class LimitLowered(Exception):
@@ -30,6 +31,10 @@ class LimitLowered(Exception):
 
 class SaleHasBuyers(Exception):
     """A sale that somebody has reserved or ordered from cannot be deleted."""
+
+
+class StaysPublic(Exception):
+    """A sale that somebody has reserved or ordered from cannot become a draft again."""
 
 
 @dataclass(frozen=True)
@@ -49,14 +54,20 @@ class SaleTerms:
 
 @dataclass(frozen=True)
 class VoucherDetails:
-    """What a shop says of a voucher; amounts in integer cents."""
+    """What a shop says of a voucher; amounts in integer cents, the picture an uploaded file.
+
+    Where no picture is given, a voucher keeps the one it has, unless that is to be removed.
+    """
 
     title: str
     rules: str
     price_cents: int
     face_value_cents: int
+    picture: bytes | None = None
+    remove_picture: bool = False
 
 
+_DETAILS = ("title", "rules", "price_cents", "face_value_cents")
 _TERMS = tuple(field.name for field in fields(SaleTerms))
 
 
@@ -65,20 +76,33 @@ def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
 
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
-    sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
-    sale.full_clean()
     with transaction.atomic():
-        sale.save(force_insert=True)
+        sale = insert_sale(voucher=voucher, terms=terms)
         transaction.on_commit(partial(load_after_commit, sale_id=sale.pk))
     return sale
 
 
+def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
+    """Write the row of a new sale; the caller loads it once that is committed.
+
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
+    sale.full_clean()
+    sale.save(force_insert=True)
+    return sale
+
+
 def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> SeckillVoucher:
-    """Make a voucher and put it on sale; raises as ``create_sale``, and then makes neither."""
-    voucher = Voucher(**asdict(details))
+    """Make a voucher and put it on sale; raises as ``create_sale``, and then makes neither.
+
+    :raises UnusablePicture: the picture is none.
+    """
+    voucher = Voucher(**{name: getattr(details, name) for name in _DETAILS})
     voucher.full_clean()
     with transaction.atomic():
         voucher.save()
+        _set_picture(voucher, details)
         return create_sale(voucher=voucher, terms=terms)
 
 
@@ -93,6 +117,8 @@ def edit_sale(
 
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
+    :raises UnusablePicture: the voucher's new picture is none; nothing changed.
+    :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
     :raises LedgerUnavailable: the sale is narrowed, and its ledger did not answer or is not loaded.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
@@ -109,6 +135,7 @@ def edit_sale(
         if details:
             _describe(edited.voucher, details)
         # Redis is written last of what may be refused: a rollback does not undo it.
+        _refuse_draft_with_buyers(before=sale, after=edited)
         _narrow(before=sale, after=edited)
         failpoint("edit.narrowed")
         edited.save(update_fields=_TERMS)
@@ -122,6 +149,14 @@ def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
         return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
+
+
+def publish_sale(*, sale_id: int) -> SeckillVoucher:
+    """Make a draft public, so that buyers see it; raises as ``edit_sale``."""
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        terms = replace(terms_of(sale), stage=SaleStage.PUBLIC)
+        return edit_sale(sale_id=sale_id, terms=terms)
 
 
 def terms_of(sale: SeckillVoucher) -> SaleTerms:
@@ -155,10 +190,23 @@ def has_buyers(*, sale: SeckillVoucher) -> bool:
 
 
 def _describe(voucher: Voucher, details: VoucherDetails) -> None:
-    for name, value in asdict(details).items():
-        setattr(voucher, name, value)
+    for name in _DETAILS:
+        setattr(voucher, name, getattr(details, name))
     voucher.full_clean()
-    voucher.save(update_fields=list(asdict(details)))
+    voucher.save(update_fields=_DETAILS)
+    _set_picture(voucher, details)
+
+
+def _set_picture(voucher: Voucher, details: VoucherDetails) -> None:
+    if details.picture or details.remove_picture:
+        set_picture(voucher=voucher, content=details.picture)
+
+
+def _refuse_draft_with_buyers(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
+    if (before.stage, after.stage) != (SaleStage.PUBLIC, SaleStage.DRAFT):
+        return
+    if before.orders.exists() or _paused_and_taken(sale=before):
+        raise StaysPublic
 
 
 def _paused_and_taken(*, sale: SeckillVoucher) -> bool:

@@ -1,17 +1,19 @@
-"""What everybody may see: the sales, and the live figures of one."""
+"""What everybody may see: the sales, the live figures of one, its picture and its reminder."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from django.http import Http404, HttpRequest, HttpResponseBase, JsonResponse
-from django.shortcuts import render
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
+from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
 from django.utils import timezone
+from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
 from seckill_site.responses import (
     allow,
+    for_ever,
     for_everybody,
     for_visitors,
     problem,
@@ -19,9 +21,14 @@ from seckill_site.responses import (
 )
 from vouchers.figures import Snapshot, epoch_ms
 from vouchers.ledger import LedgerUnavailable, NotLoaded
-from vouchers.listing import SaleCard, list_sales
+from vouchers.listing import SaleCard, list_sales, public_sale
 from vouchers.loading import snapshot_or_load
-from vouchers.models import SeckillVoucher
+from vouchers.models import Picture, SeckillVoucher
+from vouchers.reminders import calendar_file
+from vouchers.reservations import SaleEnded
+
+REMINDER_KEPT_S = 60
+"""A begin that the shop moves is in the next file a minute later."""
 
 
 @allow("GET", "HEAD")
@@ -45,6 +52,33 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
         message = _("The sale is not loaded yet. Try again in a moment.")
         return problem(request, status=503, code="unavailable", message=message, retry_after_s=1)
     return for_everybody(response)
+
+
+@allow("GET", "HEAD")
+def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
+    """Answer a calendar file that reminds a buyer of a sale's begin."""
+    page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
+    try:
+        sale = public_sale(sale_id=sale_id)
+        content = calendar_file(sale=sale, page_url=page_url, now=timezone.now())
+    except SeckillVoucher.DoesNotExist:
+        raise Http404 from None
+    except SaleEnded:
+        message = _("This sale is over: there is nothing left to be reminded of.")
+        return problem(request, status=410, code="ended", message=message)
+    response = HttpResponse(content, content_type="text/calendar; charset=utf-8")
+    response["Content-Disposition"] = f'attachment; filename="flash-sale-{sale_id}.ics"'
+    patch_vary_headers(response, ["Cookie"])  # the language, where a visitor has chosen one
+    return for_everybody(response, seconds=REMINDER_KEPT_S)
+
+
+@allow("GET", "HEAD")
+def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
+    """Answer the bytes of a picture: those that its address names, for ever."""
+    found = get_object_or_404(Picture.objects.only("content"), pk=digest)
+    response = for_ever(HttpResponse(found.content, content_type="image/webp"))
+    response["ETag"] = f'"{digest}"'
+    return get_conditional_response(request, response["ETag"], response=response) or response
 
 
 def live_json(found: Snapshot) -> dict[str, Any]:

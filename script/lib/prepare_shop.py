@@ -24,6 +24,7 @@ def main(done: Path, command: list[str]) -> None:
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
+    call_command("make_roles", verbosity=0)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
     call_command("demo")
     done.touch()

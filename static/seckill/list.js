@@ -12,6 +12,7 @@ let ticker;
 function tick() {
   const now = clock.now();
   clearTimeout(ticker);
+  if (now >= list.dataset.dayEndsAtMs) sayDates();
   ticker = setTimeout(tick, Math.min(...cards.map((card) => show(card, now))));
 }
 
@@ -26,6 +27,12 @@ function show(card, now) {
   left.hidden = now >= endsAtMs;
   left.textContent = `${say.clock[end]} ${leftText(leftMs, say.clock.days)}`;
   return tickMs(leftMs);
+}
+
+/** The day is over: "today" and "tomorrow" would be other days now. */
+function sayDates() {
+  delete list.dataset.dayEndsAtMs;
+  for (const time of list.querySelectorAll("time[data-date]")) time.textContent = time.dataset.date;
 }
 
 function mark(card, state) {

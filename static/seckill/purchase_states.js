@@ -4,6 +4,9 @@
  * Every state of the button.
  *   press  what a press does, or null: the button cannot be pressed
  *   polls  whether live/ is asked in it; what is over, or the buyer's own affair, asks nothing
+ *
+ * No state is a dead end: it has a press, or a link beside the button (queued, yours, already_ordered:
+ * to the order; sold_out: to the waiting list; ended: to the other sales), or it ends by itself.
  */
 export const STATES = Object.freeze({
   sign_in: { press: "signIn", polls: true },
@@ -13,29 +16,43 @@ export const STATES = Object.freeze({
   sending: { press: null, polls: false },
   busy: { press: null, polls: false },
   queued: { press: null, polls: false },
+  yours: { press: null, polls: false },
   sold_out: { press: null, polls: true }, // units come back
   already_ordered: { press: null, polls: false },
   paused: { press: null, polls: true },
   ended: { press: null, polls: false },
+  again: { press: "buy", polls: true },
 });
 
-/** What can happen to a request that is on its way. */
+/** What can happen to a request that is on its way. Its outcome unknown, it is no success yet. */
 const ON_ITS_WAY = {
   busy: "busy",
   accepted: "queued",
-  unknown: "queued",
+  unknown: "busy",
   refused: null,
   already_ordered: "already_ordered",
+  login_required: "sign_in",
+  missing: "again",
+};
+
+/** What the answer of mine/ may tell at any other time. */
+const TOLD = {
+  queued: "queued",
+  yours: "yours",
+  already_ordered: "already_ordered",
+  free: null,
   login_required: "sign_in",
 };
 
 /** The part of the states that is the buyer's own; null: the button shows the state of the sale. */
 const MOVES = Object.freeze({
-  null: { press: "sending" },
+  null: { press: "sending", ...TOLD },
   sending: ON_ITS_WAY,
   busy: ON_ITS_WAY,
-  queued: { missing: null, login_required: "sign_in" },
-  already_ordered: {},
+  queued: TOLD,
+  yours: TOLD,
+  already_ordered: TOLD,
+  again: { press: "sending", ...TOLD, free: "again" },
   sign_in: {},
 });
 
@@ -44,6 +61,15 @@ export function move(own, event) {
   const moves = MOVES[own];
   return event in moves ? moves[event] : own;
 }
+
+/** What an answer of mine/ means: an event of TOLD. */
+export function told(mine) {
+  if (!mine || mine.may_buy) return "free";
+  return { queued: "queued", unpaid: "yours" }[mine.status] ?? "already_ordered";
+}
+
+/** Whether an order that is over stands in the way of another. */
+export const isBarred = (mine) => Boolean(mine) && !mine.may_buy && mine.holds === 0;
 
 /** The state of the sale now: the first that holds, in the order of the live/ answer. */
 export function saleState(live, nowMs) {
@@ -90,4 +116,11 @@ export function pollMs({ state, sale, leftToBeginMs, random }) {
   const untilMeasure = leftToBeginMs - 20_000 - 20_000 * random;
   const wait = untilMeasure > 5000 ? untilMeasure : leftToBeginMs - 5000 + 1000 * random;
   return Math.min(wait, 3_600_000); // a longer timer would overflow and fire at once
+}
+
+/** When to ask mine/ again; null: not before the buyer, or another tab, gives a reason to. */
+export function minePollMs({ mine, payLeftMs, queuePaceMs, random }) {
+  if (mine?.status === "queued") return queuePaceMs;
+  if (mine?.status !== "unpaid") return null;
+  return (payLeftMs > 0 ? 8000 : 2500) * (0.8 + 0.4 * random);
 }

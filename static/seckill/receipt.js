@@ -1,9 +1,11 @@
 // The receipt: asks what became of the order for as long as that may change, and says it.
 
 import { ServerClock, milestone, shortLeftText, tickMs } from "./clock.js";
+import { Queue } from "./queue.js";
+import { Tabs } from "./tabs.js";
 import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
 
-const WAITS_MS = [300, 600, 1000, 2000];
+const FIRST_MS = 300; // as long as the shop has not asked for another pace
 const SLOW_MS = 30_000;
 const ASKED_AGAIN_AT_MOST = 3;
 const LATER_MS = 3000; // while a payment or a refund is on its way
@@ -15,6 +17,7 @@ const element = (id) => document.getElementById(id);
 const page = element("receipt");
 const say = readJson("sentences");
 const clock = new ServerClock();
+const queue = new Queue();
 
 let receipt = readJson("order");
 const token = keptTokens.of(receipt.order_id);
@@ -25,16 +28,18 @@ let askedAgain = 0;
 let leftMs = 0;
 let stale = false; // what can be done is that of an earlier state, because it could not be asked for
 let timer, ticker;
+const tabs = new Tabs(page.dataset.sale, () => isOpen() && poll());
 
 const waiting = () => receipt.status === "queued" || lost();
 const lost = () => receipt.status === "refused" && receipt.reason === "lost" && canAskAgain();
 const canAskAgain = () => Boolean(token) && askedAgain < ASKED_AGAIN_AT_MOST;
+const isOpen = () => waiting() || moneyMoves() || receipt.status === "paid";
 const moneyMoves = () =>
   ["unpaid", "refunding"].includes(receipt.status) || receipt.late_payment === "refunding";
 
 // --- Asking --------------------------------------------------------------------------------------
 
-/** Ask again after the next of our own waits, or later where the shop asked for that. */
+/** Ask again at the pace of the queue or of our own, or later where the shop asked for that. */
 function plan(atLeastMs = 0) {
   clearTimeout(timer);
   if (document.hidden || !(waiting() || moneyMoves() || stale)) return;
@@ -42,19 +47,21 @@ function plan(atLeastMs = 0) {
 }
 
 function waitMs() {
-  if (waiting()) return WAITS_MS[Math.min(asked, WAITS_MS.length - 1)];
+  if (waiting()) return queue.paceMs(receipt.poll_after_ms ?? FIRST_MS);
   const base = performance.now() - begunAt < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
   return base * (0.9 + 0.2 * Math.random());
 }
 
 async function poll() {
+  clearTimeout(timer);
   asked += 1;
   const answer = await ask(page.dataset.statusUrl, { headers: tokenHeader() });
+  if (answer.status !== 200) queue.missed();
   if (answer.status === 200) await show(answer.body, answer.heardAt);
   else if (answer.status === 404) return unknown();
   else if (answer.status === 401) return location.reload(); // by way of the sign-in, and back
   else note(waiting() ? "busy" : "away");
-  return plan(answer.status === 200 ? answer.body.poll_after_ms : answer.retryAfterMs);
+  return plan(answer.retryAfterMs);
 }
 
 const tokenHeader = () => (token ? { "Purchase-Token": token } : {});
@@ -83,9 +90,11 @@ async function placeAgain() {
 // --- Showing -------------------------------------------------------------------------------------
 
 async function show(now, heardAt) {
+  if (now.server_time_ms < receipt.server_time_ms) return; // overtaken by a later answer
   const changed = ["status", "reason", "late_payment"].some((key) => now[key] !== receipt[key]);
   receipt = now;
   if (heardAt) clock.hear(now.server_time_ms, heardAt);
+  showPlace(heardAt ?? performance.now());
   if (waiting()) {
     if (performance.now() - begunAt > SLOW_MS) note("slow");
     else if (receipt.status === "queued") note(null);
@@ -94,6 +103,7 @@ async function show(now, heardAt) {
   note(null);
   if (!changed && !stale) return;
   keptTokens.drop(receipt.order_id);
+  tabs.tell();
   begunAt = performance.now();
   showStatus();
   await renewDoing();
@@ -108,17 +118,26 @@ function showStatus(shown = receipt.status) {
   setText("late", lateness[late] ?? "");
   element("late").hidden = !late;
   element("back").hidden = !OVER.includes(status);
-  showAccepted(receipt.accepted_at_ms);
 }
 
-/** What can be done in a state, the server's template knows: that part of the page is asked for. */
+function showPlace(heardAt) {
+  queue.heard({ place: receipt.place, atMs: heardAt });
+  const text = queue.text(say.queue, "place");
+  setText("queue", text);
+  element("queue").hidden = !text;
+}
+
+/** What can be done in a state, and its facts, the server's template knows: they are asked for. */
 async function renewDoing() {
   const fresh = await askPage(page.dataset.statusUrl, { headers: tokenHeader() });
   const doing = fresh?.getElementById("doing");
-  const old = element("doing");
   stale = !doing;
-  if (stale) old.hidden = true;
-  else replaceDoing(old, doing);
+  if (stale) {
+    element("doing").hidden = true;
+    return;
+  }
+  element("facts").replaceWith(document.adoptNode(fresh.getElementById("facts")));
+  replaceDoing(element("doing"), doing);
 }
 
 function replaceDoing(old, doing) {
@@ -126,21 +145,6 @@ function replaceDoing(old, doing) {
   old.replaceWith(document.adoptNode(doing));
   if (focused) element("heading").focus();
   tick();
-}
-
-/** A queued order has no such moment yet, so the server could not print it. */
-function showAccepted(acceptedAtMs) {
-  if (!acceptedAtMs || !element("accepted").hidden) return;
-  const { lang } = document.documentElement;
-  const day = { month: lang === "en" ? "short" : "long", day: "numeric" };
-  element("accepted-at").textContent = new Intl.DateTimeFormat(lang === "en" ? "en-GB" : lang, {
-    ...day,
-    hour: "2-digit",
-    minute: "2-digit",
-    hourCycle: "h23",
-    timeZone: page.dataset.timeZone,
-  }).format(acceptedAtMs);
-  element("accepted").hidden = false;
 }
 
 function note(name) {
@@ -185,9 +189,11 @@ window.addEventListener("pageshow", ({ persisted }) => persisted && wake());
 function wake() {
   begunAt = performance.now();
   tick();
-  if (waiting() || moneyMoves() || receipt.status === "paid") poll();
+  if (isOpen()) poll();
 }
 
 clock.startAt(receipt.server_time_ms, performance.now());
+showPlace(performance.now());
 tick();
-plan(receipt.poll_after_ms);
+plan();
+tabs.tell(); // the way here may have cut off the word of the purchase page

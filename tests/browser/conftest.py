@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
+from django.conf import settings
 from django.contrib.auth.models import User
-from playwright.sync_api import Browser, BrowserContext, Page
+from django.core.management import call_command
+from django.db import connection
+from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize
+from redis import Redis
 
+from tests.browser.window import Window, fill_window
 from tests.stack import Stack, Web
 
 PASSWORD = "a-journey-of-1000-li"
@@ -42,6 +49,98 @@ def people(browser: Browser, shop: Web) -> Iterator[Callable[..., Page]]:
     for context in contexts:
         context.close()
     assert not errors, "scripts failed on a page"
+
+
+# --- One shop for a module ------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def window(db: None) -> Window:
+    """A filled shop window. Its module keeps database and Redis: see ``kept_for_the_module``."""
+    return fill_window(crowd=30)
+
+
+@contextmanager
+def kept_for_the_module(blocker: Any, redis_databases: list[Redis]) -> Iterator[None]:
+    """Open the database to all tests of a module, whose processes see what is committed there.
+
+    A module has this as its own ``db``, so that no test has a transaction around it.
+    """
+    with blocker.unblock():
+        for client in redis_databases:
+            client.flushdb()
+        yield
+        call_command("flush", interactive=False, verbosity=0)
+
+
+@pytest.fixture(scope="module")
+def window_shop(
+    window: Window, static_files: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Web]:
+    """Its web server. Nobody works at its orders, so each stays as it is."""
+    directory = tmp_path_factory.mktemp("window")
+    with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
+        yield stack.web(workers=1, threads=6)
+
+
+@pytest.fixture(scope="module")
+def browsers(
+    browser: Browser, window: Window, window_shop: Web
+) -> Iterator[Callable[..., BrowserContext]]:
+    """Call it for somebody's browser ("" is a visitor's), which they keep for the module."""
+    contexts: dict[str, BrowserContext] = {}
+
+    def of(who: str, language: str, **options: Any) -> BrowserContext:
+        key = f"{who} {language} {options}"
+        if key not in contexts:
+            locale = {"en": "en-GB", "zh": "zh-CN"}[language]
+            contexts[key] = browser.new_context(base_url=window_shop.url, locale=locale, **options)
+            contexts[key].set_default_timeout(15_000)
+            if who:
+                session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(who)}
+                contexts[key].add_cookies([{**session, "url": window_shop.url}])
+        return contexts[key]
+
+    yield of
+    for context in contexts.values():
+        context.close()
+
+
+@pytest.fixture
+def visit(
+    browsers: Callable[..., BrowserContext], window_shop: Web
+) -> Iterator[Callable[..., Page]]:
+    """Call it with somebody and an address, for the page as they see it.
+
+    No page may fail in a script, break the content policy, or ask anybody else for anything.
+    """
+    pages: list[Page] = []
+    faults: list[str] = []
+
+    def note_console(message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            faults.append(message.text)
+
+    def note_request(request: Request) -> None:
+        if urlsplit(request.url).netloc not in ("", urlsplit(window_shop.url).netloc):
+            faults.append(f"asks {request.url}")
+
+    def visited(
+        who: str, url: str, *, language: str = "en", size: ViewportSize, **options: Any
+    ) -> Page:
+        page = browsers(who, language, **options).new_page()
+        pages.append(page)
+        page.on("console", note_console)
+        page.on("pageerror", lambda error: faults.append(str(error)))
+        page.on("request", note_request)
+        page.set_viewport_size(size)
+        page.goto(url)
+        return page
+
+    yield visited
+    for page in pages:
+        page.close()
+    assert not faults
 
 
 def make_person(name: str, *, admin: bool = False) -> User:

@@ -35,7 +35,7 @@ from tests.orders.looking import (
 )
 from tests.orders.making import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.orders.money import begun, history, paid, status_of, trade_state, won
-from vouchers import admin as vouchers_admin
+from vouchers import sale_admin_list
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys
 from vouchers.models import SeckillVoucher
@@ -960,7 +960,7 @@ def test_orders_written_between_the_two_looks_are_in_flight_and_no_difference(
     boss: Client, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     sale = sale_with(ordered=3, waiting=2)
-    module = vouchers_admin if where == "list" else admin
+    module = sale_admin_list if where == "list" else admin
     look = module.cards
 
     def then_fulfil(**kwargs: Any) -> Any:

@@ -12,9 +12,11 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfillment import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
+from orders.tokens import PurchaseToken
 from tests.orders.looking import assert_refused, broker_length, ledger_contents, pending_ids
 from tests.orders.making import (
     id_minted,
@@ -41,6 +43,10 @@ def buyer(client: Client) -> User:
 
 def get_page(client: Client, sale: SeckillVoucher) -> Any:
     return client.get(f"/vouchers/{sale.pk}/", headers=HTML)
+
+
+def receipt_path(token: PurchaseToken) -> str:
+    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
 
 
 def token_in(page: Any) -> str:
@@ -87,20 +93,85 @@ def test_after_the_end_there_is_no_token(client: Client, buyer: User) -> None:
     assert token_in(page) == ""
 
 
-@pytest.mark.parametrize("written", [False, True])
-def test_a_buyer_who_has_an_order_is_led_to_it(client: Client, buyer: User, written: bool) -> None:
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("queued", "queued"),
+        ("unpaid", "yours"),
+        ("paid", "already_ordered"),
+        ("used", "already_ordered"),
+        ("refunding", "already_ordered"),
+    ],
+)
+@pytest.mark.parametrize("loses_redis", [False, True])
+def test_the_page_begins_in_the_state_of_the_order_that_is_held_and_leads_to_it(
+    client: Client,
+    buyer: User,
+    status: str,
+    state: str,
+    loses_redis: bool,
+    lose_ledger: Callable[[], None],
+) -> None:
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
-    if written:
+    if status != "queued":
         fulfill_sale(sale_id=sale.pk)
-    assert f'href="/vouchers/{sale.pk}/orders/{token.order_id}/"' in get_page(client, sale).text
+        VoucherOrder.objects.filter(pk=token.order_id).update(status=status)
+    if loses_redis:
+        lose_ledger()
+    page = get_page(client, sale).text
+    if loses_redis and status == "queued":  # only the ledger knows of it
+        assert 'data-state="open"' in page
+    else:
+        assert f'data-state="{state}"' in page
+        assert f'href="{receipt_path(token)}"' in page
+
+
+def test_an_order_to_be_paid_says_until_when_and_one_in_the_queue_its_place(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer(), buyer])
+    client.cookies["django_language"] = "en"
+    assert "number 2" in get_page(client, sale).text
+    fulfill_sale(sale_id=sale.pk)
+    pay_by = VoucherOrder.objects.get(user=buyer).pay_by
+    assert pay_by
+    page = get_page(client, sale).text
+    assert f"It's yours! Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
+
+
+@pytest.mark.parametrize("rebuy", [True, False])
+def test_an_order_that_is_over_is_the_last_word_only_where_it_bars_another(
+    client: Client, buyer: User, rebuy: bool
+) -> None:
+    sale = make_sale(rebuy=rebuy)
+    order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    page = get_page(client, sale).text
+    assert ('data-state="already_ordered"' in page) is not rebuy
+    assert (f"/orders/{order.pk}/" in page) is not rebuy
+
+
+def test_the_page_of_a_buyer_is_two_statements_beside_who_it_is(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale()
+    reserved(sale, [buyer])
+    get_page(client, sale)
+    with django_assert_num_queries(1 + 2):
+        get_page(client, sale)
 
 
 def test_a_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
     sale = make_sale(limit=2)
-    reserved(sale, [buyer])
-    assert "/orders/1" not in get_page(client, sale).text
-    assert token_in(get_page(client, sale))
+    (token,) = reserved(sale, [buyer])
+    page = get_page(client, sale)
+    assert 'data-state="open"' in page.text
+    assert f'href="{receipt_path(token)}"' in page.text
+    assert token_in(page)
+    answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token_in(page)}, headers=HTML)
+    assert answer.status_code == 303
+    assert 'data-state="queued"' in get_page(client, sale).text
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,16 @@ from django.utils import timezone, translation
 from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
 from orders.redeeming import written_code
 from tests.orders.forms import fields_of, get_page, send
-from tests.orders.making import make_buyer, make_order, make_sale, reserved
+from tests.orders.making import (
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    pending,
+    reserved,
+)
 from tests.orders.money import begun, paid, receipt_url, status_of, won
+from vouchers.reservations import Release, release
 from vouchers.templatetags.seckill import qr
 from vouchers.templatetags.sentences import RECEIPT
 
@@ -58,6 +66,12 @@ def words_of(page: str, element_id: str) -> str:
     return " ".join(unescape(found[2]).split())
 
 
+def facts_of(page: str) -> dict[str, str]:
+    """Return the receipt's facts by their names."""
+    pairs = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", page, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", fact).split()) for name, fact in pairs}
+
+
 def forms_in(page: str, order: VoucherOrder) -> set[str]:
     url = receipt_url(order)
     return {what for what in ("pay", "cancel", "refund") if fields_of(page, f"{url}{what}/")}
@@ -86,6 +100,40 @@ def test_a_refused_order_says_why(client: Client, buyer: User, reason: RefusalRe
     assert words_of(page, "text") == str(RECEIPT["reason"][reason])
 
 
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_a_refused_order_says_when_it_arrived_and_that_nothing_was_charged(
+    client: Client, buyer: User, reason: RefusalReason
+) -> None:
+    arrived = timezone.now().replace(microsecond=7_000)
+    order = an_order(buyer, OrderStatus.REFUSED, reason=reason, accepted_at=arrived)
+    facts = facts_of(page_of(client, order))
+    local = timezone.localtime(arrived)
+    assert facts["Your request arrived"] == f"{local:%-d %b, %H:%M:%S}.007"
+    assert facts["Charged"] == "¥0.00"
+    assert facts.get("Units left by then") == ("0 of 10" if reason == "sold_out" else None)
+
+
+def test_a_refusal_that_only_the_ledger_knows_says_what_it_knows(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    (entry,) = pending(sale)
+    release(sale_id=sale.pk, releases=[Release(entry, RefusalReason.INACTIVE_BUYER)])
+    page = get_page(client, f"/vouchers/{sale.pk}/orders/{token.order_id}/").text
+    assert "closed" in words_of(page, "text")
+    facts = facts_of(page)
+    assert facts["Charged"] == "¥0.00"
+    assert "Your request arrived" not in facts
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_every_reason_is_a_sentence_that_says_that_nothing_was_charged(
+    reason: RefusalReason,
+) -> None:
+    assert "You were not charged" in str(RECEIPT["reason"][reason])
+
+
 @pytest.mark.parametrize(
     ("status", "forms"),
     [
@@ -102,11 +150,14 @@ def test_each_status_offers_what_can_be_done_in_it(
     assert forms_in(page_of(client, order), order) == forms
 
 
-def test_an_order_in_the_queue_offers_nothing_and_loads_again(client: Client, buyer: User) -> None:
+def test_an_order_in_the_queue_says_its_place_offers_nothing_and_loads_again(
+    client: Client, buyer: User
+) -> None:
     sale = make_sale()
-    (token,) = reserved(sale, [buyer])
+    *_, token = reserved(sale, [*make_buyers(2), buyer])
     page = get_page(client, f"/vouchers/{sale.pk}/orders/{token.order_id}/").text
     assert words_of(page, "heading") == "You are in the queue"
+    assert words_of(page, "queue") == "In the queue: number 3"
     assert '<meta http-equiv="refresh" content="2">' in page
     assert "/pay/" not in page
 

@@ -14,7 +14,7 @@ from redis import Redis
 from orders import receipts
 from orders.fulfillment import fulfill_sale
 from orders.models import OrderStatus
-from orders.receipts import QUEUED, NoReceipt, Receipt, find_receipt
+from orders.receipts import QUEUED, NoReceipt, Receipt, find_receipt, poll_after_ms
 from orders.tokens import PurchaseToken
 from tests.orders.looking import live_ids, redis_commands
 from tests.orders.making import (
@@ -24,6 +24,7 @@ from tests.orders.making import (
     make_buyers,
     make_order,
     make_sale,
+    pending,
     reserved,
     tokens_for,
 )
@@ -31,7 +32,8 @@ from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerKeys, LedgerUnavailable
 from vouchers.loading import rebuild_sale
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import reserve
+from vouchers.reservations import confirm, reserve
+from vouchers.standing import Standing
 from vouchers.watching import rebuild_after_restart
 
 pytestmark = pytest.mark.django_db
@@ -67,7 +69,7 @@ def test_a_row_and_its_payments_tell_each_status_of_its_life_without_redis(
 def test_what_is_pending_is_queued_and_then_it_is_unpaid() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
-    assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED)
+    assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED, place=1)
     fulfill_sale(sale_id=sale.pk)
     assert receipt_for(token).status == "unpaid"
 
@@ -75,7 +77,37 @@ def test_what_is_pending_is_queued_and_then_it_is_unpaid() -> None:
 def test_each_unit_of_a_buyer_has_its_receipt() -> None:
     sale, buyer = make_sale(limit=3), make_buyer()
     tokens = reserved(sale, [buyer] * 3)
-    assert [receipt_for(token).status for token in tokens] == [QUEUED] * 3
+    found = [receipt_for(token) for token in tokens]
+    assert [(each.status, each.place) for each in found] == [(QUEUED, 1), (QUEUED, 2), (QUEUED, 3)]
+
+
+def test_the_place_of_a_queued_order_is_that_of_its_entry_and_falls_as_others_are_written() -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(3))
+    assert [receipt_for(token).place for token in tokens] == [1, 2, 3]
+    confirm(sale_id=sale.pk, entries=pending(sale)[:1])
+    assert receipt_for(tokens[2]).place == 2
+
+
+@pytest.mark.parametrize(
+    ("place", "pace_ms"),
+    [(None, 300), (1, 300), (300, 300), (301, 301), (812, 812), (2_000, 2_000), (90_000, 2_000)],
+)
+def test_the_further_back_an_order_is_the_later_it_is_asked_for(
+    place: int | None, pace_ms: int
+) -> None:
+    assert poll_after_ms(place=place) == pace_ms
+
+
+def test_the_receipt_of_a_queued_order_is_one_statement_and_two_looks_at_the_ledger(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = make_sale(limit=20)
+    (token,) = reserved(sale, make_buyers(1))
+    receipt_for(token)  # the scripts are known from here on
+    with redis_commands() as commands, django_assert_num_queries(1):
+        assert receipt_for(token).place == 1
+    assert len(commands.ledger) == len(commands) == 2
 
 
 def test_what_was_accepted_and_then_refused_says_why() -> None:
@@ -163,14 +195,14 @@ def test_a_reservation_that_survived_the_loss_of_a_key_is_queued_not_lost(
 def test_what_became_a_row_between_the_two_looks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
-    look = receipts.holdings
+    look = receipts.standing_of
 
-    def refused_meanwhile(**kwargs: Any) -> list[int]:
+    def refused_meanwhile(**kwargs: Any) -> Standing:
         User.objects.filter(pk=buyer.pk).update(is_active=False)
         fulfill_sale(sale_id=sale.pk)
         return look(**kwargs)
 
-    monkeypatch.setattr(receipts, "holdings", refused_meanwhile)
+    monkeypatch.setattr(receipts, "standing_of", refused_meanwhile)
     assert receipt_for(token).reason == "inactive_buyer"
 
 

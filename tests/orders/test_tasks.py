@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -22,7 +23,7 @@ from tests.orders.looking import (
 )
 from tests.orders.making import make_buyer, make_buyers, make_sale, reserved, token_for, wait_for
 from vouchers.ledger import LedgerKeys
-from vouchers.models import SeckillVoucher
+from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
 
@@ -90,6 +91,14 @@ def test_reconciling_repairs_the_running_sales(ledger: Redis) -> None:
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 3)
     tasks.reconcile()
     assert_conserved(sale)
+
+
+def test_storing_tallies_makes_rows_of_the_answers_whose_second_is_over(ledger: Redis) -> None:
+    sale, second = make_sale(), int(time.time()) - 100
+    ledger.hset(LedgerKeys(sale.pk).tally, f"{second}:sold_out", 3)
+    tasks.store_tallies()
+    stored = AnswerCount.objects.get(seckill_voucher=sale)
+    assert (stored.at.timestamp(), stored.answer, stored.count) == (second, "sold_out", 3)
 
 
 @pytest.mark.usefixtures("broker_refuses")

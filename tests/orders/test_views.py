@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,12 +11,20 @@ from urllib.parse import quote
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
 from redis import Redis
 
 from orders.fulfillment import fulfill_sale
-from orders.models import OrderStatus
+from orders.models import OrderStatus, VoucherOrder
 from orders.tokens import PurchaseToken
-from tests.orders.looking import answers, assert_refused, ledger_contents, pending_ids
+from tests.orders.looking import (
+    answers,
+    assert_refused,
+    ledger_contents,
+    pending_ids,
+    redis_commands,
+)
 from tests.orders.making import (
     PRICE_CENTS,
     id_minted,
@@ -23,13 +32,15 @@ from tests.orders.making import (
     make_buyers,
     make_order,
     make_sale,
+    pending,
     reserved,
     token_for,
     tokens_for,
 )
+from tests.vouchers.factories import make_waiting, redis_now_ms
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerKeys
-from vouchers.models import SeckillVoucher
+from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
 
@@ -163,7 +174,6 @@ def test_a_token_that_is_not_good_is_bad_token(client: Client, wrong: str, accep
         ({"begins_in_s": 60}, "not_started"),
         ({"begins_in_s": -60, "ends_in_s": -1}, "ended"),
         ({"paused": True}, "paused"),
-        ({"stock": 0}, "sold_out"),
     ],
 )
 @pytest.mark.parametrize("attempt", [None, 1, 2])
@@ -174,6 +184,58 @@ def test_a_sale_that_does_not_sell_answers_409_and_says_why(
     body = {"token": token_for(sale, make_buyer()).sign(), "attempt": attempt}
     response = client.post(place_url(sale), body, content_type=JSON, headers={"Accept": accept})
     assert_refused(response, 409, code)
+
+
+@pytest.mark.parametrize("attempt", [None, 1, 2])
+def test_who_comes_too_late_is_told_when_they_came_and_when_the_last_unit_went(
+    client: Client, attempt: int | None
+) -> None:
+    sale, (first, second) = make_sale(stock=1), make_buyers(2)
+    reserved(sale, [first])
+    (entry,) = pending(sale)
+    body = {"token": token_for(sale, second).sign(), "attempt": attempt}
+    response = client.post(place_url(sale), body, content_type=JSON)
+    arrived_at_ms = response.json()["arrived_at_ms"]
+    moments = {"arrived_at_ms": arrived_at_ms, "sold_out_at_ms": entry.accepted_at_ms}
+    assert_refused(response, 409, "sold_out", **moments)
+    assert entry.accepted_at_ms <= arrived_at_ms <= redis_now_ms()
+    page = place(client, sale, token_for(sale, second).sign(), HTML)
+    assert_refused(page, 409, "sold_out")
+    assert written_time(entry.accepted_at_ms) in page.text
+
+
+@pytest.mark.parametrize("gone_in_ms", [None, 60_000])
+def test_of_when_the_last_unit_went_only_what_can_be_true_is_told(
+    client: Client, ledger: Redis, gone_in_ms: int | None
+) -> None:
+    sale, buyer = make_sale(stock=0), make_buyer()
+    if gone_in_ms:
+        gone_at_ms = redis_now_ms() + gone_in_ms
+        ledger.hset(LedgerKeys(sale.pk).sale, "sold_out_at_ms", gone_at_ms)
+    response = place(client, sale, token_for(sale, buyer).sign())
+    arrived_at_ms = response.json()["arrived_at_ms"]
+    assert_refused(response, 409, "sold_out", arrived_at_ms=arrived_at_ms)
+    client.cookies["django_language"] = "en"
+    page = place(client, sale, token_for(sale, buyer).sign(), HTML)
+    assert "No unit was left by then." in page.text
+
+
+def written_time(moment_ms: int) -> str:
+    """Return a moment as a page writes it where milliseconds decide."""
+    local = timezone.localtime(dt.datetime.fromtimestamp(moment_ms / 1000, tz=dt.UTC))
+    return f"{local:%H:%M:%S}.{moment_ms % 1000:03d}"
+
+
+def test_an_order_request_is_one_command_and_no_statement_also_where_it_is_refused(
+    client: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale, (first, second) = make_sale(stock=1), make_buyers(2)
+    tokens = tokens_for(sale, [first, second, second])
+    place(client, sale, tokens[0].sign())
+    place(client, sale, tokens[1].sign())
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert place(client, sale, tokens[2].sign()).status_code == 409
+    assert len(commands) == 1
 
 
 @pytest.mark.parametrize("written", [False, True])
@@ -328,6 +390,160 @@ def test_no_token_without_redis_or_by_another_method(
     assert_refused(client.get(token_url(sale)), 503, "unavailable")
 
 
+# --- GET mine/ -----------------------------------------------------------------------------------
+
+
+def mine_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/mine/"
+
+
+def mine(client: Client, sale: SeckillVoucher) -> dict[str, Any]:
+    """Return what the signed-in buyer has of a sale, without who and when."""
+    response = client.get(mine_url(sale))
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    body = dict(response.json())
+    assert abs(body.pop("server_time_ms") - now_ms()) < 60_000
+    del body["buyer_id"]
+    return body
+
+
+NOTHING = {
+    **dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url")),
+    **{"holds": 0, "limit": 1, "may_buy": True, "waits": False},
+}
+
+
+@pytest.fixture
+def buyer(client: Client) -> User:
+    """A buyer who is signed in."""
+    buyer = make_buyer()
+    client.force_login(buyer)
+    return buyer
+
+
+def test_who_has_nothing_may_buy(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    assert mine(client, sale) == NOTHING
+    assert client.get(mine_url(sale)).json()["buyer_id"] == str(buyer.pk)
+
+
+def test_an_order_is_told_from_the_queue_to_its_last_state(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    _, token = reserved(sale, [make_buyer(), buyer])
+    held = {
+        **NOTHING,
+        "order_id": str(token.order_id),
+        "status_url": receipt_url(token),
+        "holds": 1,
+        "may_buy": False,
+    }
+    queued = {"status": "queued", "place": 2, "poll_after_ms": 300}
+    assert mine(client, sale) == {**held, **queued}
+    fulfill_sale(sale_id=sale.pk)
+    order = VoucherOrder.objects.get(pk=token.order_id)
+    assert order.pay_by
+    pay_by_ms = epoch_ms(order.pay_by)
+    assert mine(client, sale) == {**held, "status": "unpaid", "pay_by_ms": pay_by_ms}
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.PAID)
+    assert mine(client, sale) == {**held, "status": "paid"}
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.REFUNDED, live=None)
+    assert mine(client, sale) == NOTHING
+
+
+def test_below_the_limit_one_may_buy_and_is_told_first_of_what_is_to_be_paid_soonest(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale(limit=4)
+    orders = [make_order(sale, buyer, order_id=n, unit=n) for n in (1, 2, 3)]
+    for order, minutes in zip(orders, (None, 9, 5), strict=True):
+        if minutes is None:
+            order.status = OrderStatus.PAID
+        else:
+            order.pay_by = timezone.now() + dt.timedelta(minutes=minutes)
+        order.save()
+    found = mine(client, sale)
+    assert (found["order_id"], found["status"]) == ("3", "unpaid")
+    assert (found["holds"], found["limit"], found["may_buy"]) == (3, 4, True)
+    make_order(sale, buyer, order_id=4, unit=4)
+    assert mine(client, sale)["may_buy"] is False
+
+
+def test_an_order_in_the_queue_comes_before_one_that_is_paid(client: Client, buyer: User) -> None:
+    sale = make_sale(limit=3)
+    make_order(sale, buyer, order_id=1, unit=2, status=OrderStatus.PAID)
+    make_order(sale, buyer, order_id=2, unit=3, status=OrderStatus.USED)
+    assert mine(client, sale)["order_id"] == "2"
+    (token,) = reserved(sale, [buyer])
+    assert mine(client, sale)["order_id"] == str(token.order_id)
+
+
+@pytest.mark.parametrize("status", ["cancelled", "expired", "refunded"])
+def test_an_order_that_is_over_is_told_where_it_bars_another(
+    client: Client, buyer: User, status: str
+) -> None:
+    order = make_order(make_sale(rebuy=False), buyer, status=OrderStatus(status))
+    found = mine(client, order.seckill_voucher)
+    assert (found["order_id"], found["status"]) == (str(order.pk), status)
+    assert (found["holds"], found["may_buy"]) == (0, False)
+
+
+def test_a_refused_order_bars_nobody(client: Client, buyer: User) -> None:
+    sale = make_sale(rebuy=False)
+    make_order(sale, buyer, status=OrderStatus.REFUSED, reason="sold_out")
+    assert mine(client, sale) == NOTHING
+
+
+def test_one_is_told_of_ones_own_alone(client: Client, buyer: User) -> None:
+    sale, other = make_sale(), make_buyer()
+    make_order(make_sale(), buyer)
+    make_order(sale, other)
+    make_waiting(sale, other, order_id=9)
+    assert mine(client, sale) == NOTHING
+    make_waiting(sale, buyer, order_id=10)
+    assert mine(client, sale) == {**NOTHING, "waits": True}
+
+
+def test_what_is_mine_is_two_statements_and_one_look_at_the_ledger(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale(limit=3)
+    reserved(sale, [buyer])
+    make_order(sale, buyer, unit=2)
+    mine(client, sale)
+    # One is who asks: Django's own.
+    with redis_commands() as commands, django_assert_num_queries(2):
+        assert mine(client, sale)["holds"] == 2
+    assert len(commands.ledger) == 1
+
+
+def test_a_visitor_is_told_nothing(client: Client) -> None:
+    sale = make_sale()
+    assert_refused(client.get(mine_url(sale)), 401, "login_required")
+    page = client.get(mine_url(sale), headers={"Accept": HTML})
+    assert (page.status_code, page["Location"]) == (302, f"/accounts/login/?next={mine_url(sale)}")
+
+
+def test_of_a_sale_that_is_not_for_buyers_or_that_there_is_not_nothing_is_told(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale(stage=SaleStage.DRAFT)
+    assert_refused(client.get(mine_url(sale)), 404, "not_found")
+    assert_refused(client.get(f"/vouchers/{sale.pk + 1}/mine/"), 404, "not_found")
+
+
+def test_without_redis_nobody_knows_what_is_mine_and_it_is_only_read(
+    client: Client, buyer: User, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    response = client.post(mine_url(sale))
+    assert_refused(response, 405, "invalid")
+    assert response["Allow"] == "GET, HEAD"
+    lose_ledger()
+    assert_refused(client.get(mine_url(sale)), 503, "unavailable")
+
+
 # --- GET orders/<order_id>/ ----------------------------------------------------------------------
 
 
@@ -360,6 +576,7 @@ def test_the_receipt_of_a_queued_an_unpaid_and_a_refused_order(client: Client, b
         "refundable": False,
         "late_payment": "",
         "status_url": receipt_url(token),
+        "place": 1,
         "poll_after_ms": 300,
     }
     response = ask(client, token, by)
@@ -375,7 +592,7 @@ def test_the_receipt_of_a_queued_an_unpaid_and_a_refused_order(client: Client, b
     assert abs(body.pop("accepted_at_ms") - now_ms()) < 60_000
     to_pay_ms = body.pop("pay_by_ms") - body.pop("server_time_ms")
     assert (sale.pay_within_s - 60) * 1_000 < to_pay_ms <= sale.pay_within_s * 1_000
-    for name in ("poll_after_ms", "accepted_at_ms", "pay_by_ms"):
+    for name in ("place", "poll_after_ms", "accepted_at_ms", "pay_by_ms"):
         del expected[name]
     assert body == {**expected, "status": "unpaid", "price_cents": PRICE_CENTS}
 

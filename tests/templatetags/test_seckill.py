@@ -167,7 +167,7 @@ def test_the_stock_in_words_says_what_is_left_or_else_what_is_offered() -> None:
 
 
 @pytest.mark.parametrize(
-    ("state", "signed_in", "held", "shown"),
+    ("state", "signed_in", "status", "shown"),
     [
         ("open", True, None, "open"),
         ("open", False, None, "sign_in_open"),
@@ -176,20 +176,88 @@ def test_the_stock_in_words_says_what_is_left_or_else_what_is_offered() -> None:
         ("sold_out", False, None, "sold_out"),
         ("paused", True, None, "paused"),
         ("ended", False, None, "ended"),
-        ("open", True, 7, "already_ordered"),
-        ("ended", True, 7, "already_ordered"),
+        ("open", True, "queued", "queued"),
+        ("sold_out", True, "unpaid", "yours"),
+        ("ended", True, "unpaid", "yours"),
+        ("open", True, "paid", "already_ordered"),
+        ("ended", True, "used", "already_ordered"),
+        ("open", True, "cancelled", "already_ordered"),  # it bars another
     ],
 )
 def test_the_button_begins_in_the_state_its_buyer_may_use(
-    state: str, signed_in: bool, held: int | None, shown: str
+    state: str, signed_in: bool, status: str | None, shown: str
 ) -> None:
-    assert seckill.button_state(state=state, signed_in=signed_in, held=held) == shown
+    mine = {"may_buy": False, "status": status} if status else None
+    assert seckill.button_state(state=state, signed_in=signed_in, mine=mine) == shown
+
+
+def test_who_may_have_more_units_sees_what_the_sale_does_not_what_they_have() -> None:
+    mine = {"may_buy": True, "status": "unpaid", "holds": 1}
+    assert seckill.button_state(state="open", signed_in=True, mine=mine) == "open"
+    assert not seckill.is_barred(mine)
+
+
+def test_an_order_that_is_over_and_bars_another_is_told_from_one_that_is_held() -> None:
+    assert seckill.is_barred({"may_buy": False, "holds": 0})
+    assert not seckill.is_barred({"may_buy": False, "holds": 1})
+    assert not seckill.is_barred(None)
+
+
+@pytest.mark.parametrize(
+    ("status", "pay_by_ms", "to_pay"),
+    [("unpaid", None, True), ("unpaid", 1_001, True), ("unpaid", 1_000, False), ("paid", 0, False)],
+)
+def test_an_order_is_to_pay_as_long_as_there_is_time(
+    status: str, pay_by_ms: int | None, to_pay: bool
+) -> None:
+    mine = {"status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000}
+    assert seckill.is_to_pay(mine) is to_pay
+    assert not seckill.is_to_pay(None)
+
+
+def noon_and(**later: int) -> int:
+    return seckill.epoch_ms(NOON + dt.timedelta(**later))
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ({"milliseconds": -422}, "at 11:59:59.578 (0.4 s earlier)."),
+        ({"milliseconds": -42}, "at 11:59:59.958 (42 ms earlier)."),
+        ({"seconds": -59, "milliseconds": -999}, "at 11:59:00.001 (59.9 s earlier)."),
+        ({"minutes": -3}, "at 11:57:00.000 (3 min earlier)."),
+        ({"hours": -2}, "at 10:00:00.000 (2 h earlier)."),
+        ({"days": -3}, "at 18 Nov, 12:00:00.000 (3 d earlier)."),
+        ({}, "The last unit went in the same millisecond."),
+    ],
+)
+def test_who_came_too_late_is_told_by_how_much(gone: dict[str, int], words: str) -> None:
+    with translation.override("en"), time_machine.travel(NOON, tick=False):
+        why = seckill.why_sold_out(noon_and(), noon_and(**gone))
+    assert why.startswith("Your request arrived at 12:00:00.000. The last unit ")
+    assert why.endswith(words)
+
+
+def test_where_nobody_knows_when_the_last_unit_went_only_the_arrival_is_told() -> None:
+    with translation.override("en"):
+        why = seckill.why_sold_out(noon_and(milliseconds=7), None)
+    assert why == "Your request arrived at 12:00:00.007. No unit was left by then."
+
+
+def test_an_exact_moment_has_its_milliseconds() -> None:
+    moment = NOON + dt.timedelta(milliseconds=5)
+    with translation.override("en"):
+        with time_machine.travel(NOON, tick=False):
+            assert seckill.exact_moment(moment) == "21 Nov, 12:00:00.005"
+        with time_machine.travel(NOON + dt.timedelta(days=60), tick=False):
+            assert seckill.exact_moment(moment) == "21 Nov 2026, 12:00:00.005"
+    assert seckill.exact_moment(None) == ""
 
 
 def test_the_tags_work_in_a_template() -> None:
     source = (
         "{% load seckill %}{% sentences 'purchase' as say %}"
-        "{% button_state state='open' signed_in=True held=None as shown %}"
+        "{% button_state state='open' signed_in=True mine=None as shown %}"
         "{{ say.button|at:shown }} {{ 1250|yuan }} {{ say.button|at:'nothing' }}"
     )
     with translation.override("en"):

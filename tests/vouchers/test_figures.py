@@ -225,6 +225,16 @@ def test_figures_are_not_loaded_wherever_reserve_says_so(ledger, name):
         write_figures(sale_id=1, figures=NEW)
 
 
+@pytest.mark.parametrize(("total", "known"), [(1, True), (2, False), (0, False)])
+def test_since_when_nothing_is_left_holds_as_long_as_the_total_does(ledger, total, known):
+    keys = open_ledger(1, total=1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+
+    write_figures(sale_id=1, figures=replace(OPEN, total=total))
+
+    assert ledger.hexists(keys.sale, "sold_out_at_ms") is known
+
+
 def test_figures_of_no_sale_make_no_key(ledger):
     with pytest.raises(NotLoaded):
         write_figures(sale_id=1, figures=NEW)

@@ -8,10 +8,11 @@ import pytest
 from django.utils import timezone
 
 from tests.vouchers.factories import HOUR, make_loaded_sale, make_sale, make_voucher
+from tests.vouchers.photos import give_picture
 from vouchers import listing
 from vouchers.ledger import LedgerKeys
-from vouchers.listing import cards, list_sales
-from vouchers.models import SaleState, SeckillVoucher
+from vouchers.listing import cards, list_sales, public_sale
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
 from vouchers.reservations import reserve
 
 pytestmark = pytest.mark.django_db
@@ -119,3 +120,39 @@ def test_no_sale_makes_no_card_and_asks_redis_nothing(ledger_trips):
     assert list_sales(now=timezone.now()) == []
     assert cards(sales=[], now=timezone.now()) == []
     assert ledger_trips == []
+
+
+def test_pictures_cost_no_query_of_their_own_and_their_bytes_stay_where_they_are(
+    django_assert_num_queries,
+):
+    for width in (300, 200):
+        give_picture(make_sale().voucher, size=(width, 100))
+    make_sale()
+
+    with django_assert_num_queries(2) as asked:
+        found = [card.sale.voucher.picture for card in list_sales(now=timezone.now())]
+        sizes = [picture and (picture.width, picture.height) for picture in found]
+
+    assert sizes == [(300, 100), (200, 100), None]
+    assert not any("content" in query["sql"] for query in asked)
+
+
+def test_one_sale_is_one_query_with_its_voucher_and_its_picture(django_assert_num_queries):
+    sale = make_sale()
+    give_picture(sale.voucher, size=(300, 200))
+
+    with django_assert_num_queries(1) as asked:
+        voucher = public_sale(sale_id=sale.pk).voucher
+        assert (voucher.title, voucher.picture.width) == ("Noodles", 300)
+
+    assert "content" not in asked[0]["sql"]
+
+
+def test_what_is_not_public_is_not_listed_and_only_a_draft_is_shown_to_staff():
+    draft, rehearsal = make_sale(stage=SaleStage.DRAFT), make_sale(stage=SaleStage.REHEARSAL)
+
+    assert list_sales(now=timezone.now()) == []
+    assert public_sale(sale_id=draft.pk, drafts_too=True) == draft
+    for sale_id, drafts_too in ((draft.pk, False), (rehearsal.pk, False), (rehearsal.pk, True)):
+        with pytest.raises(SeckillVoucher.DoesNotExist):
+            public_sale(sale_id=sale_id, drafts_too=drafts_too)

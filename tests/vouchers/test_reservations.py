@@ -176,6 +176,39 @@ def test_the_stock_is_given_out_exactly():
     assert snapshot(sale_id=1).taken == 3
 
 
+def too_late(*, user_id: int) -> SoldOut:
+    with pytest.raises(SoldOut) as refused:
+        reserve(sale_id=1, order_id=900 + user_id, user_id=user_id)
+    return refused.value
+
+
+def test_who_comes_too_late_is_told_when_they_came_and_when_the_last_unit_went():
+    open_ledger(1, total=2)
+    entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2)]
+    before_ms = redis_now_ms()
+
+    refusal = too_late(user_id=3)
+
+    assert refusal.sold_out_at_ms == entries[1].accepted_at_ms
+    assert before_ms <= refusal.arrived_at_ms <= redis_now_ms()
+
+
+def test_a_unit_that_came_back_and_went_again_moves_the_moment(ledger):
+    keys = open_ledger(1, total=1)
+    first = reserve_entry(sale_id=1, order_id=501, user_id=1)
+    ledger.hset(keys.sale, "sold_out_at_ms", 1)
+    release(sale_id=1, releases=[Release(first, "cancelled")])
+    second = reserve_entry(sale_id=1, order_id=502, user_id=2)
+
+    assert too_late(user_id=3).sold_out_at_ms == second.accepted_at_ms
+
+
+def test_where_no_unit_was_ever_sold_nobody_knows_when_the_last_one_went():
+    open_ledger(1, total=0)
+
+    assert too_late(user_id=1).sold_out_at_ms is None
+
+
 def test_a_kick_is_due_once_until_the_task_has_started():
     open_ledger(1)
 

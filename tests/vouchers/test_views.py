@@ -1,11 +1,13 @@
-"""What everybody may see over HTTP: the list and the live figures."""
+"""What everybody may see over HTTP: the list, the live figures, pictures and reminders."""
 
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 from django.utils import timezone
+from icalendar import Calendar
 
 from tests.vouchers.factories import (
     HOUR,
@@ -15,8 +17,10 @@ from tests.vouchers.factories import (
     make_voucher,
     redis_now_ms,
 )
+from tests.vouchers.photos import give_picture, opened
 from vouchers.figures import epoch_ms, snapshot
 from vouchers.ledger import LedgerKeys
+from vouchers.models import SaleStage
 from vouchers.reservations import reserve
 from vouchers.sales import edit_sale, terms_of
 
@@ -185,7 +189,9 @@ def test_the_largest_id_is_an_id(client):
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("path", ["/", "/vouchers/1/live/"])
+@pytest.mark.parametrize(
+    "path", ["/", "/vouchers/1/live/", "/vouchers/1/calendar.ics", f"/pictures/{'0' * 32}.webp"]
+)
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
 def test_other_methods_are_refused_with_what_is_allowed(client, path, method):
     response = getattr(client, method)(path)
@@ -312,3 +318,172 @@ def test_the_json_of_the_list_is_json(client):
 
     assert response["Content-Type"] == "application/json"
     json.loads(response.content)
+
+
+@pytest.mark.django_db
+def test_a_voucher_with_a_picture_shows_it_on_its_card(client):
+    sale, plain = make_loaded_sale(), make_loaded_sale()
+    picture = give_picture(sale.voucher, size=(800, 400))
+
+    page = client.get("/", headers=HTML).content.decode()
+
+    [image] = re.findall(r"<img[^>]*>", page)
+    assert f'src="/pictures/{picture.pk}.webp"' in image
+    assert 'width="800"' in image
+    assert 'height="400"' in image
+    assert 'alt=""' in image
+    assert 'loading="lazy"' in image
+    assert plain.voucher.picture is None
+
+
+@pytest.mark.django_db
+def test_the_page_of_a_visitor_costs_two_queries_with_pictures_too(
+    client, django_assert_num_queries
+):
+    for colour in ("red", "blue", "green"):
+        give_picture(make_loaded_sale().voucher, colour=colour)
+
+    with django_assert_num_queries(2) as asked:
+        page = client.get("/", headers=HTML).content.decode()
+
+    assert page.count("<img") == 3
+    assert not any("content" in query["sql"] for query in asked)
+
+
+@pytest.mark.django_db
+def test_the_json_of_the_list_is_what_it_was_before_there_were_pictures(client):
+    give_picture(make_loaded_sale().voucher)
+
+    [sale] = client.get("/").json()["vouchers"]
+
+    assert set(sale) == {
+        "voucher_id", "title", "price_cents", "face_value_cents", "state", "begins_at_ms",
+        "ends_at_ms", "total", "remaining", "url",
+    }  # fmt: skip
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def picture(db):
+    return give_picture(make_voucher())
+
+
+def test_a_picture_may_be_kept_for_ever(client, picture):
+    response = client.get(f"/pictures/{picture.pk}.webp")
+
+    assert response.status_code == 200
+    assert response["Content-Type"] == "image/webp"
+    assert response["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert response["ETag"] == f'"{picture.pk}"'
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert opened(response.content).size == (640, 360)
+    assert not response.cookies
+    assert "Cookie" not in response.get("Vary", "")
+
+
+def test_who_has_a_picture_is_told_so_without_its_bytes(client, picture):
+    url, etag = f"/pictures/{picture.pk}.webp", f'"{picture.pk}"'
+
+    same = client.get(url, headers={"If-None-Match": etag})
+    other = client.get(url, headers={"If-None-Match": '"another"'})
+
+    assert (same.status_code, same.content) == (304, b"")
+    assert same["ETag"] == etag
+    assert same["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert other.status_code == 200
+
+
+def test_a_picture_costs_one_query_also_who_is_signed_in(
+    client, picture, django_assert_num_queries
+):
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    with django_assert_num_queries(1):
+        assert client.get(f"/pictures/{picture.pk}.webp").status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{}, {"If-None-Match": "*"}, {"Accept": "image/webp,*/*"}])
+@pytest.mark.parametrize(
+    "name", ["0" * 32 + ".webp", "0" * 31 + ".webp", "A" * 32 + ".webp", "0" * 32 + ".png", ""]
+)
+@pytest.mark.django_db
+def test_a_picture_that_there_is_not_is_not_found(client, name, headers):
+    response = client.get(f"/pictures/{name}", headers=headers)
+
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
+    assert response["Cache-Control"] == "no-store"
+
+
+# --- reminders -----------------------------------------------------------------------------------
+
+
+def reminder(client, sale, **headers):
+    return client.get(f"/vouchers/{sale.pk}/calendar.ics", headers=headers)
+
+
+def coming_sale(**fields):
+    now = timezone.now()
+    return make_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR, **fields)
+
+
+@pytest.mark.django_db
+def test_a_reminder_is_a_calendar_file_that_leads_to_the_sale(client):
+    sale = coming_sale()
+
+    response = reminder(client, sale, **{"Accept-Language": "en"})
+
+    assert response.status_code == 200
+    assert response["Content-Type"] == "text/calendar; charset=utf-8"
+    disposition = f'attachment; filename="flash-sale-{sale.pk}.ics"'
+    assert response["Content-Disposition"] == disposition
+    [event] = Calendar.from_ical(response.content).walk("VEVENT")
+    assert str(event["url"]) == f"http://testserver/vouchers/{sale.pk}/"
+    assert str(event["summary"]) == "Flash sale: Noodles"
+    assert event["dtstart"].dt == sale.begins_at.replace(microsecond=0)
+
+
+@pytest.mark.django_db
+def test_a_reminder_may_be_a_minute_old_and_depends_on_the_language(client):
+    response = reminder(client, coming_sale())
+
+    assert response["Cache-Control"] == "public, max-age=60"
+    varies = {part.strip() for part in response["Vary"].split(",")}
+    assert {"Accept-Language", "Cookie"} <= varies
+    assert not response.cookies
+
+
+@pytest.mark.django_db
+def test_a_reminder_costs_one_query_also_who_is_signed_in(client, django_assert_num_queries):
+    sale = coming_sale()
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    with django_assert_num_queries(1):
+        assert reminder(client, sale).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("stage", [SaleStage.DRAFT, SaleStage.REHEARSAL])
+def test_of_what_is_not_public_nobody_is_reminded(client, shop, stage):
+    sale = coming_sale(stage=stage)
+
+    assert reminder(client, sale).json()["code"] == "not_found"
+    assert reminder(shop, sale).status_code == 404
+    assert reminder(client, sale).status_code == 404
+
+
+@pytest.mark.django_db
+def test_of_a_sale_that_is_over_nobody_is_reminded(client):
+    now = timezone.now()
+    sale = make_sale(begins_at=now - 2 * HOUR, ends_at=now - HOUR)
+
+    response = reminder(client, sale, **{"Accept-Language": "en"})
+
+    assert response.status_code == 410
+    assert response.json() == {
+        "code": "ended",
+        "message": "This sale is over: there is nothing left to be reminded of.",
+    }
+    assert response["Cache-Control"] == "no-store"

@@ -15,6 +15,10 @@
 if not read_ledger() then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[2]) - 1
 if ARGV[7] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
+-- Since when nothing is left was said of another total.
+if redis.call('HGET', KEYS[1], 'total') ~= ARGV[1] then
+  redis.call('HDEL', KEYS[1], 'sold_out_at_ms')
+end
 redis.call('HSET', KEYS[1], 'total', ARGV[1], 'begins_at_ms', ARGV[2],
   'ends_at_ms', ARGV[3], 'limit', ARGV[4], 'paused', ARGV[5],
   'rebuy', ARGV[6])

@@ -15,7 +15,7 @@ from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import ngettext, pgettext
 
 from vouchers.figures import epoch_ms
-from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN
+from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, WHY
 
 register = template.Library()
 
@@ -67,6 +67,49 @@ def moment(value: dt.datetime | None) -> str:
     if local.year == timezone.localtime().year:
         return date_format(local, pgettext("date format", "j M, H:i"))
     return date_format(local, pgettext("date format", "j M Y, H:i"))
+
+
+@register.filter
+def exact_moment(value: dt.datetime | None) -> str:
+    """Return a moment to the millisecond, for where milliseconds decide."""
+    if value is None:
+        return ""
+    local = timezone.localtime(value)
+    if local.year == timezone.localtime().year:
+        seconds = date_format(local, pgettext("date format", "j M, H:i:s"))
+    else:
+        seconds = date_format(local, pgettext("date format", "j M Y, H:i:s"))
+    return f"{seconds}.{local.microsecond // 1000:03d}"
+
+
+def _exact_time(local: dt.datetime) -> str:
+    return local.time().isoformat("milliseconds")
+
+
+@register.simple_tag
+def why_sold_out(arrived_at_ms: int, sold_out_at_ms: int | None) -> str:
+    """Return how much earlier the last unit went; ``static/seckill/why.js`` says the same."""
+    arrived = timezone.localtime(from_epoch_ms(arrived_at_ms))
+    if not sold_out_at_ms:
+        return str(WHY["arrived"]).format(arrived=_exact_time(arrived))
+    if sold_out_at_ms == arrived_at_ms:
+        return str(WHY["same"]).format(arrived=_exact_time(arrived))
+    gone = timezone.localtime(from_epoch_ms(sold_out_at_ms))
+    return str(WHY["earlier"]).format(
+        arrived=_exact_time(arrived),
+        gone=_exact_time(gone) if gone.date() == arrived.date() else exact_moment(gone),
+        earlier=_length(arrived_at_ms - sold_out_at_ms),
+    )
+
+
+def _length(milliseconds: int) -> str:
+    """Return a length of time in its largest unit, rather too short than too long."""
+    for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
+        if milliseconds >= unit_ms:
+            return str(WHY[unit]).format(count=milliseconds // unit_ms)
+    if milliseconds >= 100:
+        return str(WHY["s"]).format(count=milliseconds // 100 / 10)
+    return str(WHY["ms"]).format(count=milliseconds)
 
 
 @register.filter
@@ -165,14 +208,31 @@ def stock_words(remaining: int | None, total: int) -> str:
 
 
 @register.simple_tag
-def button_state(*, state: str, signed_in: bool, held: object) -> str:
+def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None) -> str:
     """Return which state of the button's table a page begins with.
 
-    ``held`` is the order the buyer holds, or None. ``static/seckill/purchase_states.js`` decides
-    the same once the page lives.
+    ``mine`` is what the buyer has of the sale, as ``mine/`` says it, or None for a visitor.
+    ``static/seckill/purchase_states.js`` decides the same once the page lives.
     """
-    if held:
-        return "already_ordered"
+    if mine and not mine["may_buy"]:
+        return _OWN_STATES.get(mine["status"], "already_ordered")
     if signed_in or state in ("ended", "paused", "sold_out"):
         return state
     return "sign_in_open" if state == "open" else "sign_in"
+
+
+_OWN_STATES = {"queued": "queued", "unpaid": "yours"}
+
+
+@register.filter
+def is_barred(mine: Mapping[str, Any] | None) -> bool:
+    """Say whether an order that is over stands in the way of another."""
+    return mine is not None and not mine["may_buy"] and mine["holds"] == 0
+
+
+@register.filter
+def is_to_pay(order: Mapping[str, Any] | None) -> bool:
+    """Say whether there is an order to be paid, and still time for it."""
+    if not order or order["status"] != "unpaid":
+        return False
+    return order["pay_by_ms"] is None or order["pay_by_ms"] > order["server_time_ms"]

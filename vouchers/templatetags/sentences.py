@@ -14,6 +14,36 @@ STOCK = _("{remaining} of {total} left")
 STOCK_UNKNOWN = _("{total} units in all")
 DAYS = _("{days} d {clock}")
 
+QUEUE = {
+    "place": _("In the queue: number {place}"),
+    "place_about": _("In the queue: number {place}, {about}"),
+    "number": _("number {place}"),
+    "number_about": _("number {place}, {about}"),
+    "seconds": _("about {count} s"),
+    "minutes": _("about {count} min"),
+}
+"""One's place, and what is left of the wait once it is known how fast the queue moves."""
+
+WHY = {
+    "arrived": _("Your request arrived at {arrived}. No unit was left by then."),
+    "earlier": _(
+        "Your request arrived at {arrived}. The last unit had gone at {gone} ({earlier} earlier)."
+    ),
+    "same": _("Your request arrived at {arrived}. The last unit went in the same millisecond."),
+    "ms": _("{count} ms"),
+    "s": _("{count} s"),
+    "min": _("{count} min"),
+    "h": _("{count} h"),
+    "d": _("{count} d"),
+}
+"""Why somebody who pressed got nothing."""
+
+PAY_END = {
+    "300": _("5 minutes left to pay."),
+    "60": _("1 minute left to pay."),
+    "10": _("10 seconds left to pay."),
+}
+
 BADGES = {
     "open": _("On sale"),
     "scheduled": _("Coming soon"),
@@ -32,10 +62,12 @@ PURCHASE = {
         "sending": _("Sending…"),
         "busy": _("Busy, trying again…"),
         "queued": _("In the queue"),
+        "yours": _("It's yours!"),
         "sold_out": _("Sold out"),
         "already_ordered": _("You already have one"),
         "paused": _("Sale paused"),
         "ended": _("Sale ended"),
+        "again": _("Try again"),
     },
     "status": {
         "sign_in": _("Sign in now, and you are ready at the start."),
@@ -44,17 +76,33 @@ PURCHASE = {
         "open": _("The sale is on: one press is enough."),
         "sending": _("Your request is on its way."),
         "busy": _("Many people are here right now. Keep this page open, it goes on trying."),
-        "queued": _("You are in the queue. Finding out whether a unit is yours."),
+        "queued": _("Your place is kept. This page says when your order is written."),
+        "yours": _("A unit is reserved for you. It goes back if it is not paid in time."),
         "sold_out": _("All units are taken. One that comes back goes to the waiting list first."),
         "already_ordered": _("You have reached the limit for one buyer."),
         "paused": _("The sale is paused. The button opens by itself when it goes on."),
         "ended": _("This sale is over."),
+        "again": _("Your request did not get through. Press again: it never orders twice."),
+    },
+    "order": {
+        "pay": _("It's yours! Pay within"),
+        "pay_any_time": _("It's yours! Pay now"),
+        "pay_too": _("Pay for yours within"),
+        "see": _("See your order"),
+    },
+    "holds": _("You have {holds} of the {limit} units that one buyer may have."),
+    "barred": {
+        "button": _("You have had one"),
+        "status": _("You have had an order of this sale, which allows no second one."),
     },
     "note": {
         "not_started": _("A moment too early: the sale has not begun yet."),
         "bad_token": _("This page is out of date. Please reload it."),
-        "missing": _("Your request did not get through. Please press again."),
+        "asking": _("No answer yet. Finding out whether your request has arrived."),
         "unreachable": _("The shop cannot be reached. Press again: it never orders twice."),
+        "overdue": _("The time to pay is over. The order ends, or a payment is on its way."),
+        "over": _("Your order has ended. Its page says why."),
+        "signed_out": _("You have been signed out. Sign in to see your order or to buy."),
         "failed": _("That did not work. Please reload the page and try again."),
     },
     "begin": {
@@ -67,9 +115,12 @@ PURCHASE = {
         "60": _("1 minute to the end."),
         "10": _("10 seconds to the end."),
     },
+    "pay_end": PAY_END,
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
     "stock": STOCK,
     "stock_unknown": STOCK_UNKNOWN,
+    "queue": QUEUE,
+    "why": WHY,
 }
 
 LIST = {
@@ -105,9 +156,14 @@ RECEIPT = {
         "refused": _("The order could not be placed. You were not charged."),
     },
     "reason": {
-        "already_ordered": _("You have an order of this sale already."),
+        "already_ordered": _(
+            "You had an order of this sale already, so this one was not written. "
+            "You were not charged for it."
+        ),
         "sold_out": _("The last unit went to somebody before you. You were not charged."),
-        "inactive_buyer": _("Your account is closed, so the order could not be placed."),
+        "inactive_buyer": _(
+            "Your account is closed, so the order could not be placed. You were not charged."
+        ),
         "failed": _("The order could not be written and was set aside. You were not charged."),
         "lost": _("The order was lost before it was written. You were not charged."),
         "paused": _("The sale is paused. You were not charged."),
@@ -131,12 +187,9 @@ RECEIPT = {
         "refunding": _("A payment too many came for this order. That money goes back to you."),
         "refunded": _("A payment too many came for this order. That money is back with you."),
     },
-    "end": {
-        "300": _("5 minutes left to pay."),
-        "60": _("1 minute left to pay."),
-        "10": _("10 seconds left to pay."),
-    },
+    "end": PAY_END,
     "clock": {"days": DAYS},
+    "queue": QUEUE,
 }
 
 WAITING = {

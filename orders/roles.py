@@ -1,0 +1,89 @@
+"""Roles: three groups that every installation has, and what each may do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from django.apps import apps as installed
+from django.apps.registry import Apps
+from django.db import models, transaction
+from django.db.models import Q
+from django.utils.translation import gettext_lazy as _
+
+SHOP_APPS = ("vouchers", "orders", "locks")
+
+PREPARE = (
+    *(f"vouchers.{act}_{it}" for act in ("add", "change") for it in ("voucher", "seckillvoucher")),
+    *("vouchers.delete_voucher", "vouchers.delete_seckillvoucher"),
+    *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "picture", "answercount")),
+    *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
+    "orders.redeem_voucherorder",
+)
+"""Prepare sales and vouchers, take vouchers at the counter, look at orders."""
+
+RUN = (
+    "vouchers.run_seckillvoucher",
+    "orders.change_voucherorder",  # to try again what was set aside; nobody types an order
+    "orders.end_voucherorder",
+    "orders.export_voucherorder",
+    "orders.view_orderjob",
+    "orders.add_rehearsal",
+    "orders.view_rehearsal",
+    "locks.view_lock",
+)
+"""Run sales: the board, ends and refunds, reconciling, second tries, locks, exports, rehearsals."""
+
+
+class Role(models.TextChoices):
+    """What a member of staff is; the value is the name of the group."""
+
+    SHOP_STAFF = "Shop staff", _("Shop staff")
+    OPERATOR = "Operator", _("Operator")
+    READ_ONLY = "Read-only", _("Read-only")
+
+
+@dataclass(frozen=True)
+class RoleChange:
+    """What a role was given and what was taken from it, as ``app.codename``."""
+
+    role: Role
+    added: list[str]
+    removed: list[str]
+
+
+def make_roles(*, reset: bool = False, apps: Apps = installed) -> list[RoleChange]:
+    """Make the groups that are missing, give each what it lacks, and return what changed.
+
+    What somebody else has given to a group stays, unless ``reset``. ``apps`` is a migration's own.
+    """
+    with transaction.atomic():
+        return [change for role in Role if (change := _make(role, apps, reset=reset))]
+
+
+def _make(role: Role, apps: Apps, *, reset: bool) -> RoleChange | None:
+    group, is_new = apps.get_model("auth", "Group").objects.get_or_create(name=role.value)
+    has, wanted = set(group.permissions.all()), set(_permissions(role, apps))
+    added, removed = wanted - has, has - wanted if reset else set()
+    group.permissions.add(*added)
+    group.permissions.remove(*removed)
+    if is_new or added or removed:
+        return RoleChange(role, _names(added), _names(removed))
+    return None
+
+
+def _permissions(role: Role, apps: Apps) -> Iterable[Any]:
+    """Return the permissions of a role; one that a later migration makes is not there yet."""
+    every = apps.get_model("auth", "Permission").objects.select_related("content_type")
+    if role == Role.READ_ONLY:
+        return every.filter(content_type__app_label__in=SHOP_APPS, codename__startswith="view_")
+    named = Q()
+    for name in PREPARE if role == Role.SHOP_STAFF else PREPARE + RUN:
+        app_label, codename = name.split(".")
+        named |= Q(content_type__app_label=app_label, codename=codename)
+    return every.filter(named)
+
+
+def _names(permissions: Iterable[Any]) -> list[str]:
+    return sorted(f"{it.content_type.app_label}.{it.codename}" for it in permissions)

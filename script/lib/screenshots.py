@@ -1,0 +1,196 @@
+"""Take the pictures of the documentation: a filled shop, its pages, one PNG each.
+
+``script/screenshots`` runs this beside private servers. The shop is that of the accessibility
+tests, so what is shown is what is tested.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
+os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright keeps an event loop in this thread
+os.environ["SECKILL_LOG_LEVEL"] = "WARNING"  # nothing but the progress is of interest here
+
+import django  # noqa: E402
+
+django.setup()
+
+from django.conf import settings  # noqa: E402
+from django.core.management import call_command  # noqa: E402
+from PIL import Image  # noqa: E402
+from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
+from playwright.sync_api import Error as PlaywrightError  # noqa: E402
+from tqdm import tqdm  # noqa: E402
+
+from tests.browser.window import Window, fill_window  # noqa: E402
+from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
+from tests.stack import Stack  # noqa: E402
+
+DRAWINGS = Path(__file__).with_name("offers")
+LARGEST_BYTES = 150_000
+COLOURS = (256, 160, 96)
+"""As many colours as fit; a page of text and flat areas has few."""
+
+PHONE = {
+    **{"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
+    **{"is_mobile": True, "has_touch": True},
+}
+DESK = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1.5}
+LANGUAGES = {"en": ("en", "en-GB"), "zh": ("zh-hans", "zh-CN")}
+
+
+@dataclass(frozen=True)
+class Shot:
+    """One picture: who looks at which page on what, and what has to be there first."""
+
+    who: str
+    where: Callable[[Window], str]
+    on: dict[str, Any] = field(default_factory=lambda: PHONE)
+    scheme: str = "light"
+    wait_for: str = "main"
+
+
+def sale(name: str, what: str = "") -> Callable[[Window], str]:
+    return lambda window: f"/vouchers/{window.sales[name].pk}/{what}"
+
+
+def admin_page(name: str, what: str) -> Callable[[Window], str]:
+    return lambda window: f"/admin/vouchers/seckillvoucher/{window.sales[name].pk}/{what}/"
+
+
+SHOTS = {
+    "list": Shot("ben", lambda window: "/", DESK),
+    "purchase": Shot("ben", sale("open"), wait_for="#main[data-state=open]"),
+    "purchase-before": Shot("ben", sale("soon"), wait_for="#main[data-state=scheduled]"),
+    "purchase-sold-out": Shot("ben", sale("sold_out"), wait_for="#main[data-state=sold_out]"),
+    "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
+    "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
+    "admin-sale": Shot("operator", admin_page("soon", "change"), DESK, wait_for="#content"),
+    "admin-sales": Shot(
+        "operator", lambda window: "/admin/vouchers/seckillvoucher/", DESK, wait_for="#result_list"
+    ),
+    "board": Shot("operator", admin_page("open", "board"), DESK, wait_for="canvas"),
+    "report": Shot("operator", admin_page("sold_out", "report"), DESK, wait_for="canvas"),
+}
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    if arguments.list:
+        sys.stdout.write("\n".join([*SHOTS, ""]))
+        return 0
+    arguments.into.mkdir(parents=True, exist_ok=True)
+    wanted = [(name, language) for language in LANGUAGES for name in arguments.only or SHOTS]
+    with browser() as chromium, shop(chromium) as (window, url):
+        failed = [
+            text
+            for name, language in tqdm(wanted, unit="picture", disable=None)
+            if (text := take(chromium, window, url, name, language, arguments.into))
+        ]
+    sys.stderr.write("".join(f"screenshots: {text}\n" for text in failed))
+    return 1 if failed else 0
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="script/screenshots")
+    parser.add_argument("--only", nargs="+", choices=SHOTS, metavar="NAME")
+    parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
+    parser.add_argument("--list", action="store_true")
+    return parser.parse_args()
+
+
+# --- The shop and its browser ---------------------------------------------------------------------
+
+
+@contextmanager
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    with sync_playwright() as playwright:
+        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        yield chromium
+        chromium.close()
+
+
+@contextmanager
+def shop(chromium: Browser) -> Iterator[tuple[Window, str]]:
+    """A filled shop and the address of its web server, which ends with the block."""
+    call_command("migrate", interactive=False, verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)
+    window = fill_window(crowd=76, pictures=drawn(chromium))
+    scratch = Path(os.environ["SECKILL_SCRATCH"])
+    database = settings.DATABASES["default"]["NAME"]
+    with Stack(scratch, database=database) as stack:
+        yield window, stack.web(workers=1, threads=6).url
+
+
+def drawn(chromium: Browser) -> dict[str, bytes]:
+    """Return the drawings as files that a shop would upload."""
+    page = chromium.new_page(viewport={"width": 960, "height": 540})
+    files = {}
+    for path in sorted(DRAWINGS.glob("*.svg")):
+        page.goto(path.as_uri())
+        files[path.stem] = page.screenshot()
+    page.close()
+    return files
+
+
+# --- A picture ------------------------------------------------------------------------------------
+
+
+def take(chromium: Browser, window: Window, url: str, name: str, language: str, into: Path) -> str:
+    """Take a picture in a language and save it; return what went wrong, or nothing."""
+    shot, (spoken, locale) = SHOTS[name], LANGUAGES[language]
+    window.speak(spoken)
+    context = chromium.new_context(
+        base_url=url,
+        locale=locale,
+        timezone_id="Asia/Shanghai",
+        color_scheme=shot.scheme,
+        **shot.on,
+    )
+    session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(shot.who)}
+    context.add_cookies([{**session, "url": url}])
+    try:
+        content = seen(context.new_page(), shot.where(window), shot.wait_for)
+        return save(content, into / f"{name}-{language}.png")
+    except (PlaywrightError, RuntimeError) as error:
+        return f"{name}-{language}: {str(error).splitlines()[0]}"
+    finally:
+        context.close()
+
+
+def seen(page: Page, url: str, wait_for: str) -> bytes:
+    response = page.goto(url)
+    if response is None or not response.ok:
+        raise RuntimeError(f"{url} was answered with {response and response.status}")
+    page.locator(wait_for).first.wait_for()
+    page.wait_for_timeout(1_500)  # clocks, meters and charts have found their figures
+    return page.screenshot()
+
+
+def save(content: bytes, path: Path) -> str:
+    """Save a picture with as many colours as a page of the documentation can afford."""
+    picture = Image.open(io.BytesIO(content)).convert("RGB")
+    for colours in COLOURS:
+        few = picture.quantize(colours, dither=Image.Dither.NONE)
+        few.save(path, optimize=True)
+        if path.stat().st_size <= LARGEST_BYTES:
+            return ""
+    return f"{path.name} has {path.stat().st_size // 1000} kB, more than {LARGEST_BYTES // 1000}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

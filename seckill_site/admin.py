@@ -1,0 +1,55 @@
+"""Accounts in the admin: a group is called by its name in the language of whoever reads it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.auth.admin import GroupAdmin, UserAdmin
+from django.contrib.auth.models import Group, User
+from django.forms import ModelMultipleChoiceField
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+admin.site.unregister([User, Group])
+
+
+class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]
+    """Groups to choose from: our roles have names in the catalogue, others are what they are."""
+
+    def label_from_instance(self, obj: Group) -> str:
+        return _name_of(obj)
+
+
+@admin.register(User)
+class AccountAdmin(UserAdmin):  # type: ignore[type-arg]
+    """Django's own, with the roles of each member of staff in the list."""
+
+    list_display = ("username", "email", "is_staff", "is_superuser", "roles", "last_login")
+
+    def get_queryset(self, request: Any) -> Any:
+        return super().get_queryset(request).prefetch_related("groups")
+
+    def formfield_for_manytomany(self, db_field: Any, request: Any, **kwargs: Any) -> Any:
+        if db_field.name == "groups":
+            kwargs["form_class"] = GroupsField
+        return super().formfield_for_manytomany(db_field, request, **kwargs)
+
+    @admin.display(description=_("roles"))
+    def roles(self, user: User) -> str:
+        return ", ".join(map(_name_of, user.groups.all())) or "–"
+
+
+@admin.register(Group)
+class RoleAdmin(GroupAdmin):
+    """Django's own, with what a group is called."""
+
+    list_display = ("called",)
+
+    @admin.display(description=_("group"), ordering="name")
+    def called(self, group: Group) -> str:
+        return _name_of(group)
+
+
+def _name_of(group: Group) -> str:
+    return gettext(group.name)

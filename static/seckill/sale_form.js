@@ -1,0 +1,150 @@
+// The admin's form for a sale: while it is typed, what is wrong and what will come of it stand
+// beside the fields. The server decides both; without this script it says them after saving.
+
+const PAUSE_MS = 400;
+const AGAIN_MS = 30_000; // "begins in 2 h 10 min" grows old
+
+const { checkUrl } = document.querySelector("script[data-check-url]").dataset;
+const form = document.getElementById("seckillvoucher_form");
+const status = form?.appendChild(document.createElement("p"));
+
+const edited = new Set();
+const left = new Set(); // edited and gone on from: nobody is told off in the middle of a word
+const lists = new Map();
+const nothing = { errors: {}, hints: {} };
+let answer = nothing;
+let changing = null;
+let sent = "";
+let timer = 0;
+let asking = null;
+
+/** What would be sent, without files: a picture is looked at when it is saved. */
+function entries() {
+  const texts = [...new FormData(form)].filter(([, value]) => typeof value === "string");
+  return new URLSearchParams(texts).toString();
+}
+
+/** The name of the field that a control belongs to: a moment is one field with two controls. */
+const fieldOf = (control) => control?.name?.replace(/_[01]$/, "");
+
+/** The list under a field, or null where the page has no such field. */
+function listOf(field) {
+  if (!lists.has(field)) lists.set(field, makeList(field));
+  return lists.get(field);
+}
+
+/** The part of the page that is this field's alone: its label, its controls and its help. */
+const placeOf = (control) => control.closest(".form-multiline > div, .form-row > div");
+
+function makeList(field) {
+  const controls = [...form.elements].filter((control) => fieldOf(control) === field);
+  const place = controls[0] && placeOf(controls[0]);
+  if (!place) return null;
+  const list = document.createElement("ul");
+  list.className = "sale-hints";
+  list.id = `hints-${field}`;
+  place.append(list);
+  for (const control of controls) {
+    const described = control.getAttribute("aria-describedby");
+    control.setAttribute("aria-describedby", [described, list.id].filter(Boolean).join(" "));
+  }
+  return list;
+}
+
+async function check() {
+  const body = entries();
+  sent = body;
+  asking?.abort();
+  asking = new AbortController();
+  try {
+    const response = await fetch(checkUrl, {
+      method: "POST",
+      headers: { Accept: "application/json", "Content-Type": "application/x-www-form-urlencoded" },
+      body,
+      credentials: "same-origin",
+      signal: asking.signal,
+    });
+    show(response.ok ? await response.json() : nothing);
+  } catch (error) {
+    // Nothing is better than what was true of other entries. Saving checks all of it again.
+    if (error.name !== "AbortError") show(nothing);
+  }
+}
+
+function show(heard) {
+  answer = heard;
+  const { errors, hints } = heard;
+  for (const field of new Set([...lists.keys(), ...Object.keys(errors), ...Object.keys(hints)])) {
+    const wrong = left.has(field) ? (errors[field] ?? []) : [];
+    const lines = [
+      ...wrong.map((text) => ({ level: "error", text })),
+      ...(hints[field] ?? []),
+    ];
+    showLines(field, lines);
+  }
+}
+
+function showLines(field, lines) {
+  const list = listOf(field);
+  const text = lines.map((line) => line.text).join(" ");
+  if (!list || list.dataset.text === text) return;
+  list.dataset.text = text;
+  list.replaceChildren(
+    ...lines.map((line) => {
+      const item = document.createElement("li");
+      item.className = `sale-hints__${line.level}`;
+      item.textContent = line.text;
+      return item;
+    }),
+  );
+  // Said aloud only of what is being typed: a clock that ticks is silent.
+  if (changing !== null) status.textContent = [status.textContent, text].join(" ").trim();
+}
+
+/** Ask once it is quiet; the pickers of the admin write into the fields without an event. */
+function soon() {
+  clearTimeout(timer);
+  timer = setTimeout(() => {
+    if (entries() === sent) return;
+    changing = fieldOf(document.activeElement) ?? "";
+    status.textContent = "";
+    check().finally(() => (changing = null));
+  }, PAUSE_MS);
+}
+
+/** The errors that the server put on the page were about what was there before. */
+function forget(control) {
+  const place = placeOf(control);
+  const alone = place?.parentElement.classList.contains("form-row");
+  const scope = alone ? place.parentElement : place;
+  scope?.querySelectorAll(".errorlist").forEach((list) => list.remove());
+  scope?.querySelectorAll(".errors").forEach((box) => box.classList.remove("errors"));
+  if (alone) scope.classList.remove("errors");
+}
+
+function edit({ target }) {
+  edited.add(fieldOf(target));
+  forget(target);
+  soon();
+}
+
+function leave({ target, relatedTarget }) {
+  const field = fieldOf(target);
+  if (!edited.has(field) || placeOf(target)?.contains(relatedTarget)) return;
+  left.add(field);
+  show(answer);
+}
+
+function begin() {
+  status.className = "visually-hidden";
+  status.setAttribute("role", "status");
+  form.addEventListener("input", edit);
+  form.addEventListener("change", edit);
+  form.addEventListener("focusout", leave);
+  document.addEventListener("click", soon);
+  document.addEventListener("focusin", soon);
+  setInterval(() => document.hidden || check(), AGAIN_MS);
+  check();
+}
+
+if (form?.elements.stock) begin();

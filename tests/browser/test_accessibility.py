@@ -1,0 +1,336 @@
+"""Every page, looked at by axe and by hand: readable, reachable, steady, and from this shop alone.
+
+One shop for the whole module. What a test changes here no other test looks at.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from axe_playwright_python.base import AXE_SCRIPT
+from django.utils import timezone
+from playwright.sync_api import Page, ViewportSize, expect
+from redis import Redis
+
+from tests.browser.conftest import kept_for_the_module
+from tests.browser.window import Window
+from tests.orders.making import token_for
+from vouchers.sales import SaleTerms, create_sale
+
+pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
+
+PHONE, DESK = ViewportSize(width=390, height=844), ViewportSize(width=1280, height=900)
+NARROW, ZOOMED = ViewportSize(width=360, height=740), ViewportSize(width=640, height=450)
+"""The narrowest phone, and a screen of 1280 at 200 %."""
+
+RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
+GRAVE = ("serious", "critical")
+TARGET_PX = 44
+
+# --- What there is to look at: who goes where -----------------------------------------------------
+
+Where = Callable[[Window], str]
+Visit = Callable[..., Page]
+
+
+def sale(name: str) -> Where:
+    return lambda window: f"/vouchers/{window.sales[name].pk}/"
+
+
+def receipt(status: str) -> Where:
+    return lambda window: window.receipts[status]
+
+
+def at(url: str) -> Where:
+    return lambda window: url
+
+
+def admin_page(name: str, what: str = "change") -> Where:
+    return lambda window: f"/admin/vouchers/seckillvoucher/{window.sales[name].pk}/{what}/"
+
+
+def order_page(status: str, what: str = "change") -> Where:
+    return lambda window: f"/admin/orders/voucherorder/{window.orders[status]}/{what}/"
+
+
+def code(status: str) -> Where:
+    return lambda window: f"/staff/redeem/?code={window.code_of(status)}"
+
+
+BUYERS_PAGES: dict[str, tuple[str, Where]] = {
+    "list": ("", at("/")),
+    "visitor-soon": ("", sale("soon")),
+    "visitor-open": ("", sale("open")),
+    "visitor-sold-out": ("", sale("sold_out")),
+    "sign-in": ("", at("/accounts/login/")),
+    "sign-up": ("", at("/accounts/signup/")),
+    "not-found": ("", at("/nothing/")),
+    "soon": ("ben", sale("soon")),
+    "open": ("ben", sale("open")),
+    "sold-out": ("ben", sale("sold_out")),
+    "paused": ("ben", sale("paused")),
+    "ended": ("ben", sale("ended")),
+    "yours-to-pay": ("ann", sale("open")),
+    "yours": ("ann", sale("sold_out")),
+    **{f"receipt-{it}": ("ann", receipt(it)) for it in (
+        "queued", "unpaid", "paid", "used", "expired", "refunding", "refused",
+    )},
+    "my-orders": ("ann", at("/orders/")),
+    "no-orders": ("ben", at("/orders/")),
+    "waiting": ("cora", lambda window: f"{sale('sold_out')(window)}waiting/"),
+    "sandbox": ("ann", lambda window: f"/sandbox/{window.trades['open']}/"),
+    "sandbox-paid": ("ann", lambda window: f"/sandbox/{window.trades['paid']}/"),
+}  # fmt: skip
+
+STAFFS_PAGES: dict[str, tuple[str, Where]] = {
+    "redeem": ("clerk", at("/staff/redeem/")),
+    "redeem-valid": ("clerk", code("paid")),
+    "redeem-used": ("clerk", code("used")),
+    "redeem-unknown": ("clerk", at("/staff/redeem/?code=0000")),
+    "admin-login": ("", at("/admin/login/")),
+    "admin": ("boss", at("/admin/")),
+    "admin-sales": ("boss", at("/admin/vouchers/seckillvoucher/")),
+    "admin-new-sale": ("boss", at("/admin/vouchers/seckillvoucher/add/")),
+    "admin-sale": ("operator", admin_page("open")),
+    "admin-sale-to-read": ("reader", admin_page("open")),
+    "admin-sale-begun": ("clerk", admin_page("open")),
+    "board": ("operator", admin_page("open", "board")),
+    "board-to-read": ("reader", admin_page("sold_out", "board")),
+    "board-end": ("operator", admin_page("open", "board/end")),
+    "board-extend": ("operator", admin_page("open", "board/extend")),
+    "report": ("reader", admin_page("sold_out", "report")),
+    "rehearse": ("operator", admin_page("soon", "rehearse")),
+    "rehearsal": (
+        "operator",
+        lambda window: f"/admin/orders/rehearsal/{window.rehearsal.pk}/change/",
+    ),
+    "series": (
+        "clerk",
+        lambda window: f"/admin/vouchers/seckillvoucher/series/?sale={window.sales['soon'].pk}",
+    ),
+    "copies": (
+        "clerk",
+        lambda window: f"/admin/vouchers/seckillvoucher/copies/?ids={window.sales['soon'].pk}",
+    ),
+    "import": ("clerk", at("/admin/vouchers/voucher/import/")),
+    "admin-vouchers": ("boss", at("/admin/vouchers/voucher/")),
+    "admin-orders": ("operator", at("/admin/orders/voucherorder/?status__exact=refunded")),
+    "admin-order": ("operator", order_page("paid")),
+    "admin-refund": ("operator", order_page("paid", "refund")),
+    "admin-payments": ("reader", at("/admin/orders/payment/?status__exact=refunding")),
+    "admin-job": (
+        "operator",
+        lambda window: f"/admin/orders/orderjob/{window.job.pk}/change/",
+    ),
+    "admin-locks": ("operator", at("/admin/locks/lock/")),
+}
+
+PAGES = BUYERS_PAGES | STAFFS_PAGES
+
+
+@pytest.fixture(scope="module")
+def db(
+    django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
+) -> Iterator[None]:
+    """The database of the whole module, and its Redis."""
+    with kept_for_the_module(django_db_blocker, redis_databases):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def empty_redis() -> None:
+    """Each test finds what the one before has left."""
+
+
+# --- By axe and by thumb --------------------------------------------------------------------------
+
+
+def findings(page: Page, *, only: str = "") -> set[str]:
+    """Return what axe finds that is grave: rule, place and what is to be done."""
+    run_only = {"type": "rule", "values": [only]} if only else {"type": "tag", "values": RULES}
+    options = {"runOnly": run_only, "resultTypes": ["violations"], "preload": False}
+    result = page.evaluate("options => axe.run(options)", options)
+    return {
+        f"{rule['id']} ({rule['impact']}) at {' '.join(map(str, node['target']))}: "
+        + " ".join(node["failureSummary"].split())
+        for rule in result["violations"]
+        if rule["impact"] in GRAVE
+        for node in rule["nodes"]
+    }
+
+
+def turn(page: Page, **media: Any) -> None:
+    """Show the page in this way, and wait until its colours have changed over."""
+    page.emulate_media(**media)
+    page.evaluate(
+        "Promise.all(document.getAnimations()"
+        ".filter((it) => it instanceof CSSTransition).map((it) => it.finished))"
+    )
+
+
+def look(show: Callable[[str, ViewportSize], Page]) -> None:
+    """Let axe look at a page in two languages, on phone and desk, light and dark.
+
+    Each two of these meet once. What depends on the scheme is contrast alone.
+    """
+    found = {}
+    for language, light, dark in (("en", PHONE, DESK), ("zh", DESK, PHONE)):
+        page = show(language, light)
+        page.evaluate(AXE_SCRIPT)
+        found[language, light["width"], "light"] = findings(page)
+        page.set_viewport_size(dark)
+        turn(page, color_scheme="dark")
+        found[language, dark["width"], "dark"] = findings(page, only="color-contrast")
+        reach(page)
+    assert found == {how: set() for how in found}
+
+
+def reach(page: Page) -> None:
+    """Assert that a thumb meets every target on a phone, and that nothing hangs over the edge."""
+    page.set_viewport_size(PHONE)
+    if "/admin/" not in page.url:
+        assert page.evaluate(SMALL_TARGETS, TARGET_PX) == []
+    for size in (NARROW, ZOOMED):
+        page.set_viewport_size(size)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        assert width <= size["width"], f"{width} px on a screen of {size['width']}"
+
+
+SMALL_TARGETS = """least => {
+  const inline = (it) => getComputedStyle(it).display === "inline"; // a link in a sentence may be
+  const shown = (it) => it.checkVisibility({ visibilityProperty: true }) && !it.closest(".unseen");
+  const small = ({ width, height }) => width < least || height < least;
+  const targets = "a[href], button, summary, select, input:not([type=hidden])";
+  return [...document.querySelectorAll(targets)]
+    .filter((it) => shown(it) && !inline(it) && !it.matches(".skip"))
+    .filter((it) => small(it.getBoundingClientRect()))
+    .map((it) => it.outerHTML.slice(0, 120) + JSON.stringify(it.getBoundingClientRect()));
+}"""
+
+
+@pytest.mark.parametrize("name", PAGES)
+def test_everybody_can_read_and_reach_all_of_a_page(
+    name: str, window: Window, visit: Visit
+) -> None:
+    who, where = PAGES[name]
+    look(lambda language, size: visit(who, where(window), language=language, size=size))
+
+
+@pytest.mark.parametrize("name", ["soon", "paused", "ended", "yours", "forged"])
+def test_everybody_can_read_and_reach_all_of_a_refusal(
+    name: str, window: Window, visit: Visit
+) -> None:
+    who, of = ("ann", "sold_out") if name == "yours" else ("ben", name)
+    its = window.sales[of if of in window.sales else "open"]
+    token = token_for(its, window.people[who]).sign() + ("x" if name == "forged" else "")
+
+    def show(language: str, size: ViewportSize) -> Page:
+        page = visit("", "/", language=language, size=size)
+        with page.expect_navigation():
+            page.evaluate(SEND_WITHOUT_SCRIPT, [f"/vouchers/{its.pk}/orders/", token])
+        return page
+
+    look(show)
+
+
+SEND_WITHOUT_SCRIPT = """([action, token]) => {
+  const form = Object.assign(document.createElement("form"), { method: "post", action });
+  form.append(Object.assign(document.createElement("input"), { name: "token", value: token }));
+  document.body.append(form);
+  form.submit();
+}"""
+
+
+@pytest.mark.parametrize("state", ["sending", "busy"])
+def test_everybody_can_read_and_reach_all_while_an_order_is_on_its_way(
+    state: str, window: Window, visit: Visit
+) -> None:
+    busy = {"status": 503, "headers": {"Retry-After": "60"}, "json": {"code": "unavailable"}}
+
+    def show(language: str, size: ViewportSize) -> Page:
+        page = visit("ben", sale("open")(window), language=language, size=size)
+        page.route("**/orders/", lambda route: route.fulfill(**busy) if state == "busy" else None)
+        page.click("#buy")
+        expect(page.locator("#main")).to_have_attribute("data-state", state)
+        return page
+
+    look(show)
+
+
+# --- By keyboard ----------------------------------------------------------------------------------
+
+
+FOCUSED = "document.activeElement.id || document.activeElement.className"
+OUTLINE = """() => {
+  const its = getComputedStyle(document.activeElement);
+  return its.outlineStyle === "none" ? 0 : parseFloat(its.outlineWidth);
+}"""
+
+
+def tab_to(page: Page, wanted: str) -> None:
+    """Press Tab until this has the focus; whatever has it on the way shows that it has."""
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        focused = page.evaluate(FOCUSED)
+        assert page.evaluate(OUTLINE) >= 2, f"no outline around {focused}"
+        if focused == wanted:
+            return
+    pytest.fail(f"{wanted} cannot be reached")
+
+
+def put_on_sale(window: Window, *, begins_in_s: int) -> str:
+    """Put a voucher on sale once more, and return the address of its page."""
+    begins_at = timezone.now() + dt.timedelta(seconds=begins_in_s)
+    terms = SaleTerms(stock=3, begins_at=begins_at, ends_at=begins_at + dt.timedelta(hours=1))
+    its = create_sale(voucher=window.sales["soon"].voucher, terms=terms)
+    return f"/vouchers/{its.pk}/"
+
+
+def test_somebody_with_a_keyboard_alone_skips_to_the_content_and_buys(
+    window: Window, visit: Visit
+) -> None:
+    url = put_on_sale(window, begins_in_s=-1)
+    page = visit("cora", url, size=DESK)
+    page.keyboard.press("Tab")
+    expect(page.locator(".skip")).to_be_focused()
+    expect(page.locator(".skip")).to_be_in_viewport()
+    page.keyboard.press("Enter")
+    assert page.evaluate("location.hash") == "#main"
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.closest('#main') !== null"), "skips nothing"
+    page.goto(url)
+
+    tab_to(page, "buy")
+    page.keyboard.press("Enter")
+
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "queued")
+
+
+def test_the_focus_stays_on_the_button_whatever_it_says(window: Window, visit: Visit) -> None:
+    page = visit("ben", put_on_sale(window, begins_in_s=6), size=PHONE)
+    page.route("**/orders/", lambda route: route.fulfill(status=503, json={"code": "unavailable"}))
+    tab_to(page, "buy")
+    main, button = page.locator("#main"), page.locator("#buy")
+    expect(main).to_have_attribute("data-state", "scheduled")
+    expect(main).to_have_attribute("data-state", "open", timeout=20_000)
+    expect(button).to_be_focused()
+    page.keyboard.press("Enter")
+    expect(main).to_have_attribute("data-state", "busy")
+    expect(button).to_be_focused()
+
+
+# --- Without motion -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["list", "soon", "open", "receipt-queued", "waiting"])
+def test_nothing_moves_where_somebody_wants_no_motion(
+    name: str, window: Window, visit: Visit
+) -> None:
+    who, where = BUYERS_PAGES[name]
+    page = visit(who, where(window), size=PHONE, reduced_motion="reduce")
+    running = "document.getAnimations().filter((it) => it.playState === 'running').length"
+    assert page.evaluate(running) == 0

@@ -1,0 +1,199 @@
+"""The board on somebody's screen: it moves by itself, stops when nobody looks, and stops a sale."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from django.test import Client
+from playwright.sync_api import Page, Route, expect
+
+from tests.browser.conftest import make_person, sign_in
+from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
+from tests.crowd import fire
+from tests.stack import Web
+from vouchers.figures import snapshot
+from vouchers.models import SaleState, SeckillVoucher
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+
+Person = Callable[..., Page]
+
+
+@pytest.fixture
+def violations() -> list[str]:
+    """What the content policy of a board's page had to stop."""
+    return []
+
+
+@pytest.fixture
+def operator(people: Person, shop: Web, violations: list[str]) -> Person:
+    """Call it for the page of somebody who runs sales and is signed in."""
+    boss = make_person("boss", admin=True)
+    client = Client()
+    client.force_login(boss, backend="django.contrib.auth.backends.ModelBackend")
+    session = client.cookies["sessionid"].value
+
+    def page(**options: object) -> Page:
+        page = people(**options)
+        page.context.add_cookies([{"name": "sessionid", "value": session, "url": shop.url}])
+        page.on("console", lambda it: violations.append(it.text) if "Content" in it.text else None)
+        return page
+
+    return page
+
+
+def board_of(sale: SeckillVoucher, what: str = "") -> str:
+    return f"/admin/vouchers/seckillvoucher/{sale.pk}/board/{what}"
+
+
+def figure(page: Page, name: str) -> object:
+    return expect(page.locator(f'[data-text="{name}"]'))
+
+
+def test_the_figures_move_by_themselves_while_orders_happen(
+    operator: Person, shop: Web, violations: list[str]
+) -> None:
+    sale = make_sale(stock=300)
+    page = operator()
+    page.goto(board_of(sale))
+    figure(page, "left").to_have_text("300")
+    expect(page.locator("[data-clock]")).to_contain_text("Ends in 00:0")
+
+    fire(order_requests(sale, crowd_of(sale, count=40)), url=shop.url, connections=8)
+
+    figure(page, "left").to_have_text("260")
+    expect(page.get_by_role("img", name="Left: 260 of 300 units")).to_be_visible()
+    wait_until_quiet(sale)
+    figure(page, "sum").to_have_text("300 = 260 + 0 + 40")
+    expect(page.locator("[data-verdict]")).to_have_text("adds up")
+    expect(page.locator('[data-status="unpaid"]')).to_have_text("40")
+    expect(page.locator("#pace .chart__text")).to_contain_text("40 were accepted")
+    for name in ("pace", "left"):
+        expect(page.locator(f"#{name} canvas")).to_be_visible()
+    expect(page.locator("[data-says]")).to_have_text("")  # figures are no news
+    assert violations == []
+
+
+def test_a_board_that_nobody_sees_asks_for_nothing(operator: Person) -> None:
+    asked: list[str] = []
+    page = operator()
+    page.on("request", lambda it: asked.append(it.url) if it.url.endswith("/data/") else None)
+    page.clock.install()
+    page.goto(board_of(make_sale(stock=5)))
+    with page.expect_response("**/data/"):
+        page.clock.run_for(2_000)
+
+    turn(page, hidden=True)
+    page.evaluate("Promise.resolve()")
+    seen = len(asked)
+    page.clock.run_for(60_000)
+    assert len(asked) == seen
+
+    with page.expect_response("**/data/"):
+        turn(page, hidden=False)
+    with page.expect_response("**/data/"):
+        page.clock.run_for(2_000)
+
+
+def turn(page: Page, *, hidden: bool) -> None:
+    """Hide the tab, or show it, as far as its page can tell."""
+    page.evaluate(
+        """hidden => {
+          Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
+          document.dispatchEvent(new Event("visibilitychange"));
+        }""",
+        hidden,
+    )
+
+
+def test_a_server_that_does_not_answer_makes_the_figures_stale_until_it_does(
+    operator: Person, shop: Web
+) -> None:
+    sale = make_sale(stock=50)
+    page = operator()
+    page.goto(board_of(sale))
+
+    def cut(route: Route) -> None:
+        route.abort()
+
+    page.route("**/data/", cut)
+    expect(page.locator("[data-stale]")).to_contain_text("the server does not answer")
+    expect(page.locator("[data-says]")).to_contain_text("Stale since")
+    figure(page, "left").to_have_text("50")
+    fire(order_requests(sale, crowd_of(sale, count=10)), url=shop.url, connections=4)
+
+    page.unroute("**/data/", cut)
+    figure(page, "left").to_have_text("40")
+    expect(page.locator("[data-stale]")).to_be_hidden()
+    expect(page.locator("[data-says]")).to_have_text("The figures are live again.")
+
+
+def test_who_is_signed_out_meanwhile_is_told(operator: Person) -> None:
+    page = operator()
+    page.goto(board_of(make_sale(stock=5)))
+    page.context.clear_cookies()
+    expect(page.locator("[data-stale]")).to_contain_text("you are signed out")
+
+
+def test_a_pause_reaches_the_buyers_page_and_a_colleagues_board(
+    operator: Person, people: Person
+) -> None:
+    sale = make_sale(stock=5)
+    make_person("ann")
+    buyer, colleague, page = people(), operator(), operator()
+    sign_in(buyer, "ann")
+    buyer.goto(f"/vouchers/{sale.pk}/")
+    expect(buyer.locator("#buy-label")).to_have_text("Buy now")
+    colleague.goto(board_of(sale))
+    page.goto(board_of(sale))
+
+    page.click("[data-action=pause] a")
+    page.fill("#id_reason", "the price is wrong")
+    page.get_by_role("button", name="Yes, pause").click()
+
+    page.wait_for_url(f"**{board_of(sale)}")
+    expect(page.locator(".messagelist")).to_contain_text("Paused. Reason: the price is wrong")
+    expect(page.locator("[data-state]")).to_have_text("Paused")
+    expect(colleague.locator("[data-state]")).to_have_text("Paused")
+    expect(colleague.locator("[data-says]")).to_have_text("The sale is now: Paused.")
+    expect(colleague.locator("[data-history] tr")).to_contain_text("the price is wrong")
+    expect(colleague.locator("[data-action=resume]")).to_be_visible()
+    expect(colleague.locator("[data-action=pause]")).to_be_hidden()
+    expect(buyer.locator("#buy-label")).to_have_text("Sale paused")
+
+
+def test_a_sale_is_run_without_javascript(operator: Person) -> None:
+    sale = make_sale(stock=5)
+    page = operator(java_script_enabled=False)
+    page.goto(board_of(sale))
+    figure(page, "left").to_have_text("5")
+
+    page.click("[data-action=stock] a")
+    page.fill("#id_stock", "9")
+    page.click("[type=submit] >> text=Yes, change the stock")
+    figure(page, "left").to_have_text("9")
+    page.click("[data-action=end] a")
+    page.fill("#id_reason", "enough")
+    page.click("[type=submit] >> text=Yes, end the sale now")
+
+    expect(page.locator("[data-state]")).to_have_text("Ended")
+    expect(page.locator("[data-history] tr")).to_have_count(2)
+    assert snapshot(sale_id=sale.pk).state is SaleState.ENDED
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_board_fits_a_phone_and_its_charts_take_the_colours_of_the_mode(
+    operator: Person, scheme: str
+) -> None:
+    page = operator(viewport={"width": 390, "height": 844}, color_scheme=scheme, locale="zh-CN")
+    page.goto(board_of(make_sale(stock=1_000_000)))
+    expect(page.locator("#pace canvas")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 390
+    marker = page.locator("#pace .u-marker").nth(1)
+    colour = marker.evaluate("it => it.style.background")
+    page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
+    page.wait_for_function(
+        "colour => document.querySelectorAll('#pace .u-marker')[1].style.background !== colour",
+        arg=colour,
+    )

@@ -1,0 +1,573 @@
+"""The button of the purchase page: every state of it, and none that is a dead end or a lie.
+
+Nobody works at the orders here: a test writes them itself, so that a queue stands still meanwhile.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends.cached_db import SessionStore
+from django.db import connection
+from django.utils import timezone
+from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
+
+from orders.ending import cancel_order
+from orders.fulfillment import fulfill_sale
+from orders.life import SYSTEM
+from orders.models import OrderStatus, VoucherOrder
+from tests.concurrency.sales import make_sale, wait_for
+from tests.orders.looking import pending_ids
+from tests.orders.making import make_buyer, make_buyers, pending, reserved
+from tests.stack import Stack, Web
+from vouchers.figures import epoch_ms
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import confirm
+from vouchers.sales import edit_sale, terms_of
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "transactional_db")]
+
+ORDERS = "**/orders/"
+ROUNDING_MS = 2
+FIFTEEN_MINUTES = r"1[45]:\d\d"
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+
+IN_A_HURRY = """
+  const { setTimeout } = window;
+  window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms / 10, ...rest);
+"""
+"""Pauses between tries are a tenth as long."""
+
+SHIFTED = """
+  const RealDate = Date;
+  const shiftMs = %d * 60000;
+  window.Date = class extends RealDate {
+    constructor(...parts) {
+      if (parts.length) super(...parts);
+      else super(RealDate.now() + shiftMs);
+    }
+    static now() { return RealDate.now() + shiftMs; }
+  };
+"""
+"""A buyer's own clock that is so many minutes wrong."""
+
+
+WATCHED = """() => {
+  const page = document.getElementById("main");
+  const watch = () => {
+    if (page.dataset.state === "open") {
+      window.openedAtMs ??= performance.timeOrigin + performance.now();
+    }
+  };
+  new MutationObserver(watch).observe(page, { attributes: true });
+  watch();
+}"""
+"""Note when the button opens, by the machine's clock, which is the shop's as well."""
+
+
+@pytest.fixture(scope="module")
+def web(
+    django_db_setup: None, static_files: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Web]:
+    """One web server for the module."""
+    with Stack(
+        tmp_path_factory.mktemp("button"), database=connection.settings_dict["NAME"]
+    ) as stack:
+        yield stack.web(workers=1, threads=6)
+
+
+@pytest.fixture
+def opened(browser: Browser, web: Web) -> Iterator[Callable[..., Page]]:
+    """Call it for a sale's page as a buyer sees it, or a visitor, in a browser of their own."""
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def page_of(
+        sale: SeckillVoucher, buyer: User | None = None, *, script: str = "", **options: Any
+    ) -> Page:
+        context = browser.new_context(base_url=web.url, **{"locale": "en-GB", **options})
+        contexts.append(context)
+        context.set_default_timeout(10_000)
+        if buyer:
+            sign_in(context, web, buyer)
+        if script:
+            context.add_init_script(f"{{ {script} }}")
+        return tab(context, sale)
+
+    def tab(context: BrowserContext, sale: SeckillVoucher) -> Page:
+        page = context.new_page()
+        page.on("pageerror", lambda error: errors.append(str(error)))
+        page.goto(f"/vouchers/{sale.pk}/")
+        return page
+
+    yield page_of
+    for context in contexts:
+        context.close()
+    assert not errors, "scripts failed on a page"
+
+
+def sign_in(context: BrowserContext, web: Web, buyer: User) -> None:
+    session = SessionStore()
+    session[SESSION_KEY] = str(buyer.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[HASH_SESSION_KEY] = buyer.get_session_auth_hash()
+    session.create()
+    key = session.session_key
+    assert key
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": key, "url": web.url}])
+
+
+def second_tab(page: Page) -> Page:
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.evaluate("window.neverReloaded = true")
+    return other
+
+
+def expect_state(page: Page, state: str, label: str, beside: str = "") -> None:
+    """Expect a state of the button, its label, and by a pattern what stands beside that."""
+    expect(page.locator("#main")).to_have_attribute("data-state", state)
+    name = "order" if state == "yours" else "buy"
+    expect(page.locator(f"#{name}-label")).to_have_text(label)
+    expect(page.locator(f"#{name}-left")).to_have_text(re.compile(f"^{beside}$"))
+
+
+def goes_to_the_receipt(page: Page, status: str = "queued") -> None:
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", status)
+
+
+def cut(route: Route) -> None:
+    """Cut the network before the shop hears of a request."""
+    route.abort()
+
+
+def told_by_another_tab(page: Page) -> None:
+    """Something has changed, and another tab of the browser has said so."""
+    page.evaluate(
+        "new BroadcastChannel(`seckill-${document.querySelector('[data-sale]').dataset.sale}`)"
+        ".postMessage('changed')"
+    )
+
+
+def only_order(sale: SeckillVoucher) -> VoucherOrder:
+    return VoucherOrder.objects.get(seckill_voucher=sale)
+
+
+def change(sale: SeckillVoucher, **terms: Any) -> None:
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **terms))
+
+
+# --- Before the win ------------------------------------------------------------------------------
+
+
+def test_the_button_counts_down_opens_by_itself_and_is_never_early_whatever_clock_the_buyer_has(
+    opened: Callable[..., Page],
+) -> None:
+    another = make_sale(stock=5)
+    visitor = opened(another)
+    pages = [opened(another, make_buyer(), script=SHIFTED % minutes) for minutes in (-10, 0, 10)]
+    sale = make_sale(stock=5, begins_in_s=7)
+    for page in (visitor, *pages):
+        page.goto(f"/vouchers/{sale.pk}/")
+    for page in pages:
+        page.evaluate(WATCHED)
+        expect_state(page, "scheduled", "Starts in", "00:00:0[1-7]")
+        expect(page.locator("#buy")).to_have_attribute("aria-disabled", "true")
+    expect(visitor.locator("#sign-in")).to_have_text("Sign in to buy")
+
+    for page in pages:
+        expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=10_000)
+        assert page.evaluate("openedAtMs") >= epoch_ms(sale.begins_at) - ROUNDING_MS
+    expect(visitor.locator("#main")).to_have_attribute("data-state", "sign_in_open")
+    visitor.click("#sign-in")
+    visitor.wait_for_url(f"**/accounts/login/?next=/vouchers/{sale.pk}/")
+
+    pages[0].click("#buy")
+    goes_to_the_receipt(pages[0])
+    fulfill_sale(sale_id=sale.pk)
+    expect(pages[0].locator("#pay-left")).to_have_text(re.compile(FIFTEEN_MINUTES))
+
+
+def test_while_it_is_paused_and_after_the_end_the_button_says_so_and_goes_on_by_itself(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=5)
+    page = opened(sale, make_buyer(), script=IN_A_HURRY)
+    expect_state(page, "open", "Buy now")
+    change(sale, paused=True)
+    expect_state(page, "paused", "Sale paused")
+    expect(page.locator("#status")).to_contain_text("opens by itself")
+    change(sale, paused=False)
+    expect_state(page, "open", "Buy now")
+    change(sale, ends_at=timezone.now())
+    expect_state(page, "ended", "Sale ended")
+    page.get_by_role("link", name="See the sales").click()
+    page.wait_for_url("**/")
+
+
+def test_who_comes_too_late_is_told_by_how_much_and_may_wait(opened: Callable[..., Page]) -> None:
+    sale = make_sale(stock=1)
+    page = opened(sale, make_buyer(), **PHONE)
+    page.route("**/live/", cut)  # the page has not heard of it when the button is pressed
+    expect_state(page, "open", "Buy now")
+    reserved(sale, [make_buyer()])
+    page.tap("#buy")
+    expect_state(page, "sold_out", "Sold out")
+    time = r"\d\d:\d\d:\d\d\.\d\d\d"
+    expect(page.locator("#status")).to_have_text(
+        re.compile(rf"^Your request arrived at {time}\. The last unit had gone at {time} \(.*\)\.$")
+    )
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+    page.unroute("**/live/")
+    page.get_by_role("button", name="Join the waiting list").tap()
+    expect(page.locator("#heading")).to_have_text("You are next in line")
+    page.goto(f"/vouchers/{sale.pk}/")
+    expect(page.get_by_role("link", name="See your place in line")).to_be_visible()
+
+
+# --- The request on its way ----------------------------------------------------------------------
+
+
+def test_a_busy_shop_is_asked_again_and_the_order_is_one(opened: Callable[..., Page]) -> None:
+    sale = make_sale(stock=5)
+    page = opened(sale, make_buyer())
+    held: list[Route] = []
+    page.route(ORDERS, lambda route: held.append(route))
+    page.click("#buy")
+    expect_state(page, "sending", "Sending…")
+    refusal = {"code": "unavailable", "message": "Busy"}
+    held.pop().fulfill(status=503, json=refusal, headers={"Retry-After": "0"})
+    expect_state(page, "busy", "Busy, trying again…")
+    wait_for(lambda: bool(page.wait_for_timeout(20) or held), what="another try")
+    held.pop().continue_()
+    page.unroute(ORDERS)
+
+    goes_to_the_receipt(page)
+    assert len(pending_ids(sale)) == 1
+
+
+def test_cut_off_after_the_shop_has_accepted_the_page_finds_its_order(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=5)
+    page = opened(sale, make_buyer(), script=IN_A_HURRY)
+
+    def accept_and_cut(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    page.route(ORDERS, accept_and_cut)
+    page.click("#buy")
+
+    goes_to_the_receipt(page)
+    assert page.url.endswith(f"/orders/{pending_ids(sale)[0]}/")
+    assert len(pending_ids(sale)) == 1
+
+
+def test_cut_off_before_the_shop_has_heard_of_it_one_may_try_again_and_orders_once(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=5)
+    page = opened(sale, make_buyer(), script=IN_A_HURRY)
+    order_id = page.input_value("#token").partition("-")[0]
+    page.route(ORDERS, cut)
+    page.click("#buy")
+    expect_state(page, "again", "Try again")
+    expect(page.locator("#status")).to_contain_text("did not get through")
+    assert pending_ids(sale) == []
+
+    page.context.set_offline(True)
+    page.click("#buy")
+    expect(page.locator("#status")).to_contain_text("cannot be reached")
+    expect_state(page, "again", "Try again")
+
+    page.context.set_offline(False)
+    page.unroute(ORDERS)
+    page.click("#buy")
+    goes_to_the_receipt(page)
+    assert [str(each) for each in pending_ids(sale)] == [order_id]
+
+
+# --- What is one's own ---------------------------------------------------------------------------
+
+
+def test_one_tab_buys_and_the_other_shows_the_place_the_order_and_the_payment_at_once(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=9)
+    reserved(sale, make_buyers(5))
+    page = opened(sale, make_buyer())
+    other = second_tab(page)
+    page.bring_to_front()
+    page.click("#buy")
+    goes_to_the_receipt(page)
+    expect(page.locator("#queue")).to_have_text("In the queue: number 6")
+
+    expect_state(other, "queued", "In the queue", "number 6")
+    expect(other.locator("#order-link")).to_have_attribute("href", re.compile(r"/orders/\d+/$"))
+    confirm(sale_id=sale.pk, entries=pending(sale)[:3])
+    moved = re.compile(r"number 3, about \d+ s$")
+    expect(page.locator("#queue")).to_have_text(moved)
+    expect(other.locator("#buy-left")).to_have_text(moved)
+
+    fulfill_sale(sale_id=sale.pk)
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    expect_state(other, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
+    expect(other.locator("#buy")).to_be_hidden()
+
+    VoucherOrder.objects.filter(status=OrderStatus.UNPAID).update(status=OrderStatus.PAID)
+    told_by_another_tab(page)
+    expect_state(other, "already_ordered", "You already have one")
+    assert other.evaluate("window.neverReloaded")
+    other.click("#order-link")
+    goes_to_the_receipt(other, "paid")
+
+
+def test_a_tab_that_could_not_hear_of_the_order_is_told_of_it_by_the_shop(
+    opened: Callable[..., Page],
+) -> None:
+    sale, buyer = make_sale(stock=5), make_buyer()
+    page = opened(sale, buyer, script="delete window.BroadcastChannel")
+    (token,) = reserved(sale, [buyer])
+    expect_state(page, "open", "Buy now")
+    page.click("#buy")
+    expect_state(page, "queued", "In the queue", "number 1")
+    expect(page.locator("#order-link")).to_have_attribute(
+        "href", f"/vouchers/{sale.pk}/orders/{token.order_id}/"
+    )
+    assert len(pending_ids(sale)) == 1
+
+
+@pytest.mark.parametrize("back", ["by the history", "to a page that was kept"])
+def test_who_goes_back_from_the_receipt_finds_the_order_not_the_button(
+    opened: Callable[..., Page], back: str
+) -> None:
+    sale, buyer = make_sale(stock=5), make_buyer()
+    page = opened(sale, buyer)
+    if back == "by the history":
+        page.click("#buy")
+        goes_to_the_receipt(page)
+        page.go_back()
+    else:
+        reserved(sale, [buyer])
+        page.evaluate("dispatchEvent(new PageTransitionEvent('pageshow', { persisted: true }))")
+    expect_state(page, "queued", "In the queue", "number 1")
+    fulfill_sale(sale_id=sale.pk)
+    expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
+    page.reload()
+    expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
+    page.click("#order-link")
+    goes_to_the_receipt(page, "unpaid")
+
+
+def test_an_order_that_ends_does_not_just_go_away_and_one_may_buy_again(
+    opened: Callable[..., Page],
+) -> None:
+    sale, buyer = make_sale(stock=5), make_buyer()
+    reserved(sale, [buyer])
+    page = opened(sale, buyer)
+    fulfill_sale(sale_id=sale.pk)
+    expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
+    cancel_order(order_id=only_order(sale).pk, by=SYSTEM)
+    told_by_another_tab(second_tab(page))
+    expect_state(page, "open", "Buy now")
+    expect(page.locator("#status")).to_contain_text("Your order has ended")
+    expect(page.locator("#order-link")).to_have_text("See your order")
+
+    page.click("#buy")
+    goes_to_the_receipt(page)
+
+
+def test_when_the_time_to_pay_is_over_the_page_says_so_until_the_order_has_ended(
+    opened: Callable[..., Page],
+) -> None:
+    sale, buyer = make_sale(stock=5), make_buyer()
+    reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    soon = timezone.now() + dt.timedelta(seconds=3)
+    VoucherOrder.objects.update(pay_by=soon)
+    page = opened(sale, buyer)
+    expect_state(page, "yours", "It's yours! Pay within", "00:0[123]")
+    expect(page.locator("#status")).to_contain_text("The time to pay is over")
+    expect_state(page, "yours", "See your order")
+
+
+def test_below_the_limit_one_buys_again_with_a_token_that_is_not_spent(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=5, limit=2)
+    page = opened(sale, make_buyer())
+    other = second_tab(page)
+    page.click("#buy")
+    goes_to_the_receipt(page)
+    fulfill_sale(sale_id=sale.pk)
+    expect_state(other, "open", "Buy now")
+    expect(other.locator("#holds")).to_have_text(
+        "You have 1 of the 2 units that one buyer may have."
+    )
+    expect(other.locator("#order-label")).to_have_text("Pay for yours within")
+
+    other.click("#buy")
+    goes_to_the_receipt(other)
+    page.go_back()
+    fulfill_sale(sale_id=sale.pk)
+    expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
+    assert VoucherOrder.objects.filter(live=True).count() == 2
+
+
+def test_who_is_signed_out_or_somebody_else_meanwhile_is_told_so(
+    opened: Callable[..., Page], web: Web
+) -> None:
+    sale, (ann, ben) = make_sale(stock=5), make_buyers(2)
+    page = opened(sale, ann)
+    anns_token = page.input_value("#token")
+    page.context.clear_cookies()
+    told_by_another_tab(second_tab(page))
+    expect_state(page, "sign_in_open", "Sign in to buy")
+    expect(page.locator("#status")).to_contain_text("You have been signed out")
+
+    sign_in(page.context, web, ben)
+    told_by_another_tab(second_tab(page))
+    expect_state(page, "open", "Buy now")
+    assert page.input_value("#token") != anns_token
+    page.click("#buy")
+    goes_to_the_receipt(page)
+    fulfill_sale(sale_id=sale.pk)
+    assert only_order(sale).user == ben
+
+
+def test_a_visitors_page_becomes_the_buyers_once_they_have_signed_in_elsewhere(
+    opened: Callable[..., Page], web: Web
+) -> None:
+    sale = make_sale(stock=5)
+    page = opened(sale)
+    expect(page.locator("#sign-in")).to_be_visible()
+    sign_in(page.context, web, make_buyer())
+    told_by_another_tab(second_tab(page))
+    expect_state(page, "open", "Buy now")
+
+
+def test_without_javascript_the_queue_the_order_and_the_refusal_tell_the_same(
+    opened: Callable[..., Page],
+) -> None:
+    sale = make_sale(stock=2)
+    reserved(sale, [make_buyer()])
+    ann, ben = (opened(sale, make_buyer(), java_script_enabled=False) for _ in range(2))
+    ann.click("#buy")
+    goes_to_the_receipt(ann)
+    expect(ann.locator("#queue")).to_have_text("In the queue: number 2")
+    ben.click("#buy")
+    expect(ben.locator("main")).to_contain_text("The last unit had gone at")
+    ben.get_by_role("link", name="Back to the sale").click()
+    expect(ben.get_by_role("button", name="Join the waiting list")).to_be_visible()
+
+    fulfill_sale(sale_id=sale.pk)
+    expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")  # by itself
+    ann.goto(f"/vouchers/{sale.pk}/")
+    expect(ann.locator("#order-link")).to_contain_text("It's yours! Pay by")
+    ann.click("#order-link")
+    expect(ann.locator("#pay")).to_be_visible()
+
+
+# --- Functions of their own ----------------------------------------------------------------------
+
+
+PLACES: list[tuple[list[tuple[int | None, int]], str]] = [
+    ([], ""),
+    ([(812, 0)], "number 812"),
+    ([(812, 0), (812, 2_000)], "number 812"),
+    ([(812, 0), (612, 2_000)], "number 612, about 7 s"),  # 100 a second
+    ([(812, 0), (612, 2_000), (612, 4_000)], "number 612, about 15 s"),  # 50 a second
+    ([(9_000, 0), (8_000, 20_000)], "number 8000"),  # too long ago
+    ([(9_000, 0), (8_900, 10_000)], "number 8900, about 15 min"),
+    ([(3, 0), (2, 100)], "number 2, about 1 s"),
+    ([(5, 0), (4, 100), (700, 200)], "number 700"),  # lost and built anew
+    ([(5, 0), (None, 100)], ""),
+]
+"""Places with the milliseconds at which they were heard, and what is said of the last."""
+
+PACES = [
+    ([], 300, 300),
+    ([9, 8, 7], 300, 300),
+    ([812], 812, 812),
+    ([9, 9], 300, 600),
+    ([9, 9, 9, 9, 9, 9], 300, 2_000),
+    ([9, 9, 9, 8], 300, 300),
+    ([None, None], 300, 1_000),
+]
+"""Places in the order in which they were heard, the pace that the shop asks for, and the page's."""
+
+GONE_MS = [(0, "same millisecond"), (42, "42 ms"), (422, "0.4 s"), (59_999, "59.9 s"),
+           (60_000, "1 min"), (7_200_000, "2 h"), (259_200_000, "3 d")]  # fmt: skip
+
+
+def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_known(
+    opened: Callable[..., Page],
+) -> None:
+    page = opened(make_sale(stock=1))
+    page.evaluate(
+        """async ([queue, why]) => {
+          Object.assign(window, await import(queue), await import(why));
+          window.say = JSON.parse(document.getElementById("sentences").textContent);
+        }""",
+        [module(page, "queue"), module(page, "why")],
+    )
+    for places, words in PLACES:
+        assert words == page.evaluate(
+            """(places) => {
+              const queue = new Queue();
+              for (const [place, atMs] of places) queue.heard({ place, atMs });
+              return queue.text(say.queue, "number");
+            }""",
+            places,
+        )
+    for heard, shop_ms, pace_ms in PACES:
+        assert pace_ms == page.evaluate(
+            """([heard, shopMs]) => {
+              const queue = new Queue();
+              for (const [atMs, place] of heard.entries()) queue.heard({ place, atMs });
+              return queue.paceMs(shopMs);
+            }""",
+            [heard, shop_ms],
+        )
+    arrived = dt.datetime(2026, 11, 21, 12, 0, 0, 7_000, tzinfo=dt.UTC)
+    for before_ms, words in GONE_MS:
+        assert words in late(page, arrived, before_ms)
+    assert late(page, arrived, 422) == (
+        "Your request arrived at 20:00:00.007. The last unit had gone at 19:59:59.585 "
+        "(0.4 s earlier)."
+    )
+    assert "had gone at 18 Nov, 20:00:00.007 (3 d earlier)" in late(page, arrived, 259_200_000)
+    assert late(page, arrived, None) == (
+        "Your request arrived at 20:00:00.007. No unit was left by then."
+    )
+
+
+def module(page: Page, name: str) -> str:
+    """Return the address of a module of the page, which has the hash of its content in it."""
+    return str(page.locator(f"link[href*='seckill/{name}.']").get_attribute("href"))
+
+
+def late(page: Page, arrived: dt.datetime, before_ms: int | None) -> str:
+    """Return what the page says where the last unit went so long before the request arrived."""
+    arrived_ms = epoch_ms(arrived)
+    refusal = {"arrived_at_ms": arrived_ms}
+    if before_ms is not None:
+        refusal["sold_out_at_ms"] = arrived_ms - before_ms
+    return str(
+        page.evaluate(
+            "(refusal) => whySoldOut("
+            "refusal, { say: say.why, lang: 'en', timeZone: 'Asia/Shanghai' })",
+            refusal,
+        )
+    )

@@ -1,0 +1,81 @@
+"""A rehearsal as staff sees it: begun from the sale, watched as it goes, and its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+import tests.stack
+from tests.browser.conftest import PASSWORD, make_person
+from tests.concurrency.sales import make_sale
+from tests.stack import Stack, Web, free_port
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+
+A_WHILE_MS = 60_000
+
+
+@pytest.fixture
+def shop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Web:
+    """A shop that knows where its own web server is."""
+    port = free_port()
+    monkeypatch.setattr(tests.stack, "free_port", lambda: port)
+    with stack.together():
+        web = stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
+        stack.worker(concurrency=1)
+        stack.beat()
+    return web
+
+
+@pytest.fixture
+def boss(browser: Browser, shop: Web) -> Iterator[Page]:
+    make_person("boss", admin=True)
+    errors: list[str] = []
+    context = browser.new_context(
+        base_url=shop.url, locale="en-GB", viewport={"width": 360, "height": 740}
+    )
+    context.set_default_timeout(15_000)
+    page = context.new_page()
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.goto("/admin/login/")
+    page.fill("[name=username]", "boss")
+    page.fill("[name=password]", PASSWORD)
+    page.click("[type=submit]")
+    yield page
+    context.close()
+    assert not errors
+
+
+def test_staff_rehearses_a_sale_and_reads_the_verdict(boss: Page, browser: Browser) -> None:
+    sale = make_sale(stock=40, begins_in_s=7_200, ends_in_s=9_000)
+    boss.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/change/")
+    boss.get_by_role("link", name="Rehearse").click()
+    boss.get_by_label("Buyers").fill("200")
+    boss.get_by_role("button", name="Rehearse now").click()
+
+    expect(boss.locator("#rehearsal progress")).to_be_visible()
+    with_no_scripts = browser.new_context(
+        base_url=boss.url, storage_state=boss.context.storage_state(), java_script_enabled=False
+    )
+    plain = with_no_scripts.new_page()
+    plain.goto(boss.url)
+
+    for page in (boss, plain):
+        heading = page.locator(".rehearsal__verdict h2")
+        expect(heading).to_contain_text("40", timeout=A_WHILE_MS)
+        expect(page.locator(".rehearsal__verdict")).to_have_attribute("data-verdict", "right")
+    assert boss.evaluate("document.documentElement.scrollWidth") <= 360
+    with_no_scripts.close()
+
+
+def test_staff_cancels_one_that_is_running(boss: Page) -> None:
+    sale = make_sale(stock=40, begins_in_s=7_200, ends_in_s=9_000)
+    boss.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/rehearse/")
+    boss.get_by_label("Buyers").fill("5000")
+    boss.get_by_role("button", name="Rehearse now").click()
+    boss.get_by_role("button", name="Cancel and clear up").click()
+    verdict = boss.locator(".rehearsal__verdict")
+    expect(verdict).to_have_attribute("data-verdict", "failed", timeout=A_WHILE_MS)
+    expect(verdict).to_contain_text("it was cancelled")

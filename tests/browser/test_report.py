@@ -1,0 +1,92 @@
+"""The report in a browser: drawn, printed on A4 in dark ink, and whole without JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Browser, Page, expect
+
+from tests.browser.conftest import PASSWORD, make_person
+from tests.orders.making import make_sale
+from tests.stack import Stack, Web
+from vouchers.models import AnswerCount, SeckillVoucher
+
+pytestmark = pytest.mark.browser
+
+Report = Callable[..., Page]
+
+
+@pytest.fixture
+def sale(transactional_db: None) -> SeckillVoucher:
+    """A sale with requests around its begin and twenty minutes later."""
+    sale = make_sale(begins_in_s=-3_600)
+    for after_s, seconds in ((0, 1), (1, 1), (1_200, 60)):
+        at = sale.begins_at.replace(second=0, microsecond=0) + dt.timedelta(seconds=after_s)
+        AnswerCount.objects.create(
+            seckill_voucher=sale, at=at, answer="accepted", count=7, seconds=seconds
+        )
+    return sale
+
+
+@pytest.fixture
+def shop(stack: Stack) -> Web:
+    """The web server alone: nobody orders here."""
+    return stack.web(workers=1, threads=2)
+
+
+@pytest.fixture
+def report(browser: Browser, shop: Web, sale: SeckillVoucher) -> Report:
+    """Call it for the page as the shop's owner sees it."""
+    make_person("owner", admin=True)
+
+    def opened(**options: object) -> Page:
+        context = browser.new_context(base_url=shop.url, locale="en-GB", **options)
+        page = context.new_page()
+        page.goto("/admin/login/")
+        page.fill("[name=username]", "owner")
+        page.fill("[name=password]", PASSWORD)
+        page.click("[type=submit]")
+        page.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/report/")
+        return page
+
+    return opened
+
+
+def test_the_charts_are_drawn_and_the_page_prints_in_dark_ink(report: Report) -> None:
+    page = report(color_scheme="dark")
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    expect(page.locator(".report canvas")).to_have_count(2)
+    page.evaluate(
+        "() => { window.print = () => { dispatchEvent(new Event('beforeprint'));"
+        " window.printed = document.documentElement.dataset.theme } }"
+    )
+    page.get_by_role("button", name="Print / save as PDF").click()
+    assert page.evaluate("window.printed") == "light"
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
+    assert page.evaluate("document.documentElement.dataset.theme") == "auto"
+    pdf = page.pdf(prefer_css_page_size=True)
+    assert pdf.startswith(b"%PDF")
+    sizes = re.findall(rb"/MediaBox \[0 0 ([\d.]+) ([\d.]+)\]", pdf)
+    assert {(round(float(wide)), round(float(high))) for wide, high in sizes} == {(595, 842)}, "A4"
+    assert not errors
+
+
+def test_on_paper_the_admin_around_it_is_gone_and_nothing_is_cut_off(report: Report) -> None:
+    page = report(viewport={"width": 680, "height": 900})
+    page.emulate_media(media="print")
+    for selector in ("#header", ".breadcrumbs", ".report__tools", ".report details"):
+        expect(page.locator(selector).first).to_be_hidden()
+    expect(page.get_by_text("Units offered")).to_be_visible()
+    assert page.evaluate("document.documentElement.scrollWidth") <= 680
+
+
+def test_without_javascript_the_table_says_what_the_chart_would(report: Report) -> None:
+    page = report(java_script_enabled=False)
+    expect(page.get_by_text("Print / save as PDF")).to_be_hidden()
+    page.get_by_text("The same as a table").first.click()
+    expect(page.locator(".report details table").first).to_be_visible()
+    expect(page.locator(".report details table").first).to_contain_text("7")

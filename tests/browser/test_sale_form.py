@@ -1,0 +1,117 @@
+"""The admin's form for a sale, while somebody types into it."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from playwright.sync_api import Browser, Page, expect
+
+from tests.stack import Stack
+from tests.vouchers.factories import HOUR, make_loaded_sale, make_sale
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+
+SALES = "/admin/vouchers/seckillvoucher/"
+DEADLINE_MS = 15_000
+
+
+@pytest.fixture
+def desk(browser: Browser, stack: Stack) -> Iterator[Page]:
+    """The page of the shop's superuser."""
+    web, staff = stack.web(workers=1, threads=4), Client()
+    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
+    staff.force_login(owner, backend="django.contrib.auth.backends.ModelBackend")
+    session = staff.cookies[settings.SESSION_COOKIE_NAME].value
+    context = browser.new_context(base_url=web.url, locale="en-GB")
+    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": web.url}])
+    context.set_default_timeout(DEADLINE_MS)
+    page, errors = context.new_page(), []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert not errors, "scripts failed on a page"
+
+
+def hints(page: Page, field: str) -> Any:
+    return page.locator(f"#hints-{field} li")
+
+
+def type_moment(page: Page, field: str, moment: dt.datetime) -> None:
+    local = timezone.localtime(moment)
+    page.fill(f"#id_{field}_0", f"{local:%Y-%m-%d}")
+    page.fill(f"#id_{field}_1", f"{local:%H:%M:%S}")
+
+
+def test_what_comes_of_the_entries_stands_beside_them_and_is_announced(desk: Page) -> None:
+    desk.goto(f"{SALES}add/")
+
+    desk.fill("#id_stock", "1000")
+    expect(hints(desk, "stock")).to_have_text("Stock 1,000 at limit 1: at least 1,000 buyers.")
+    expect(desk.get_by_role("status")).to_contain_text("at least 1,000 buyers.")
+
+    desk.fill("#id_limit", "2")
+    expect(hints(desk, "stock")).to_have_text("Stock 1,000 at limit 2: at least 500 buyers.")
+    assert "hints-stock" in (desk.get_attribute("#id_stock", "aria-describedby") or "")
+
+
+def test_nobody_is_told_off_before_leaving_a_field(desk: Page) -> None:
+    desk.goto(f"{SALES}add/")
+
+    desk.focus("#id_pay_within_s")
+    desk.fill("#id_pay_within_s", "5")
+    type_moment(desk, "begins_at", timezone.now() - HOUR)
+    type_moment(desk, "ends_at", timezone.now() + HOUR)
+    desk.focus("#id_stock")
+
+    wrong = desk.locator("#hints-pay_within_s .sale-hints__error")
+    expect(wrong).to_have_text("Ensure this value is greater than or equal to 60.")
+    warning = desk.locator("#hints-begins_at .sale-hints__warning")
+    expect(warning).to_have_text("Has begun 1 h ago: buyers can buy as soon as you save.")
+    expect(desk.locator("#hints-title .sale-hints__error")).to_have_count(0)
+    desk.fill("#id_pay_within_s", "60")
+    expect(wrong).to_have_count(0)
+
+
+def test_a_picked_time_is_seen_although_the_picker_tells_nobody(desk: Page) -> None:
+    desk.goto(f"{SALES}add/")
+
+    desk.locator(".field-begins_at .datetimeshortcuts a", has_text="Today").first.click()
+    desk.locator(".field-begins_at .datetimeshortcuts a", has_text="Now").first.click()
+
+    expect(hints(desk, "begins_at").first).to_contain_text("ago: buyers can buy")
+
+
+def test_an_error_of_the_server_goes_with_the_entry_it_was_about(desk: Page) -> None:
+    sale = make_loaded_sale()
+    desk.goto(f"{SALES}{sale.pk}/change/")
+    desk.fill("#id_stock", "2000000")
+    desk.fill("#id_pay_within_s", "1")
+    desk.click("[name=_save]")
+    expect(desk.locator(".errorlist")).to_have_count(2)
+
+    desk.fill("#id_stock", "5")
+
+    expect(desk.locator(".errorlist")).to_have_count(1)
+    expect(desk.locator("#id_pay_within_s")).to_have_value("1")
+
+
+def test_a_form_with_warnings_is_saved(desk: Page) -> None:
+    sale = make_loaded_sale()
+    make_sale(voucher=sale.voucher, begins_at=sale.begins_at + HOUR / 2)
+    desk.goto(f"{SALES}{sale.pk}/change/")
+    warning = desk.locator("#hints-begins_at .sale-hints__warning")
+    expect(warning).to_contain_text("Overlaps with another sale of this voucher")
+
+    desk.fill("#id_stock", "7")
+    desk.click("[name=_save]")
+
+    expect(desk.locator(".messagelist .warning")).to_contain_text("Overlaps with another sale")
+    assert SeckillVoucher.objects.get(pk=sale.pk).stock == 7

@@ -1,0 +1,338 @@
+"""A shop window: a shop in which every page has something to show, to look at and for pictures.
+
+Made by the domain's own functions, as buyers, staff and the sandbox would. Only what lies hours
+back is written straight into the rows.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import Group, User
+from django.contrib.sessions.backends.cached_db import SessionStore
+from django.urls import reverse
+from django.utils import timezone
+
+from orders.ending import cancel_order
+from orders.expiring import expire_orders
+from orders.jobs import begin_job, work_at
+from orders.life import Actor
+from orders.models import (
+    OrderJob,
+    OrderStatus,
+    RefusalReason,
+    Rehearsal,
+    RehearsalPhase,
+    VoucherOrder,
+)
+from orders.redeeming import redeem, written_code
+from orders.refunding import finish_refunds, refund_order
+from orders.rehearsal_verdict import Verdict
+from orders.roles import Role, make_roles
+from orders.waiting import join
+from tests.orders.making import make_buyers, make_order, reserved, tokens_for
+from tests.orders.money import begun, over, paid, won
+from vouchers.models import AnswerCount, SeckillVoucher, Voucher
+from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale, edit_sale, terms_of
+
+MINUTE, DAY = dt.timedelta(minutes=1), dt.timedelta(days=1)
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A voucher in the window, in both languages, and from when to when it is on sale."""
+
+    title: tuple[str, str]
+    price_cents: int
+    face_value_cents: int
+    stock: int
+    begins: dt.timedelta
+    ends: dt.timedelta
+    drawing: str = ""
+    stage: str = "public"
+
+
+OFFERS = {
+    "soon": Offer(
+        ("Hotpot for two", "双人火锅套餐"),
+        *(12_900, 25_800, 200, 12 * MINUTE, 192 * MINUTE, "hotpot"),
+    ),
+    "open": Offer(
+        ("¥100 dining voucher", "100元美食代金券"),
+        *(8_000, 10_000, 120, -4 * MINUTE, 176 * MINUTE, "dinner"),
+    ),
+    "busy": Offer(
+        ("Books, ¥50 worth", "50元图书代金券"),
+        *(3_900, 5_000, 300, -2 * MINUTE, 118 * MINUTE, "books"),
+    ),
+    "sold_out": Offer(
+        ("Afternoon tea for two", "双人下午茶"),
+        *(6_800, 16_800, 60, -25 * MINUTE, 95 * MINUTE, "tea"),
+    ),
+    "paused": Offer(
+        ("Cinema, any evening", "电影通兑票"),
+        *(1_990, 4_500, 80, -40 * MINUTE, 140 * MINUTE, "cinema"),
+    ),
+    "ended": Offer(
+        ("Breakfast set", "早餐套餐"),
+        *(500, 1_500, 100, -240 * MINUTE, -60 * MINUTE, "breakfast"),
+    ),
+    "tomorrow": Offer(
+        ("Coffee for a week", "一周咖啡券"),
+        *(5_900, 12_600, 150, DAY, DAY + 180 * MINUTE, "coffee"),
+    ),
+    "draft": Offer(
+        ("A morning at the spa", "汤泉半日票"),
+        *(16_800, 39_800, 40, 3 * DAY, 4 * DAY, "", "draft"),
+    ),
+}
+
+RULES = (
+    "One per buyer. Valid every day for three months.\nCannot be combined with other offers.",
+    "每人限购一份，三个月内每天可用。\n不与其他优惠同享。",
+)
+
+ROLES = {"reader": Role.READ_ONLY, "clerk": Role.SHOP_STAFF, "operator": Role.OPERATOR}
+
+
+@dataclass(frozen=True)
+class Window:
+    """What there is to look at, by what it is: sales by state, ann's orders by status.
+
+    Ben may buy, cora waits in line, the boss may do everything.
+    """
+
+    sales: dict[str, SeckillVoucher]
+    orders: dict[str, int]
+    receipts: dict[str, str]
+    trades: dict[str, str]
+    job: OrderJob
+    rehearsal: Rehearsal
+    people: dict[str, User]
+
+    def code_of(self, status: str) -> str:
+        return written_code(VoucherOrder.objects.get(pk=self.orders[status]).code or "")
+
+    def session_of(self, name: str) -> str:
+        """Return the key of a session in which this person is signed in."""
+        user, session = self.people[name], SessionStore()
+        session[SESSION_KEY] = str(user.pk)
+        session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+        session.save()
+        return str(session.session_key)
+
+    def speak(self, language: str) -> None:
+        """Write the vouchers in this language, as the shop of such buyers would."""
+        number = ("en", "zh-hans").index(language)
+        for name, sale in self.sales.items():
+            words = {"title": OFFERS[name].title[number], "rules": RULES[number]}
+            Voucher.objects.filter(pk=sale.voucher_id).update(**words)
+
+
+def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> Window:
+    """Fill an empty shop; in the sale that is open ``crowd`` buyers have bought.
+
+    :param pictures: files of the offers' drawings, as a shop would upload them
+    """
+    now = timezone.now().replace(microsecond=0)
+    people = _make_people()
+    files = pictures or {}
+    sales = {
+        name: _put_on_sale(offer, now=now, picture=files.get(offer.drawing))
+        for name, offer in OFFERS.items()
+    }
+    orders, trades = _order_everything(sales, people["ann"])
+    won(sales["open"], make_buyers(crowd))
+    won(sales["sold_out"], make_buyers(OFFERS["sold_out"].stock - 1))
+    _pay_most(sales["sold_out"])
+    _wait_in_line(sales["sold_out"], [people["cora"], *make_buyers(4)])
+    _count_a_stream(sales["open"], accepted=crowd)
+    _count_a_rush(sales["sold_out"])
+    _move_back(sales, now=now)
+    job = begin_job(
+        kind=OrderJob.Kind.CANCEL,
+        order_ids=[orders["cancelled"], orders["used"]],
+        by=Actor.staff(people["operator"].pk),
+        why="the supplier cannot deliver",
+    )
+    work_at(job_id=job.pk)
+    rehearsal = _rehearsed(sales["soon"], by=people["operator"])
+    return Window(sales, orders, _receipts(sales, orders), trades, job, rehearsal, people)
+
+
+# --- People and sales -----------------------------------------------------------------------------
+
+
+def _make_people() -> dict[str, User]:
+    make_roles()
+    people = {name: _make_person(name) for name in ("ann", "ben", "cora")}
+    for name, role in ROLES.items():
+        people[name] = _make_person(name, is_staff=True)
+        people[name].groups.add(Group.objects.get(name=role))
+    people["boss"] = _make_person("boss", is_staff=True, is_superuser=True)
+    return people
+
+
+def _make_person(name: str, **fields: Any) -> User:
+    user = User(username=name, email=f"{name}@example.com", **fields)
+    user.set_unusable_password()
+    user.save()
+    return user
+
+
+def _put_on_sale(offer: Offer, *, now: dt.datetime, picture: bytes | None) -> SeckillVoucher:
+    """Put it on sale as if it had begun already where it is to be sold."""
+    details = VoucherDetails(
+        offer.title[0], RULES[0], offer.price_cents, offer.face_value_cents, picture=picture
+    )
+    terms = SaleTerms(
+        stock=offer.stock,
+        begins_at=now + offer.begins,
+        ends_at=now + max(offer.ends, DAY),
+        stage=offer.stage,
+    )
+    return create_voucher_on_sale(details=details, terms=terms)
+
+
+def _move_back(sales: Mapping[str, SeckillVoucher], *, now: dt.datetime) -> None:
+    """Let the sales end when they should, pause one, and let their orders be of the begin."""
+    for name, sale in sales.items():
+        terms = terms_of(SeckillVoucher.objects.get(pk=sale.pk))
+        ends_at, is_paused = now + OFFERS[name].ends, name == "paused"
+        if (terms.ends_at, terms.paused) != (ends_at, is_paused):
+            edit_sale(sale_id=sale.pk, terms=replace(terms, ends_at=ends_at, paused=is_paused))
+    _spread(sales["sold_out"], over_s=4)
+    _spread(sales["open"], over_s=230)
+    _spread(sales["ended"], over_s=7_000)
+
+
+def _spread(sale: SeckillVoucher, *, over_s: int) -> None:
+    """Let a sale's orders come one after the other from its begin, and be paid minutes later."""
+    dice, orders = random.Random(3), sale.orders.filter(live=True).order_by("pk")
+    for number, order in enumerate(orders):
+        at = sale.begins_at + dt.timedelta(seconds=over_s * number / len(orders))
+        paid_at = at + dt.timedelta(seconds=dice.triangular(12, 600, 60))
+        VoucherOrder.objects.filter(pk=order.pk).update(accepted_at=at)
+        order.events.filter(after=OrderStatus.UNPAID).update(at=at)
+        order.events.exclude(after=OrderStatus.UNPAID).update(at=paid_at)
+        order.payments.update(created_at=at, changed_at=paid_at)
+
+
+def _rehearsed(sale: SeckillVoucher, *, by: User) -> Rehearsal:
+    """Note a rehearsal of a crowd twice as large as the stock, in which all went well."""
+    units, clicks = sale.stock, 440
+    verdict = Verdict(
+        buyers=400, stock=units, requests=clicks, accepted=units, orders=units,
+        answers={"accepted": units, "already_ordered": 18, "sold_out": clicks - units - 18},
+        unanswered=0, refused=0, oversold=0, lost=0, doubled=0, undersold=0, difference=0,
+        drained=True, p50_ms=21, p90_ms=48, p99_ms=83, max_ms=112, requests_per_s=812.0,
+        drain_s=0.9, orders_per_s=222.0, interruptions=0, cleared=True,
+    )  # fmt: skip
+    return Rehearsal.objects.create(
+        seckill_voucher=sale, buyers=400, stock=units, duplicates=10, actor=by, running=None,
+        phase=RehearsalPhase.DONE, verdict=verdict.as_json(), url="https://shop.example",
+    )  # fmt: skip
+
+
+# --- What buyers have done ------------------------------------------------------------------------
+
+
+def _order_everything(
+    sales: Mapping[str, SeckillVoucher], ann: User
+) -> tuple[dict[str, int], dict[str, str]]:
+    """Bring an order of ann's into every state; return them, and the sandbox's charges."""
+    by, shelf = Actor.buyer(ann.pk), sales["paused"]
+    orders, trades = {}, {}
+    orders["cancelled"] = won(shelf, [ann])
+    cancel_order(order_id=orders["cancelled"].pk, by=by)
+    orders["expired"] = won(shelf, [ann])
+    expire_orders(now=over(orders["expired"]))
+    orders["refunded"] = won(shelf, [ann])
+    paid(orders["refunded"])
+    refund_order(order_id=orders["refunded"].pk, by=by)
+    finish_refunds(now=timezone.now())
+    orders["refunding"] = won(shelf, [ann])
+    paid(orders["refunding"])
+    refund_order(order_id=orders["refunding"].pk, by=by)
+    orders["used"] = won(sales["ended"], [ann])
+    paid(orders["used"])
+    orders["used"].refresh_from_db()
+    redeem(code=orders["used"].code or "", by=by)
+    orders["paid"] = won(sales["sold_out"], [ann])
+    trades["paid"] = paid(orders["paid"]).reference
+    orders["unpaid"] = won(sales["open"], [ann])
+    trades["open"] = begun(orders["unpaid"]).reference
+    orders["refused"] = make_order(
+        sales["ended"], ann, status=OrderStatus.REFUSED, reason=RefusalReason.SOLD_OUT
+    )
+    ids = {name: order.pk for name, order in orders.items()}
+    return ids | {"queued": reserved(sales["busy"], [ann])[0].order_id}, trades
+
+
+def _receipts(sales: Mapping[str, SeckillVoucher], orders: Mapping[str, int]) -> dict[str, str]:
+    of = dict(VoucherOrder.objects.values_list("pk", "seckill_voucher_id"))
+    return {
+        name: reverse("receipt", args=[of.get(order_id, sales["busy"].pk), order_id])
+        for name, order_id in orders.items()
+    }
+
+
+def _pay_most(sale: SeckillVoucher) -> None:
+    """Let nine of ten orders be paid."""
+    for order in sale.orders.filter(status=OrderStatus.UNPAID)[: sale.stock * 9 // 10]:
+        paid(order)
+
+
+def _wait_in_line(sale: SeckillVoucher, buyers: Sequence[User]) -> None:
+    now_ms = int(timezone.now().timestamp() * 1000)
+    for token in tokens_for(sale, buyers):
+        join(token_text=token.sign(), sale_id=sale.pk, user_id=token.user_id, now_ms=now_ms)
+
+
+def _count_a_rush(sale: SeckillVoucher) -> None:
+    """Note what a crowd was answered that came at the begin and emptied the shelf in seconds."""
+    dice, left = random.Random(1), sale.stock
+    seconds = []
+    for second in range(-15, 180):
+        asked = int(140 * math.exp(-second / 12)) if second >= 0 else max(0, 9 + second)
+        asked += dice.randint(0, 4)
+        accepted = min(left, asked // 5) if second >= 0 else 0
+        left -= accepted
+        why_not = "not_started" if second < 0 else "rate_limited" if left else "sold_out"
+        again = (asked - accepted) // 8 if second > 0 else 0
+        rest = asked - accepted - again
+        seconds.append({"accepted": accepted, "already_ordered": again, why_not: rest})
+    _note_answers(sale, first=-15, seconds=seconds)
+
+
+def _count_a_stream(sale: SeckillVoucher, *, accepted: int) -> None:
+    """Note what buyers were answered who keep coming, and will for a while from now."""
+    dice, seconds = random.Random(2), []
+    for second in range(60 * 30):
+        asked = 14 + int(6 * math.sin(second / 11)) + dice.randint(0, 9)
+        is_sold = second * accepted // 240 > (second - 1) * accepted // 240
+        seconds.append({"accepted": int(is_sold), "already_ordered": asked // 2})
+    _note_answers(sale, first=0, seconds=seconds)
+
+
+def _note_answers(sale: SeckillVoucher, *, first: int, seconds: list[dict[str, int]]) -> None:
+    rows = [
+        AnswerCount(
+            seckill_voucher=sale,
+            at=sale.begins_at + dt.timedelta(seconds=number),
+            answer=answer,
+            count=count,
+        )
+        for number, counts in enumerate(seconds, start=first)
+        for answer, count in counts.items()
+        if count
+    ]
+    AnswerCount.objects.bulk_create(rows, batch_size=1_000)

@@ -1,0 +1,181 @@
+"""Rehearsals on the running shop: real processes, their exit status, and nothing left behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from django.db import connection
+from django.utils import timezone
+
+from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
+from orders.models.rehearsals import OVER
+from orders.rehearsal_buying import buyers_of
+from orders.rehearsing import Plan, begin_rehearsal
+from orders.tasks import publish_rehearsal
+from seckill_site.lua import ledger_connection
+from tests.concurrency.sales import make_sale, wait_for
+from tests.orders.rehearsals import everything_there
+from tests.stack import ROOT, Stack
+from vouchers.ledger import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+BUYERS, STOCK = 300, 20
+SECONDS = 100
+
+
+@dataclass(frozen=True)
+class Shop:
+    """A web server, one worker of one child, and beat, all running."""
+
+    stack: Stack
+    url: str
+
+
+@pytest.fixture(scope="module")
+def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
+    """The processes that all tests here share."""
+    name = connection.settings_dict["NAME"]
+    with Stack(tmp_path_factory.mktemp("shop"), database=name) as stack:
+        with stack.together():
+            web = stack.web()
+            stack.worker(concurrency=1)
+            stack.beat()
+        yield Shop(stack, web.url)
+
+
+@pytest.fixture
+def shop(transactional_db: None, standing: Shop) -> Shop:
+    return standing
+
+
+def command(stack: Stack, *arguments: str, **environ: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "manage.py", "rehearse", *arguments],
+        cwd=ROOT,
+        env={**stack._environ, **environ},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def rehearse(shop: Shop, sale: SeckillVoucher, **environ: str) -> subprocess.Popen[str]:
+    arguments = ["--buyers", str(BUYERS), "--stock", str(STOCK), "--url", shop.url, "--json"]
+    return command(shop.stack, str(sale.pk), *arguments, **environ)
+
+
+@contextmanager
+def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Wait until a process has stopped at its failpoint; let it go on after the block."""
+    stat = Path(f"/proc/{process.pid}/stat")
+    wait_for(
+        lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", what="stop", seconds=SECONDS
+    )
+    try:
+        yield
+    finally:
+        os.kill(process.pid, signal.SIGCONT)
+
+
+def test_the_command_rehearses_a_sale_on_the_running_shop_and_leaves_nothing(shop: Shop) -> None:
+    sale = make_sale(stock=500, begins_in_s=3_600, ends_in_s=7_200)
+    before = everything_there()
+
+    process = rehearse(shop, sale)
+    out, error = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 0, error
+    verdict = json.loads(out)
+    assert verdict["is_right"]
+    assert verdict["cleared"]
+    assert verdict["requests"] == 330
+    assert verdict["accepted"] == verdict["orders"] == STOCK
+    assert verdict["answers"]["sold_out"] > 0
+    assert everything_there() == before
+    assert Rehearsal.objects.get().phase == RehearsalPhase.DONE
+
+
+def lose_one_order(shadow: SeckillVoucher) -> None:
+    """Nobody knows an accepted order any more, neither database nor ledger."""
+    order = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
+    ledger_connection().hdel(LedgerKeys(shadow.pk).buyers, f"{order.user_id}:1")
+    OrderEvent.objects.filter(order=order).delete()
+    order.delete()
+
+
+def sell_one_too_many(shadow: SeckillVoucher) -> None:
+    """One who was told that all is sold out has an order all the same."""
+    losers = buyers_of(shadow_id=shadow.pk).exclude(voucher_orders__seckill_voucher=shadow)
+    VoucherOrder.objects.create(
+        id=1,
+        user=losers[0],
+        seckill_voucher=shadow,
+        unit=1,
+        status=OrderStatus.UNPAID,
+        price_cents=1,
+        accepted_at=timezone.now(),
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "tamper"), [("lost", lose_one_order), ("oversold", sell_one_too_many)]
+)
+def test_control_a_shop_that_loses_or_oversells_is_found_out(
+    shop: Shop, wrong: str, tamper: Callable[[SeckillVoucher], None]
+) -> None:
+    sale = make_sale(stock=STOCK, begins_in_s=3_600, ends_in_s=7_200)
+    before = everything_there()
+
+    process = rehearse(shop, sale, FAILPOINT="rehearse.drained=stop")
+    with stopped(process):
+        tamper(SeckillVoucher.objects.get(pk=Rehearsal.objects.get().shadow_id))
+    out, error = process.communicate(timeout=SECONDS)
+
+    assert process.returncode == 1, error
+    verdict = json.loads(out)
+    assert verdict[wrong] == 1
+    assert not verdict["is_right"]
+    assert verdict["cleared"]
+    assert everything_there() == before
+
+
+def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: Shop) -> None:
+    """As from the admin: the steps are tasks among the others, and none keeps the worker."""
+    sale = make_sale(stock=500)
+    before = everything_there()
+    plan = Plan(buyers=BUYERS, stock=200, doubles=20, connections=50, url=shop.url)
+    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
+
+    found = Rehearsal.objects.filter(pk=rehearsal.pk)
+    wait_for(lambda: found.filter(phase__in=OVER).exists(), what="end", seconds=SECONDS)
+
+    rehearsal = found.get()
+    assert (rehearsal.phase, rehearsal.problem) == (RehearsalPhase.DONE, "")
+    assert rehearsal.verdict["is_right"]
+    assert rehearsal.verdict["orders"] == 200
+    assert rehearsal.verdict["interruptions"] == 0
+    assert everything_there() == before
+
+
+def test_a_command_that_is_interrupted_clears_up(shop: Shop) -> None:
+    sale = make_sale(stock=500)
+    before = everything_there()
+    process = rehearse(shop, sale, FAILPOINT="rehearse.fired=stop")
+    with stopped(process):
+        process.send_signal(signal.SIGINT)
+    out, error = process.communicate(timeout=SECONDS)
+    assert (process.returncode, out) == (130, "")
+    assert error.splitlines()[-1] == "CommandError: cancelled, and cleared up"
+    assert everything_there() == before

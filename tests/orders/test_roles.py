@@ -1,0 +1,591 @@
+"""Who may do what: every page of staff, every action, every role, by link and by forged POST.
+
+The tables below are complete: a page or an action that has no row fails a test.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.contrib import admin
+from django.contrib.auth.models import Group, Permission, User
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.core.management import call_command
+from django.db import connection, transaction
+from django.db.migrations.executor import MigrationExecutor
+from django.test import Client, RequestFactory
+from django.urls import URLResolver, get_resolver, reverse
+from redis import Redis
+
+from orders.jobs import begin_job
+from orders.life import Actor
+from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
+from orders.redeeming import written_code
+from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
+from tests.orders.looking import ledger_contents
+from tests.orders.making import make_buyer, make_order, make_sale
+from tests.orders.money import paid, won
+from vouchers.models import Voucher
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# --- Who may what ---------------------------------------------------------------------------------
+
+EVERYBODY = ("visitor", "buyer", "newcomer", "reader", "clerk", "operator", "owner")
+"""Nobody known, a buyer, staff without a role, the three roles, and a superuser."""
+
+ROLES = {"reader": Role.READ_ONLY, "clerk": Role.SHOP_STAFF, "operator": Role.OPERATOR}
+
+NOBODY: set[str] = set()
+OWNS = {"owner"}
+RUNS = {"operator", "owner"}
+WORKS = {"clerk", "operator", "owner"}
+WATCHES = {"reader", "operator", "owner"}
+LOOKS = {"reader", "clerk", "operator", "owner"}
+STAFF = {"newcomer", "reader", "clerk", "operator", "owner"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """Who may see a page and who may change something by it.
+
+    ``of`` names the thing of the world that the address is about; ``send`` is what is typed into
+    the page's own form, or all that is sent where it has none.
+    """
+
+    see: set[str]
+    change: set[str] = field(default_factory=set)
+    of: str = ""
+    send: Mapping[str, Any] = field(default_factory=dict)
+    query: str = ""
+
+
+NEW_SALE = {
+    **{"title": "Tea", "price": "8", "face_value": "10", "stock": "7"},
+    **{"begins_at_0": "2030-01-01", "begins_at_1": "10:00:00"},
+    **{"ends_at_0": "2030-01-01", "ends_at_1": "20:00:00"},
+}
+SERIES = {
+    **{"begins_at_0": "2030-01-01", "begins_at_1": "10:00:00", "length": "60", "stock": "7"},
+    **{"sales": "2", "_create": "yes"},
+}
+CREATE = {"_create": "yes"}
+DELETE = {"post": "yes"}
+END = {"reason": "a mistake"}
+
+PAGES = {
+    "admin:index": Row(STAFF),
+    # Sales
+    "admin:vouchers_seckillvoucher_changelist": Row(LOOKS),
+    "admin:vouchers_seckillvoucher_add": Row(WORKS, WORKS, send=NEW_SALE),
+    "admin:vouchers_seckillvoucher_change": Row(LOOKS, WORKS, "coming", {"stock": "7"}),
+    "admin:vouchers_seckillvoucher_change, begun": Row(LOOKS, RUNS, "sale", {"stock": "7"}),
+    "admin:vouchers_seckillvoucher_history": Row(LOOKS, of="sale"),
+    "admin:vouchers_seckillvoucher_delete": Row(WORKS, WORKS, "coming", DELETE),
+    "admin:vouchers_seckillvoucher_delete, begun": Row(RUNS, RUNS, "sale", DELETE),
+    "admin:sale-check": Row(WORKS, send=NEW_SALE),
+    "admin:sale-check, coming": Row(WORKS, send=NEW_SALE, query="?sale={coming}"),
+    "admin:sale-check, begun": Row(RUNS, send=NEW_SALE, query="?sale={sale}"),
+    "admin:sale-copy": Row(WORKS, of="sale"),
+    "admin:sale-copies": Row(WORKS, WORKS, send=CREATE, query="?ids={sale}"),
+    "admin:sale-series": Row(WORKS, WORKS, send=SERIES, query="?sale={sale}"),
+    # The board
+    "admin:sale-board": Row(LOOKS, of="sale"),
+    "admin:sale-board-data": Row(LOOKS, of="sale"),
+    "admin:sale-board-pause": Row(RUNS, RUNS, "sale", END),
+    "admin:sale-board-resume": Row(RUNS, RUNS, "paused", END),
+    "admin:sale-board-extend": Row(RUNS, RUNS, "sale", {"by": "5"}),
+    "admin:sale-board-stock": Row(RUNS, RUNS, "sale", {"stock": "7"}),
+    "admin:sale-board-end": Row(RUNS, RUNS, "sale", END),
+    # Rehearsals
+    "admin:sale-rehearse": Row(RUNS, RUNS, "sale", {"anyway": "on"}),
+    "admin:orders_rehearsal_changelist": Row(WATCHES),
+    "admin:orders_rehearsal_add": Row(NOBODY),
+    "admin:orders_rehearsal_change": Row(WATCHES, of="rehearsal", send={"phase": "failed"}),
+    "admin:orders_rehearsal_progress": Row(WATCHES, of="rehearsal"),
+    "admin:orders_rehearsal_history": Row(WATCHES, of="rehearsal"),
+    "admin:orders_rehearsal_cancel": Row(RUNS, RUNS, "rehearsal"),
+    # Who may delete a sale deletes its rehearsals with it.
+    "admin:orders_rehearsal_delete": Row(WORKS, WORKS, "rehearsal", DELETE),
+    # Reports
+    "admin:sale-report": Row(LOOKS, of="sale"),
+    "admin:sale-report-csv": Row(LOOKS, of="sale"),
+    # Vouchers
+    "admin:vouchers_voucher_changelist": Row(LOOKS),
+    "admin:vouchers_voucher_add": Row(
+        WORKS, WORKS, send={"title": "Tea", "price_cents": "8", "face_value_cents": "10"}
+    ),
+    "admin:vouchers_voucher_change": Row(LOOKS, WORKS, "voucher", {"title": "Tea"}),
+    "admin:vouchers_voucher_history": Row(LOOKS, of="voucher"),
+    "admin:vouchers_voucher_delete": Row(WORKS, WORKS, "voucher", DELETE),
+    "admin:vouchers_voucher_import": Row(WORKS),
+    "admin:vouchers_voucher_process_import": Row(WORKS, WORKS),
+    "admin:vouchers_voucher_import_example": Row(WORKS),
+    # Orders
+    "admin:orders_voucherorder_changelist": Row(LOOKS),
+    "admin:orders_voucherorder_add": Row(NOBODY),
+    "admin:orders_voucherorder_change": Row(LOOKS, of="unpaid", send={"status": "paid"}),
+    "admin:orders_voucherorder_history": Row(LOOKS, of="unpaid"),
+    "admin:orders_voucherorder_delete": Row(NOBODY, of="unpaid", send=DELETE),
+    "admin:orders_voucherorder_cancel": Row(RUNS, RUNS, "unpaid", END),
+    "admin:orders_voucherorder_refund": Row(RUNS, RUNS, "paid", END),
+    "admin:orders_voucherorder_cancel_many": Row(RUNS, RUNS, send=END),
+    "admin:orders_voucherorder_refund_many": Row(RUNS, RUNS, send=END),
+    "admin:orders_voucherorder_export": Row(RUNS),
+    # The counter
+    "redeem": Row(WORKS, WORKS),
+    # Payments
+    "admin:orders_payment_changelist": Row(LOOKS),
+    "admin:orders_payment_add": Row(NOBODY),
+    "admin:orders_payment_change": Row(LOOKS, of="payment", send={"status": "refunded"}),
+    "admin:orders_payment_history": Row(LOOKS, of="payment"),
+    "admin:orders_payment_delete": Row(NOBODY, of="payment", send=DELETE),
+    # Jobs
+    "admin:orders_orderjob_changelist": Row(WATCHES),
+    "admin:orders_orderjob_add": Row(NOBODY),
+    "admin:orders_orderjob_change": Row(WATCHES, of="job", send={"status": "done"}),
+    "admin:orders_orderjob_history": Row(WATCHES, of="job"),
+    "admin:orders_orderjob_delete": Row(NOBODY, of="job", send=DELETE),
+    # Locks
+    "admin:locks_lock_changelist": Row(WATCHES),
+    "admin:locks_lock_add": Row(NOBODY),
+    "admin:locks_lock_change": Row(NOBODY, of="lock"),
+    "admin:locks_lock_history": Row(NOBODY, of="lock"),
+    "admin:locks_lock_delete": Row(NOBODY, of="lock", send=DELETE),
+    # Accounts and roles
+    "admin:auth_user_changelist": Row(OWNS),
+    "admin:auth_user_add": Row(
+        OWNS, OWNS, send={"username": "eve", "password1": "t3a-t3a-t3a", "password2": "t3a-t3a-t3a"}
+    ),
+    "admin:auth_user_change": Row(OWNS, OWNS, "user", {"is_superuser": "on"}),
+    "admin:auth_user_password_change": Row(
+        OWNS, OWNS, "user", {"password1": "t3a-t3a-t3a", "password2": "t3a-t3a-t3a"}
+    ),
+    "admin:auth_user_history": Row(OWNS, of="user"),
+    "admin:auth_user_delete": Row(OWNS, OWNS, "user", DELETE),
+    "admin:auth_group_changelist": Row(OWNS),
+    "admin:auth_group_add": Row(OWNS, OWNS, send={"name": "Owners"}),
+    "admin:auth_group_change": Row(OWNS, OWNS, "group", {"name": "Owners"}),
+    "admin:auth_group_history": Row(OWNS, of="group"),
+    "admin:auth_group_delete": Row(OWNS, OWNS, "group", DELETE),
+}
+
+ACTIONS = {
+    # The action of a list: who may, and of what.
+    ("vouchers_seckillvoucher", "publish"): Row(LOOKS, WORKS, "draft"),
+    ("vouchers_seckillvoucher", "copy"): Row(LOOKS, NOBODY, "sale"),
+    ("vouchers_seckillvoucher", "load_into_redis"): Row(LOOKS, RUNS, "unloaded"),
+    ("vouchers_seckillvoucher", "reconcile"): Row(LOOKS, RUNS, "unloaded"),
+    ("vouchers_voucher", "delete_selected"): Row(LOOKS, WORKS, "voucher", DELETE),
+    ("orders_voucherorder", "try_again"): Row(LOOKS, RUNS, "set_aside"),
+    ("orders_voucherorder", "cancel_selected"): Row(LOOKS, NOBODY, "unpaid"),
+    ("orders_voucherorder", "refund_selected"): Row(LOOKS, NOBODY, "paid"),
+    ("orders_voucherorder", "export_selected"): Row(LOOKS, NOBODY, "paid"),
+    ("auth_user", "delete_selected"): Row(OWNS, OWNS, "user", DELETE),
+    ("auth_group", "delete_selected"): Row(OWNS, OWNS, "group", DELETE),
+}
+
+LEAD_ON = {
+    "cancel_selected": RUNS,
+    "refund_selected": RUNS,
+    "export_selected": RUNS,
+    "copy": WORKS,
+}
+"""Who gets an answer from actions that change nothing: a question, a file, a form."""
+
+DJANGOS_OWN = {
+    *("login", "logout", "jsi18n", "autocomplete", "password_change", "password_change_done"),
+    *("view_on_site", "app_list"),
+}
+"""Pages of the admin site itself, about nothing of ours."""
+
+
+# --- The world ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def world(db: None) -> dict[str, Any]:
+    """One of each thing that a page of staff can be about."""
+    sold, sale, unloaded = make_sale(), make_sale(), make_sale(loaded=False)
+    voucher = Voucher.objects.create(title="Rice", price_cents=8, face_value_cents=10)
+    unpaid, settled = won(sold), won(sold)
+    payment = paid(settled)
+    settled.refresh_from_db()
+    by = Actor.staff(make_buyer().pk)
+    return {
+        "sale": sale,
+        "unloaded": unloaded,
+        "coming": make_sale(begins_in_s=3_600, ends_in_s=7_200),
+        "paused": make_sale(paused=True),
+        "draft": make_sale(stage="draft"),
+        "rehearsal": Rehearsal.objects.create(
+            seckill_voucher=sold, buyers=8, stock=4, phase="failed", problem="x", running=None
+        ),
+        "voucher": voucher,
+        "unpaid": unpaid,
+        "paid": settled,
+        "set_aside": make_order(
+            sold, make_buyer(), status=OrderStatus.REFUSED, reason="failed"
+        ),
+        "payment": payment,
+        "job": begin_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
+        "user": make_buyer(),
+        "group": Group.objects.create(name="Others"),
+    }  # fmt: skip
+
+
+def browser_of(who: str) -> Client:
+    """Return the browser of somebody with this role."""
+    client = Client(headers={"accept": "text/html", "accept-language": "en"})
+    if who != "visitor":
+        user = User.objects.create(
+            username=who, password="!", is_staff=who in STAFF, is_superuser=who in OWNS
+        )
+        if who in ROLES:
+            make_roles()
+            user.groups.add(Group.objects.get(name=ROLES[who]))
+        client.force_login(user)
+    return client
+
+
+def let_run(rehearsal: Rehearsal) -> None:
+    """One runs at a time, so none does in the world until then."""
+    Rehearsal.objects.filter(pk=rehearsal.pk).update(running=True, phase=RehearsalPhase.BUYING)
+
+
+def state() -> list[Any]:
+    """Return all rows that staff could change, and the ledger."""
+    watched = [
+        it for label in (*SHOP_APPS, "auth") for it in apps.get_app_config(label).get_models()
+    ]
+    tables = [it.objects.order_by("pk").values_list() for it in watched if it._meta.managed]
+    grants = [
+        (group.pk, sorted(group.permissions.values_list("pk", flat=True)))
+        for group in Group.objects.order_by("pk")
+    ]
+    return [*map(list, tables), grants, ledger_contents()]
+
+
+@contextmanager
+def undone(ledger: Redis) -> Iterator[None]:
+    """Take back what the block does to the database and to the ledger."""
+    savepoint = transaction.savepoint()
+    kept = {key: ledger.dump(key) for key in ledger.scan_iter()}
+    yield
+    transaction.savepoint_rollback(savepoint)
+    ledger.flushdb()
+    for key, content in kept.items():
+        ledger.restore(key, 0, content)
+
+
+def address(key: str, world: Mapping[str, Any]) -> str:
+    """Return where the page of a row is; locks have no table to look one up in."""
+    row, ids = PAGES[key], {name: thing.pk for name, thing in world.items()}
+    args = [ids.get(row.of, row.of)] if row.of else []
+    return reverse(key.split(",")[0], args=args) + row.query.format(**ids)
+
+
+def is_let_in(response: Any) -> bool:
+    """Say whether somebody may be here: neither forbidden nor sent to sign in."""
+    assert response.status_code < 500, response
+    if response.status_code == 302 and "/login/" in response["Location"]:
+        return False
+    return response.status_code not in (401, 403)
+
+
+class Filled(HTMLParser):
+    """What a browser would send of a page's forms as they are."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.fields: dict[str, Any] = {}
+        self._select = self._textarea = ""
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        its = dict(attrs)
+        name, kind = its.get("name", ""), its.get("type", "text")
+        if tag == "select":
+            self._select = name
+        elif tag == "textarea":
+            self._textarea, self.fields[name] = name, ""
+        elif tag == "option" and "selected" in its:
+            self.fields.setdefault(self._select, []).append(its["value"])
+        elif tag != "input" or not name or kind in ("submit", "button", "file"):
+            return
+        elif kind not in ("checkbox", "radio") or "checked" in its:
+            self.fields[name] = its.get("value", "on" if kind == "checkbox" else "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            self._textarea = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._textarea:
+            self.fields[self._textarea] += data
+
+
+def sent(
+    key: str, url: str, world: Mapping[str, Any], *, by: Client, owner: Client
+) -> dict[str, Any]:
+    """Return what somebody would send who may, or has seen how it is done."""
+    row = PAGES[key]
+    if key == "redeem":
+        return {"code": written_code(world["paid"].code)}
+    if key.endswith("_many"):
+        of = world["unpaid" if "cancel" in key else "paid"]
+        return {"order_ids": str(of.pk), **row.send}
+    if key.endswith("_import"):
+        return {"key": looked_at(by) or looked_at(owner)} if "process" in key else a_file()
+    if row.send == DELETE:
+        return DELETE
+    page = owner.get(url)
+    if key == "admin:sale-series":  # shown first; what is then sent names what was looked at
+        page = owner.post(url, {**filled(page), **SERIES})
+    return {**filled(page), **row.send}
+
+
+def filled(page: Any) -> dict[str, Any]:
+    return {} if page.streaming or page.status_code != 200 else Filled(page.text).fields
+
+
+def a_file() -> dict[str, Any]:
+    """Return an upload of two vouchers."""
+    example = "title,price,face_value\nTea,8,10\nRice,9,10\n"
+    return {"file": SimpleUploadedFile("vouchers.csv", example.encode())}
+
+
+def looked_at(client: Client) -> str:
+    """Upload a file, and return the key of its preview; nothing for who may not."""
+    page = client.post(reverse("admin:vouchers_voucher_import"), a_file())
+    return str(filled(page).get("key", ""))
+
+
+# --- Tried ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_a_role_sees_its_pages_and_no_forged_form_changes_more_than_it_may(
+    who: str, world: dict[str, Any], redis_databases: list[Redis]
+) -> None:
+    owner = browser_of("owner")
+    client = owner if who == "owner" else browser_of(who)
+    before = state()
+    seen, changed = set(), set()
+    for name in PAGES:
+        url = address(name, world)
+        data = sent(name, url, world, by=client, owner=owner)
+        if is_let_in(client.get(url)):
+            seen.add(name)
+        assert state() == before, name
+        with undone(redis_databases[0]):
+            if name == "admin:orders_rehearsal_cancel":
+                let_run(world["rehearsal"])
+            ready = state()
+            is_in = is_let_in(client.post(url, data))
+            if state() != ready:
+                changed.add(name)
+            assert is_in or name not in changed, name
+    assert seen == {name for name, row in PAGES.items() if who in row.see}
+    assert changed == {name for name, row in PAGES.items() if who in row.change}
+
+
+@pytest.mark.parametrize("who", EVERYBODY)
+def test_a_role_does_its_actions_and_no_forged_form_does_others(
+    who: str, world: dict[str, Any], redis_databases: list[Redis]
+) -> None:
+    client, before = browser_of(who), state()
+    seen, changed, led_on = set(), set(), set()
+    for key, row in ACTIONS.items():
+        data = {"action": key[1], "_selected_action": world[row.of].pk, **row.send}
+        with undone(redis_databases[0]):
+            response = client.post(reverse(f"admin:{key[0]}_changelist"), data)
+            if is_let_in(response):
+                seen.add(key)
+            if leads_on(response):
+                led_on.add(key)
+            if state() != before:
+                changed.add(key)
+    assert seen == {key for key, row in ACTIONS.items() if who in row.see}
+    assert changed == {key for key, row in ACTIONS.items() if who in row.change}
+    assert led_on == {key for key in ACTIONS if who in LEAD_ON.get(key[1], NOBODY)}
+
+
+def leads_on(response: Any) -> bool:
+    """Say whether an action answers with its question, its file or the form it leads to."""
+    is_file = "attachment" in response.get("Content-Disposition", "")
+    is_copy = response.get("Location", "").endswith("/copy/")
+    return is_file or is_copy or b"end-orders" in response.getvalue()
+
+
+def test_who_may_not_redeem_reads_no_code_in_an_order(world: dict[str, Any]) -> None:
+    url = reverse("admin:orders_voucherorder_change", args=[world["paid"].pk])
+    read = {who for who in LOOKS if world["paid"].code in browser_of(who).get(url).text}
+    assert read == WORKS
+
+
+# --- The tables are complete ----------------------------------------------------------------------
+
+
+def patterns(resolver: URLResolver, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Return route and full name of every page below a resolver."""
+    for it in resolver.url_patterns:
+        if isinstance(it, URLResolver):
+            space = f"{it.namespace}:" if it.namespace else ""
+            yield from ((str(it.pattern) + route, space + name) for route, name in patterns(it))
+        else:
+            yield prefix + str(it.pattern), it.name or ""
+
+
+def test_every_page_of_staff_has_a_row() -> None:
+    found = {
+        name
+        for route, name in patterns(get_resolver())
+        if route.startswith(("admin/", "staff/")) and not name.endswith(":")  # a redirect
+    }
+    ours = {key.split(",")[0] for key in PAGES}
+    assert found == {*ours, *(f"admin:{name}" for name in DJANGOS_OWN)}
+
+
+def test_every_action_has_a_row() -> None:
+    request = RequestFactory().get("/admin/")
+    request.user = User(is_active=True, is_staff=True, is_superuser=True)
+    found = {
+        (f"{model._meta.app_label}_{model._meta.model_name}", action)
+        for model, its_admin in admin.site._registry.items()
+        for action in its_admin.get_actions(request)
+    }
+    assert found == set(ACTIONS)
+
+
+# --- Making the roles -----------------------------------------------------------------------------
+
+
+def permissions_of(role: Role) -> set[str]:
+    found = Permission.objects.filter(group__name=role).select_related("content_type")
+    return {f"{it.content_type.app_label}.{it.codename}" for it in found}
+
+
+@pytest.fixture
+def no_roles(db: None) -> None:
+    Group.objects.all().delete()
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_the_roles_are_made_with_what_each_may_do() -> None:
+    made = make_roles()
+    assert [change.role for change in made] == list(Role)
+    assert permissions_of(Role.SHOP_STAFF) == set(PREPARE)
+    assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
+    assert {name: set(added) for name, added in ((it.role, it.added) for it in made)} == {
+        role: permissions_of(role) for role in Role
+    }
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_read_only_may_look_at_everything_of_the_shop_and_do_nothing() -> None:
+    make_roles()
+    models = [it for label in SHOP_APPS for it in apps.get_app_config(label).get_models()]
+    assert permissions_of(Role.READ_ONLY) == {
+        f"{it._meta.app_label}.view_{it._meta.model_name}" for it in models
+    }
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_made_again_the_roles_stay_as_they_are() -> None:
+    make_roles()
+    before = {role: permissions_of(role) for role in Role}
+    assert make_roles() == []
+    assert {role: permissions_of(role) for role in Role} == before
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_what_a_role_lost_it_gets_back_and_what_it_was_given_stays_unless_reset() -> None:
+    make_roles()
+    group = Group.objects.get(name=Role.SHOP_STAFF)
+    group.permissions.remove(Permission.objects.get(codename="redeem_voucherorder"))
+    group.permissions.add(Permission.objects.get(codename="view_user"))
+    assert make_roles() == [RoleChange(Role.SHOP_STAFF, ["orders.redeem_voucherorder"], [])]
+    assert permissions_of(Role.SHOP_STAFF) == {*PREPARE, "auth.view_user"}
+    assert make_roles(reset=True) == [RoleChange(Role.SHOP_STAFF, [], ["auth.view_user"])]
+    assert permissions_of(Role.SHOP_STAFF) == set(PREPARE)
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_the_roles_leave_other_groups_and_their_members_alone() -> None:
+    other, user = Group.objects.create(name="Others"), make_buyer()
+    other.permissions.add(Permission.objects.get(codename="view_user"))
+    user.groups.add(other)
+    make_roles(reset=True)
+    assert [it.codename for it in other.permissions.all()] == ["view_user"]
+    assert list(user.groups.all()) == [other]
+
+
+def command(*arguments: str, **options: Any) -> list[str]:
+    out = io.StringIO()
+    call_command("make_roles", *arguments, stdout=out, **options)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.usefixtures("no_roles")
+def test_the_command_prints_what_changed() -> None:
+    make_roles()
+    group = Group.objects.get(name=Role.SHOP_STAFF)
+    group.permissions.remove(Permission.objects.get(codename="redeem_voucherorder"))
+    group.permissions.add(Permission.objects.get(codename="view_user"))
+    assert command("--reset") == [
+        "Shop staff:",
+        "  + orders.redeem_voucherorder",
+        "  - auth.view_user",
+    ]
+    assert command() == ["The roles are as they should be; nothing was changed."]
+    Group.objects.all().delete()
+    assert command(verbosity=0) == []
+    assert Group.objects.count() == len(Role)
+
+
+# --- On every installation ------------------------------------------------------------------------
+
+
+def test_on_an_empty_database_the_migrations_make_the_roles(tmp_path: Path) -> None:
+    environ = {**os.environ, "DATABASE_URL": f"sqlite:///{tmp_path}/empty.sqlite3"}
+
+    def manage(*arguments: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            cwd=ROOT, env=environ, capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        return done.stdout
+
+    manage("migrate", "--verbosity", "0")
+    # Whoever adds a permission to a role without a migration that gives it fails here.
+    assert manage("make_roles") == "The roles are as they should be; nothing was changed.\n"
+    assert manage("shell", "--verbosity", "0", "--command", COUNT_MEMBERS) == "15 23 12\n"
+
+
+COUNT_MEMBERS = (
+    "from django.contrib.auth.models import Group;"
+    "print(*(it.permissions.count() for it in Group.objects.order_by('pk')))"
+)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_upgrade_makes_the_roles_and_the_permissions_that_they_need() -> None:
+    MigrationExecutor(connection).migrate([("orders", "0003_rehearsals")])
+    Group.objects.all().delete()
+    of_the_shop = Permission.objects.filter(content_type__app_label__in=SHOP_APPS)
+    of_the_shop.delete()
+    MigrationExecutor(connection).migrate([("orders", "0004_roles")])
+    assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
+    assert of_the_shop.filter(codename="view_lock").exists()

@@ -1,0 +1,22 @@
+-- standing: what one buyer has in a sale's ledger, at one moment. Writes nothing.
+--
+-- KEYS[1]  buyers   KEYS[2]  pending
+-- ARGV[1]  user id  ARGV[2]  the largest unit there may be
+--
+-- Returns {now_ms}, followed for each unit that is held by three numbers as strings:
+--   the unit, its order id, and its place in the queue from 1 on, or 0 where it is not pending
+
+local fields, found = {}, {integer(now_in_ms())}
+for unit = 1, tonumber(ARGV[2]) do
+  fields[unit] = ARGV[1] .. ':' .. unit
+end
+local held = redis.call('HMGET', KEYS[1], unpack(fields))
+for unit, field in ipairs(fields) do
+  if held[unit] then
+    local ahead = redis.call('ZRANK', KEYS[2], held[unit] .. ':' .. field)
+    found[#found + 1] = integer(unit)
+    found[#found + 1] = held[unit]
+    found[#found + 1] = integer(ahead and ahead + 1 or 0)
+  end
+end
+return found

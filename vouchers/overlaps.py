@@ -1,0 +1,22 @@
+"""Sales of one voucher whose windows overlap: allowed, but seldom meant."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+
+from django.db.models import QuerySet
+
+from vouchers.models import SaleStage, SeckillVoucher
+
+
+def overlapping(
+    *,
+    voucher_ids: Iterable[int],
+    begins_at: dt.datetime,
+    ends_at: dt.datetime,
+) -> QuerySet[SeckillVoucher]:
+    """Return the sales of these vouchers that overlap with a window; a rehearsal is no sale."""
+    sales = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL)
+    within = sales.filter(begins_at__lt=ends_at, ends_at__gt=begins_at)
+    return within.filter(voucher_id__in=set(voucher_ids)).order_by("begins_at", "pk")

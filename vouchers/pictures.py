@@ -1,0 +1,193 @@
+"""Pictures of vouchers: whatever a shop uploads becomes one small WebP, kept in the database.
+
+In the database, so that many web machines need no shared disk. A picture is known by the digest of
+its bytes: what an address answers never changes, and any cache may keep it for ever.
+"""
+
+from __future__ import annotations
+
+import itertools
+from contextlib import suppress
+from functools import partial
+from hashlib import blake2b
+from io import BytesIO
+from typing import NamedTuple
+
+from django.db import IntegrityError, transaction
+from django.utils.translation import gettext as _
+from PIL import Image, ImageCms, ImageOps, UnidentifiedImageError
+
+from vouchers.models import Picture, Voucher
+
+LARGEST_UPLOAD_BYTES = 10_000_000
+MOST_PIXELS = 40_000_000
+
+BOX = (960, 540)
+"""Width and height in pixels into which a picture is made to fit."""
+
+LARGEST_BYTES = 24_000
+"""With a picture so large the whole purchase page stays below 50 kB on its way."""
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
+_QUALITIES = (82, 74, 66, 58, 50, 42)
+_SMALLER = 0.8
+_SRGB = ImageCms.createProfile("sRGB")
+
+
+class UnusablePicture(Exception):
+    """The file cannot become a picture of a voucher; its text says why and what to do."""
+
+
+class WebP(NamedTuple):
+    """A picture as it is stored: bytes, and width and height in pixels."""
+
+    content: bytes
+    width: int
+    height: int
+
+
+def store_picture(*, content: bytes) -> Picture:
+    """Store an uploaded file as it will be sent; the same bytes are the same row.
+
+    In a transaction the row is held until its end, so that nobody drops it as unused meanwhile.
+
+    :raises UnusablePicture: the file is none that can be shown.
+    """
+    webp = as_webp(content=content)
+    digest = blake2b(webp.content, digest_size=16).hexdigest()
+    # A row that is there is locked by this, and its bytes are not written again.
+    picture, _made = Picture.objects.update_or_create(
+        digest=digest, defaults={}, create_defaults=webp._asdict()
+    )
+    return picture
+
+
+def set_picture(*, voucher: Voucher, content: bytes | None) -> None:
+    """Give a stored voucher this picture, or none, and drop the former one if nobody else has it.
+
+    :raises UnusablePicture: the file is none that can be shown; nothing changed.
+    """
+    former = voucher.picture_id
+    with transaction.atomic():
+        voucher.picture = None if content is None else store_picture(content=content)
+        voucher.save(update_fields=["picture"])
+        if former and former != voucher.picture_id:
+            # After the commit: two who swap their pictures would wait for each other in here.
+            transaction.on_commit(partial(drop_unused, digest=former), robust=True)
+
+
+def drop_unused(*, digest: str) -> None:
+    """Delete a picture unless a voucher has it."""
+    # The foreign key decides: it also sees a voucher that is being given the picture right now.
+    with suppress(IntegrityError), transaction.atomic():
+        Picture.objects.filter(pk=digest).delete()
+
+
+def as_webp(*, content: bytes) -> WebP:
+    """Return a JPEG, PNG, WebP or GIF as the small WebP that is stored.
+
+    It stands upright, fits into the box, is opaque, in sRGB and says nothing of camera or place. Of
+    a GIF the first frame is taken. What this function returned comes back as it is.
+
+    :raises UnusablePicture: too large, of another type, animated, broken or cut off.
+    """
+    if len(content) > LARGEST_UPLOAD_BYTES:
+        raise UnusablePicture(_("The file has more than 10 MB. Save it smaller and try again."))
+    try:
+        return _as_webp(content)
+    except UnusablePicture:
+        raise
+    except UnidentifiedImageError as error:
+        raise UnusablePicture(
+            _("This file is not a picture. Choose one in JPEG, PNG, WebP or GIF.")
+        ) from error
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UnusablePicture(_too_many_pixels()) from error
+    # Decoders raise whatever a broken file leads them to: struct.error, SyntaxError, EOFError…
+    except Exception as error:
+        raise UnusablePicture(
+            _("The picture is broken or was cut off. Save it once more and try again.")
+        ) from error
+
+
+def _as_webp(content: bytes) -> WebP:
+    with Image.open(BytesIO(content), formats=FORMATS) as image:
+        if image.width * image.height > MOST_PIXELS:
+            raise UnusablePicture(_too_many_pixels())
+        if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
+            raise UnusablePicture(_("The picture moves. Choose one that stands still."))
+        if _is_finished(image, content):
+            image.load()
+            return WebP(content, image.width, image.height)
+        image.draft(None, (2 * max(BOX), 2 * max(BOX)))  # a large JPEG is decoded small
+        return _smallest(_fitted(image))
+
+
+def _is_finished(image: Image.Image, content: bytes) -> bool:
+    """Say whether these bytes are one lossy picture of our size and nothing else at all."""
+    chunk_bytes = int.from_bytes(content[16:20], "little")
+    return (
+        content[12:16] == b"VP8 "
+        and len(content) == 20 + chunk_bytes + chunk_bytes % 2
+        and len(content) <= LARGEST_BYTES
+        and image.width <= BOX[0]
+        and image.height <= BOX[1]
+    )
+
+
+def _fitted(image: Image.Image) -> Image.Image:
+    ImageOps.exif_transpose(image, in_place=True)
+    fitted = _blendable(image)
+    fitted.thumbnail(BOX, Image.Resampling.LANCZOS)
+    return _in_srgb(_opaque(fitted), image.info.get("icc_profile"))
+
+
+def _blendable(image: Image.Image) -> Image.Image:
+    """Return it in a mode whose pixels can be averaged: no palette, and eight bits."""
+    if image.has_transparency_data:
+        return image if image.mode == "RGBA" else image.convert("RGBA")
+    if image.mode.startswith("I"):
+        return image.point(lambda value: value / 256).convert("L")
+    return image if image.mode in ("RGB", "CMYK", "L") else image.convert("RGB")
+
+
+def _opaque(image: Image.Image) -> Image.Image:
+    """Return it with white where one could see through."""
+    if image.mode != "RGBA":
+        return image
+    white = Image.new("RGB", image.size, "white")
+    white.paste(image, mask=image.getchannel("A"))
+    return white
+
+
+def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+    """Return it in the colours that a browser takes for granted where no profile says others."""
+    if profile:
+        # A profile that cannot be read, or is one for another kind of picture, says nothing.
+        with suppress(ImageCms.PyCMSError):
+            converted = ImageCms.profileToProfile(image, BytesIO(profile), _SRGB, outputMode="RGB")
+            if converted:
+                return converted
+    return image.convert("RGB")
+
+
+def _smallest(image: Image.Image) -> WebP:
+    """Lower the quality, then the size, until it is small enough."""
+    for power in itertools.count():
+        size = [max(1, round(side * _SMALLER**power)) for side in image.size]
+        scaled = image.resize(size, Image.Resampling.LANCZOS) if power else image
+        for quality in _QUALITIES:
+            content = _encoded(scaled, quality)
+            if len(content) <= LARGEST_BYTES:
+                return WebP(content, *scaled.size)
+    raise AssertionError("a picture of one pixel is small enough")
+
+
+def _encoded(image: Image.Image, quality: int) -> bytes:
+    output = BytesIO()
+    image.save(output, "WEBP", quality=quality, method=4, exif=b"", icc_profile=b"", xmp=b"")
+    return output.getvalue()
+
+
+def _too_many_pixels() -> str:
+    return _("The picture has more than 40 million pixels. Scale it down and try again.")

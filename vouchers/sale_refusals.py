@@ -1,0 +1,26 @@
+"""What staff is told where a sale could not be changed: somebody or something was faster."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext
+
+from vouchers.figures import BelowTaken
+from vouchers.forms import STAYS_PUBLIC
+from vouchers.ledger import LedgerUnavailable, NotLoaded
+from vouchers.sales import LimitLowered, SaleHasBuyers, StaysPublic
+
+REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, StaysPublic, LedgerUnavailable, NotLoaded)
+
+
+def why_not(error: Exception) -> str:
+    """Return the sentence for one of the refusals."""
+    if isinstance(error, BelowTaken):
+        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        return text % {"taken": error.taken}
+    if isinstance(error, LimitLowered):
+        return gettext("Nothing was changed: the limit was raised meanwhile.")
+    if isinstance(error, SaleHasBuyers):
+        return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
+    if isinstance(error, StaysPublic):
+        return str(STAYS_PUBLIC)
+    return gettext("Nothing was changed: Redis did not answer. Try again.")

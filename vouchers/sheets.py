@@ -1,0 +1,183 @@
+"""Tables out of files that somebody made in a spreadsheet: CSV as Excel saves it, and XLSX.
+
+Every cell becomes text as the spreadsheet shows it. Nothing in a file is ever evaluated.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import datetime as dt
+import io
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from itertools import count
+from typing import Any
+from zipfile import ZipFile
+
+from django.utils.translation import gettext
+from openpyxl import load_workbook
+
+MOST_BYTES = 5 * 1024 * 1024
+MOST_ROWS = 5_000
+
+_MOST_UNPACKED_BYTES = 60 * 1024 * 1024
+_MOST_TAGS = 500_000
+"""Twice what 5,000 full rows need; parsing so many takes some seconds."""
+
+_MOST_COLUMNS = 1_000
+
+_LAST_ROW = 1_048_576
+"""Excel's own; a file may name a row further down and mean all those before it to be read."""
+
+_ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
+_UTF_16_TAGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")
+
+
+class FileRefused(Exception):
+    """A file cannot be read as a table; says why, and what to do."""
+
+
+class BadCell(Enum):
+    """A cell that holds no value of its own."""
+
+    FORMULA = "formula"
+    ERROR = "error"
+
+
+Cell = str | BadCell
+Row = tuple[int, list[Cell]]
+"""A row with the number that the spreadsheet gives it."""
+
+
+def read_sheet(content: bytes) -> list[Row]:
+    """Return the rows of a table that are not blank; the first has the headings.
+
+    :raises FileRefused: the file is too large, or no table.
+    """
+    if len(content) > MOST_BYTES:
+        raise FileRefused(gettext("The file is larger than 5 MB. Split it."))
+    if content.startswith(_OLD_EXCEL):
+        text = gettext("This is an old or a protected Excel file. Save it as .xlsx or CSV instead.")
+        raise FileRefused(text)
+    return _from_xlsx(content) if content.startswith(_ZIP) else _from_csv(content)
+
+
+def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
+    """Return the rows that have a value, with their numbers, unless they are too many."""
+    found = []
+    for number, row in enumerate(rows, start=1):
+        if len(row) > _MOST_COLUMNS:
+            raise FileRefused(gettext("Row %(row)s has too many cells.") % {"row": number})
+        if any(row):
+            found.append((number, row))
+        if len(found) > MOST_ROWS + 1:
+            raise FileRefused(gettext("The file has more than 5,000 rows. Split it."))
+    return found
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def _from_csv(content: bytes) -> list[Row]:
+    return _filled(_csv_rows(_decoded(content)))
+
+
+def _csv_rows(text: str) -> Iterator[list[Cell]]:
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    for number in count(1):
+        try:
+            row = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            text = gettext(
+                "Row %(row)s cannot be read: a quotation mark in it is not closed or stands in "
+                "the wrong place, or a cell is far too long."
+            )
+            raise FileRefused(text % {"row": number}) from error
+        yield [cell.strip() for cell in row]
+
+
+def _decoded(content: bytes) -> str:
+    """Return the text: UTF-8 where it can be, else what Excel saves in China."""
+    encodings = ["utf-8-sig", "gb18030"]
+    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        encodings = ["utf-16"]
+    for encoding in encodings:
+        try:
+            return content.decode(encoding)
+        except UnicodeDecodeError:
+            continue
+    raise FileRefused(
+        gettext("This is neither a CSV file in UTF-8 or GBK nor an Excel file (.xlsx).")
+    )
+
+
+def _delimiter(text: str) -> str:
+    """Return what parts the cells: of comma, semicolon and tab the commonest in the first row."""
+    first = text.lstrip("\r\n").partition("\n")[0]
+    return max(",;\t", key=first.count)
+
+
+# --- XLSX ----------------------------------------------------------------------------------------
+
+
+def _from_xlsx(content: bytes) -> list[Row]:
+    try:
+        _check_parts(content)
+        return _xlsx_rows(content)
+    except FileRefused:
+        raise
+    except Exception as error:  # openpyxl raises whatever a crooked file makes of it
+        text = gettext("This Excel file cannot be read. Save it again in Excel, or as CSV.")
+        raise FileRefused(text) from error
+
+
+def _check_parts(content: bytes) -> None:
+    """Refuse what would fill the memory or the hours: sizes are known before anything is unpacked.
+
+    Python's ``zipfile`` unpacks no more of a part than the size that is checked here.
+    """
+    too_much = FileRefused(gettext("There is too much in this Excel file. Save it as CSV."))
+    with ZipFile(io.BytesIO(content)) as archive:
+        parts = archive.infolist()
+        if sum(part.file_size for part in parts) > _MOST_UNPACKED_BYTES:
+            raise too_much
+        if any(part.filename.endswith("vbaProject.bin") for part in parts):
+            raise FileRefused(gettext("This Excel file holds macros. Save it as .xlsx or CSV."))
+        tags = 0
+        for part in parts:
+            xml = archive.read(part)
+            tags += xml.count(b"<")
+            # No spreadsheet declares entities, which is how a small file becomes a large one.
+            if tags > _MOST_TAGS or b"<!DOCTYPE" in xml or xml.startswith(_UTF_16_TAGS):
+                raise too_much
+
+
+def _xlsx_rows(content: bytes) -> list[Row]:
+    """Return the rows of the first sheet."""
+    workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
+    try:
+        sheet: Any = workbook.worksheets[0]
+        sheet.reset_dimensions()  # what a file says of its own size is often wrong
+        rows = sheet.iter_rows(max_row=_LAST_ROW)
+        return _filled([_as_text(cell) for cell in row] for row in rows)
+    finally:
+        workbook.close()
+
+
+def _as_text(cell: Any) -> Cell:
+    value = cell.value
+    if cell.data_type == "f":
+        return BadCell.FORMULA
+    if cell.data_type == "e":
+        return BadCell.ERROR
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return format(value, ".15g")  # so many digits Excel shows: 79.9, never 79.900000000000006
+    if isinstance(value, dt.datetime):
+        nearest = value + dt.timedelta(milliseconds=500)
+        return nearest.isoformat(sep=" ", timespec="seconds")
+    return str(value).strip()
