@@ -14,7 +14,6 @@ from __future__ import annotations
 import csv
 import datetime as dt
 import io
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -23,6 +22,7 @@ from django.db.models import Max, QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from orders.cells import exact, harmless
 from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, VoucherOrder
 from orders.redeeming import written_code
 from vouchers.templatetags.seckill import utc_offset
@@ -33,8 +33,6 @@ CHUNK, WINDOW = 1_000, 20_000
 BYTE_ORDER_MARK = "\ufeff"
 """By this Excel knows that a CSV file is UTF-8."""
 
-_FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n\0]")
-_LIKE_A_NUMBER = re.compile(r"[0-9０-９\s.,:/eE年月日-]+")
 _FIELDS = (
     "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
     "status", "reason", "price_cents", "accepted_at", "created_at", "code",
@@ -131,17 +129,17 @@ def _rows(chunk: Sequence[Any], words: _Words, *, codes: bool) -> Iterator[list[
     for pk, sale, title, buyer, unit, status, reason, cents, accepted, written, code in chunk:
         at = (accepted, written, moments.get((pk, "paid")), moments.get((pk, "used")))
         yield [
-            _exact(str(pk)),
+            exact(str(pk)),
             sale,
-            _harmless(title),
-            _harmless(buyer or ""),
+            harmless(title),
+            harmless(buyer or ""),
             unit,
             words.statuses[status],
             words.reasons.get(reason, reason),
             f"{cents // 100}.{cents % 100:02d}",
             *(_local(moment, words.zone) for moment in at),
             _code(code or "", codes=codes),
-            _exact(references.get(pk, "")),
+            exact(references.get(pk, "")),
         ]
 
 
@@ -165,18 +163,6 @@ def _lines(rows: Iterable[Sequence[object]]) -> str:
 
 
 # --- Cells ---------------------------------------------------------------------------------------
-
-
-def _exact(text: str) -> str:
-    """Return digits as text that a spreadsheet takes for no number."""
-    return f"\t{text}" if text else ""
-
-
-def _harmless(text: str) -> str:
-    """Return what somebody has typed as text that a spreadsheet takes for nothing else."""
-    if _FORMULA.match(text):
-        return f"'{text}"
-    return _exact(text) if _LIKE_A_NUMBER.fullmatch(text) else text
 
 
 def _local(moment: dt.datetime | None, zone: dt.tzinfo) -> str:

@@ -31,6 +31,7 @@ from orders.retrying import Retry, is_set_aside, retry_orders
 from orders.retrying import why_not as why_not_retried
 from orders.tasks import publish_job
 from seckill_site.converters import LARGEST_ID
+from vouchers.models import SaleStage
 from vouchers.templatetags.seckill import yuan
 
 UNKNOWN = AWAY
@@ -90,6 +91,10 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         "accepted",
     )  # fmt: skip
     readonly_fields = ("price", "due", "accepted")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
+        # A rehearsal's orders are nobody's, and gone in a minute.
+        return super().get_queryset(request).exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
 
     def get_urls(self) -> list[URLPattern]:
         def url(route: str, view: Callable[..., HttpResponse], kind: str, name: str) -> URLPattern:

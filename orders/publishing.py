@@ -55,10 +55,10 @@ def _publisher_connection(task: Any) -> Connection:
     return connection
 
 
-def publish(task: Any, **arguments: int) -> bool:
+def publish(task: Any, *, expires_s: float | None = None, **arguments: int) -> bool:
     """Send one task that is sent again by itself where it is lost; say whether the broker took it.
 
-    It expires with the kick, so that a queue nobody works at does not grow.
+    It expires, with the kick unless told otherwise, so that a queue nobody works at does not grow.
     """
     if not circuit.closed():
         PUBLISHES.labels("skipped").inc()
@@ -72,7 +72,7 @@ def publish(task: Any, **arguments: int) -> bool:
                 kwargs=arguments,
                 producer=producer,
                 retry=False,
-                expires=settings.SECKILL_KICK_MS / 1000,
+                expires=expires_s or settings.SECKILL_KICK_MS / 1000,
             )
     # Whatever a transport may raise: the order is accepted, and the sweep sends it again.
     except Exception as error:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from django.utils import timezone
 from django.utils.translation import gettext, pgettext
 
+from orders.cells import unevaluated
 from orders.order_admin import to_the_second
 from orders.report_tables import answer_labels, change_heads, changes
 from orders.report_texts import Figure, sections
@@ -17,9 +18,6 @@ from orders.reporting import SaleReport
 from vouchers.templatetags.seckill import utc_offset
 
 Cell = str | int | float
-
-FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
-"""What a spreadsheet would evaluate, typed by whoever named the voucher."""
 
 
 def report_csv(report: SaleReport) -> bytes:
@@ -70,4 +68,5 @@ def _times(report: SaleReport) -> Iterator[Sequence[Cell]]:
 
 
 def _guarded(cell: Cell) -> Cell:
-    return f"'{cell}" if isinstance(cell, str) and cell.startswith(FORMULA_STARTS) else cell
+    """Let nothing be worked out that whoever named the voucher or wrote a reason has typed."""
+    return unevaluated(cell) if isinstance(cell, str) else cell

@@ -146,7 +146,9 @@ def publish_job(*, job_id: int) -> None:
 def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0) -> None:
     """Publish the next step of a rehearsal; one that fails is resumed by beat."""
     task = work_at_rehearsal.signature(countdown=in_s)
-    publishing.publish(task, rehearsal_id=rehearsal_id, turn=turn)
+    # As long as beat leaves it alone: a single worker may be busy with the rehearsal's own orders.
+    expires_s = in_s + rehearsing.LEFT_ALONE.total_seconds()
+    publishing.publish(task, expires_s=expires_s, rehearsal_id=rehearsal_id, turn=turn)
 
 
 def publish_fulfillment(*, sale_id: int) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from axe_playwright_python.base import AXE_SCRIPT
 from django.utils import timezone
-from playwright.sync_api import Page, ViewportSize, expect
+from playwright.sync_api import Page, Route, ViewportSize, expect
 from redis import Redis
 
 from tests.browser.conftest import kept_for_the_module
@@ -248,16 +248,34 @@ SEND_WITHOUT_SCRIPT = """([action, token]) => {
 def test_everybody_can_read_and_reach_all_while_an_order_is_on_its_way(
     state: str, window: Window, visit: Visit
 ) -> None:
-    busy = {"status": 503, "headers": {"Retry-After": "60"}, "json": {"code": "unavailable"}}
+    url, held = put_on_sale(window, begins_in_s=-1), []
+
+    def hold(route: Route) -> None:
+        held.append(route)
 
     def show(language: str, size: ViewportSize) -> Page:
-        page = visit("ben", sale("open")(window), language=language, size=size)
-        page.route("**/orders/", lambda route: route.fulfill(**busy) if state == "busy" else None)
+        page = visit("ben", url, language=language, size=size)
+        page.route("**/orders/", refuse_for_now if state == "busy" else hold)
         page.click("#buy")
         expect(page.locator("#main")).to_have_attribute("data-state", state)
         return page
 
     look(show)
+    for route in held:
+        route.abort()
+
+
+def refuse_for_now(route: Route) -> None:
+    headers = {"Retry-After": "60"}
+    route.fulfill(status=503, headers=headers, json={"code": "unavailable", "message": ""})
+
+
+def put_on_sale(window: Window, *, begins_in_s: int) -> str:
+    """Put a voucher on sale once more, and return the address of its page."""
+    begins_at = timezone.now() + dt.timedelta(seconds=begins_in_s)
+    terms = SaleTerms(stock=3, begins_at=begins_at, ends_at=begins_at + dt.timedelta(hours=1))
+    its = create_sale(voucher=window.sales["soon"].voucher, terms=terms)
+    return f"/vouchers/{its.pk}/"
 
 
 # --- By keyboard ----------------------------------------------------------------------------------
@@ -279,14 +297,6 @@ def tab_to(page: Page, wanted: str) -> None:
         if focused == wanted:
             return
     pytest.fail(f"{wanted} cannot be reached")
-
-
-def put_on_sale(window: Window, *, begins_in_s: int) -> str:
-    """Put a voucher on sale once more, and return the address of its page."""
-    begins_at = timezone.now() + dt.timedelta(seconds=begins_in_s)
-    terms = SaleTerms(stock=3, begins_at=begins_at, ends_at=begins_at + dt.timedelta(hours=1))
-    its = create_sale(voucher=window.sales["soon"].voucher, terms=terms)
-    return f"/vouchers/{its.pk}/"
 
 
 def test_somebody_with_a_keyboard_alone_skips_to_the_content_and_buys(
@@ -312,7 +322,7 @@ def test_somebody_with_a_keyboard_alone_skips_to_the_content_and_buys(
 
 def test_the_focus_stays_on_the_button_whatever_it_says(window: Window, visit: Visit) -> None:
     page = visit("ben", put_on_sale(window, begins_in_s=6), size=PHONE)
-    page.route("**/orders/", lambda route: route.fulfill(status=503, json={"code": "unavailable"}))
+    page.route("**/orders/", refuse_for_now)
     tab_to(page, "buy")
     main, button = page.locator("#main"), page.locator("#buy")
     expect(main).to_have_attribute("data-state", "scheduled")

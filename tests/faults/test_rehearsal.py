@@ -107,10 +107,11 @@ def test_a_worker_that_dies_at_any_point_leaves_a_rehearsal_that_comes_to_its_en
 
 
 @pytest.mark.faults
+@pytest.mark.parametrize("points", [PREPARING + BUYING, JUDGING, CLEARING])
 def test_a_command_that_is_killed_at_any_point_is_ended_by_beat(
-    shop: Stack, subtests: pytest.Subtests
+    shop: Stack, points: list[str], subtests: pytest.Subtests
 ) -> None:
-    for point in PREPARING + BUYING + JUDGING + CLEARING:
+    for point in points:
         with subtests.test(point):
             sale = make_sale(stock=STOCK)
             before = everything_there()

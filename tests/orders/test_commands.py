@@ -54,7 +54,9 @@ def refusal_of(*arguments: str) -> CommandError:
     return caught.value
 
 
-@pytest.mark.parametrize("command", ["demo", "create_buyers", "reconcile", "retry_orders"])
+@pytest.mark.parametrize(
+    "command", ["demo", "create_buyers", "reconcile", "retry_orders", "rehearse", "export_orders"]
+)
 def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:
         call_command(command, "--help")

@@ -13,6 +13,7 @@ from tqdm import tqdm
 
 from orders.exporting import export_orders
 from orders.models import VoucherOrder
+from vouchers.models import SaleStage
 
 
 def moment(text: str) -> dt.datetime:
@@ -37,7 +38,7 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
-        orders = VoucherOrder.objects.all()
+        orders = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
         if options["sale"] is not None:
             orders = orders.filter(seckill_voucher=options["sale"])
         if options["since"]:
