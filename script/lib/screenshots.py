@@ -36,6 +36,8 @@ from tqdm import tqdm  # noqa: E402
 
 from tests.browser.window import Window, fill_window  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
+from tests.orders.making import make_buyers  # noqa: E402
+from tests.orders.money import won  # noqa: E402
 from tests.stack import Stack  # noqa: E402
 
 DRAWINGS = Path(__file__).with_name("offers")
@@ -47,8 +49,12 @@ PHONE = {
     **{"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
     **{"is_mobile": True, "has_touch": True},
 }
-DESK = {"viewport": {"width": 1280, "height": 860}, "device_scale_factor": 1.5}
 LANGUAGES = {"en": ("en", "en-GB"), "zh": ("zh-hans", "zh-CN")}
+
+
+def tall(height: int) -> dict[str, Any]:
+    """Return a desk's screen of this height."""
+    return {"viewport": {"width": 1280, "height": height}, "device_scale_factor": 1.5}
 
 
 @dataclass(frozen=True)
@@ -60,6 +66,7 @@ class Shot:
     on: dict[str, Any] = field(default_factory=lambda: PHONE)
     scheme: str = "light"
     wait_for: str = "main"
+    while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
 
 
 def sale(name: str, what: str = "") -> Callable[[Window], str]:
@@ -70,27 +77,34 @@ def admin_page(name: str, what: str) -> Callable[[Window], str]:
     return lambda window: f"/admin/vouchers/seckillvoucher/{window.sales[name].pk}/{what}/"
 
 
+def run_and_sell(window: Window, page: Page, language: str) -> None:
+    """Work at the board and sell for a while, so that its list and its charts have some to show."""
+    window.run("open", language=language)
+    for units in (1, 2, 0, 1, 3, 1, 0, 2, 1, 1):
+        if units:
+            won(window.sales["open"], make_buyers(units))
+        page.wait_for_timeout(2_100)
+
+
 SHOTS = {
-    "list": Shot("ben", lambda window: "/", DESK),
+    "list": Shot("ben", lambda window: "/", tall(960)),
     "purchase": Shot("ben", sale("open"), wait_for="#main[data-state=open]"),
     "purchase-before": Shot("ben", sale("soon"), wait_for="#main[data-state=scheduled]"),
     "purchase-sold-out": Shot("ben", sale("sold_out"), wait_for="#main[data-state=sold_out]"),
     "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
     "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
-    "admin-sale": Shot("operator", admin_page("soon", "change"), DESK, wait_for="#content"),
-    "admin-sales": Shot(
-        "operator", lambda window: "/admin/vouchers/seckillvoucher/", DESK, wait_for="#result_list"
+    "admin-sale": Shot("operator", admin_page("soon", "change"), tall(860), wait_for="#content"),
+    "board": Shot(
+        *("operator", admin_page("open", "board"), tall(1_080)),
+        wait_for="canvas",
+        while_open=run_and_sell,
     ),
-    "board": Shot("operator", admin_page("open", "board"), DESK, wait_for="canvas"),
-    "report": Shot("operator", admin_page("sold_out", "report"), DESK, wait_for="canvas"),
+    "report": Shot("operator", admin_page("sold_out", "report"), tall(860), wait_for="canvas"),
 }
 
 
 def main() -> int:
     arguments = parse_arguments()
-    if arguments.list:
-        sys.stdout.write("\n".join([*SHOTS, ""]))
-        return 0
     arguments.into.mkdir(parents=True, exist_ok=True)
     wanted = [(name, language) for language in LANGUAGES for name in arguments.only or SHOTS]
     with browser() as chromium, shop(chromium) as (window, url):
@@ -107,7 +121,6 @@ def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/screenshots")
     parser.add_argument("--only", nargs="+", choices=SHOTS, metavar="NAME")
     parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
-    parser.add_argument("--list", action="store_true")
     return parser.parse_args()
 
 
@@ -164,7 +177,7 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
     session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(shot.who)}
     context.add_cookies([{**session, "url": url}])
     try:
-        content = seen(context.new_page(), shot.where(window), shot.wait_for)
+        content = seen(context.new_page(), window, shot, spoken)
         return save(content, into / f"{name}-{language}.png")
     except (PlaywrightError, RuntimeError) as error:
         return f"{name}-{language}: {str(error).splitlines()[0]}"
@@ -172,11 +185,13 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
         context.close()
 
 
-def seen(page: Page, url: str, wait_for: str) -> bytes:
+def seen(page: Page, window: Window, shot: Shot, language: str) -> bytes:
+    url = shot.where(window)
     response = page.goto(url)
     if response is None or not response.ok:
         raise RuntimeError(f"{url} was answered with {response and response.status}")
-    page.locator(wait_for).first.wait_for()
+    page.locator(shot.wait_for).first.wait_for()
+    shot.while_open(window, page, language)
     page.wait_for_timeout(1_500)  # clocks, meters and charts have found their figures
     return page.screenshot()
 

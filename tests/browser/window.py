@@ -14,9 +14,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from django.conf import settings
+from django.contrib.admin.models import LogEntry
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.backends.cached_db import SessionStore
+from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
@@ -99,6 +101,12 @@ RULES = (
     "每人限购一份，三个月内每天可用。\n不与其他优惠同享。",
 )
 
+WHY = {
+    "pause": ("the counter asks for a minute", "柜台请求暂缓一分钟"),
+    "resume": ("", ""),
+    "stock": ("ten more were delivered", "追加到货十份"),
+}
+
 ROLES = {"reader": Role.READ_ONLY, "clerk": Role.SHOP_STAFF, "operator": Role.OPERATOR}
 
 
@@ -136,6 +144,20 @@ class Window:
             words = {"title": OFFERS[name].title[number], "rules": RULES[number]}
             Voucher.objects.filter(pk=sale.voucher_id).update(**words)
 
+    def run(self, name: str, *, language: str) -> None:
+        """Let the operator pause a sale, resume it and offer more, as the board does it."""
+        sale, operator = self.sales[name], self.people["operator"]
+        LogEntry.objects.filter(object_id=str(sale.pk)).delete()
+        client = Client(headers={"host": "localhost", "accept-language": language})
+        client.force_login(operator, backend=settings.AUTHENTICATION_BACKENDS[-1])
+        stock = SeckillVoucher.objects.get(pk=sale.pk).stock
+        more = {"seen": stock, "stock": stock + 10}
+        for what, data in (("pause", {}), ("resume", {}), ("stock", more)):
+            reason = WHY[what][("en", "zh-hans").index(language)]
+            url = reverse(f"admin:sale-board-{what}", args=[sale.pk])
+            response = client.post(url, {**data, "reason": reason})
+            assert response.status_code == 302, response
+
 
 def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> Window:
     """Fill an empty shop; in the sale that is open ``crowd`` buyers have bought.
@@ -152,7 +174,8 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
     orders, trades = _order_everything(sales, people["ann"])
     won(sales["open"], make_buyers(crowd))
     won(sales["sold_out"], make_buyers(OFFERS["sold_out"].stock - 1))
-    _pay_most(sales["sold_out"])
+    _pay_most(sales["sold_out"], 0.9)
+    _pay_most(sales["open"], 0.6)
     _wait_in_line(sales["sold_out"], [people["cora"], *make_buyers(4)])
     _count_a_stream(sales["open"], accepted=crowd)
     _count_a_rush(sales["sold_out"])
@@ -285,9 +308,10 @@ def _receipts(sales: Mapping[str, SeckillVoucher], orders: Mapping[str, int]) ->
     }
 
 
-def _pay_most(sale: SeckillVoucher) -> None:
-    """Let nine of ten orders be paid."""
-    for order in sale.orders.filter(status=OrderStatus.UNPAID)[: sale.stock * 9 // 10]:
+def _pay_most(sale: SeckillVoucher, share: float) -> None:
+    """Let this share of the orders be paid, and ann's not: she has one in every state."""
+    unpaid = sale.orders.filter(status=OrderStatus.UNPAID).exclude(user__username="ann")
+    for order in unpaid[: int(share * len(unpaid))]:
         paid(order)
 
 
@@ -317,9 +341,10 @@ def _count_a_stream(sale: SeckillVoucher, *, accepted: int) -> None:
     """Note what buyers were answered who keep coming, and will for a while from now."""
     dice, seconds = random.Random(2), []
     for second in range(60 * 30):
-        asked = 14 + int(6 * math.sin(second / 11)) + dice.randint(0, 9)
+        asked = 34 + int(14 * math.sin(second / 11)) + dice.randint(0, 20)
         is_sold = second * accepted // 240 > (second - 1) * accepted // 240
-        seconds.append({"accepted": int(is_sold), "already_ordered": asked // 2})
+        refused = {"already_ordered": asked // 3, "rate_limited": asked // 9}
+        seconds.append({"accepted": int(is_sold), **refused})
     _note_answers(sale, first=0, seconds=seconds)
 
 

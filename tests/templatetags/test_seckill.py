@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
+from collections.abc import Iterable
 from pathlib import Path
 from string import Formatter
 from zoneinfo import ZoneInfo
@@ -291,8 +292,11 @@ def test_every_text_of_the_site_has_a_chinese_translation_that_is_compiled() -> 
     assert catalogue.untranslated_entries() == []
     assert catalogue.fuzzy_entries() == []
     compiled = polib.mofile(str(CATALOGUE.with_suffix(".mo")))
-    said = {entry.msgid: entry.msgstr or entry.msgstr_plural for entry in compiled}
-    assert said == {entry.msgid: entry.msgstr or entry.msgstr_plural for entry in catalogue}
+    assert _said(compiled) == _said(catalogue)
+
+
+def _said(entries: Iterable[polib.POEntry | polib.MOEntry]) -> dict[tuple[str, str], object]:
+    return {(it.msgctxt or "", it.msgid): it.msgstr or it.msgstr_plural for it in entries}
 
 
 def test_a_sentence_has_the_same_words_to_fill_in_in_both_languages() -> None:

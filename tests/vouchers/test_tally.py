@@ -241,7 +241,10 @@ def test_a_batch_whose_reply_was_lost_is_added_once(
     with FaultProxy(redis_server(django_settings.REDIS_URL)) as proxy:
         database = int(django_settings.REDIS_URL.rpartition("/")[2])
         caches = django_settings.CACHES
-        through = {**caches["ledger"], "LOCATION": proxy.url(database)}
+        through = {
+            **caches["ledger"],
+            "LOCATION": proxy.url(database, like=django_settings.REDIS_URL),
+        }
         with override_settings(CACHES={**caches, "ledger": through}):
             count_answer(sale_id=1, answer="accepted")
             flush()
