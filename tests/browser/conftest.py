@@ -12,7 +12,15 @@ from django.conf import settings
 from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connection
-from playwright.sync_api import Browser, BrowserContext, ConsoleMessage, Page, Request, ViewportSize
+from playwright.sync_api import (
+    Browser,
+    BrowserContext,
+    ConsoleMessage,
+    Error,
+    Page,
+    Request,
+    ViewportSize,
+)
 from redis import Redis
 
 from tests.browser.window import Window, fill_window
@@ -84,63 +92,83 @@ def window_shop(
 
 
 @pytest.fixture(scope="module")
-def browsers(
-    browser: Browser, window: Window, window_shop: Web
-) -> Iterator[Callable[..., BrowserContext]]:
-    """Call it for somebody's browser ("" is a visitor's), which they keep for the module."""
-    contexts: dict[str, BrowserContext] = {}
+def tabs(browser: Browser, window: Window, window_shop: Web) -> Iterator[Callable[..., Page]]:
+    """Call it for somebody's page ("" is a visitor's), which they keep for the module.
 
-    def of(who: str, language: str, **options: Any) -> BrowserContext:
+    A page of its own for each test would be a process of its own.
+    """
+    pages: dict[str, Page] = {}
+
+    def of(who: str, language: str, **options: Any) -> Page:
         key = f"{who} {language} {options}"
-        if key not in contexts:
+        if key not in pages:
             locale = {"en": "en-GB", "zh": "zh-CN"}[language]
-            contexts[key] = browser.new_context(base_url=window_shop.url, locale=locale, **options)
-            contexts[key].set_default_timeout(15_000)
+            context = browser.new_context(base_url=window_shop.url, locale=locale, **options)
+            context.set_default_timeout(15_000)
             if who:
                 session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(who)}
-                contexts[key].add_cookies([{**session, "url": window_shop.url}])
-        return contexts[key]
+                context.add_cookies([{**session, "url": window_shop.url}])
+            pages[key] = context.new_page()
+        return pages[key]
 
     yield of
-    for context in contexts.values():
-        context.close()
+    for page in pages.values():
+        page.context.close()
+
+
+class Faults:
+    """What went wrong on pages: scripts that failed, the policy broken, strangers asked."""
+
+    def __init__(self, origin: str) -> None:
+        self.found: list[str] = []
+        self._origin = urlsplit(origin).netloc
+        self._pages: list[Page] = []
+
+    def watch(self, page: Page) -> None:
+        if page not in self._pages:
+            self._pages.append(page)
+            page.on("console", self._console)
+            page.on("pageerror", self._failure)
+            page.on("request", self._request)
+
+    def leave(self) -> None:
+        for page in self._pages:
+            page.goto("about:blank")
+            page.unroute_all()
+            page.remove_listener("console", self._console)
+            page.remove_listener("pageerror", self._failure)
+            page.remove_listener("request", self._request)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        if message.type == "error" and "Failed to load resource" not in message.text:
+            self.found.append(message.text)
+
+    def _failure(self, error: Error) -> None:
+        self.found.append(str(error))
+
+    def _request(self, request: Request) -> None:
+        if urlsplit(request.url).netloc not in ("", self._origin):
+            self.found.append(f"asks {request.url}")
 
 
 @pytest.fixture
-def visit(
-    browsers: Callable[..., BrowserContext], window_shop: Web
-) -> Iterator[Callable[..., Page]]:
-    """Call it with somebody and an address, for the page as they see it.
-
-    No page may fail in a script, break the content policy, or ask anybody else for anything.
-    """
-    pages: list[Page] = []
-    faults: list[str] = []
-
-    def note_console(message: ConsoleMessage) -> None:
-        if message.type == "error" and "Failed to load resource" not in message.text:
-            faults.append(message.text)
-
-    def note_request(request: Request) -> None:
-        if urlsplit(request.url).netloc not in ("", urlsplit(window_shop.url).netloc):
-            faults.append(f"asks {request.url}")
+def visit(tabs: Callable[..., Page], window_shop: Web) -> Iterator[Callable[..., Page]]:
+    """Call it with somebody and an address, for the page as they see it. No page has faults."""
+    faults = Faults(window_shop.url)
 
     def visited(
-        who: str, url: str, *, language: str = "en", size: ViewportSize, **options: Any
+        who: str, url: str, *, size: ViewportSize, language: str = "en", **options: Any
     ) -> Page:
-        page = browsers(who, language, **options).new_page()
-        pages.append(page)
-        page.on("console", note_console)
-        page.on("pageerror", lambda error: faults.append(str(error)))
-        page.on("request", note_request)
+        page = tabs(who, language, **options)
+        faults.watch(page)
         page.set_viewport_size(size)
+        page.emulate_media(color_scheme="light")
         page.goto(url)
         return page
 
     yield visited
-    for page in pages:
-        page.close()
-    assert not faults
+    faults.leave()
+    assert not faults.found
 
 
 def make_person(name: str, *, admin: bool = False) -> User:

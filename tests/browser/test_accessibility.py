@@ -15,9 +15,10 @@ from django.utils import timezone
 from playwright.sync_api import Page, Route, ViewportSize, expect
 from redis import Redis
 
-from tests.browser.conftest import kept_for_the_module
+from tests.browser.conftest import Faults, kept_for_the_module
 from tests.browser.window import Window
 from tests.orders.making import token_for
+from tests.stack import Web
 from vouchers.sales import SaleTerms, create_sale
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
@@ -148,8 +149,10 @@ def empty_redis() -> None:
 # --- By axe and by thumb --------------------------------------------------------------------------
 
 
-def findings(page: Page, *, only: str = "") -> set[str]:
+def findings(page: Page, *, only: str = "", inject: bool = False) -> set[str]:
     """Return what axe finds that is grave: rule, place and what is to be done."""
+    if inject:
+        page.evaluate(AXE_SCRIPT)
     run_only = {"type": "rule", "values": [only]} if only else {"type": "tag", "values": RULES}
     options = {"runOnly": run_only, "resultTypes": ["violations"], "preload": False}
     result = page.evaluate("options => axe.run(options)", options)
@@ -179,8 +182,7 @@ def look(show: Callable[[str, ViewportSize], Page]) -> None:
     found = {}
     for language, light, dark in (("en", PHONE, DESK), ("zh", DESK, PHONE)):
         page = show(language, light)
-        page.evaluate(AXE_SCRIPT)
-        found[language, light["width"], "light"] = findings(page)
+        found[language, light["width"], "light"] = findings(page, inject=True)
         page.set_viewport_size(dark)
         turn(page, color_scheme="dark")
         found[language, dark["width"], "dark"] = findings(page, only="color-contrast")
@@ -193,6 +195,10 @@ def reach(page: Page) -> None:
     page.set_viewport_size(PHONE)
     if "/admin/" not in page.url:
         assert page.evaluate(SMALL_TARGETS, TARGET_PX) == []
+    assert_nothing_hangs_over(page)
+
+
+def assert_nothing_hangs_over(page: Page) -> None:
     for size in (NARROW, ZOOMED):
         page.set_viewport_size(size)
         width = page.evaluate("document.documentElement.scrollWidth")
@@ -354,3 +360,38 @@ def test_nothing_moves_where_somebody_wants_no_motion(
     page = visit(who, where(window), size=PHONE, reduced_motion="reduce")
     running = "document.getAnimations().filter((it) => it.playState === 'running').length"
     assert page.evaluate(running) == 0
+
+
+# --- The looking itself ---------------------------------------------------------------------------
+
+SPOIL = """() => {
+  const add = (name, text, style) => {
+    const it = Object.assign(document.createElement(name), { textContent: text });
+    Object.assign(it.style, style);
+    document.querySelector("main").append(it);
+  };
+  add("p", "hard to read", { color: "#ccc", background: "#ddd" });
+  add("button", "hard to hit", { height: "20px", width: "900px" });
+  add("style", "p { color: red }", {});
+}"""
+
+
+def test_what_is_wrong_with_a_page_is_found(tabs: Callable[..., Page], window_shop: Web) -> None:
+    page, faults, foreign = tabs("", "en"), Faults(window_shop.url), Faults("http://elsewhere")
+    for watcher in (faults, foreign):
+        watcher.watch(page)
+    page.set_viewport_size(PHONE)
+    page.goto("/accounts/login/")
+    assert (findings(page, inject=True), page.evaluate(SMALL_TARGETS, TARGET_PX)) == (set(), [])
+    assert faults.found == []
+    assert any(f"asks {window_shop.url}" in it for it in foreign.found)
+
+    page.evaluate(SPOIL)
+
+    assert any(it.startswith("color-contrast (serious)") for it in findings(page))
+    assert any("hard to hit" in it for it in page.evaluate(SMALL_TARGETS, TARGET_PX))
+    assert any("Content Security Policy" in it for it in faults.found)
+    with pytest.raises(AssertionError, match="px on a screen of 360"):
+        assert_nothing_hangs_over(page)
+    for watcher in (faults, foreign):
+        watcher.leave()
