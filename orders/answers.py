@@ -11,7 +11,7 @@ from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from orders.ending import Busy
 from orders.life import WrongState
@@ -36,6 +36,8 @@ from vouchers.reservations import (
 )
 from vouchers.tally import ACCEPTED, count_answer
 from vouchers.waiting_list import UnitAvailable
+
+SOLD_OUT_TEXT = gettext_noop("Sold out: no unit is left.")
 
 _PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
     MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
@@ -136,20 +138,24 @@ def _behind(request: HttpRequest, sale_id: int, error: SaleBehind) -> HttpRespon
 
 def _sold_out(request: HttpRequest, sale_id: int, error: SoldOut) -> HttpResponseBase:
     """Answer that nothing is left, with as much as is known of who was faster."""
-    moments: dict[str, Any] = {}
-    if error.arrived_at_ms is not None:
-        moments["arrived_at_ms"] = error.arrived_at_ms
-        # Later than the arrival it cannot have been: then a clock was set.
-        if error.sold_out_at_ms is not None and error.sold_out_at_ms <= error.arrived_at_ms:
-            moments["sold_out_at_ms"] = error.sold_out_at_ms
     return problem(
         request,
         status=409,
         code="sold_out",
-        message=_("Sold out: no unit is left."),
-        **moments,
+        message=_(SOLD_OUT_TEXT),
+        **who_was_faster(error.arrived_at_ms, error.sold_out_at_ms),
         **_links(request, sale_id),
     )
+
+
+def who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, int]:
+    """Return what a refusal says of when it arrived and since when nothing was left."""
+    if arrived_at_ms is None:
+        return {}
+    # Later than the arrival it cannot have been: then a clock was set.
+    if sold_out_at_ms is None or sold_out_at_ms > arrived_at_ms:
+        return {"arrived_at_ms": arrived_at_ms}
+    return {"arrived_at_ms": arrived_at_ms, "sold_out_at_ms": sold_out_at_ms}
 
 
 def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpResponseBase:

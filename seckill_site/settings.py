@@ -105,6 +105,15 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
+SECKILL_ORDER_MIDDLEWARE = [
+    "django.middleware.security.SecurityMiddleware",
+    "django.middleware.locale.LocaleMiddleware",
+]
+"""All that a program's order request and the receipt of a token go through."""
+
+SECKILL_GATE = ["orders.gate.refuse_sold_out", "vouchers.gate.live"]
+"""What is asked, in this order, for an answer before Django is."""
+
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"
 

@@ -6,11 +6,13 @@ from typing import Any
 
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
+from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
+from seckill_site.gate import Application, gated
+from seckill_site.order_path import OrderPathHandler, by_path
 
-Application = Callable[[dict[str, Any], Callable[..., Any]], Iterable[bytes]]
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
 
 def with_readable_content_type(application: Application) -> Application:
@@ -28,7 +30,14 @@ def with_readable_content_type(application: Application) -> Application:
     return wrapped
 
 
-application = with_readable_content_type(get_wsgi_application())
+django = get_wsgi_application()
+application = with_readable_content_type(
+    gated(
+        by_path(order_path=OrderPathHandler(), others=django),
+        answerers=[import_string(name) for name in settings.SECKILL_GATE],
+        https_only=settings.HTTPS_ONLY,
+    )
+)
 
 if settings.SECKILL_TRUSTED_PROXIES:
     # Logins are throttled by address, which behind a proxy would be everybody's.

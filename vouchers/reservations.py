@@ -13,6 +13,7 @@ from enum import StrEnum
 from django.conf import settings
 
 from seckill_site.lua import ledger_connection
+from vouchers import sold_out
 from vouchers.ledger import Holding, LedgerKeys, NotLoaded, ledger_errors, ledger_script
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -159,7 +160,11 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
     if code is _Code.BEHIND:
         raise SaleBehind(int(answer[1]))
     if code is _Code.SOLD_OUT:
-        raise SoldOut(int(answer[1]), int(answer[2]) if answer[2] else None)
+        arrived_at_ms, sold_out_at_ms = int(answer[1]), int(answer[2]) if answer[2] else None
+        sold_out.hear(
+            sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
+        )
+        raise SoldOut(arrived_at_ms, sold_out_at_ms)
     if code is _Code.NOT_LOADED:
         raise NotLoaded
     raise _REFUSALS[code]
