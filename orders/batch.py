@@ -15,8 +15,8 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 
-from orders.life import SYSTEM
-from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
+from orders.inserting import NewOrder, insert_orders
+from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -67,7 +67,7 @@ class Verdict:
 class _Known:
     """What the database knows of a batch's ids and buyers, read under the row's lock."""
 
-    rows: dict[int, VoucherOrder]
+    rows: dict[int, VoucherOrder | NewOrder]
     live: dict[tuple[int, int], int]
     active: dict[int, bool]
     barred: set[int]
@@ -106,8 +106,7 @@ def write_batch(
             raise LedgerWentBack(number=number, stored=sale.batch)
         verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
-            VoucherOrder.objects.bulk_create(rows)
-            _note_new(rows)
+            insert_orders(sale=sale, orders=rows, now=timezone.now())
         sale.sold += sum(1 for row in rows if row.live)
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
@@ -124,7 +123,7 @@ def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:
     live = VoucherOrder.objects.filter(seckill_voucher=sale, user_id__in=user_ids, live=True)
     users = get_user_model().objects.filter(pk__in=user_ids)
     return _Known(
-        rows=rows,
+        rows=dict(rows),
         live={(user, unit): pk for user, unit, pk in live.values_list("user_id", "unit", "pk")},
         active=dict(users.values_list("pk", "is_active")),
         barred=_barred(sale, user_ids),
@@ -145,16 +144,15 @@ def _decide(
     entries: Sequence[PendingEntry],
     known: _Known,
     refuse_as: RefusalReason | None,
-) -> tuple[Verdict, list[VoucherOrder]]:
+) -> tuple[Verdict, list[NewOrder]]:
     verdict, rows = Verdict(), []
     room = sale.stock - sale.sold
-    price_cents = sale.voucher.price_cents
     for entry in entries:
         if entry.order_id in known.rows:
             _report_again(sale, entry, known, verdict)
             continue
         reason = refuse_as or _refusal(entry, known, room)
-        row = _row(sale, entry, known, reason, price_cents)
+        row = _row(sale, entry, known, reason)
         rows.append(row)
         known.rows[entry.order_id] = row
         if reason is None:
@@ -194,35 +192,13 @@ def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | N
 
 
 def _row(
-    sale: SeckillVoucher,
-    entry: PendingEntry,
-    known: _Known,
-    reason: RefusalReason | None,
-    price_cents: int,
-) -> VoucherOrder:
-    return VoucherOrder(
+    sale: SeckillVoucher, entry: PendingEntry, known: _Known, reason: RefusalReason | None
+) -> NewOrder:
+    return NewOrder(
         id=entry.order_id,
         user_id=entry.user_id if entry.user_id in known.active else None,
-        seckill_voucher=sale,
+        seckill_voucher_id=sale.pk,
         unit=entry.unit,
-        status=OrderStatus.REFUSED if reason else OrderStatus.UNPAID,
-        live=None if reason else True,
-        reason=reason or "",
-        price_cents=price_cents,
-        pay_by=pay_by(sale),
+        reason=reason.value if reason else "",
         accepted_at=dt.datetime.fromtimestamp(entry.accepted_at_ms / 1000, tz=dt.UTC),
-    )
-
-
-def pay_by(sale: SeckillVoucher) -> dt.datetime:
-    """Return until when an order of this sale that is made now is to be paid."""
-    return timezone.now() + dt.timedelta(seconds=sale.pay_within_s)
-
-
-def _note_new(rows: Sequence[VoucherOrder]) -> None:
-    """Begin the history of each order."""
-    now = timezone.now()
-    OrderEvent.objects.bulk_create(
-        OrderEvent(order_id=row.pk, after=row.status, at=now, actor_kind=SYSTEM.kind)
-        for row in rows
     )

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
-from orders.batch import pay_by
+from orders.inserting import pay_by
 from orders.life import SYSTEM, Actor, change_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
@@ -119,7 +119,7 @@ def _retry(*, sale_id: int, order_id: int, by: Actor) -> None:
             at=timezone.now(),
             why=gettext_noop("tried again"),
             reason="",
-            pay_by=pay_by(sale),
+            pay_by=pay_by(sale, timezone.now()),
         )
         sale.sold += 1
         sale.save(update_fields=["sold"])

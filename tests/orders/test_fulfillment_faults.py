@@ -65,10 +65,10 @@ def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
     """Let this order's row raise when it is made live, as a bug of ours would."""
     make_row = batch._row
 
-    def poisoned(sale: Any, entry: Any, known: Any, reason: Any, price_cents: int) -> VoucherOrder:
+    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
         if entry.order_id == order_id and reason is None:
             raise ZeroDivisionError("poison")
-        return make_row(sale, entry, known, reason, price_cents)
+        return make_row(sale, entry, known, reason)
 
     monkeypatch.setattr(batch, "_row", poisoned)
 

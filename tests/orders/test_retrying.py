@@ -113,10 +113,10 @@ def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
     (token,) = reserved(sale, [make_buyer()])
     make_row = batch._row
 
-    def poisoned(sale: Any, entry: Any, known: Any, reason: Any, price: int) -> VoucherOrder:
+    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
         if reason is None:
             raise ZeroDivisionError
-        return make_row(sale, entry, known, reason, price)
+        return make_row(sale, entry, known, reason)
 
     with monkeypatch.context() as patch:
         patch.setattr(batch, "_row", poisoned)
