@@ -38,7 +38,7 @@ SECKILL_BEHIND_MS = env.int("SECKILL_BEHIND_MS", default=30_000)
 SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
 """A pending entry older than this is swept: its sale's fulfil task is sent again."""
 
-SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=200)
+SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=500)
 """The most pending entries that one transaction makes into orders."""
 
 SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=1_000)
