@@ -148,7 +148,7 @@ def _sold_out(request: HttpRequest, sale_id: int, error: SoldOut) -> HttpRespons
     )
 
 
-def who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, int]:
+def who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, Any]:
     """Return what a refusal says of when it arrived and since when nothing was left."""
     if arrived_at_ms is None:
         return {}

@@ -161,9 +161,7 @@ def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
         raise SaleBehind(int(answer[1]))
     if code is _Code.SOLD_OUT:
         arrived_at_ms, sold_out_at_ms = int(answer[1]), int(answer[2]) if answer[2] else None
-        sold_out.hear(
-            sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
-        )
+        sold_out.hear(sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms)
         raise SoldOut(arrived_at_ms, sold_out_at_ms)
     if code is _Code.NOT_LOADED:
         raise NotLoaded
