@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 from django.db.models import QuerySet
@@ -59,9 +60,10 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not answer.
     """
-    row = _from_row(sale_id, order_id, user_id, proven)
-    if row:
-        return row
+    found = _in_queue(sale_id, order_id, user_id) if proven else None
+    found = found or _from_row(sale_id, order_id, user_id, proven)
+    if found:
+        return found
     loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
     return (
         _from_ledger(sale_id, order_id, user_id)
@@ -115,6 +117,14 @@ def _late_payment(order: VoucherOrder) -> str:
     going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
     return late[-1].status if late else ""
+
+
+def _in_queue(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """A crowd that waits asks the ledger alone: what is pending has no row yet, or is about to."""
+    with suppress(LedgerUnavailable):
+        receipt = _from_ledger(sale_id, order_id, user_id)
+        return receipt if receipt and receipt.place else None
+    return None
 
 
 def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt | None:
