@@ -17,6 +17,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
+SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
+SALE_ROWS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 4, "g": 4, "h": 2}
 ROWS = {
     "1 uncontended": 2,
     "2 one key, 16 threads": 7,
@@ -36,9 +38,9 @@ def environ_with(scratch: Path) -> dict[str, str]:
     [
         (["--help"], 0, "Usage: script/bench NAME", ""),
         (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
-        ([], 1, "", "bench: name a benchmark: locks"),
-        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks"),
-        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks"),
+        ([], 1, "", "bench: name a benchmark: locks sale"),
+        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks sale"),
+        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks sale"),
     ],
 )
 def test_names_are_told(arguments: list[str], code: int, out: str, error: str) -> None:
@@ -76,10 +78,40 @@ def test_locks_has_every_row_and_no_two_holders_met(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+def test_sale_has_every_row_and_both_designs_sell_exactly(tmp_path: Path) -> None:
+    scratch, results = tmp_path / "scratch", tmp_path / "results"
+    scratch.mkdir()
+    results.mkdir()
+    files = {name: results / f"sale.{name}" for name in ("json", "markdown", "picture")}
+    options = [text for name, path in files.items() for text in (f"--{name}", str(path))]
+    said = subprocess.run(
+        [*SALE, *options],
+        cwd=ROOT,
+        env=environ_with(scratch),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    report = json.loads(files["json"].read_text())
+    rows = [line["row"] for line in report["lines"]]
+    assert {row: rows.count(row) for row in rows} == SALE_ROWS
+    verdicts = {(sale["design"], sale["verdict"]) for sale in report["sales"]}
+    exact = "sold exactly, no buyer twice"
+    assert verdicts == {("ours", exact), ("classic", exact)}
+    assert all(line["name"] in files["markdown"].read_text() for line in report["lines"])
+    assert files["picture"].read_text().startswith("<svg ")
+    assert not list(scratch.iterdir())
+
+
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_stopped_run_leaves_nothing(tmp_path: Path, signum: int) -> None:
-    with subprocess.Popen(LOCKS, cwd=ROOT, env=environ_with(tmp_path)) as run:
-        assert eventually(lambda: len(processes_of(tmp_path)) >= 5)  # the workers are there
+@pytest.mark.parametrize(("command", "processes"), [(LOCKS, 5), (SALE, 12)])
+def test_a_stopped_run_leaves_nothing(
+    tmp_path: Path, command: list[str], processes: int, signum: int
+) -> None:
+    with subprocess.Popen(command, cwd=ROOT, env=environ_with(tmp_path)) as run:
+        assert eventually(lambda: len(processes_of(tmp_path)) >= processes)  # it is at work
         (config,) = tmp_path.glob("*/redis/redis.conf")
         port = int(re.findall(r"^port (\d+)$", config.read_text(), re.MULTILINE)[0])
         run.send_signal(signum)

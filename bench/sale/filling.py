@@ -1,0 +1,111 @@
+"""Fills a shop to a size, as a program of its own in that shop's place, for row g.
+
+Usage: ``python -m bench.sale.filling BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it
+writes, as JSON, what may be asked of the shop. Tables and ledger are filled by bulk: what stands
+there is as if the shop had made it, except that its users have no rows of their own.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import MySQLdb
+from django.db import connection
+from django.utils import timezone
+
+from bench.sale.plan import Size
+from bench.sale.shop import MOST_UNITS, open_sale, strangers, users
+from orders.inserting import ORDER_COLUMNS
+from orders.models import OrderStatus, VoucherOrder
+from orders.tokens import PurchaseToken
+from seckill_site.lua import ledger_connection
+from vouchers.figures import epoch_ms
+from vouchers.ledger import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+FIRST_ORDER_ID = 1 << 32
+OTHER_BUYERS_FROM = 100_000_000
+CHUNK = 5_000
+
+
+def fill(size: Size, *, requests: int) -> dict[str, Any]:
+    """Make the sales, the orders of all and the buyers of one; return what may be asked."""
+    sales = [open_sale() for _ in range(size.sales)]
+    orders = _orders(sales, count=size.orders)
+    _insert(orders)
+    crowded = sales[len(sales) // 2]
+    # A sale has at most a million units: the last of a million buyers are those who are measured.
+    _hold(crowded, count=min(size.buyers, MOST_UNITS - requests))
+    every = max(1, len(orders) // requests)
+    tokens = [_token_of(order, crowded) for order in orders[::every][:requests]]
+    return {
+        "sale_id": crowded.pk,
+        "reserve": [token.sign() for token in strangers(crowded, count=requests)],
+        "receipts": [(token.sale_id, token.order_id, token.sign()) for token in tokens],
+    }
+
+
+def _orders(sales: Sequence[SeckillVoucher], *, count: int) -> list[tuple[int, int, int]]:
+    """Return order id, user and sale of so many orders, the sales' among each other."""
+    user_ids = users(count=-(-count // len(sales)))
+    pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
+    return [(FIRST_ORDER_ID + n, *pair) for n, pair in zip(range(count), pairs, strict=False)]
+
+
+def _insert(orders: Sequence[tuple[int, int, int]]) -> None:
+    at = connection.ops.adapt_datetimefield_value(timezone.now())
+    rest = (1, OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
+    names = ", ".join(f"`{column}`" for column in ORDER_COLUMNS)
+    marks = ", ".join(["%s"] * len(ORDER_COLUMNS))
+    table = VoucherOrder._meta.db_table
+    with connection.cursor() as cursor:
+        for start in range(0, len(orders), CHUNK):
+            rows = [(*order, *rest) for order in orders[start : start + CHUNK]]
+            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
+        cursor.execute(f"ANALYZE TABLE {table}")
+        cursor.fetchall()
+
+
+def _hold(sale: SeckillVoucher, *, count: int) -> None:
+    """Put so many buyers into a ledger, as after their orders were written."""
+    key = LedgerKeys(sale.pk).buyers
+    for start in range(0, count, CHUNK):
+        numbers = range(start, min(start + CHUNK, count))
+        held = {f"{OTHER_BUYERS_FROM + n}:1": FIRST_ORDER_ID + n for n in numbers}
+        ledger_connection().hset(key, mapping=held)
+
+
+def _token_of(order: tuple[int, int, int], like: SeckillVoucher) -> PurchaseToken:
+    order_id, user_id, sale_id = order
+    return PurchaseToken(order_id, user_id, sale_id, epoch_ms(like.ends_at))
+
+
+def copy_tables(model_database: str) -> None:
+    """Make the database that the settings name, with the empty tables of another one."""
+    parameters = connection.get_connection_params()
+    name = parameters.pop("database")
+    with MySQLdb.connect(**parameters) as server, server.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+        cursor.execute(f"SHOW TABLES FROM `{model_database}`")
+        tables = [table for (table,) in cursor.fetchall()]
+        cursor.execute(f"USE `{name}`")
+        cursor.execute("SET FOREIGN_KEY_CHECKS = 0")  # a table may name one that comes later
+        for table in tables:
+            cursor.execute(f"SHOW CREATE TABLE `{model_database}`.`{table}`")
+            cursor.execute(cursor.fetchone()[1])
+
+
+def main(arguments: Sequence[str]) -> None:
+    buyers, sales, orders, requests = map(int, arguments[:4])
+    copy_tables(os.environ["BENCH_MODEL_DATABASE"])
+    filled = fill(Size(buyers, sales, orders), requests=requests)
+    Path(arguments[4]).write_text(json.dumps(filled))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,201 @@
+"""The load generator: packed requests over kept connections, in a process of its own.
+
+It only looks for the end of each answer and at its status. Where several requests are on their way
+on one connection, answers come in the order of the requests (HTTP/1.1).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import math
+import re
+import time
+from collections import Counter, deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Executor, ProcessPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from multiprocessing import get_context
+from typing import NamedTuple
+
+_LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
+_LAST_CHUNK = b"\r\n0\r\n\r\n"
+LONGEST_S = 300.0
+
+
+class BrokenOff(Exception):
+    """The server closed a connection before all was answered."""
+
+
+class Answered(NamedTuple):
+    """One request's answer; times are seconds of the monotonic clock."""
+
+    number: int
+    status: int
+    at: float
+    latency_s: float
+
+
+@dataclass(frozen=True)
+class Shot:
+    """What is sent: each request once, or again and again until the time is over."""
+
+    port: int
+    requests: Sequence[bytes]
+    connections: int
+    depth: int = 1
+    seconds: float = math.inf
+    again: bool = False
+
+
+@dataclass(frozen=True)
+class Hits:
+    """What came back."""
+
+    began_at: float
+    answers: list[Answered]
+    generator_cpu_s: float
+
+    @property
+    def ended_at(self) -> float:
+        return max(answer.at for answer in self.answers)
+
+    @property
+    def rate(self) -> float:
+        """Return answers per second."""
+        return len(self.answers) / (self.ended_at - self.began_at)
+
+    @property
+    def generator_load(self) -> float:
+        """Return the share of one core that the generator used: near 1, it was the limit."""
+        return self.generator_cpu_s / (self.ended_at - self.began_at)
+
+    def statuses(self) -> Counter[int]:
+        return Counter(answer.status for answer in self.answers)
+
+
+@contextmanager
+def generators() -> Iterator[Executor]:
+    """Offer a process for :func:`fire`."""
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        yield pool
+
+
+def fire(shot: Shot) -> Hits:
+    """Send a shot and return when everything is answered; all connections are open before."""
+    gc.disable()
+    try:
+        return asyncio.run(_fire(shot))
+    finally:
+        gc.enable()
+        gc.collect()
+
+
+async def _fire(shot: Shot) -> Hits:
+    loop = asyncio.get_running_loop()
+    volley = _Volley(shot, loop.create_future())
+    for _ in range(shot.connections):
+        await loop.create_connection(lambda: _Connection(volley), "127.0.0.1", shot.port)
+    cpu_s = time.process_time()
+    began_at = volley.begin()
+    async with asyncio.timeout(LONGEST_S):
+        await volley.over
+    hits = Hits(began_at, volley.answers, time.process_time() - cpu_s)
+    for connection in volley.connections:
+        connection.close()
+    return hits
+
+
+class _Volley:
+    """What the connections share: what is to be sent next, and what came."""
+
+    def __init__(self, shot: Shot, over: asyncio.Future[None]) -> None:
+        numbers = range(len(shot.requests))
+        self.numbers = cycle(numbers) if shot.again else iter(numbers)
+        self.shot = shot
+        self.over = over
+        self.until = math.inf
+        self.connections: list[_Connection] = []
+        self.answers: list[Answered] = []
+        self.busy = 0
+
+    def begin(self) -> float:
+        began_at = time.monotonic()
+        self.until = began_at + self.shot.seconds
+        self.busy = len(self.connections)
+        for connection in self.connections:
+            connection.send(self.shot.depth)
+        return began_at
+
+    def next_numbers(self, count: int) -> list[int]:
+        if time.monotonic() >= self.until:
+            return []
+        return [number for _, number in zip(range(count), self.numbers, strict=False)]
+
+    def one_is_done(self) -> None:
+        self.busy -= 1
+        if not self.busy and not self.over.done():
+            self.over.set_result(None)
+
+    def break_off(self) -> None:
+        if not self.over.done():
+            self.over.set_exception(BrokenOff)
+
+
+class _Connection(asyncio.Protocol):
+    def __init__(self, volley: _Volley) -> None:
+        self.volley = volley
+        self.sent: deque[tuple[int, float]] = deque()
+        self.rest = b""
+        self.transport: asyncio.Transport
+        self.closing = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+        self.volley.connections.append(self)
+
+    def connection_lost(self, error: Exception | None) -> None:
+        if not self.closing:
+            self.volley.break_off()
+
+    def close(self) -> None:
+        self.closing = True
+        self.transport.close()
+
+    def send(self, count: int) -> None:
+        """Send so many of the next requests, as far as there are any."""
+        numbers = self.volley.next_numbers(count)
+        if numbers:
+            now = time.monotonic()
+            self.sent.extend((number, now) for number in numbers)
+            self.transport.write(b"".join([self.volley.shot.requests[it] for it in numbers]))
+        elif not self.sent:
+            self.volley.one_is_done()
+
+    def data_received(self, data: bytes) -> None:
+        data = self.rest + data if self.rest else data
+        now, start, count = time.monotonic(), 0, 0
+        while (end := end_of_answer(data, start)) is not None:
+            number, sent_at = self.sent.popleft()
+            status = int(data[start + 9 : start + 12])
+            self.volley.answers.append(Answered(number, status, now, now - sent_at))
+            start, count = end, count + 1
+        self.rest = data[start:]
+        if count:
+            self.send(count)
+
+
+def end_of_answer(data: bytes, start: int) -> int | None:
+    """Return where the answer that starts there ends, or None where it has not all come."""
+    head = data.find(b"\r\n\r\n", start)
+    if head < 0:
+        return None
+    length = _LENGTH.search(data, start, head)
+    if length:
+        end = head + 4 + int(length[1])
+        return end if end <= len(data) else None
+    last = data.find(_LAST_CHUNK, head + 2)
+    return last + len(_LAST_CHUNK) if last >= 0 else None

@@ -1,0 +1,39 @@
+"""Row h: what one buyer costs in Redis, while the order is pending and after it is written."""
+
+from __future__ import annotations
+
+from bench.sale.course import Course
+from bench.sale.figures import Line, Target
+from bench.sale.shop import open_sale, reserve_all, strangers
+from seckill_site.lua import ledger_connection
+from vouchers.ledger import LedgerKeys
+from vouchers.reservations import confirm, pending_entries
+
+MOST_BYTES = 120
+CHUNK = 5_000
+
+
+def measure(course: Course) -> list[Line]:
+    held = course.plan.held
+    pending, confirmed = [], []
+    for _ in course.steps([0], what="h memory"):
+        sale = open_sale()
+        before = used_bytes(sale_id=sale.pk)
+        reserve_all(strangers(sale, count=held))
+        pending.append((used_bytes(sale_id=sale.pk) - before) / held)
+        while entries := pending_entries(sale_id=sale.pk, skip=0, count=CHUNK):
+            confirm(sale_id=sale.pk, entries=entries)
+        confirmed.append((used_bytes(sale_id=sale.pk) - before) / held)
+    target = Target(MOST_BYTES, at_least=False, unit="bytes")
+    note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"
+    return [
+        Line("h", "a buyer held, order written", "–", target, confirmed, note=note),
+        Line("h", "a buyer held, order pending", "–", target, pending, note=note),
+    ]
+
+
+def used_bytes(*, sale_id: int) -> int:
+    """Return what the keys of a sale take, every element counted."""
+    redis = ledger_connection()
+    pattern = LedgerKeys(sale_id).side("*", "").removesuffix(":")
+    return sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter(pattern, count=1000))

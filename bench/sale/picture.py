@@ -1,0 +1,132 @@
+"""A picture of row f: throughput and latency of both designs over time, as SVG.
+
+The two are told apart by dashes and by name, not by colour alone.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from html import escape
+
+from bench.locks.figures import percentile
+from bench.sale.found import CLASSIC, OURS, Found
+
+WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 880, 200, 70, 170, 50, 60
+SLICES = 60
+TICKS = 4
+STYLES = {OURS: ("#0b6e4f", ""), CLASSIC: ("#b3401f", "7 4")}
+NICE = (1, 1.5, 2, 2.5, 3, 4, 5, 6, 8, 10)
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A line of a panel."""
+
+    design: str
+    name: str
+    points: Points
+    thin: bool = False
+
+
+def draw(found: Sequence[Found]) -> str:
+    """Return the last sale of each design as a picture."""
+    last = {it.design: it for it in found}
+    longest_s = max(it.to_last_answer_s for it in last.values())
+    slice_s = longest_s / SLICES
+    rates = [Curve(of, of, rate_over_time(it, slice_s)) for of, it in last.items()]
+    latencies = [
+        Curve(of, f"{of}, p{share}", latency_over_time(it, slice_s, share / 100), share == 50)
+        for of, it in last.items()
+        for share in (50, 99)
+    ]
+    height = TOP + 2 * PANEL + 2 * GAP
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
+            'font-family="sans-serif" font-size="13">',
+            f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
+            _text(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
+            *_panel(rates, longest_s, y=TOP, title="answers per second"),
+            *_panel(latencies, longest_s, y=TOP + PANEL + GAP, title="latency, ms"),
+            _text(LEFT, height - 12, "seconds since the first request"),
+            "</svg>\n",
+        ]
+    )
+
+
+def rate_over_time(found: Found, slice_s: float) -> Points:
+    """Return answers per second, slice by slice, at the middle of each."""
+    return [(at_s, len(them) / slice_s) for at_s, them in _slices(found, slice_s)]
+
+
+def latency_over_time(found: Found, slice_s: float, share: float) -> Points:
+    """Return a percentile of the latency in milliseconds, slice by slice."""
+    slices = _slices(found, slice_s)
+    return [(at_s, float(percentile(them, share)) * 1000) for at_s, them in slices]
+
+
+def nice_top(value: float) -> float:
+    """Return the round number at or above a value, for the end of an axis."""
+    size = 1.0
+    while size * 10 <= value:
+        size *= 10
+    return next((step * size for step in NICE if step * size >= value), value)
+
+
+def _slices(found: Found, slice_s: float) -> list[tuple[float, list[float]]]:
+    """Return the latencies of what was answered in each slice of time."""
+    slices: defaultdict[int, list[float]] = defaultdict(list)
+    for at_s, latency_s in found.answers:
+        slices[int(at_s / slice_s)].append(latency_s)
+    return [((number + 0.5) * slice_s, them) for number, them in sorted(slices.items())]
+
+
+def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> list[str]:
+    top = nice_top(max(value for curve in curves for _, value in curve.points))
+    right = nice_top(longest_s)
+    wide = WIDTH - LEFT - RIGHT
+
+    def place(point: tuple[float, float]) -> tuple[float, float]:
+        return LEFT + point[0] / right * wide, y + PANEL * (1 - point[1] / top)
+
+    parts = [_text(LEFT, y - 8, title)]
+    for tick in range(TICKS + 1):
+        value, at_s = top * tick / TICKS, right * tick / TICKS
+        (x, _), (_, level) = place((at_s, 0)), place((0, value))
+        parts.append(
+            f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{level:.1f}" y2="{level:.1f}" '
+            'stroke="#ddd"/>'
+        )
+        parts.append(_text(LEFT - 8, level + 4, f"{value:,.4g}", anchor="end"))
+        parts.append(_text(x, y + PANEL + 18, f"{at_s:.3g}", anchor="middle"))
+    for number, curve in enumerate(curves):
+        parts += _curve(curve, [place(point) for point in curve.points])
+        parts += _legend(curve, LEFT + wide + 12, y + 14 + 22 * number)
+    return parts
+
+
+def _curve(curve: Curve, points: Points) -> list[str]:
+    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
+    return [f'<polyline points="{path}" fill="none" {_stroke(curve)}/>']
+
+
+def _legend(curve: Curve, x: float, y: float) -> list[str]:
+    line = f'<line x1="{x}" x2="{x + 34}" y1="{y}" y2="{y}" {_stroke(curve)}/>'
+    return [line, _text(x + 42, y + 4, curve.name)]
+
+
+def _stroke(curve: Curve) -> str:
+    colour, dashes = STYLES[curve.design]
+    width = 1.2 if curve.thin else 2.4
+    return f'stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"'
+
+
+def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 13) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
+        f'fill="#222">{escape(text)}</text>'
+    )

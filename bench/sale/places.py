@@ -1,0 +1,130 @@
+"""Where a shop runs: its database, its Redis databases, and the processes that serve it.
+
+The servers are those of ``bench/__main__.py``. Web server, worker and beat run as ``script/server``
+runs them, except that nothing starts them again.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from servers import free_port, part
+
+from bench.sale.plan import THREADS, WORKERS
+from bench.sale.processor import family_of
+
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60.0
+
+
+class NotStarted(Exception):
+    """A part did not come up; carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A shop's settings; place 0 is that of the environment."""
+
+    number: int
+    environ: dict[str, str]
+
+    @property
+    def scratch(self) -> Path:
+        return Path(self.environ["SECKILL_SCRATCH"])
+
+    @property
+    def redis_url(self) -> str:
+        return self.environ["REDIS_URL"]
+
+
+@dataclass(frozen=True)
+class Web:
+    """A running web server."""
+
+    port: int
+    pids: Sequence[int]
+
+
+def here() -> Place:
+    """Return the place that this process works in."""
+    return Place(0, dict(os.environ))
+
+
+def another(number: int) -> Place:
+    """Return a place with a database and three Redis databases of its own, on the same servers."""
+    environ = dict(os.environ)
+    database = urlsplit(environ["DATABASE_URL"])
+    environ["BENCH_MODEL_DATABASE"] = database.path.strip("/")
+    environ["DATABASE_URL"] = database._replace(path=f"/test_{number}").geturl()
+    for offset, name in enumerate(("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")):
+        url = urlsplit(environ[name])
+        environ[name] = url._replace(path=f"/{3 * number + offset}").geturl()
+    return Place(number, environ)
+
+
+@contextmanager
+def web(place: Place) -> Iterator[Web]:
+    """Run granian with the number of workers and threads that the shop has."""
+    port = free_port()
+    command = [
+        *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--workers", str(WORKERS), "--blocking-threads", str(THREADS)),
+        *("--backlog", "4096", "--backpressure", "4096"),
+        *("--workers-kill-timeout", "5", "seckill_site.wsgi:application"),
+    ]
+    with _process(place, f"web-{place.number}", command, lambda log: _answers(port)) as process:
+        yield Web(port, process)
+
+
+@contextmanager
+def back_half(place: Place) -> Iterator[None]:
+    """Run a worker and beat, and the classic design's consumer."""
+    celery = ["celery", "--app", "seckill_site", "--quiet"]
+    worker = [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"]
+    worker += ["--without-gossip", "--without-mingle"]
+    beat = [*celery, "beat", "--schedule", str(place.scratch / "beat-schedule")]
+    with ExitStack() as stack:
+        stack.enter_context(_process(place, "worker", worker, lambda log: b" ready." in log))
+        stack.enter_context(_process(place, "beat", beat, lambda log: True))
+        stack.enter_context(
+            _process(place, "consumer", ["django", "consume_classic"], lambda log: True)
+        )
+        yield
+
+
+@contextmanager
+def _process(
+    place: Place, name: str, command: Sequence[str], is_up: Callable[[bytes], bool]
+) -> Iterator[list[int]]:
+    """Run a module as a part of the shop; offer the ids of its processes once it is up."""
+    log = place.scratch / f"{name}.log"
+    with log.open("wb") as output:
+        environ = {**place.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
+        options = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
+        with part(name, [sys.executable, "-m", *command], **options) as process:
+            deadline = time.monotonic() + START_S
+            while not is_up(log.read_bytes()):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise NotStarted(f"{name}: {log.read_text(errors='replace')[-2000:]}")
+                time.sleep(0.05)
+            yield family_of(process.pid)
+
+
+def _answers(port: int) -> bool:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    try:
+        connection.request("GET", "/healthz", headers={"Host": "localhost"})
+        return connection.getresponse().status == 200
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()

@@ -1,0 +1,51 @@
+"""Sales and buyers to measure with."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+from django.contrib.auth import get_user_model
+from django.utils import timezone
+
+from orders.buyers import create_buyers
+from orders.tokens import PurchaseToken, issue_tokens
+from vouchers.models import SeckillVoucher
+from vouchers.reservations import reserve
+from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+
+DETAILS = VoucherDetails(title="Benchmark", rules="", price_cents=100, face_value_cents=200)
+MOST_UNITS = 1_000_000
+
+STRANGERS_FROM = 1_000_000
+"""Users from this id on have no row: of the ledger alone nobody asks for one."""
+
+
+def open_sale(*, stock: int = MOST_UNITS) -> SeckillVoucher:
+    """Make a loaded sale that is open for hours."""
+    now = timezone.now().replace(microsecond=0)  # a sale begins at a second
+    begins_at, ends_at = now - dt.timedelta(seconds=1), now + dt.timedelta(hours=4)
+    terms = SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at)
+    return create_voucher_on_sale(details=DETAILS, terms=terms)
+
+
+def strangers(sale: SeckillVoucher, *, count: int) -> list[PurchaseToken]:
+    """Return tokens of users who have no row."""
+    user_ids = range(STRANGERS_FROM, STRANGERS_FROM + count)
+    return issue_tokens(sale=sale, user_ids=user_ids)
+
+
+def users(*, count: int) -> list[int]:
+    """Return so many users who have rows, making those that are missing."""
+    found = get_user_model().objects.order_by("pk")
+    missing = count - found.count()
+    if missing > 0:
+        for _ in create_buyers(count=missing, sale_id=open_sale(stock=1).pk):
+            pass
+    return list(found.values_list("pk", flat=True)[:count])
+
+
+def reserve_all(tokens: Sequence[PurchaseToken]) -> None:
+    """Reserve a unit for each, in this process and without a task."""
+    for token in tokens:
+        reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)

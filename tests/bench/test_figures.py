@@ -1,0 +1,94 @@
+"""The lines of the benchmark's table: what passes, what is missed, and how it reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from bench.sale.figures import HEADINGS, Line, Target, markdown, ratios, spread
+from bench.sale.found import EXACT, verdict_on
+from bench.sale.picture import nice_top
+from bench.sale.report import BEGIN, END, write_document
+
+AT_LEAST_4 = Target(4)
+AT_MOST_1_1 = Target(1.1, at_least=False)
+MACHINE = {
+    "cores": 2, "processor": "a processor", "memory_gib": 4, "kernel": "6", "python": "3",
+    "packages": {"django": "5"}, "mariadb": {"version": "10"},
+    "redis": {"save": "", "version": "7"},
+    "web": {"server": "granian", "workers": 2, "threads": 4}, "batch": 500,
+    "plan": {"repetitions": 5, "sale_repetitions": 3},
+}  # fmt: skip
+
+
+def line_of(values: list[float], target: Target | None) -> Line:
+    return Line("f", "a whole sale", "the classic design", target, values, unit="s")
+
+
+@pytest.mark.parametrize(
+    ("values", "target", "verdict"),
+    [
+        ([3.0, 4.0, 9.0], AT_LEAST_4, "pass"),
+        ([9.0, 3.9, 3.0], AT_LEAST_4, "MISS"),
+        ([1.0, 1.1, 1.3], AT_MOST_1_1, "pass"),
+        ([1.0, 1.11, 1.3], AT_MOST_1_1, "MISS"),
+        ([1.0], None, "shown"),
+    ],
+)
+def test_the_median_decides(values: list[float], target: Target | None, verdict: str) -> None:
+    assert line_of(values, target).verdict == verdict
+
+
+def test_ratios_are_those_of_one_repetition_each() -> None:
+    assert ratios([10.0, 20.0], [5.0, 40.0]) == [2.0, 0.5]
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
+        ratios([1.0, 2.0], [1.0])
+
+
+def test_the_spread_is_from_the_least_to_the_greatest() -> None:
+    assert spread([2.0, 1.0, 3.5]) == "1–3.50"
+    assert spread([2.0]) == "–"
+
+
+def test_a_line_reads_with_units_and_words() -> None:
+    line = Line(
+        "a", "wins", "empty", Target(0.5), [0.4, 0.6, 0.7], "/s", [1.0, 2.0, 3.0], [4.0], [0.5]
+    )
+    assert line.cells() == [
+        "a", "wins", "empty", "2 /s", "4 /s", "0.60×", "0.40–0.70", "≥ 0.50×", "pass", "0.50×", "",
+    ]  # fmt: skip
+    table = markdown([line]).splitlines()
+    assert len(table) == 3
+    assert {row.count("|") for row in table} == {len(HEADINGS) + 1}
+
+
+def test_a_documents_own_text_stays_around_the_figures(tmp_path: Path) -> None:
+    document = tmp_path / "performance.md"
+    document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
+    write_document(document, [line_of([4.0], AT_LEAST_4)], MACHINE)
+    text = document.read_text()
+    assert text.startswith(f"before\n{BEGIN}\n| row |")
+    assert text.endswith(f"{END}\nafter\n")
+    assert "old" not in text
+    assert "Redis: version 7\n" in text
+
+
+@pytest.mark.parametrize(
+    ("value", "top"), [(0.4, 1), (1, 1), (17, 20), (230, 250), (9_000, 10_000)]
+)
+def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
+    assert nice_top(value) == top
+
+
+def test_a_sale_is_exact_only_if_rows_answers_and_books_agree() -> None:
+    right = {"units": 2, "told": {1, 2}, "rows": [2, 1], "books_agree": True, "others": set()}
+    assert verdict_on(**right) == EXACT
+    wrong = {
+        "1 rows for 2 units": {"rows": [1]},
+        "1 buyers have two": {"rows": [1, 1]},
+        "2 buyers were told otherwise than the rows": {"rows": [1, 3]},
+        "the stock does not fit the rows": {"books_agree": False},
+        "answers with status [503]": {"others": {503}},
+    }
+    assert {verdict_on(**{**right, **change}) for change in wrong.values()} == set(wrong)

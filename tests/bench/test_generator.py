@@ -1,0 +1,76 @@
+"""The load generator: where an answer ends, and that none is lost or counted twice."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from bench.sale import wire
+from bench.sale.generator import BrokenOff, Shot, end_of_answer, fire
+
+COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
+EMPTY_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+
+
+@pytest.mark.parametrize("answer", [COUNTED, CHUNKED, EMPTY_CHUNKED])
+def test_an_answer_ends_where_its_body_does(answer: bytes) -> None:
+    assert end_of_answer(answer + COUNTED, 0) == len(answer)
+    assert end_of_answer(COUNTED + answer, len(COUNTED)) == len(COUNTED + answer)
+    for length in range(len(answer)):
+        assert end_of_answer(answer[:length], 0) is None
+
+
+class Echo(BaseHTTPRequestHandler):
+    """Answers with the status that the path names; 599 breaks the connection off."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        status = int(self.path.strip("/"))
+        if status == 599:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"ok")
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), Echo) as server:
+        server.daemon_threads = True
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield server.server_address[1]
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize(("connections", "depth"), [(1, 1), (3, 4), (20, 2)])
+def test_each_request_gets_its_own_answer_once(port: int, connections: int, depth: int) -> None:
+    wanted = [200, 202, 409] * 5
+    requests = [wire.get(f"/{status}") for status in wanted]
+    hits = fire(Shot(port, requests, connections, depth))
+    assert {answer.number: answer.status for answer in hits.answers} == dict(enumerate(wanted))
+    assert hits.statuses() == Counter(wanted)
+    assert all(answer.latency_s > 0 for answer in hits.answers)
+
+
+def test_requests_are_sent_again_until_the_time_is_over(port: int) -> None:
+    hits = fire(Shot(port, [wire.get("/200")] * 2, connections=1, seconds=0.05, again=True))
+    assert len(hits.answers) > 2
+    assert hits.rate > 0
+
+
+def test_a_connection_that_breaks_off_is_no_answer(port: int) -> None:
+    with pytest.raises(BrokenOff):
+        fire(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))

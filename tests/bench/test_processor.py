@@ -1,0 +1,33 @@
+"""Processor time: counted for the processes that work, and for their children."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+
+from bench.sale.processor import family_of, used_s
+
+BUSY = "import time; begun = time.process_time()\nwhile time.process_time() < begun + 0.05: pass\n"
+WITH_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
+
+
+def test_time_is_that_of_this_process() -> None:
+    before = used_s([os.getpid()])
+    begun = time.process_time()
+    exec(BUSY)
+    assert used_s([os.getpid()]) - before >= 0.05
+    assert abs(used_s([os.getpid()]) - before - (time.process_time() - begun)) < 0.01
+
+
+def test_a_family_is_a_process_and_its_descendants() -> None:
+    command = [sys.executable, "-c", WITH_CHILD]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as parent:
+        deadline = time.monotonic() + 20
+        while len(found := family_of(parent.pid)) < 2:
+            assert time.monotonic() < deadline
+        assert found[0] == parent.pid
+        assert found[1] in family_of(os.getpid())
+        assert parent.stdin is not None
+        parent.stdin.close()
