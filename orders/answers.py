@@ -173,9 +173,8 @@ def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpR
 
 def _already_ordered(request: HttpRequest, sale_id: int, error: AlreadyOrdered) -> HttpResponseBase:
     """Answer which order the buyer has; a form is led to it."""
-    receipt_url = reverse("receipt", args=[sale_id, error.order_id])
     if wants_html(request):
-        response = redirect(receipt_url)
+        response = redirect(reverse("receipt", args=[sale_id, error.order_id]))
         response.status_code = 303
         return with_code(response, "already_ordered")
     return problem(

@@ -9,6 +9,7 @@ from django.db.models import QuerySet
 
 from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
 from orders.order_ids import minted_at
+from orders.receipt_rows import read_receipt_row
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerUnavailable
 from vouchers.loading import snapshot_or_load
@@ -21,6 +22,9 @@ QUEUED = "queued"
 
 SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
 """Between these is the pace at which a queued order's receipt may be asked for."""
+
+_ASKED_BY_A_CROWD = (OrderStatus.UNPAID, OrderStatus.REFUSED)
+"""Receipts in these states say nothing of a code or of money."""
 
 _SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
 
@@ -84,9 +88,13 @@ def poll_after_ms(*, place: int | None) -> int:
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     """Return a buyer's orders with their vouchers, newest first."""
+    return orders_with_their_sales().filter(user_id=user_id).order_by("-pk")
+
+
+def orders_with_their_sales() -> QuerySet[VoucherOrder]:
+    """Return all orders, with what their receipts need besides."""
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
-    orders = orders.prefetch_related("payments")
-    return orders.filter(user_id=user_id).order_by("-pk")
+    return orders.prefetch_related("payments")
 
 
 def receipt_of(order: VoucherOrder) -> Receipt:
@@ -112,7 +120,7 @@ def _late_payment(order: VoucherOrder) -> str:
 
     The receipts that a whole crowd asks for, unpaid or refused, need no look at the payments.
     """
-    if order.status in (OrderStatus.UNPAID, OrderStatus.REFUSED):
+    if order.status in _ASKED_BY_A_CROWD:
         return ""
     going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
@@ -128,14 +136,24 @@ def _in_queue(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
 
 
 def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt | None:
-    order = VoucherOrder.objects.select_related("seckill_voucher").filter(pk=order_id).first()
-    if order is None:
+    row = read_receipt_row(order_id=order_id)
+    if row is None:
         return None
     # The row of an account that was deleted names nobody: then only the order's token is proof.
-    owned = order.user_id == user_id or (order.user_id is None and proven)
-    if not owned or order.seckill_voucher_id != sale_id:
+    owned = row.user_id == user_id or (row.user_id is None and proven)
+    if not owned or row.sale_id != sale_id:
         raise NoReceipt
-    return receipt_of(order)
+    if row.status not in _ASKED_BY_A_CROWD:
+        return receipt_of(orders_with_their_sales().get(pk=order_id))
+    return Receipt(
+        order_id=order_id,
+        sale_id=sale_id,
+        status=row.status,
+        reason=row.reason,
+        price_cents=row.price_cents,
+        accepted_at_ms=epoch_ms(row.accepted_at),
+        pay_by_ms=epoch_ms(row.pay_by) if row.status == OrderStatus.UNPAID and row.pay_by else None,
+    )
 
 
 def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:

@@ -24,7 +24,7 @@ View = Callable[..., HttpResponseBase]
 
 def wants_html(request: HttpRequest) -> bool:
     """Say whether the client named ``text/html`` in its ``Accept`` header."""
-    return "text/html" in request.headers.get("Accept", "").lower()
+    return "text/html" in request.META.get("HTTP_ACCEPT", "").lower()
 
 
 def problem(

@@ -54,8 +54,8 @@ def test_a_row_and_its_payments_tell_each_status_of_its_life_without_redis(
     sale, buyer = make_sale(), make_buyer()
     reason = "sold_out" if status == "refused" else ""
     order = make_order(sale, buyer, status=OrderStatus(status), reason=reason)
-    # What a crowd polls for is one look; only what came later may have money that goes back.
-    queries = 1 if status in ("unpaid", "refused") else 2
+    # What a crowd polls for is one look; only what came later may have a code, or money going back.
+    queries = 1 if status in ("unpaid", "refused") else 3
     with django_assert_num_queries(queries), redis_commands() as commands:
         found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk)
     accepted_at_ms = epoch_ms(order.accepted_at)
@@ -108,6 +108,30 @@ def test_the_receipt_of_a_queued_order_is_one_statement_and_two_looks_at_the_led
     with redis_commands() as commands, django_assert_num_queries(1):
         assert receipt_for(token).place == 1
     assert len(commands.ledger) == len(commands) == 2
+
+
+def test_a_crowd_that_waits_costs_one_look_at_the_ledger_and_no_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = make_sale(limit=20)
+    (token,) = reserved(sale, make_buyers(1))
+    receipt_for(token)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        found = find_receipt(
+            sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id, proven=True
+        )
+    assert (found.status, found.place) == (QUEUED, 1)
+    assert len(commands) == 1
+
+
+def test_with_redis_away_who_holds_the_token_is_told_by_the_row(
+    lose_ledger: Callable[[], None],
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order = make_order(sale, buyer)
+    lose_ledger()
+    found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk, proven=True)
+    assert found.status == "unpaid"
 
 
 def test_what_was_accepted_and_then_refused_says_why() -> None:
