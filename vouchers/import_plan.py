@@ -17,7 +17,7 @@ from django.utils.translation import gettext_lazy as _
 from vouchers.import_rows import ReadRow, problem
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import SeckillVoucher, Voucher
-from vouchers.overlaps import overlapping
+from vouchers.overlaps import on_sale_now, overlapping
 from vouchers.sales import SaleTerms
 from vouchers.series import MOST_SALES
 from vouchers.templatetags.seckill import yuan
@@ -130,13 +130,22 @@ def _looked_at(row: PlannedRow) -> tuple[Any, ...]:
 
 
 def make_plan(
-    *, rows: Sequence[ReadRow], may_sell: bool, now: dt.datetime, hold: bool = False
+    *,
+    rows: Sequence[ReadRow],
+    may_sell: bool,
+    now: dt.datetime,
+    may_run: bool = True,
+    hold: bool = False,
 ) -> Plan:
     """Return what these rows would do; ``hold`` keeps their vouchers as they are until the commit.
 
-    Three queries, however many rows. ``may_sell`` says whether the importer may make sales.
+    Three queries, however many rows, and one more for an importer who may not run sales and so not
+    change what is on sale just now. ``may_sell`` says whether the importer may make sales.
     """
-    return Plan(tuple(_Planner(rows, hold=hold, may_sell=may_sell, now=now).rows()))
+    planner = _Planner(rows, hold=hold, may_sell=may_sell, now=now)
+    if not may_run:
+        planner.on_sale = on_sale_now(voucher_ids=planner.stored, now=now)
+    return Plan(tuple(planner.rows()))
 
 
 class _Planner:
@@ -149,6 +158,7 @@ class _Planner:
         ids = {row.voucher_id for row in read if row.voucher_id}
         stored = lock_vouchers(voucher_ids=ids) if hold else Voucher.objects.filter(pk__in=ids)
         self.stored = {voucher.pk: voucher for voucher in stored}
+        self.on_sale: set[int] = set()
         self.first_row_of: dict[int, int] = {}
         self.rows_titled: dict[str, list[int]] = defaultdict(list)
         for row in read:
@@ -197,6 +207,11 @@ class _Planner:
         elif row.voucher_id and self.first_row_of[row.voucher_id] != row.number:
             text = gettext("Row %(row)s is about the same voucher. Make one row of them.")
             text %= {"row": self.first_row_of[row.voucher_id]}
+            yield problem("id", text, cell=str(row.voucher_id))
+        if row.voucher_id in self.on_sale and any(
+            not _same(voucher, name, it) for name, it in row.details.items()
+        ):
+            text = gettext("This voucher is on sale now: only who may run sales may change it.")
             yield problem("id", text, cell=str(row.voucher_id))
         price, face_value = (_value(row, voucher, name) for name in _AMOUNTS)
         if price is not None and face_value is not None and price > face_value:

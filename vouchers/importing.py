@@ -51,10 +51,15 @@ class VouchersChanged(Exception):
 
 @dataclass(frozen=True)
 class Importer:
-    """Who imports, and whether they may make sales."""
+    """Who imports, whether they may make sales, and change vouchers that are on sale now."""
 
     user_id: int
     may_sell: bool
+    may_run: bool = True
+
+    @property
+    def may(self) -> dict[str, bool]:
+        return {"may_sell": self.may_sell, "may_run": self.may_run}
 
 
 @dataclass(frozen=True)
@@ -85,7 +90,7 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
     file_name, rows, digest = _claim(by.user_id, key)
     read = read_rows(rows)
     with transaction.atomic(durable=True):
-        plan = make_plan(rows=read, may_sell=by.may_sell, now=now, hold=True)
+        plan = make_plan(rows=read, now=now, hold=True, **by.may)
         if plan.digest == digest:
             _write(plan, file_name, by)
             return plan
@@ -96,7 +101,7 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
 
 
 def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.datetime) -> Preview:
-    plan = make_plan(rows=read_rows(rows), may_sell=by.may_sell, now=now)
+    plan = make_plan(rows=read_rows(rows), now=now, **by.may)
     key = secrets.token_urlsafe(16) if plan.writes else ""
     kept = (file_name, [(row.number, row.cells) for row in rows], plan.digest)
     if key and not cache.add(_name(by.user_id, key), kept, timeout=KEPT_S):

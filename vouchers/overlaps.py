@@ -20,3 +20,11 @@ def overlapping(
     sales = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL)
     within = sales.filter(begins_at__lt=ends_at, ends_at__gt=begins_at)
     return within.filter(voucher_id__in=set(voucher_ids)).order_by("begins_at", "pk")
+
+
+def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
+    """Return which of these vouchers have a public sale that has begun and is not over."""
+    sales = SeckillVoucher.objects.filter(
+        voucher__in=list(voucher_ids), stage=SaleStage.PUBLIC, begins_at__lte=now, ends_at__gt=now
+    )
+    return set(sales.values_list("voucher_id", flat=True))

@@ -29,10 +29,12 @@ from vouchers.importing import (
     preview_import,
 )
 from vouchers.models import Voucher
+from vouchers.overlaps import on_sale_now
 from vouchers.sheets import MOST_BYTES, FileRefused
 from vouchers.templatetags.seckill import yuan
 
 TEMPLATES = "admin/vouchers/voucher"
+RUN = "vouchers.run_seckillvoucher"
 
 
 class UploadForm(forms.Form):
@@ -83,6 +85,14 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return format_html(
             '<a href="{}?existing_voucher={}">{}</a>', url, voucher.pk, gettext("Put on sale")
         )
+
+    def has_change_permission(self, request: HttpRequest, obj: Voucher | None = None) -> bool:
+        """What is on sale now is changed only by who may run sales, here as in the sale's form."""
+        if not super().has_change_permission(request, obj):
+            return False
+        if obj is None or request.user.has_perm(RUN):
+            return True
+        return not on_sale_now(voucher_ids=[obj.pk], now=timezone.now())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
         """A file makes vouchers and changes them, so whoever imports may do both."""
@@ -136,7 +146,8 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_import_permission(request):
             raise PermissionDenied
         may_sell = request.user.has_perm("vouchers.add_seckillvoucher")
-        return Importer(request.user.pk or 0, may_sell)
+        may_run = request.user.has_perm(RUN)
+        return Importer(request.user.pk or 0, may_sell, may_run)
 
     def _preview(
         self, request: HttpRequest, preview: Preview, *, status: int = 200

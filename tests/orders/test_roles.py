@@ -129,6 +129,7 @@ PAGES = {
         WORKS, WORKS, send={"title": "Tea", "price_cents": "8", "face_value_cents": "10"}
     ),
     "admin:vouchers_voucher_change": Row(LOOKS, WORKS, "voucher", {"title": "Tea"}),
+    "admin:vouchers_voucher_change, on sale": Row(LOOKS, RUNS, "on_sale", {"title": "Tea"}),
     "admin:vouchers_voucher_history": Row(LOOKS, of="voucher"),
     "admin:vouchers_voucher_delete": Row(WORKS, WORKS, "voucher", DELETE),
     "admin:vouchers_voucher_import": Row(WORKS),
@@ -235,6 +236,7 @@ def world(db: None) -> dict[str, Any]:
             seckill_voucher=sold, buyers=8, stock=4, phase="failed", problem="x", running=None
         ),
         "voucher": voucher,
+        "on_sale": sale.voucher,
         "unpaid": unpaid,
         "paid": settled,
         "set_aside": make_order(

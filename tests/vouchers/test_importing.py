@@ -211,6 +211,19 @@ def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
     assert preview(clerk, NOODLES).plan.writes
 
 
+def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer) -> None:
+    clerk = Importer(boss.user_id, may_sell=True, may_run=False)
+    running, coming = make_voucher(title="Running"), make_voucher(title="Coming")
+    make_sale(voucher=running, begins_at=NOW, ends_at=NOW + HOUR)
+    make_sale(voucher=coming, begins_at=NOW + HOUR, ends_at=NOW + 2 * HOUR)
+    cheap = [row_of(voucher, price="1") for voucher in (running, coming)]
+    found = preview(clerk, *cheap).plan.rows
+    assert "only who may run sales may change it" in found[0].problems[0]
+    assert not found[1].problems
+    assert not preview(clerk, row_of(running)).plan.rows[0].problems  # nothing would change
+    assert not any(row.problems for row in preview(boss, *cheap).plan.rows)
+
+
 def test_one_file_makes_at_most_a_hundred_sales(boss: Importer) -> None:
     rows = [["", f"Hotpot {number}", *HOTPOT[2:]] for number in range(MOST_SALES + 1)]
     plan = preview(boss, *rows).plan
