@@ -199,7 +199,9 @@ class _Crowd:
         return judge(request.click, response, ms=round((time.monotonic() - begun) * 1000))
 
     def _bytes(self, request: OrderRequest) -> bytes:
-        body = json.dumps({"token": request.token, "attempt": 1}).encode()
+        # Not as a first attempt: a click is sent again where its answer, or our process, was lost,
+        # and who has won already must be asked of the ledger.
+        body = json.dumps({"token": request.token}).encode()
         lines = ["Content-Type: application/json", f"Content-Length: {len(body)}"]
         return "\r\n".join([*self.head, *lines, "", ""]).encode() + body
 

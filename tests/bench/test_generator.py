@@ -5,16 +5,23 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from bench.sale import wire
-from bench.sale.generator import BrokenOff, Shot, end_of_answer, fire
+from bench.sale.generator import BrokenOff, Hits, Shot, end_of_answer, fire
 
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 EMPTY_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
+
+
+def fired(shot: Shot) -> Hits:
+    """Fire in a thread of its own: a browser test leaves an event loop running in this one."""
+    with ThreadPoolExecutor(1) as thread:
+        return thread.submit(fire, shot).result()
 
 
 @pytest.mark.parametrize("answer", [COUNTED, CHUNKED, EMPTY_CHUNKED])
@@ -59,18 +66,18 @@ def port() -> Iterator[int]:
 def test_each_request_gets_its_own_answer_once(port: int, connections: int, depth: int) -> None:
     wanted = [200, 202, 409] * 5
     requests = [wire.get(f"/{status}") for status in wanted]
-    hits = fire(Shot(port, requests, connections, depth))
+    hits = fired(Shot(port, requests, connections, depth))
     assert {answer.number: answer.status for answer in hits.answers} == dict(enumerate(wanted))
     assert hits.statuses() == Counter(wanted)
     assert all(answer.latency_s > 0 for answer in hits.answers)
 
 
 def test_requests_are_sent_again_until_the_time_is_over(port: int) -> None:
-    hits = fire(Shot(port, [wire.get("/200")] * 2, connections=1, seconds=0.05, again=True))
+    hits = fired(Shot(port, [wire.get("/200")] * 2, connections=1, seconds=0.05, again=True))
     assert len(hits.answers) > 2
     assert hits.rate > 0
 
 
 def test_a_connection_that_breaks_off_is_no_answer(port: int) -> None:
     with pytest.raises(BrokenOff):
-        fire(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))
+        fired(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))

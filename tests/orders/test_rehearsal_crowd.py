@@ -169,7 +169,8 @@ def test_each_request_is_sent_once_in_its_order_on_kept_connections(server: Scri
     assert {answer.click: answer.order_id for answer in answers} == {it: it for it in range(40)}
     assert {answer.code for answer in answers} == {"accepted"}
     assert all(answer.is_known and answer.ms is not None for answer in answers)
-    assert server.asked[0][3] == {"token": "0", "attempt": 1}
+    # No click says that it is a first attempt: a winner's may be sent again.
+    assert all(set(asked[3]) == {"token"} for asked in server.asked)
 
 
 def test_after_its_time_nothing_more_is_sent(server: Scripted) -> None:
