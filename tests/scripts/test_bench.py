@@ -78,6 +78,7 @@ def test_locks_has_every_row_and_no_two_holders_met(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.faults  # half a minute of full load
 def test_sale_has_every_row_and_both_designs_sell_exactly(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
     scratch.mkdir()
