@@ -15,9 +15,11 @@ from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 
-from orders.inserting import NewOrder, insert_orders
+from orders.inserting import NewOrder, insert_orders, pay_by
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.receipt_rows import ReceiptRow
 from seckill_site.failpoints import failpoint
+from vouchers.figures import epoch_ms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import PendingEntry, Release
@@ -52,9 +54,13 @@ class OrderIdTaken(Exception):
 
 @dataclass
 class Verdict:
-    """What became of a batch, to be told to the ledger after the commit."""
+    """What became of a batch, to be told to the ledger after the commit.
+
+    ``rows`` has the text of each new live order's row, for those who ask for its receipt.
+    """
 
     done: list[PendingEntry] = field(default_factory=list)
+    rows: dict[int, str] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
 
     @property
@@ -106,7 +112,9 @@ def write_batch(
             raise LedgerWentBack(number=number, stored=sale.batch)
         verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
-            insert_orders(sale=sale, orders=rows, now=timezone.now())
+            now = timezone.now()
+            insert_orders(sale=sale, orders=rows, now=now)
+            verdict.rows = _copies(sale, rows, now)
         sale.sold += sum(1 for row in rows if row.live)
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
@@ -115,6 +123,17 @@ def write_batch(
             raise LockLost
     failpoint("batch.committed")
     return verdict
+
+
+def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) -> dict[int, str]:
+    price_cents, until_ms = sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
+    return {
+        row.id: ReceiptRow(
+            row.user_id, sale.pk, row.status, "", price_cents, epoch_ms(row.accepted_at), until_ms
+        ).pack()
+        for row in rows
+        if row.live
+    }
 
 
 def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:

@@ -123,7 +123,9 @@ def end_locked(
     if not orders:
         return []
     ids = [order.pk for order in orders]
-    changed = change_orders(order_ids=ids, to=to, by=by, at=timezone.now(), why=why)
+    changed = change_orders(
+        sale_id=sale_id, order_ids=ids, to=to, by=by, at=timezone.now(), why=why
+    )
     assert changed == len(orders), "the rows are locked"
     sale.sold -= len(orders)
     sale.save(update_fields=["sold"])

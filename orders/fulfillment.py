@@ -278,7 +278,7 @@ def _tell_ledger(work: _Work, verdict: Verdict) -> None:
         load_sale(sale_id=work.sale_id)
     release(sale_id=work.sale_id, releases=verdict.releases)
     failpoint("fulfill.released")
-    confirm(sale_id=work.sale_id, entries=verdict.done)
+    confirm(sale_id=work.sale_id, entries=verdict.done, rows=verdict.rows)
     failpoint("fulfill.confirmed")
     FULFILLED.labels("unpaid").inc(len(verdict.done))
     FULFILLED.labels("refused").inc(len(verdict.releases))

@@ -16,6 +16,8 @@ from orders.models import (
     OrderStatus,
     VoucherOrder,
 )
+from orders.receipt_rows import KEPT_STATUSES
+from vouchers.whereabouts import forget_rows
 
 
 class WrongState(Exception):
@@ -47,6 +49,7 @@ PROVIDER = Actor(ActorKind.PROVIDER)
 
 def change_order(
     *,
+    sale_id: int,
     order_id: int,
     to: OrderStatus,
     by: Actor,
@@ -62,12 +65,16 @@ def change_order(
     :raises WrongState: it is in another state, and nothing was changed.
     :raises VoucherOrder.DoesNotExist: there is no such order.
     """
-    if not change_orders(order_ids=[order_id], to=to, by=by, at=at, why=why, **fields):
+    changed = change_orders(
+        sale_id=sale_id, order_ids=[order_id], to=to, by=by, at=at, why=why, **fields
+    )
+    if not changed:
         raise WrongState(VoucherOrder.objects.values_list("status", flat=True).get(pk=order_id))
 
 
 def change_orders(
     *,
+    sale_id: int,
     order_ids: Sequence[int],
     to: OrderStatus,
     by: Actor,
@@ -75,12 +82,14 @@ def change_orders(
     why: str = "",
     **fields: Any,
 ) -> int:
-    """Change those of these orders that can come to the state; return how many.
+    """Change those of these orders of one sale that can come to the state; return how many.
 
     Where it is fewer than all, the caller has to roll back: the history would name them all.
     """
     assert connection.in_atomic_block, "the change and its history are one"
     source = SOURCES[to]
+    if source in KEPT_STATUSES:
+        forget_rows(sale_id=sale_id, order_ids=order_ids)
     found = VoucherOrder.objects.filter(pk__in=order_ids, status=source)
     changed = found.update(status=to, live=True if to in LIVE_STATUSES else None, **fields)
     if changed == len(order_ids):

@@ -187,7 +187,12 @@ def _settle(payment: Payment, provider_reference: str) -> None:
         mine = Payment.objects.filter(pk=payment.pk)
         try:
             change_order(
-                order_id=order.pk, to=OrderStatus.PAID, by=PROVIDER, at=now, code=_new_code()
+                sale_id=order.seckill_voucher_id,
+                order_id=order.pk,
+                to=OrderStatus.PAID,
+                by=PROVIDER,
+                at=now,
+                code=_new_code(),
             )
             mine.update(settles=True)
         except WrongState as error:

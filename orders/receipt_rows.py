@@ -1,35 +1,60 @@
 """The row behind a receipt that a whole crowd asks for, read by one statement and without the ORM.
 
 Putting a query together costs the ORM several times what the database takes for the answer
-(``docs/performance.md``).
+(``docs/performance.md``). Of a row there may be a copy in Redis (``vouchers/whereabouts.py``).
 """
 
 from __future__ import annotations
 
 import datetime as dt
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple, Self
 
 from django.db import connection
 
-from orders.models import VoucherOrder
+from orders.models import OrderStatus, VoucherOrder
+from vouchers.figures import epoch_ms
 
 _COLUMNS = (
     "user_id", "seckill_voucher_id", "status", "reason", "price_cents", "accepted_at", "pay_by",
 )  # fmt: skip
 
+KEPT_STATUSES = (OrderStatus.UNPAID, OrderStatus.REFUSED)
+"""What a crowd asks for after a sale, and of which copies are kept. Receipts of these states say
+nothing of a code or of money."""
 
-@dataclass(frozen=True, slots=True)
-class ReceiptRow:
-    """What an unpaid or refused order's receipt says; times are aware."""
+
+class ReceiptRow(NamedTuple):
+    """What an unpaid or refused order's receipt says; times are in milliseconds since 1970."""
 
     user_id: int | None
     sale_id: int
     status: str
     reason: str
     price_cents: int
-    accepted_at: dt.datetime
-    pay_by: dt.datetime | None
+    accepted_at_ms: int
+    pay_by_ms: int | None
+
+    def pack(self) -> str:
+        """Return it as the text of its copy."""
+        return ":".join(["" if value is None else str(value) for value in self])
+
+    @classmethod
+    def unpack(cls, text: str) -> Self:
+        """Read the text of a copy.
+
+        :raises ValueError: it is none.
+        """
+        user_id, sale_id, status, reason, price, accepted_at, pay_by = text.split(":")
+        return cls(
+            user_id=int(user_id) if user_id else None,
+            sale_id=int(sale_id),
+            status=status,
+            reason=reason,
+            price_cents=int(price),
+            accepted_at_ms=int(accepted_at),
+            pay_by_ms=int(pay_by) if pay_by else None,
+        )
 
 
 def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
@@ -46,8 +71,8 @@ def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
         status=status,
         reason=reason,
         price_cents=price_cents,
-        accepted_at=_aware(accepted_at),
-        pay_by=_aware(pay_by) if pay_by else None,
+        accepted_at_ms=epoch_ms(_aware(accepted_at)),
+        pay_by_ms=epoch_ms(_aware(pay_by)) if pay_by else None,
     )
 
 

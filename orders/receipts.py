@@ -9,22 +9,20 @@ from django.db.models import QuerySet
 
 from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
 from orders.order_ids import minted_at
-from orders.receipt_rows import read_receipt_row
+from orders.receipt_rows import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from vouchers.figures import epoch_ms
 from vouchers.ledger import LedgerUnavailable
 from vouchers.loading import snapshot_or_load
 from vouchers.reservations import ended_reason
 from vouchers.standing import standing_of
 from vouchers.watching import is_believable
+from vouchers.whereabouts import Whereabouts, keep_row, whereabouts
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
 
 SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
 """Between these is the pace at which a queued order's receipt may be asked for."""
-
-_ASKED_BY_A_CROWD = (OrderStatus.UNPAID, OrderStatus.REFUSED)
-"""Receipts in these states say nothing of a code or of money."""
 
 _SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
 
@@ -64,10 +62,30 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not answer.
     """
-    found = _in_queue(sale_id, order_id, user_id) if proven else None
-    found = found or _from_row(sale_id, order_id, user_id, proven)
-    if found:
-        return found
+    if proven:
+        return _for_a_crowd(sale_id, order_id, user_id)
+    return _from_row(sale_id, order_id, user_id, proven) or _without_row(
+        sale_id, order_id, user_id, proven
+    )
+
+
+def _for_a_crowd(sale_id: int, order_id: int, user_id: int) -> Receipt:
+    """Who holds the token asks Redis first: the order is pending, or there is a copy of its row."""
+    known: Whereabouts | None = None
+    with suppress(LedgerUnavailable):
+        known = whereabouts(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if known and known.place:
+        return Receipt(order_id, sale_id, status=QUEUED, place=known.place)
+    if known and known.row:
+        row = ReceiptRow.unpack(known.row)
+        _check_owner(row, sale_id, user_id, proven=True)
+        return _in_short(order_id, row)
+    found = _from_row(sale_id, order_id, user_id, True, keep=known is not None)
+    return found or _without_row(sale_id, order_id, user_id, True)
+
+
+def _without_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt:
+    """Return what became of an order of which the database knows nothing just now."""
     loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
     return (
         _from_ledger(sale_id, order_id, user_id)
@@ -120,39 +138,44 @@ def _late_payment(order: VoucherOrder) -> str:
 
     The receipts that a whole crowd asks for, unpaid or refused, need no look at the payments.
     """
-    if order.status in _ASKED_BY_A_CROWD:
+    if order.status in KEPT_STATUSES:
         return ""
     going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
     return late[-1].status if late else ""
 
 
-def _in_queue(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    """A crowd that waits asks the ledger alone: what is pending has no row yet, or is about to."""
-    with suppress(LedgerUnavailable):
-        receipt = _from_ledger(sale_id, order_id, user_id)
-        return receipt if receipt and receipt.place else None
-    return None
-
-
-def _from_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt | None:
+def _from_row(
+    sale_id: int, order_id: int, user_id: int, proven: bool, *, keep: bool = False
+) -> Receipt | None:
     row = read_receipt_row(order_id=order_id)
     if row is None:
         return None
+    _check_owner(row, sale_id, user_id, proven)
+    if row.status not in KEPT_STATUSES:
+        return receipt_of(orders_with_their_sales().get(pk=order_id))
+    if keep:
+        with suppress(LedgerUnavailable):
+            keep_row(sale_id=sale_id, order_id=order_id, row=row.pack())
+    return _in_short(order_id, row)
+
+
+def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, proven: bool) -> None:
     # The row of an account that was deleted names nobody: then only the order's token is proof.
     owned = row.user_id == user_id or (row.user_id is None and proven)
     if not owned or row.sale_id != sale_id:
         raise NoReceipt
-    if row.status not in _ASKED_BY_A_CROWD:
-        return receipt_of(orders_with_their_sales().get(pk=order_id))
+
+
+def _in_short(order_id: int, row: ReceiptRow) -> Receipt:
     return Receipt(
         order_id=order_id,
-        sale_id=sale_id,
+        sale_id=row.sale_id,
         status=row.status,
         reason=row.reason,
         price_cents=row.price_cents,
-        accepted_at_ms=epoch_ms(row.accepted_at),
-        pay_by_ms=epoch_ms(row.pay_by) if row.status == OrderStatus.UNPAID and row.pay_by else None,
+        accepted_at_ms=row.accepted_at_ms,
+        pay_by_ms=row.pay_by_ms if row.status == OrderStatus.UNPAID else None,
     )
 
 

@@ -90,10 +90,16 @@ def redeem(*, code: str, by: Actor) -> Redeemable:
     :raises NoSuchCode: no order has this code.
     :raises NotRedeemable: it is used already, or is being refunded; nothing was changed.
     """
-    order_id = find_by_code(code=code).order.pk
+    order = find_by_code(code=code).order
     try:
         with transaction.atomic(durable=True):
-            change_order(order_id=order_id, to=OrderStatus.USED, by=by, at=timezone.now())
+            change_order(
+                sale_id=order.seckill_voucher_id,
+                order_id=order.pk,
+                to=OrderStatus.USED,
+                by=by,
+                at=timezone.now(),
+            )
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error
     return find_by_code(code=code)

@@ -51,7 +51,14 @@ def refund_order(*, order_id: int, by: Actor, why: str = "") -> None:
         transaction.atomic(durable=True),
     ):
         now = timezone.now()
-        change_order(order_id=order_id, to=OrderStatus.REFUNDING, by=by, at=now, why=why)
+        change_order(
+            sale_id=order.seckill_voucher_id,
+            order_id=order_id,
+            to=OrderStatus.REFUNDING,
+            by=by,
+            at=now,
+            why=why,
+        )
         paid = Payment.objects.filter(order=order_id, settles=True, status=PaymentStatus.PAID)
         has_money = paid.update(status=PaymentStatus.REFUNDING, ask_at=now, asked=0)
         failpoint("refund.before_commit")

@@ -113,6 +113,7 @@ def _retry(*, sale_id: int, order_id: int, by: Actor) -> None:
         # retry before that finds its own claim and goes on.
         failpoint("retry.claimed")
         change_order(
+            sale_id=sale_id,
             order_id=order.pk,
             to=OrderStatus.UNPAID,
             by=by,

@@ -132,6 +132,10 @@ class LedgerKeys:
     def loading(self) -> str:
         return self._key("loading")
 
+    def written(self, order_id: int) -> str:
+        """Return the key of the copy of one order's row."""
+        return self._key(f"written:{order_id}")
+
     def side(self, name: str, build: str) -> str:
         """Return the key under which one build of the ledger prepares ``name``."""
         return self._key(f"{name}:{build}")

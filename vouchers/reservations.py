@@ -6,7 +6,7 @@ Every function is one script or one command on the sale's keys. A Redis error me
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -15,6 +15,7 @@ from django.conf import settings
 from seckill_site.lua import ledger_connection
 from vouchers import sold_out
 from vouchers.ledger import Holding, LedgerKeys, NotLoaded, ledger_errors, ledger_script
+from vouchers.whereabouts import COPY_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
 """How long after a sale the ended ids are kept: an hour longer than any token that names one."""
@@ -201,12 +202,21 @@ def _parse_entry(member: str, score: float) -> PendingEntry:
     return PendingEntry(int(order_id), int(user_id), int(unit), int(score))
 
 
-def confirm(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
-    """Take entries whose orders are committed out of pending; their batch is over. Replayable."""
-    keys = LedgerKeys(sale_id)
-    args = [text for entry in entries for text in (entry.member, str(entry.order_id))]
+def confirm(
+    *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str] | None = None
+) -> None:
+    """Take entries whose orders are committed out of pending; their batch is over. Replayable.
+
+    ``rows`` has by order id what the new rows say, for those who ask soon.
+    """
+    rows, sale = rows or {}, LedgerKeys(sale_id)
+    keys = [sale.pending, sale.tries, sale.trying]
+    args: list[str | int] = [COPY_MS]
+    for entry in entries:
+        keys.append(sale.written(entry.order_id))
+        args += (entry.member, str(entry.order_id), rows.get(entry.order_id, ""))
     with ledger_errors():
-        _CONFIRM.run(ledger_connection(), keys=[keys.pending, keys.tries, keys.trying], args=args)
+        _CONFIRM.run(ledger_connection(), keys=keys, args=args)
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:

@@ -40,10 +40,18 @@ def orders_in(status: OrderStatus, count: int) -> list[int]:
     return [make_order(sale, buyer, status=status).pk for buyer in make_buyers(count)]
 
 
+def sale_of(order_id: int) -> int:
+    """Return the sale of an order, 1 where there is no such order."""
+    found = VoucherOrder.objects.filter(pk=order_id).values_list("seckill_voucher_id", flat=True)
+    return found.first() or 1
+
+
 def change(order_id: int, to: OrderStatus, *, by: Actor = SYSTEM, why: str = "") -> None:
     fields = {"reason": ""} if to == OrderStatus.UNPAID else {}
     with transaction.atomic():
-        change_order(order_id=order_id, to=to, by=by, at=AT, why=why, **fields)
+        change_order(
+            sale_id=sale_of(order_id), order_id=order_id, to=to, by=by, at=AT, why=why, **fields
+        )
 
 
 # --- Each change ---------------------------------------------------------------------------------
@@ -85,7 +93,14 @@ def test_an_order_that_is_not_there_is_not_changed() -> None:
 def test_what_comes_with_the_state_is_set_in_the_same_statement() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
-        change_order(order_id=order.pk, to=OrderStatus.PAID, by=PROVIDER, at=AT, code="C" * 16)
+        change_order(
+            sale_id=order.seckill_voucher_id,
+            order_id=order.pk,
+            to=OrderStatus.PAID,
+            by=PROVIDER,
+            at=AT,
+            code="C" * 16,
+        )
     order.refresh_from_db()
     assert (order.status, order.code) == ("paid", "C" * 16)
     assert statements(queries.captured_queries) == [
@@ -169,7 +184,13 @@ def test_a_change_that_is_rolled_back_leaves_no_history() -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
     with transaction.atomic():
-        change_order(order_id=order.pk, to=OrderStatus.PAID, by=SYSTEM, at=AT)
+        change_order(
+            sale_id=order.seckill_voucher_id,
+            order_id=order.pk,
+            to=OrderStatus.PAID,
+            by=SYSTEM,
+            at=AT,
+        )
         transaction.set_rollback(True)
     assert rows() == before
 
@@ -187,9 +208,15 @@ def test_the_history_stays_where_its_actor_is_deleted() -> None:
 
 def test_many_orders_are_changed_in_two_statements_each_with_its_history() -> None:
     ids = orders_in(OrderStatus.UNPAID, 5)
+    sale_id = sale_of(ids[0])
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
         changed = change_orders(
-            order_ids=ids, to=OrderStatus.EXPIRED, by=SYSTEM, at=AT, why="too late"
+            sale_id=sale_id,
+            order_ids=ids,
+            to=OrderStatus.EXPIRED,
+            by=SYSTEM,
+            at=AT,
+            why="too late",
         )
     assert changed == 5
     assert len(statements(queries.captured_queries)) == 2
@@ -203,7 +230,9 @@ def test_where_one_of_many_cannot_be_changed_none_has_a_history() -> None:
     change(ids[1], OrderStatus.PAID)
     OrderEvent.objects.all().delete()
     with transaction.atomic():
-        changed = change_orders(order_ids=ids, to=OrderStatus.EXPIRED, by=SYSTEM, at=AT)
+        changed = change_orders(
+            sale_id=sale_of(ids[0]), order_ids=ids, to=OrderStatus.EXPIRED, by=SYSTEM, at=AT
+        )
         transaction.set_rollback(True)
     assert changed == 2
     assert not OrderEvent.objects.exists()
@@ -212,7 +241,7 @@ def test_where_one_of_many_cannot_be_changed_none_has_a_history() -> None:
 
 def test_to_change_none_is_no_change() -> None:
     with transaction.atomic():
-        assert change_orders(order_ids=[], to=OrderStatus.PAID, by=SYSTEM, at=AT) == 0
+        assert change_orders(sale_id=1, order_ids=[], to=OrderStatus.PAID, by=SYSTEM, at=AT) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -220,7 +249,7 @@ def test_to_change_none_is_no_change() -> None:
 def test_outside_of_a_transaction_nothing_is_changed(how: str) -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
-    common: dict[str, Any] = {"to": OrderStatus.PAID, "by": SYSTEM, "at": AT}
+    common: dict[str, Any] = {"sale_id": 1, "to": OrderStatus.PAID, "by": SYSTEM, "at": AT}
     calls: dict[str, Callable[[], object]] = {
         "one": partial(change_order, order_id=order.pk, **common),
         "many": partial(change_orders, order_ids=[order.pk], **common),

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 from redis import Redis
 
-from orders import receipts
+from orders import fulfillment, life, receipts
+from orders.ending import end_orders
 from orders.fulfillment import fulfill_sale
+from orders.life import SYSTEM, change_order
 from orders.models import OrderStatus
 from orders.receipts import QUEUED, NoReceipt, Receipt, find_receipt, poll_after_ms
 from orders.tokens import PurchaseToken
@@ -115,13 +119,131 @@ def test_a_crowd_that_waits_costs_one_look_at_the_ledger_and_no_statement(
 ) -> None:
     sale = make_sale(limit=20)
     (token,) = reserved(sale, make_buyers(1))
-    receipt_for(token)
+    proven(token)
     with redis_commands() as commands, django_assert_num_queries(0):
-        found = find_receipt(
-            sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id, proven=True
-        )
+        found = proven(token)
     assert (found.status, found.place) == (QUEUED, 1)
     assert len(commands) == 1
+
+
+def proven(token: PurchaseToken) -> Receipt:
+    return find_receipt(
+        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+    )
+
+
+def test_a_written_order_costs_its_crowd_one_look_at_redis_and_no_statement_from_the_first_on(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = make_sale()
+    (token, other) = reserved(sale, make_buyers(2))
+    proven(other)  # the script is known from here on
+    fulfill_sale(sale_id=sale.pk)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        found = proven(token)
+    assert len(commands) == 1
+    assert found == receipt_for(token)
+    assert (found.status, found.price_cents) == ("unpaid", PRICE_CENTS)
+
+
+def test_a_refused_order_costs_a_statement_once(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    with django_assert_num_queries(1):
+        found = proven(token)
+    with django_assert_num_queries(0):
+        assert proven(token) == found
+    assert (found.status, found.reason) == ("refused", "inactive_buyer")
+
+
+def test_a_copy_is_told_to_its_owner_alone() -> None:
+    sale, (owner, other) = make_sale(), make_buyers(2)
+    (token,) = reserved(sale, [owner])
+    fulfill_sale(sale_id=sale.pk)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk, proven=True)
+
+
+def paid(token: PurchaseToken) -> None:
+    with transaction.atomic():
+        change_order(
+            sale_id=token.sale_id,
+            order_id=token.order_id,
+            to=OrderStatus.PAID,
+            by=SYSTEM,
+            at=timezone.now(),
+            code="C" * 16,
+        )
+
+
+def ended(token: PurchaseToken) -> None:
+    end_orders(
+        sale_id=token.sale_id, order_ids=[token.order_id], to=OrderStatus.CANCELLED, by=SYSTEM
+    )
+
+
+@pytest.mark.parametrize(("change", "status"), [(paid, "paid"), (ended, "cancelled")])
+def test_a_change_is_told_at_once_although_there_was_a_copy(
+    change: Callable[[PurchaseToken], None], status: str
+) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, make_buyers(1))
+    fulfill_sale(sale_id=sale.pk)
+    assert proven(token).status == "unpaid"
+    change(token)
+    assert proven(token).status == status
+
+
+def test_control_a_change_of_which_redis_does_not_hear_is_told_late(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(life, "forget_rows", lambda **_: None)
+    sale = make_sale()
+    (token,) = reserved(sale, make_buyers(1))
+    fulfill_sale(sale_id=sale.pk)
+    paid(token)
+    assert proven(token).status == "unpaid"
+
+
+def test_a_row_that_was_read_before_a_change_leaves_no_copy_behind(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The reader stands still between its look at the row and the keeping of what it saw."""
+    sale, buyer = make_sale(), make_buyer()
+    order = make_order(sale, buyer)
+    (token,) = tokens_for(sale, [buyer])
+    token = replace(token, order_id=order.pk)
+    keep = receipts.keep_row
+
+    def paid_meanwhile(**kept: Any) -> None:
+        paid(token)
+        keep(**kept)
+
+    monkeypatch.setattr(receipts, "keep_row", paid_meanwhile)
+    assert proven(token).status == "unpaid"
+    assert proven(token).status == "paid"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_payment_between_the_commit_and_the_word_to_the_ledger_is_told(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The worker stands still after the commit: its copies come when the order is paid already."""
+    sale = make_sale()
+    (token,) = reserved(sale, make_buyers(1))
+    confirm = fulfillment.confirm
+
+    def late(**told: Any) -> None:
+        paid(token)
+        confirm(**told)
+
+    monkeypatch.setattr(fulfillment, "confirm", late)
+    fulfill_sale(sale_id=sale.pk)
+    assert proven(token).status == "paid"
 
 
 def test_with_redis_away_who_holds_the_token_is_told_by_the_row(

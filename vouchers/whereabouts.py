@@ -1,0 +1,80 @@
+"""Where one order stands, in one look at Redis: pending, or a row, of which there may be a copy.
+
+A copy serves the crowd that asks for its receipts right after a sale. It lives for half a minute.
+Whoever is about to change a row says so first (:func:`forget_rows`), and until long after the
+change no copy is kept: one that was read before it finds the place taken (``docs/adr/0015``).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from seckill_site.lua import Command, checked, ledger_connection, send_once
+from vouchers.ledger import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
+from vouchers.models import MAX_LIMIT
+
+logger = logging.getLogger(__name__)
+
+COPY_MS = 30_000
+"""So long a copy is kept, and so old it can be where Redis did not hear of a change."""
+
+CHANGING_MS = 60_000
+"""For so long after a change no copy is kept; no transaction takes as long."""
+
+_WHEREABOUTS = ledger_script("whereabouts")
+
+
+@dataclass(frozen=True)
+class Whereabouts:
+    """What Redis knows: the copy of the order's row, its place in the queue from 1, or nothing."""
+
+    row: str | None = None
+    place: int | None = None
+
+
+def whereabouts(*, sale_id: int, order_id: int, user_id: int) -> Whereabouts:
+    """Return where this buyer's order stands.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    keys = LedgerKeys(sale_id)
+    with ledger_errors():
+        answer = _WHEREABOUTS.run(
+            ledger_connection(),
+            keys=[keys.written(order_id), keys.buyers, keys.pending],
+            args=[str(user_id), str(order_id), MAX_LIMIT],
+        )
+    match answer:
+        case ["WRITTEN", row]:
+            return Whereabouts(row=row)
+        case ["PENDING", place]:
+            return Whereabouts(place=int(place))
+    return Whereabouts()
+
+
+def keep_row(*, sale_id: int, order_id: int, row: str) -> None:
+    """Keep a copy of what the order's row says, unless somebody is changing it.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    key = LedgerKeys(sale_id).written(order_id)
+    with ledger_errors():
+        checked(send_once(ledger_connection(), ("SET", key, row, "PX", COPY_MS, "NX")))
+
+
+def forget_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
+    """Say that these orders' rows are being changed; called before the change is committed.
+
+    Where Redis does not answer, a copy may be told until its time is over.
+    """
+    keys = LedgerKeys(sale_id)
+    sets: list[Command] = [("SET", keys.written(it), "", "PX", CHANGING_MS) for it in order_ids]
+    if not sets:
+        return
+    try:
+        with ledger_errors():
+            checked(send_once(ledger_connection(), *sets))
+    except LedgerUnavailable as error:
+        logger.warning("copies of orders of sale %s may be told for a while: %s", sale_id, error)
