@@ -2,16 +2,19 @@
 
 from celery.signals import celeryd_after_setup
 from django.apps import AppConfig
+from django.urls import register_converter
 
 from seckill_site.checks import log_at_start, register_checks
+from seckill_site.converters import IdConverter
 
 
 class SiteConfig(AppConfig):
-    """Makes the checks known: to ``manage.py check``, and to a worker as it starts."""
+    """Makes the checks known, and how ids are written in URLs."""
 
     name = "seckill_site"
 
     def ready(self) -> None:
-        """Register the checks, and have a worker log them before it forks its children."""
+        """Register all that, and have a worker log the checks before it forks its children."""
         register_checks()
+        register_converter(IdConverter, "id")
         celeryd_after_setup.connect(log_at_start)

@@ -107,9 +107,11 @@ MIDDLEWARE = [
 
 SECKILL_ORDER_MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
-    "django.middleware.locale.LocaleMiddleware",
+    "seckill_site.order_path.speak_their_language",
 ]
 """All that a program's order request and the receipt of a token go through."""
+
+SECKILL_ORDER_URLCONF = "orders.order_path_urls"
 
 SECKILL_GATE = ["orders.gate.refuse_sold_out", "vouchers.gate.live"]
 """What is asked, in this order, for an answer before Django is."""

@@ -2,12 +2,10 @@
 
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
-from django.urls import include, path, register_converter
+from django.urls import include, path
 
 from seckill_site import accounts, health
-from seckill_site.converters import IdConverter
 
-register_converter(IdConverter, "id")
 admin.site.login_form = accounts.BoundedAdminLoginForm
 
 urlpatterns = [

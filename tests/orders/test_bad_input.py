@@ -7,15 +7,11 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from django.core.servers.basehttp import get_internal_wsgi_application
-from django.core.signals import request_finished, request_started
-from django.db import close_old_connections
 from django.test import Client
 from django.test.client import BOUNDARY, MULTIPART_CONTENT, encode_multipart
 from hypothesis import HealthCheck, given
@@ -26,6 +22,7 @@ from orders.tokens import PurchaseToken
 from seckill_site.lua import ledger_connection
 from tests.orders.looking import assert_refused, everything
 from tests.orders.making import make_buyer, make_sale, reserved, token_for, tokens_for
+from tests.through_wsgi import ask
 from vouchers.ledger import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -271,48 +268,11 @@ def test_an_odd_content_type_is_refused(shop: Shop, content_type: str, status: i
 # --- Past the test client: the WSGI application itself -------------------------------------------
 
 
-@contextmanager
-def connections_kept() -> Iterator[None]:
-    """Keep the connection of the test's transaction open, as Django's test client does."""
-    for signal in (request_started, request_finished):
-        signal.disconnect(close_old_connections)
-    try:
-        yield
-    finally:
-        for signal in (request_started, request_finished):
-            signal.connect(close_old_connections)
-
-
-@connections_kept()
 def call(shop: Shop, body: bytes, content_type: str, **environ: str) -> tuple[int, dict[str, Any]]:
     """Call the site as a server would; return status and body."""
-    started: list[str] = []
-    response = get_internal_wsgi_application()(
-        {
-            "REQUEST_METHOD": "POST",
-            "SCRIPT_NAME": "",
-            "PATH_INFO": shop.url,
-            "QUERY_STRING": "",
-            "SERVER_NAME": "localhost",
-            "SERVER_PORT": "80",
-            "SERVER_PROTOCOL": "HTTP/1.1",
-            "HTTP_HOST": "localhost",
-            "CONTENT_TYPE": content_type,
-            "CONTENT_LENGTH": str(len(body)),
-            "wsgi.version": (1, 0),
-            "wsgi.input": io.BytesIO(body),
-            "wsgi.errors": io.StringIO(),
-            "wsgi.url_scheme": "http",
-            "wsgi.multithread": True,
-            "wsgi.multiprocess": True,
-            "wsgi.run_once": False,
-            **environ,
-        },
-        lambda status, headers: started.append(status),
-    )
-    content = b"".join(response)
-    response.close()
-    return int(started[0][:3]), json.loads(content)
+    about = {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(body))}
+    answer = ask("POST", shop.url, body=body, **{**about, **environ})
+    return answer.status, answer.json
 
 
 @pytest.mark.usefixtures("unchanged")

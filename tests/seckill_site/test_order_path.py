@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-import pytest
+import io
+from wsgiref.util import setup_testing_defaults
 
+import pytest
+from django.db import connection
+
+from orders import views
 from seckill_site.gate import GateAnswer, gated
-from seckill_site.order_path import OrderPathHandler, is_on_order_path
+from seckill_site.order_path import OrderPathHandler, by_path, is_on_order_path
 from tests.through_wsgi import ask
+from vouchers.ledger import NotLoaded
 
 
 @pytest.mark.parametrize(
@@ -64,3 +70,76 @@ def test_where_https_is_demanded_the_gate_is_shut_to_plain_http():
     site({"HTTP_X_FORWARDED_PROTO": "https"}, lambda status, headers: begun.append(status))
 
     assert begun == ["301 Moved Permanently", "200 OK"]
+
+
+@pytest.mark.django_db
+def test_both_ways_through_django_give_the_same_answer(client):
+    """But for what only a session or a page needs."""
+    asked = {"path": "/vouchers/1/orders/", "headers": {"accept-language": "en"}}
+    long_way = client.post(**asked, data={"token": ""}, content_type="application/json")
+
+    short_way = ask("POST", asked["path"], {"token": ""}, HTTP_ACCEPT_LANGUAGE="en")
+
+    kept = {name.lower(): value for name, value in long_way.headers.items()}
+    left_out = {"content-security-policy", "x-frame-options", "content-length"}
+    assert (short_way.status, short_way.body) == (long_way.status_code, long_way.content)
+    assert {*kept} - {*short_way.headers} == left_out
+    assert {name: kept[name] for name in short_way.headers} == short_way.headers
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("path", ["/vouchers/0/orders/", f"/vouchers/{2**63}/orders/"])
+def test_an_address_that_there_is_not_is_said_in_the_words_of_the_contract(path):
+    answer = ask("POST", path, {"token": ""})
+
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
+@pytest.mark.django_db
+def test_a_view_that_raises_is_an_error_page_of_ours_with_a_reference(monkeypatch, caplog):
+    def broken(*args, **options):
+        raise RuntimeError("a fault of ours")
+
+    monkeypatch.setattr(views, "place_order", broken)
+
+    answer = ask("POST", "/vouchers/1/orders/", {"token": "x"})
+
+    assert answer.status == 500
+    assert answer.json["code"] == "error"
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_connection_that_is_too_old_is_closed_before_a_request_and_after_it(monkeypatch):
+    application = by_path(order_path=OrderPathHandler(), others=nobody)
+    seen = []
+
+    def look(**options):
+        seen.append(connection.connection)
+        connection.ensure_connection()
+        connection.close_at = 1
+        raise NotLoaded
+
+    monkeypatch.setattr(views, "place_order", look)
+    connection.ensure_connection()
+    connection.close_at = 1
+
+    post(application)
+
+    assert seen == [None]
+    assert connection.connection is None
+
+
+def nobody(environ, start_response):
+    raise AssertionError("not on the order path")
+
+
+def post(application):
+    environ = {
+        "PATH_INFO": "/vouchers/1/orders/",
+        "REQUEST_METHOD": "POST",
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": "14",
+        "wsgi.input": io.BytesIO(b'{"token": "x"}'),
+    }
+    setup_testing_defaults(environ)
+    return b"".join(application(environ, lambda status, headers: None))
