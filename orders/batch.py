@@ -11,12 +11,12 @@ import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from django.contrib.auth import get_user_model
 from django.db import transaction
 from django.utils import timezone
 
 from orders.inserting import NewOrder, insert_orders, pay_by
-from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from orders.known import KnownOrder, are_active, orders_by_id, orders_of_buyers
+from orders.models import OrderStatus, RefusalReason
 from orders.receipt_rows import ReceiptRow
 from seckill_site.failpoints import failpoint
 from vouchers.figures import epoch_ms
@@ -73,7 +73,7 @@ class Verdict:
 class _Known:
     """What the database knows of a batch's ids and buyers, read under the row's lock."""
 
-    rows: dict[int, VoucherOrder | NewOrder]
+    rows: dict[int, KnownOrder | NewOrder]
     live: dict[tuple[int, int], int]
     active: dict[int, bool]
     barred: set[int]
@@ -138,24 +138,19 @@ def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) ->
 
 def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:
     user_ids = {entry.user_id for entry in entries}
-    rows = VoucherOrder.objects.in_bulk([entry.order_id for entry in entries])
-    live = VoucherOrder.objects.filter(seckill_voucher=sale, user_id__in=user_ids, live=True)
-    users = get_user_model().objects.filter(pk__in=user_ids)
+    found = orders_by_id(order_ids=[entry.order_id for entry in entries])
+    theirs = orders_of_buyers(sale_id=sale.pk, user_ids=user_ids, only_live=sale.rebuy)
     return _Known(
-        rows=dict(rows),
-        live={(user, unit): pk for user, unit, pk in live.values_list("user_id", "unit", "pk")},
-        active=dict(users.values_list("pk", "is_active")),
-        barred=_barred(sale, user_ids),
+        rows={row.id: row for row in found},
+        live={(row.user_id, row.unit): row.id for row in theirs if row.live and row.user_id},
+        active=are_active(user_ids=user_ids),
+        # Who has had an order, which may bar another.
+        barred={
+            row.user_id
+            for row in theirs
+            if row.user_id and not row.live and row.status != OrderStatus.REFUSED
+        },
     )
-
-
-def _barred(sale: SeckillVoucher, user_ids: set[int]) -> set[int]:
-    """Return those of these buyers who have had an order, where that bars another."""
-    if sale.rebuy:
-        return set()
-    ended = VoucherOrder.objects.filter(seckill_voucher=sale, user_id__in=user_ids, live=None)
-    had = ended.exclude(status=OrderStatus.REFUSED).values_list("user_id", flat=True)
-    return {user_id for user_id in had if user_id is not None}
 
 
 def _decide(

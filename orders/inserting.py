@@ -8,10 +8,10 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from django.db import connection
 
+from orders.known import numbers, table
 from orders.life import SYSTEM
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from vouchers.models import SeckillVoucher
@@ -54,18 +54,24 @@ def insert_orders(*, sale: SeckillVoucher, orders: Sequence[NewOrder], now: dt.d
     :raises django.db.IntegrityError: one of them breaks a rule of the table; nothing was inserted
         that the transaction, rolled back, would keep.
     """
-    moment = connection.ops.adapt_datetimefield_value
-    written_at = moment(now)
-    same = (sale.voucher.price_cents, moment(pay_by(sale, now)), None)
-    values: list[Any] = []
-    for order in orders:
-        values += (order.id, order.user_id, order.seckill_voucher_id, order.unit)
-        values += (order.status.value, order.live, order.reason)
-        values += (*same, moment(order.accepted_at), written_at)
     ids = [order.id for order in orders]
+    shared: dict[str, int | str] = {
+        "sale": sale.pk,
+        "price": sale.voucher.price_cents,
+        "pay_by": _moment(pay_by(sale, now)),
+        "now": _moment(now),
+        "system": SYSTEM.kind.value,
+        "unpaid": OrderStatus.UNPAID.value,
+        "refused": OrderStatus.REFUSED.value,
+    }
+    reasons = sorted({order.reason for order in orders})
+    names = {reason: f"reason_{number}" for number, reason in enumerate(reasons)}
+    shared |= {name: reason for reason, name in names.items()}
+    rows = ",".join([_row(order, names[order.reason]) for order in orders])
+    columns = _names(ORDER_COLUMNS)
     with connection.cursor() as cursor:
-        cursor.execute(_insert_orders(len(ids)), values)
-        cursor.execute(_insert_events(len(ids)), [written_at, SYSTEM.kind.value, *ids])
+        cursor.execute(f"INSERT INTO {table(VoucherOrder)} ({columns}) VALUES {rows}", shared)
+        cursor.execute(_insert_events(ids), shared)
 
 
 def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:
@@ -73,27 +79,32 @@ def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:
     return now + dt.timedelta(seconds=sale.pay_within_s)
 
 
-def _insert_orders(count: int) -> str:
-    rows = ", ".join([f"({_marks(len(ORDER_COLUMNS))})"] * count)
-    return f"INSERT INTO {_table(VoucherOrder)} ({_names(ORDER_COLUMNS)}) VALUES {rows}"
+def _row(order: NewOrder, reason: str) -> str:
+    """Return a row's values: its own numbers and time, and the names of what many share.
 
-
-def _insert_events(count: int) -> str:
-    """The database has the orders already: of them only the ids are sent again."""
+    The driver quotes each value that it is given in Python; what rows share it quotes once.
+    """
+    user = "NULL" if order.user_id is None else f"{order.user_id:d}"
+    standing = "%(refused)s,NULL" if order.reason else "%(unpaid)s,1"
     return (
-        f"INSERT INTO {_table(OrderEvent)} ({_names(EVENT_COLUMNS)}) "
-        f"SELECT id, '', status, %s, %s, NULL, '', NULL, NULL FROM {_table(VoucherOrder)} "
-        f"WHERE id IN ({_marks(count)})"
+        f"({order.id:d},{user},%(sale)s,{order.unit:d},{standing},%({reason})s,%(price)s,"
+        f"%(pay_by)s,NULL,'{_moment(order.accepted_at)}',%(now)s)"
     )
 
 
-def _marks(count: int) -> str:
-    return ", ".join(["%s"] * count)
+def _moment(when: dt.datetime) -> str:
+    """Return a time as both databases take it: digits, dashes and colons in UTC."""
+    return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def _table(model: type[VoucherOrder] | type[OrderEvent]) -> str:
-    return connection.ops.quote_name(model._meta.db_table)
+def _insert_events(ids: Sequence[int]) -> str:
+    """The database has the orders already: of them only the ids are sent again."""
+    return (
+        f"INSERT INTO {table(OrderEvent)} ({_names(EVENT_COLUMNS)}) "
+        f"SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
+        f"FROM {table(VoucherOrder)} WHERE id IN ({numbers(ids)})"
+    )
 
 
 def _names(columns: Sequence[str]) -> str:
-    return ", ".join(connection.ops.quote_name(column) for column in columns)
+    return ", ".join(map(connection.ops.quote_name, columns))
