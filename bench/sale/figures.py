@@ -55,7 +55,7 @@ class Line:
 
     def cells(self) -> list[str]:
         """Return the line as the table shows it."""
-        unit = self.target.unit if self.target else "×"
+        unit = self.target.unit if self.target else ("×" if self.ours else self.unit)
         return [
             self.row,
             self.name,

@@ -104,6 +104,11 @@ def broker_length() -> int:
     return int(broker_client().llen("celery"))
 
 
+def empty_broker() -> None:
+    """Forget the messages that wait."""
+    broker_client().delete("celery")
+
+
 def publishes(outcome: str) -> float:
     return _sample("seckill_publishes_total", outcome=outcome)
 

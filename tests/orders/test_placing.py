@@ -16,9 +16,9 @@ from orders.placing import place_order
 from orders.tokens import BadToken, MalformedToken, PurchaseToken
 from tests.orders.looking import (
     Commands,
-    broker_client,
     broker_length,
     buyers_of,
+    empty_broker,
     ledger_contents,
     pending_ids,
     publishes,
@@ -75,7 +75,7 @@ def buyer(client: Client) -> User:
 def warm(client: Client) -> None:
     """Connections are open and scripts known to Redis, as in a process that has served before."""
     assert post(client, token_for(make_sale(), make_buyer())).status_code == 202
-    broker_client().delete("celery")
+    empty_broker()
 
 
 def assert_one_command_to_the_ledger_alone(commands: Commands) -> None:

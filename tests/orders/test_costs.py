@@ -1,0 +1,165 @@
+"""What each request of a crowd costs: commands to Redis, SQL statements and messages, as served.
+
+Through the WSGI application with its gate and its short way, where nothing is due and all is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import DjangoAssertNumQueries
+
+from orders.fulfillment import fulfill_sale
+from orders.tokens import PurchaseToken
+from tests.orders.looking import broker_length, empty_broker, redis_commands
+from tests.orders.making import make_buyer, make_sale, reserved, token_for
+from tests.through_wsgi import Answer, ask
+from vouchers import gate, sold_out
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Commands to the Redis of the ledger, SQL statements, messages; none to the cache at all."""
+
+    redis: int
+    sql: int = 0
+    messages: int = 0
+
+
+Request = Callable[[], Answer]
+
+
+def order(token: PurchaseToken, **fields: int) -> Request:
+    path = f"/vouchers/{token.sale_id}/orders/"
+    return lambda: ask("POST", path, {"token": token.sign(), **fields})
+
+
+def receipt(token: PurchaseToken) -> Request:
+    path = f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
+    return lambda: ask("GET", path, HTTP_PURCHASE_TOKEN=token.sign())
+
+
+def live(sale: SeckillVoucher) -> Request:
+    return lambda: ask("GET", f"/vouchers/{sale.pk}/live/")
+
+
+def begun(stock: int = 10) -> SeckillVoucher:
+    """Return a sale in which somebody has a unit already: its task is on its way."""
+    sale = make_sale(stock=stock)
+    reserved(sale, [make_buyer()])
+    return sale
+
+
+# --- Who asks, ready to ask -----------------------------------------------------------------------
+
+
+def one_who_wins(buyer: User) -> Request:
+    return order(token_for(begun(), buyer))
+
+
+def the_first_of_a_burst(buyer: User) -> Request:
+    return order(token_for(make_sale(), buyer))
+
+
+def a_winner_who_asks_again(buyer: User) -> Request:
+    (token,) = reserved(begun(), [buyer])
+    return order(token)
+
+
+def one_who_has_ordered(buyer: User) -> Request:
+    sale = begun()
+    reserved(sale, [buyer])
+    return order(token_for(sale, buyer))
+
+
+def one_who_comes_too_late(buyer: User) -> Request:
+    return order(token_for(begun(stock=1), buyer))
+
+
+def the_next_who_comes_too_late(buyer: User) -> Request:
+    sale = begun(stock=1)
+    order(token_for(sale, make_buyer()))()
+    return order(token_for(sale, buyer), attempt=1)
+
+
+def one_who_comes_too_early(buyer: User) -> Request:
+    return order(token_for(make_sale(begins_in_s=60), buyer))
+
+
+def one_with_the_token_of_another_sale(buyer: User) -> Request:
+    token = token_for(begun(), buyer)
+    return lambda: ask("POST", f"/vouchers/{token.sale_id + 1}/orders/", {"token": token.sign()})
+
+
+def one_who_waits_in_the_queue(buyer: User) -> Request:
+    (token,) = reserved(begun(), [buyer])
+    return receipt(token)
+
+
+def one_who_has_an_order(buyer: User) -> Request:
+    sale = begun()
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    return receipt(token)
+
+
+def one_who_looks_at_the_sale(buyer: User) -> Request:
+    return live(begun())
+
+
+def the_next_who_looks_at_the_sale(buyer: User) -> Request:
+    sale = begun()
+    live(sale)()
+    return live(sale)
+
+
+@pytest.fixture(autouse=True)
+def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Connections are open and scripts known; what a process remembers does not grow old."""
+    monkeypatch.setattr(gate, "FRESH_S", 3600.0)
+    monkeypatch.setattr(sold_out, "REPEATED_S", 3600.0)
+    for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
+        prepare(make_buyer())()
+    empty_broker()
+    yield
+    gate._taken.clear()
+    sold_out.forget()
+
+
+@pytest.mark.parametrize(
+    ("prepare", "status", "cost"),
+    [
+        (one_who_wins, 202, Cost(redis=1)),
+        (the_first_of_a_burst, 202, Cost(redis=1, messages=1)),
+        (a_winner_who_asks_again, 202, Cost(redis=1)),
+        (one_who_has_ordered, 409, Cost(redis=1)),
+        (one_who_comes_too_late, 409, Cost(redis=1)),
+        (the_next_who_comes_too_late, 409, Cost(redis=0)),
+        (one_who_comes_too_early, 409, Cost(redis=1)),
+        (one_with_the_token_of_another_sale, 403, Cost(redis=0)),
+        (one_who_waits_in_the_queue, 200, Cost(redis=1)),
+        (one_who_has_an_order, 200, Cost(redis=1)),
+        (one_who_looks_at_the_sale, 200, Cost(redis=1)),
+        (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
+    ],
+)
+def test_a_request_costs_no_more_than_this(
+    prepare: Callable[[User], Request],
+    status: int,
+    cost: Cost,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    request = prepare(make_buyer())
+    empty_broker()
+    with redis_commands() as commands, django_assert_num_queries(cost.sql):
+        answer = request()
+    assert answer.status == status
+    assert len(commands.ledger) == cost.redis
+    assert commands.cache == []
+    assert len(commands.broker) == broker_length() == cost.messages
