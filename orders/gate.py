@@ -22,6 +22,7 @@ from orders.requests import LARGEST_BODY_BYTES
 from orders.tokens import BadToken, MalformedToken, read_token
 from seckill_site.gate import Environ, GateAnswer
 from seckill_site.metrics import ORDER_REQUESTS
+from seckill_site.responses import names_html
 from vouchers import sold_out
 from vouchers.sold_out import Heard
 from vouchers.tally import count_answer
@@ -50,7 +51,7 @@ def refuse_sold_out(environ: Environ) -> GateAnswer | None:
 def _is_a_programs(environ: Environ) -> bool:
     return (
         environ.get("CONTENT_TYPE") == "application/json"
-        and "text/html" not in environ.get("HTTP_ACCEPT", "").lower()
+        and not names_html(environ)
         and environ.get("CONTENT_LENGTH", "").isdecimal()
         and int(environ["CONTENT_LENGTH"]) <= LARGEST_BODY_BYTES
     )

@@ -21,6 +21,7 @@ from django.utils import translation
 from django.utils.cache import patch_vary_headers
 
 from seckill_site.gate import Application, Environ
+from seckill_site.responses import names_html
 
 _PATH = re.compile(r"/vouchers/[0-9]+/orders/([0-9]+/)?")
 
@@ -94,6 +95,6 @@ def by_path(*, order_path: Application, others: Application) -> Application:
 def is_on_order_path(environ: Environ) -> bool:
     """Say whether a request is a program's order, or asks for a receipt by the token it holds."""
     match = _PATH.fullmatch(environ.get("PATH_INFO", ""))
-    if match is None or "text/html" in environ.get("HTTP_ACCEPT", "").lower():
+    if match is None or names_html(environ):
         return False
     return match[1] is None or "HTTP_PURCHASE_TOKEN" in environ

@@ -24,7 +24,12 @@ View = Callable[..., HttpResponseBase]
 
 def wants_html(request: HttpRequest) -> bool:
     """Say whether the client named ``text/html`` in its ``Accept`` header."""
-    return "text/html" in request.META.get("HTTP_ACCEPT", "").lower()
+    return names_html(request.META)
+
+
+def names_html(environ: Mapping[str, Any]) -> bool:
+    """Say the same of a request as the WSGI server hands it over."""
+    return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
 
 
 def problem(
