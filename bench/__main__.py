@@ -18,7 +18,7 @@ from pathlib import Path
 from scratch import ASKED_TO_END, ROOT, end, settings_of, show_log
 from servers import CannotRun, MariaDB, Redis, part, wait_for
 
-OF_THE_SHOP = {"sale"}
+OF_THE_SHOP = {"sale", "servers"}
 
 
 def main() -> int:

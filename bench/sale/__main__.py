@@ -5,29 +5,22 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
-
-from django.core.management import call_command
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from bench.sale import answering, growing, memory, profiling, whole, writing
 from bench.sale.course import Course
 from bench.sale.figures import Line
 from bench.sale.found import Found
-from bench.sale.generator import generators
 from bench.sale.machine import describe
 from bench.sale.picture import draw
-from bench.sale.places import Place, here, web
-from bench.sale.plan import FULL, QUICK, TINY, Plan
+from bench.sale.places import here
+from bench.sale.plan import FULL, QUICK, TINY
 from bench.sale.report import as_json, show, write_document
+from bench.sale.running import run
 
 ROWS = "abcdefgh"
 EVERY_ROW = ",".join(ROWS)
-Result = TypeVar("Result")
 
 
 def main() -> int:
@@ -68,13 +61,6 @@ def rows_of(text: str) -> str:
     return rows
 
 
-def run(plan: Plan, place: Place, work: Callable[[Course], Result]) -> Result:
-    """Work with a running shop."""
-    call_command("migrate", interactive=False, verbosity=0)
-    with progress() as shown, web(place) as server, generators() as generator:
-        return work(Course(plan, place, server, generator, shown))
-
-
 def measure(course: Course, *, rows: str) -> tuple[list[Line], list[Found]]:
     """Measure the rows that are asked for; g and f first, before others leave promises behind.
 
@@ -87,11 +73,6 @@ def measure(course: Course, *, rows: str) -> tuple[list[Line], list[Found]]:
     lines += writing.measure(course) if "e" in rows else []
     lines += memory.measure(course) if "h" in rows else []
     return sorted(lines, key=lambda line: line.row), found
-
-
-def progress() -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    return Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
 
 
 if __name__ == "__main__":

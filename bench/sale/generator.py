@@ -26,7 +26,7 @@ LONGEST_S = 300.0
 
 
 class BrokenOff(Exception):
-    """The server closed a connection before all was answered."""
+    """A connection ended before all was answered; says what was open on it, and how it ended."""
 
 
 class Answered(NamedTuple):
@@ -104,7 +104,7 @@ async def _fire(shot: Shot) -> Hits:
         await volley.over
     hits = Hits(began_at, volley.answers, time.process_time() - cpu_s)
     for connection in volley.connections:
-        connection.close()
+        connection.transport.close()
     return hits
 
 
@@ -139,9 +139,11 @@ class _Volley:
         if not self.busy and not self.over.done():
             self.over.set_result(None)
 
-    def break_off(self) -> None:
+    def break_off(self, connection: _Connection, error: Exception | None) -> None:
         if not self.over.done():
-            self.over.set_exception(BrokenOff)
+            how = repr(error) if error else "the server closed it"
+            whole = f"{len(self.answers)} answers came, {self.busy} connections were busy"
+            self.over.set_exception(BrokenOff(f"{connection.described()}: {how}; {whole}"))
 
 
 class _Connection(asyncio.Protocol):
@@ -150,7 +152,9 @@ class _Connection(asyncio.Protocol):
         self.sent: deque[tuple[int, float]] = deque()
         self.rest = b""
         self.transport: asyncio.Transport
-        self.closing = False
+        self.made_at = time.monotonic()
+        self.answered = 0
+        self.done = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -158,12 +162,19 @@ class _Connection(asyncio.Protocol):
         self.volley.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if not self.closing:
-            self.volley.break_off()
+        # A server may close what is kept: nothing is lost where nothing is open and nothing comes.
+        if not self.done:
+            self.volley.break_off(self, error)
 
-    def close(self) -> None:
-        self.closing = True
-        self.transport.close()
+    def described(self) -> str:
+        """Return how old the connection is and what is open on it."""
+        now = time.monotonic()
+        waited_s = now - self.sent[0][1] if self.sent else 0
+        return (
+            f"connection {self.volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
+            f"{self.answered} answered, {len(self.sent)} open for {waited_s:.3f} s, "
+            f"read of the next answer: {self.rest[:200]!r}"
+        )
 
     def send(self, count: int) -> None:
         """Send so many of the next requests, as far as there are any."""
@@ -173,6 +184,7 @@ class _Connection(asyncio.Protocol):
             self.sent.extend((number, now) for number in numbers)
             self.transport.write(b"".join([self.volley.shot.requests[it] for it in numbers]))
         elif not self.sent:
+            self.done = True
             self.volley.one_is_done()
 
     def data_received(self, data: bytes) -> None:
@@ -184,6 +196,7 @@ class _Connection(asyncio.Protocol):
             self.volley.answers.append(Answered(number, status, now, now - sent_at))
             start, count = end, count + 1
         self.rest = data[start:]
+        self.answered += count
         if count:
             self.send(count)
 

@@ -23,6 +23,8 @@ from bench.sale.processor import family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
+APPLICATION = "seckill_site.wsgi:application"
+GRANIAN_STARTED = b"Started worker-"
 
 
 class NotStarted(Exception):
@@ -74,15 +76,36 @@ def another(number: int) -> Place:
 def web(place: Place) -> Iterator[Web]:
     """Run granian with the number of workers and threads that the shop has."""
     port = free_port()
-    command = [
+    command = granian(port, WORKERS, THREADS)
+    with serving(place, f"web-{place.number}", command, port, workers=WORKERS) as running:
+        yield running
+
+
+@contextmanager
+def serving(
+    place: Place, name: str, command: Sequence[str], port: int, *, workers: int = 0
+) -> Iterator[Web]:
+    """Run a web server; of granian, which says so, wait for so many workers.
+
+    Each of them listens for itself: the first alone would get the connections of all.
+    """
+
+    def is_up(log: bytes) -> bool:
+        return log.count(GRANIAN_STARTED) >= workers and _answers(port)
+
+    with _process(place, name, command, is_up) as processes:
+        yield Web(port, processes)
+
+
+def granian(port: int, workers: int, threads: int) -> list[str]:
+    """Return the command as in ``script/server``."""
+    return [
         *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
         *("--host", "127.0.0.1", "--port", str(port)),
-        *("--workers", str(WORKERS), "--blocking-threads", str(THREADS)),
+        *("--workers", str(workers), "--blocking-threads", str(threads)),
         *("--backlog", "4096", "--backpressure", "4096"),
-        *("--workers-kill-timeout", "5", "seckill_site.wsgi:application"),
+        *("--workers-kill-timeout", "5", APPLICATION),
     ]
-    with _process(place, f"web-{place.number}", command, lambda log: _answers(port)) as process:
-        yield Web(port, process)
 
 
 @contextmanager
@@ -114,9 +137,17 @@ def _process(
             deadline = time.monotonic() + START_S
             while not is_up(log.read_bytes()):
                 if process.poll() is not None or time.monotonic() > deadline:
-                    raise NotStarted(f"{name}: {log.read_text(errors='replace')[-2000:]}")
+                    raise NotStarted(f"{name}: {_end_of(log)}")
                 time.sleep(0.05)
-            yield family_of(process.pid)
+            try:
+                yield family_of(process.pid)
+            except Exception as error:
+                error.add_note(f"The log of {name} ends: {_end_of(log)}")
+                raise
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]
 
 
 def _answers(port: int) -> bool:

@@ -62,8 +62,12 @@ def as_json(
 
 def write_document(path: Path, lines: Sequence[Line], machine: dict[str, Any]) -> None:
     """Write table and machine between the two marks of a document, or a file of its own."""
-    figures = f"{BEGIN}\n{markdown(lines)}\n\n{as_text(machine)}\n{END}"
+    write_between(path, BEGIN, END, f"{markdown(lines)}\n\n{as_text(machine)}")
+
+
+def write_between(path: Path, begin: str, end: str, figures: str) -> None:
+    """Write figures between two marks of a document, or a file of its own."""
     text = path.read_text() if path.exists() else ""
-    before, found, rest = text.partition(BEGIN)
-    after = rest.partition(END)[2] if found else "\n"
-    path.write_text(f"{before if found else ''}{figures}{after}")
+    before, found, rest = text.partition(begin)
+    after = rest.partition(end)[2] if found else "\n"
+    path.write_text(f"{before if found else ''}{begin}\n{figures}\n{end}{after}")

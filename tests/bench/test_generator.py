@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -33,7 +34,7 @@ def test_an_answer_ends_where_its_body_does(answer: bytes) -> None:
 
 
 class Echo(BaseHTTPRequestHandler):
-    """Answers with the status that the path names; 599 breaks the connection off."""
+    """Answers with the status that the path names: 208 late, 298 at last; 599 breaks off."""
 
     protocol_version = "HTTP/1.1"
 
@@ -42,6 +43,9 @@ class Echo(BaseHTTPRequestHandler):
         if status == 599:
             self.close_connection = True
             return
+        if status == 208:
+            time.sleep(0.2)
+        self.close_connection = status == 298
         self.send_response(status)
         self.send_header("Content-Length", "2")
         self.end_headers()
@@ -78,6 +82,13 @@ def test_requests_are_sent_again_until_the_time_is_over(port: int) -> None:
     assert hits.rate > 0
 
 
+def test_a_server_may_close_a_connection_on_which_nothing_is_open(port: int) -> None:
+    """The first has nothing more to send and is closed while the second waits."""
+    hits = fired(Shot(port, [wire.get("/298"), wire.get("/208")], connections=2))
+    assert hits.statuses() == Counter([298, 208])
+
+
 def test_a_connection_that_breaks_off_is_no_answer(port: int) -> None:
-    with pytest.raises(BrokenOff):
+    told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
+    with pytest.raises(BrokenOff, match=told):
         fired(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))

@@ -18,6 +18,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
+SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
 SALE_ROWS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 4, "g": 4, "h": 2}
 ROWS = {
     "1 uncontended": 2,
@@ -38,9 +39,9 @@ def environ_with(scratch: Path) -> dict[str, str]:
     [
         (["--help"], 0, "Usage: script/bench NAME", ""),
         (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
-        ([], 1, "", "bench: name a benchmark: locks sale"),
-        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks sale"),
-        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks sale"),
+        ([], 1, "", "bench: name a benchmark: locks sale servers"),
+        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks sale servers"),
+        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks sale servers"),
     ],
 )
 def test_names_are_told(arguments: list[str], code: int, out: str, error: str) -> None:
@@ -103,6 +104,36 @@ def test_sale_has_every_row_and_both_designs_sell_exactly(tmp_path: Path) -> Non
     assert verdicts == {("ours", exact), ("classic", exact)}
     assert all(line["name"] in files["markdown"].read_text() for line in report["lines"])
     assert files["picture"].read_text().startswith("<svg ")
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.faults  # four web servers under load
+def test_servers_has_a_row_for_each_and_all_figures_of_those_installed(tmp_path: Path) -> None:
+    """The servers of requirements-bench.txt may be missing, granian is there."""
+    scratch, results = tmp_path / "scratch", tmp_path / "results"
+    scratch.mkdir()
+    results.mkdir()
+    table, values = results / "servers.md", results / "servers.json"
+    said = subprocess.run(
+        [*SERVERS, "--json", str(values), "--markdown", str(table)],
+        cwd=ROOT,
+        env=environ_with(scratch),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    servers = {it["name"]: it["rounds"] for it in json.loads(values.read_text())["servers"]}
+    assert {"granian 1×1", "granian 2×4"} <= set(servers)
+    figures = [figure for rounds in servers.values() for it in rounds for figure in it.values()]
+    assert len(figures) == 6 * len(servers)
+    assert all(figure > 0 for figure in figures)
+    rows = table.read_text().splitlines()[3:7]
+    assert [row.split("|")[1].strip() for row in rows] == [
+        "granian 1×1", "**granian 2×4**", "gunicorn 2×4", "waitress 1×8",
+    ]  # fmt: skip
+    assert sum("not installed" in row for row in rows) == 4 - len(servers)
     assert not list(scratch.iterdir())
 
 

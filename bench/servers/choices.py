@@ -1,0 +1,80 @@
+"""The web servers to choose from, each with its processes and threads.
+
+uwsgi is left out because it comes as no wheel and wants a compiler; servers for ASGI, because
+Django's synchronous views are several times slower behind them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib.util import find_spec
+
+from servers import free_port
+
+from bench.sale.places import APPLICATION, Place, Web, granian, serving
+from bench.sale.plan import THREADS, WORKERS
+
+MOST_CONNECTIONS = "4096"
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A web server's program, and how many processes and threads in each it is to have."""
+
+    program: str
+    workers: int
+    threads: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.program} {self.workers}×{self.threads}"
+
+    @property
+    def is_installed(self) -> bool:
+        return find_spec(self.program) is not None
+
+    @contextmanager
+    def run(self, place: Place) -> Iterator[Web]:
+        """Serve the shop."""
+        port = free_port()
+        command = COMMANDS[self.program](port, self.workers, self.threads)
+        counted = self.workers if self.program == "granian" else 0
+        with serving(place, self.name, command, port, workers=counted) as running:
+            yield running
+
+
+def _gunicorn(port: int, workers: int, threads: int) -> list[str]:
+    return [
+        *("gunicorn", "--no-control-socket", "--bind", f"127.0.0.1:{port}"),
+        *("--worker-class", "gthread", "--workers", str(workers), "--threads", str(threads)),
+        *("--keep-alive", "60", "--backlog", MOST_CONNECTIONS),
+        *("--worker-connections", MOST_CONNECTIONS, APPLICATION),
+    ]
+
+
+def _waitress(port: int, workers: int, threads: int) -> list[str]:
+    """Return its command; it has one process, whatever is asked for."""
+    return [
+        *("waitress", f"--listen=127.0.0.1:{port}", f"--threads={threads}"),
+        *(f"--backlog={MOST_CONNECTIONS}", f"--connection-limit={MOST_CONNECTIONS}"),
+        *("--asyncore-use-poll", APPLICATION),  # select() knows 1,024 connections at most
+    ]
+
+
+COMMANDS = {"granian": granian, "gunicorn": _gunicorn, "waitress": _waitress}
+
+OF_THE_SHOP = Choice("granian", WORKERS, THREADS)
+ALL = (
+    Choice("granian", 1, 4),
+    Choice("granian", 2, 1),
+    Choice("granian", 2, 2),
+    OF_THE_SHOP,
+    Choice("granian", 2, 8),
+    Choice("granian", 4, 2),
+    Choice("gunicorn", 2, 4),
+    Choice("waitress", 1, 8),
+)
+FEW = (Choice("granian", 1, 1), OF_THE_SHOP, Choice("gunicorn", 2, 4), Choice("waitress", 1, 8))
+"""Enough to show that all of it runs."""
