@@ -71,6 +71,9 @@ SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
 
+SECKILL_LAB = env.bool("SECKILL_LAB", default=False)
+"""Whether the runnable six steps (``lab/``) are installed, with their tables and pages."""
+
 SILENCED_SYSTEM_CHECKS = env.list("SECKILL_SILENCED_CHECKS", default=[])
 """Ids of checks whose message is known and lived with (``docs/checks.md``)."""
 
@@ -90,6 +93,8 @@ INSTALLED_APPS = [
     "axes",
     "csp",
 ]
+if SECKILL_LAB:
+    INSTALLED_APPS.append("lab")
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",

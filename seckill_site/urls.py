@@ -1,5 +1,6 @@
 """All URLs of the site; the HTTP contract is ``docs/http.md``."""
 
+from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
@@ -26,6 +27,8 @@ urlpatterns = [
     path("readyz", health.readyz, name="readyz"),
     path("metrics", health.metrics, name="metrics"),
 ]
+if settings.SECKILL_LAB:
+    urlpatterns.append(path("lab/", include("lab.urls")))
 
 handler400 = "seckill_site.errors.bad_request"
 handler403 = "seckill_site.errors.permission_denied"

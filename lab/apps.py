@@ -1,0 +1,8 @@
+"""The lab as an app of its own, with its own tables."""
+
+from django.apps import AppConfig
+
+
+class LabConfig(AppConfig):
+    name = "lab"
+    default_auto_field = "django.db.models.BigAutoField"
