@@ -6,7 +6,7 @@ from django.db import models
 
 
 class LabSale(models.Model):
-    """What a step sells; ``stock`` is what is left of it, and goes below zero where nothing minds."""
+    """What a step sells; ``stock`` is what is left, and goes below zero where nothing minds."""
 
     step = models.CharField(max_length=20)
     offered = models.PositiveIntegerField()

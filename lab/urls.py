@@ -1,5 +1,10 @@
 """The pages of the lab."""
 
-from django.urls import URLPattern
+from django.urls import path
 
-urlpatterns: list[URLPattern] = []
+from lab import views
+
+urlpatterns = [
+    path("", views.index, name="lab"),
+    path("<slug:step_name>/<slug:race_name>/", views.race_page, name="lab-race"),
+]

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
@@ -38,6 +38,11 @@ class _Armed:
         os.kill(os.getpid(), signal.SIGSTOP if self.action == "stop" else signal.SIGKILL)
 
 
+@dataclass
+class _Watched:
+    reach: Callable[[str], None]
+
+
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
     if _armed is not None:
@@ -55,6 +60,12 @@ def armed(spec: str) -> Iterator[None]:
         _armed = before
 
 
+def tell(listener: Callable[[str], None]) -> None:
+    """Tell this of every point that this process reaches, and fail at none; for played races."""
+    global _armed
+    _armed = _Watched(listener)
+
+
 def _parse(spec: str) -> _Armed | None:
     """Read a specification; an empty one arms nothing.
 
@@ -68,4 +79,4 @@ def _parse(spec: str) -> _Armed | None:
     return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit")
 
 
-_armed = _parse(os.environ.get("FAILPOINT", ""))
+_armed: _Armed | _Watched | None = _parse(os.environ.get("FAILPOINT", ""))

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lab.answers import Answer
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
 
 
 class Writer(Protocol):
@@ -24,13 +27,19 @@ class Buy(Protocol):
 class Step:
     """One design.
 
-    ``open`` makes a sale of so many units with its keys and returns its id. ``writer`` makes the
-    background half for one process, where the step has one; ``name`` tells it from those of other
-    processes.
+    ``open`` makes a sale of so many units with its keys and returns its id. ``buyers`` returns the
+    ids of so many buyers. ``rows`` returns the user id of each order of a sale that is written and
+    counts. ``clear`` removes a sale with its rows and keys, when nobody is at it any more.
+
+    ``writer`` makes the background half for one process, where the step has one; ``name`` tells it
+    from those of other processes.
     """
 
     name: str
-    title: str
+    title: StrOrPromise
     buy: Buy
     open: Callable[[int], int]
+    buyers: Callable[[int], list[int]]
+    rows: Callable[[int], list[int]]
+    clear: Callable[[int], None]
     writer: Callable[[str], Writer] | None = None

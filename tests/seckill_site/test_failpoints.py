@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from seckill_site import failpoints
-from seckill_site.failpoints import FailpointReached, armed, failpoint
+from seckill_site.failpoints import FailpointReached, armed, failpoint, tell
 
 
 def test_a_point_fails_when_it_is_reached_for_the_nth_time_and_only_then() -> None:
@@ -31,6 +31,22 @@ def test_what_is_no_specification_is_refused_with_its_form(spec: str) -> None:
 
 def test_unset_nothing_is_armed() -> None:
     assert failpoints._armed is None
+
+
+def test_a_process_that_plays_a_race_hears_of_every_point_and_fails_at_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(failpoints, "_armed", None)  # what it was comes back after the test
+    heard: list[str] = []
+
+    tell(heard.append)
+    failpoint("place.read")
+    failpoint("place.reserved")
+    with armed("place.read=raise"), pytest.raises(FailpointReached):
+        failpoint("place.read")
+    failpoint("place.read")
+
+    assert heard == ["place.read", "place.reserved", "place.read"]
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,51 @@
+"""A verdict in words: what broke, how often, and which line to look at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
+from lab.culprits import Culprit, culprit_of
+from lab.steps import STEPS
+from lab.verdict import MARKED_AS, Verdict
+
+WORDS = {
+    "oversold": gettext_noop("%(count)s sold beyond the stock"),
+    "doubled": gettext_noop("%(count)s given to buyers who had one already"),
+    "lost": gettext_noop("%(count)s promised and never written"),
+    "undersold": gettext_noop("%(count)s left over, though there were buyers enough"),
+    "turned_away": gettext_noop("%(count)s sent away while units were left"),
+    "stuck": gettext_noop("%(count)s barred for ever by what was left behind"),
+    "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
+}
+
+
+def notes_on(verdict: Verdict, *, struck: bool) -> list[str]:
+    """Return a line for each thing that broke, then what else is to be said.
+
+    ``struck`` says whether a fault was asked for.
+    """
+    broke = [f"{words_of(name, count)}: {where(verdict, name)}" for name, count in verdict.findings]
+    return [*broke, *_besides(verdict, struck)]
+
+
+def words_of(finding: str, count: int) -> str:
+    return _(WORDS[finding]) % {"count": count}
+
+
+def where(verdict: Verdict, finding: str) -> Culprit | str:
+    """Return the line of the step that a finding comes from; a dash where none is known."""
+    return culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding)) or "–"
+
+
+def _besides(verdict: Verdict, struck: bool) -> Iterator[str]:
+    if verdict.told_lost:
+        yield words_of("told_lost", verdict.told_lost)
+    if not verdict.is_quiet:
+        yield _("it was not over in time")
+    if struck and not verdict.struck:
+        yield _("the fault did not come: the sale was over before")
+    if verdict.error and verdict.unanswered:
+        yield _("no answer was mostly this: %(error)s") % {"error": verdict.error}

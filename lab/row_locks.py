@@ -1,0 +1,44 @@
+"""Who waits for a row that another has locked."""
+
+from __future__ import annotations
+
+from django.db import OperationalError, connection
+
+_NOT_ALLOWED = 1227
+"""The server's number for a privilege that is missing."""
+
+
+def waits_for_row(connection_id: int, *, besides: int = 0) -> bool:
+    """Say whether this connection waits for a row lock.
+
+    That needs the privilege PROCESS. Without it, whether anybody on the server does, besides so
+    many of whom that is known: enough for a server that nobody else uses.
+    """
+    with connection.cursor() as cursor:
+        try:
+            cursor.execute(
+                "SELECT 1 FROM information_schema.innodb_trx"
+                " WHERE trx_mysql_thread_id = %s AND trx_state = 'LOCK WAIT'",
+                [connection_id],
+            )
+            return cursor.fetchone() is not None
+        except OperationalError as error:
+            if error.args[0] != _NOT_ALLOWED:
+                raise
+        cursor.execute("SHOW GLOBAL STATUS LIKE 'Innodb_row_lock_current_waits'")
+        return int(cursor.fetchone()[1]) > besides
+
+
+def is_connected(connection_id: int) -> bool:
+    """Say whether the server still has this connection, and with it what it holds."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT 1 FROM information_schema.processlist WHERE id = %s", [connection_id]
+        )
+        return cursor.fetchone() is not None
+
+
+def cut_connection(connection_id: int) -> None:
+    """End a connection from the server's side."""
+    with connection.cursor() as cursor:
+        cursor.execute("KILL CONNECTION %s", [connection_id])

@@ -1,0 +1,33 @@
+"""The sales of the lab's own steps: opened, looked at, removed. Ours has those of the shop."""
+
+from __future__ import annotations
+
+from lab.keys import LabKeys
+from lab.models import LabOrder, LabSale
+from seckill_site.lua import ledger_connection
+
+
+def open_sale(step: str, offered: int) -> int:
+    """Make the row of a sale, and return its id."""
+    return LabSale.objects.create(step=step, offered=offered, stock=offered).pk
+
+
+def make_buyers(count: int) -> list[int]:
+    """Return the ids of so many buyers; the lab's own steps take any number for a user."""
+    return list(range(1, count + 1))
+
+
+def user_ids_of(sale_id: int) -> list[int]:
+    """Return the user id of each order that is written, in the order of writing."""
+    orders = LabOrder.objects.filter(sale_id=sale_id).order_by("pk")
+    return list(orders.values_list("user_id", flat=True))
+
+
+def clear_sale(sale_id: int) -> None:
+    """Remove a sale with its orders and keys."""
+    LabOrder.objects.filter(sale_id=sale_id).delete()
+    LabSale.objects.filter(pk=sale_id).delete()
+    client = ledger_connection()
+    keys = list(client.scan_iter(LabKeys(sale_id).all_of_them, count=1_000))
+    if keys:
+        client.unlink(*keys)

@@ -1,0 +1,36 @@
+"""V2: one order a buyer, checked in the transaction that writes it.
+
+Two presses of one buyer may both count none before either has written: what is not there yet cannot
+be locked, and no key keeps the second one out.
+
+Points: "orders counted", "unit taken", "order written".
+"""
+
+from __future__ import annotations
+
+from django.db import transaction
+from django.db.models import F
+
+from lab.answers import Answer
+from lab.models import LabOrder, LabSale
+from lab.points import point
+
+
+def buy(*, sale_id: int, user_id: int) -> Answer:
+    """Sell a unit to a buyer of whom no order is seen."""
+    with transaction.atomic():
+        return order_once(sale_id=sale_id, user_id=user_id)
+
+
+def order_once(*, sale_id: int, user_id: int) -> Answer:
+    """Do the same inside the caller's transaction."""
+    has_some = LabOrder.objects.filter(sale_id=sale_id, user_id=user_id).count()  # breaks: doubled
+    point("orders counted")
+    if has_some:
+        return Answer.ALREADY_ORDERED
+    if not LabSale.objects.filter(pk=sale_id, stock__gt=0).update(stock=F("stock") - 1):
+        return Answer.SOLD_OUT
+    point("unit taken")
+    LabOrder.objects.create(sale_id=sale_id, user_id=user_id)
+    point("order written")
+    return Answer.BOUGHT

@@ -1,0 +1,68 @@
+"""V5: V4's script decides, a queue in this process takes the order, and a thread writes it.
+
+The buyer hears "queued" before anything is written, so the answer is fast. The queue is memory:
+when the process dies, so do all orders in it, and the one that was being written.
+
+Points: "decided", "queued"; the writer: "taken from the queue", V2's, "committed".
+"""
+
+from __future__ import annotations
+
+import logging
+from queue import Empty, SimpleQueue
+
+from django.db import Error as DatabaseFault
+
+from lab.answers import Answer
+from lab.points import point
+from lab.steps import v2
+from lab.steps.v4 import REFUSALS, decide, open_in_redis
+
+logger = logging.getLogger(__name__)
+
+WAIT_S = 0.1
+"""How long the writer waits for an order."""
+
+_waiting: SimpleQueue[tuple[int, int]] = SimpleQueue()
+"""Sale and user id of each order that this process has promised.
+
+The course's queue is bounded and makes buyers wait where it is full; this one grows.
+"""
+
+
+def open(offered: int) -> int:
+    """Open a sale of so many units, in the database and in Redis."""
+    return open_in_redis("v5", offered)
+
+
+def buy(*, sale_id: int, user_id: int) -> Answer:
+    """Let Redis decide, and promise the order."""
+    decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
+    point("decided")
+    if decision in REFUSALS:
+        return REFUSALS[decision]
+    _waiting.put((sale_id, user_id))  # breaks: lost, undersold
+    point("queued")
+    return Answer.QUEUED
+
+
+class QueueWriter:
+    """The thread that writes the orders of its process, one after the other."""
+
+    def __init__(self, process_name: str) -> None:
+        self.process_name = process_name
+
+    def work_once(self) -> bool:
+        """Write the order that has waited longest; one that fails is told to the log only."""
+        try:
+            sale_id, user_id = _waiting.get(timeout=WAIT_S)
+        except Empty:
+            return False
+        point("taken from the queue")
+        try:
+            v2.buy(sale_id=sale_id, user_id=user_id)
+        except DatabaseFault as error:
+            logger.warning("sale %s: the order of %s is not written: %s", sale_id, user_id, error)
+        else:
+            point("committed")
+        return True

@@ -1,0 +1,113 @@
+"""V5's later form: the script also puts the order into a Redis Stream, which a group reads.
+
+What was decided is queued in the same step, and outlives the process. What a reader has read stays
+in the pending list under its name until it is acknowledged, after the commit. A reader looks into
+its own list first; nobody looks into that of one who is dead. And the stream is as safe as Redis
+is: where that comes back empty, all is lost.
+
+Points: "decided"; the writer: "read", V2's, "committed", "acknowledged".
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Any
+
+from django.db import Error as DatabaseFault
+from redis.exceptions import RedisError
+
+from lab.answers import Answer
+from lab.keys import LabKeys
+from lab.models import LabSale
+from lab.points import point
+from lab.steps import v2
+from lab.steps.v4 import LUA, REFUSALS, Decision, open_in_redis
+from seckill_site.lua import LuaScript, ledger_connection
+
+logger = logging.getLogger(__name__)
+
+STEP = "v5-stream"
+GROUP = "writers"
+WAIT_MS = 100
+"""How long the writer waits for an order; well below the time-out of the connection."""
+
+_ONE = {"count": 1, "block": WAIT_MS}
+
+_DECIDE_AND_QUEUE = LuaScript(LUA / "decide_and_queue.lua")
+
+
+def open(offered: int) -> int:
+    """Open a sale of so many units, in the database and in Redis, with its stream and group."""
+    sale_id = open_in_redis(STEP, offered)
+    ledger_connection().xgroup_create(LabKeys(sale_id).stream, GROUP, id="0", mkstream=True)
+    return sale_id
+
+
+def buy(*, sale_id: int, user_id: int) -> Answer:
+    """Let Redis decide and queue in one step."""
+    keys = LabKeys(sale_id)
+    names = [keys.stock, keys.buyers, keys.stream]
+    answer = _DECIDE_AND_QUEUE.run(ledger_connection(), keys=names, args=[user_id, sale_id])
+    point("decided")
+    return REFUSALS.get(Decision(answer), Answer.QUEUED)
+
+
+class Reader:
+    """One reader of the group, under the name of its process."""
+
+    def __init__(self, process_name: str) -> None:
+        self.name = process_name
+        self._streams: list[str] = []
+        self._looks_back = True
+
+    def work_once(self) -> bool:
+        """Write one order of any sale: of this reader's own pending list, else a new one.
+
+        After an error it looks into its list again, where what it failed to write still stands.
+        """
+        try:
+            found = self._next()
+            for stream, messages in found:
+                for number, order in messages:
+                    self._write(stream, number, order)
+        except (RedisError, DatabaseFault) as error:
+            logger.warning("%s will look into its pending list: %s", self.name, error)
+            self._streams, self._looks_back = [], True
+            time.sleep(WAIT_MS / 1_000)
+            return False
+        return bool(found)
+
+    def _next(self) -> list[Any]:
+        if self._looks_back:
+            pending = self._read("0")
+            if any(messages for _, messages in pending):
+                return pending
+            self._looks_back = False
+        found = self._read(">")
+        if not found:
+            self._find_streams()
+        return found
+
+    def _read(self, after: str) -> list[Any]:
+        if not self._streams:
+            self._find_streams()
+        if not self._streams:
+            time.sleep(WAIT_MS / 1_000)
+            return []
+        redis, streams = ledger_connection(), dict.fromkeys(self._streams, after)
+        read = redis.xreadgroup(GROUP, self.name, streams, **_ONE)  # breaks: lost, undersold, stuck
+        return read or []
+
+    def _find_streams(self) -> None:
+        """Look which sales there are; one whose stream is lost would fail the reading of all."""
+        sale_ids = LabSale.objects.filter(step=STEP).order_by("pk").values_list("pk", flat=True)
+        streams = [LabKeys(sale_id).stream for sale_id in sale_ids]
+        self._streams = [stream for stream in streams if ledger_connection().exists(stream)]
+
+    def _write(self, stream: str, number: str, order: dict[str, str]) -> None:
+        point("read")
+        v2.buy(sale_id=int(order["sale_id"]), user_id=int(order["user_id"]))
+        point("committed")
+        ledger_connection().xack(stream, GROUP, number)
+        point("acknowledged")

@@ -1,0 +1,112 @@
+"""The lab's pages: the steps with their races, and a race, played at the press of a button.
+
+Anybody may press it, without an account. The lab is off unless whoever runs the site asks for it,
+on a machine of their own, where a newcomer has no account yet. What a press can do is bounded: one
+race at a time for the whole server, of a few processes and seconds, and nothing of it is left.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.db import connection
+from django.http import Http404, HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.utils.translation import gettext as _
+from redis import RedisError
+
+from lab.actors import NeverCame
+from lab.backstage import Backstage, BackstageGone
+from lab.listing import listing
+from lab.notes import words_of
+from lab.playing import Played, play
+from lab.races import RACES, Race, races_of
+from lab.steps import STEPS
+from lab.steps.step import Step
+from locks import LockBusy, RedisLock
+from seckill_site.lua import ledger_connection
+from seckill_site.responses import allow, for_owner, for_visitors, unavailable
+
+STAGE_LOCK = "lock:{lab}:stage"
+PLAYED_ON = "mysql"
+"""What Django calls a database that has row locks, MariaDB among them."""
+
+
+@allow("GET", "HEAD")
+def index(request: HttpRequest) -> HttpResponse:
+    """List the steps in the order of the story, each with its races."""
+    steps = [{"step": step, "races": races_of(step)} for step in STEPS.values()]
+    return for_visitors(render(request, "lab/index.html", {"steps": steps}), request)
+
+
+@allow("GET", "HEAD", "POST")
+def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpResponse:
+    """Tell the story of a race and show the step's code; with POST, play it."""
+    step, race = STEPS.get(step_name), RACES.get(race_name)
+    if step is None or race is None or step.name not in race.expects:
+        raise Http404
+    if request.method != "POST":
+        return _page(request, step, race)
+    if connection.vendor != PLAYED_ON:
+        return _page(request, step, race, status=409)
+    try:
+        return _page(request, step, race, _played_alone(step, race))
+    except LockBusy:
+        text = _("Another race is being played on this server. Try again in a few seconds.")
+        return _page(request, step, race, notice=text, status=409)
+    except (BackstageGone, NeverCame) as error:
+        text = _("It could not be played: %(error)s") % {"error": error}
+        return _page(request, step, race, notice=text, status=503)
+    except RedisError:
+        return unavailable(request)
+
+
+def _played_alone(step: Step, race: Race) -> Played:
+    """Play a race while no other one is played on this server.
+
+    :raises LockBusy: another one is
+    """
+    database = str(connection.settings_dict["NAME"])
+    with RedisLock(ledger_connection(), STAGE_LOCK), Backstage(database=database) as backstage:
+        return play(step, race, backstage)
+
+
+def _page(
+    request: HttpRequest,
+    step: Step,
+    race: Race,
+    played: Played | None = None,
+    *,
+    notice: str = "",
+    status: int = 200,
+) -> HttpResponse:
+    context: dict[str, Any] = {
+        "step": step,
+        "race": race,
+        "others": [it for it in races_of(step) if it is not race],
+        "same_race": [STEPS[name] for name in STEPS if name in race.expects and name != step.name],
+        "excerpts": listing(step, race.expects[step.name]),
+        "playable": connection.vendor == PLAYED_ON,
+        "notice": notice,
+        **(_result(played) if played else {}),
+    }
+    return for_owner(render(request, "lab/race.html", context, status=status))
+
+
+def _result(played: Played) -> dict[str, Any]:
+    timeline, verdict = played.timeline, played.verdict
+    events = timeline.without_reads() if played.step.name == "ours" else timeline.events
+    return {
+        "verdict": verdict,
+        "broke": [words_of(name, count) for name, count in verdict.findings],
+        "culprit": played.culprit,
+        "columns": timeline.columns,
+        "rows": [{"event": it, "cells": _cells(played, it.actors)} for it in events],
+        "left_out": len(timeline.events) - len(events),
+    }
+
+
+def _cells(played: Played, actors: tuple[str, ...]) -> list[dict[str, Any]]:
+    """Return a cell for each column: whose it is, and whether the event is there."""
+    columns = played.timeline.columns
+    return [{"column": it, "is_here": it.name in actors} for it in columns]

@@ -1,0 +1,33 @@
+"""Races that are played: a database that their processes see, and where these come from."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from django.db import connection
+
+from lab.backstage import Backstage
+
+
+@pytest.fixture(scope="session")
+def backstage(django_db_setup: None) -> Iterator[Backstage]:
+    """The processes of all played races, on the tests' database."""
+    with Backstage(database=str(connection.settings_dict["NAME"])) as backstage:
+        yield backstage
+
+
+@pytest.fixture(scope="module")
+def seen_by_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
+    """Open the database without a transaction around it, so that other processes see it.
+
+    A module takes this as its own ``db``: by that name the tests' database is known to be wanted. A
+    race leaves nothing behind but the buyers of ours.
+    """
+    with django_db_blocker.unblock():
+        if not connection.features.has_select_for_update:
+            pytest.fail(f"played races need row locks, and {connection.vendor} has none")
+        yield
+        call_command("flush", interactive=False, verbosity=0)

@@ -1,0 +1,163 @@
+"""Ours: the shop itself, opened, pressed and written for a race, and nothing of it left behind."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+import pytest
+from django.contrib.auth import get_user_model
+from django.test import Client
+from django.utils import timezone
+from redis import Redis
+
+from lab.answers import Answer
+from lab.steps import STEPS, ours
+from orders.models import VoucherOrder
+from orders.rehearsing import LEFT_ALONE, orphans
+from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.lua import ledger_connection
+from tests.lab.steps.meeting import write_all
+from vouchers.figures import snapshot
+from vouchers.ledger import LedgerKeys, LedgerUnavailable
+from vouchers.models import SeckillVoucher, Voucher
+from vouchers.reservations import SalePaused, pending_entries
+from vouchers.running import pause_sale
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+STEP = STEPS["ours"]
+
+
+def opened(stock: int = 5) -> tuple[int, int]:
+    """Open a sale; return it and a buyer."""
+    return STEP.open(stock), STEP.buyers(1)[0]
+
+
+def keys_of(sale_id: int) -> list[str]:
+    return list(ledger_connection().keys(f"*{{{sale_id}}}*"))
+
+
+def test_two_tabs_have_two_tokens_and_get_one_unit() -> None:
+    sale_id, buyer = opened()
+    tabs = [ours.token_of(sale_id, buyer) for _ in range(2)]
+    assert len(set(tabs)) == 2
+    told = [ours.buy(sale_id=sale_id, user_id=buyer, token=tab) for tab in tabs]
+    assert told == [Answer.QUEUED, Answer.ALREADY_ORDERED]
+    write_all(STEP, sale_id, until=1)
+    assert STEP.rows(sale_id) == [buyer]
+
+
+def test_the_same_token_gets_the_same_answer_also_when_all_is_sold() -> None:
+    sale_id, buyer = opened(stock=1)
+    token = ours.token_of(sale_id, buyer)
+    for _ in range(2):
+        assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
+    write_all(STEP, sale_id, until=1)
+    assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
+    assert STEP.rows(sale_id) == [buyer]
+
+
+def test_a_press_without_an_answer_is_asked_again_with_its_token() -> None:
+    sale_id, buyer = opened()
+    token = ours.token_of(sale_id, buyer)
+    with armed("place.reserved=raise"), pytest.raises(FailpointReached):
+        ours.buy(sale_id=sale_id, user_id=buyer, token=token)
+    assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
+
+
+def test_a_redis_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale_id, buyer = opened()
+    token = ours.token_of(sale_id, buyer)
+
+    def unavailable(**_: object) -> None:
+        raise LedgerUnavailable
+
+    monkeypatch.setattr("orders.placing.reserve", unavailable)
+    with pytest.raises(LedgerUnavailable):
+        ours.buy(sale_id=sale_id, user_id=buyer, token=token)
+
+
+def test_a_refusal_that_no_race_expects_is_not_taken_for_an_answer() -> None:
+    sale_id, buyer = opened()
+    pause_sale(sale_id=sale_id)
+    with pytest.raises(SalePaused):
+        ours.buy(sale_id=sale_id, user_id=buyer)
+
+
+def test_a_press_that_the_shop_puts_off_is_busy() -> None:
+    sale_id = STEP.open(5)
+    first, second = STEP.buyers(2)
+    ours.buy(sale_id=sale_id, user_id=first)
+    long_ago = 1_000.0
+    (entry,) = pending_entries(sale_id=sale_id, skip=0, count=1)
+    ledger_connection().zadd(LedgerKeys(sale_id).pending, {entry.member: long_ago})
+    assert ours.buy(sale_id=sale_id, user_id=second) is Answer.BUSY
+
+
+def test_where_redis_comes_back_empty_the_page_asks_again_and_gets_its_order(
+    redis_databases: list[Redis],
+) -> None:
+    sale_id, buyer = opened()
+    token = ours.token_of(sale_id, buyer)
+    ours.buy(sale_id=sale_id, user_id=buyer, token=token)
+    redis_databases[0].flushdb()
+    assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
+    write_all(STEP, sale_id, until=1)
+    assert STEP.rows(sale_id) == [buyer]
+
+
+def test_only_orders_that_hold_a_unit_count() -> None:
+    sale_id, buyer = opened()
+    ours.buy(sale_id=sale_id, user_id=buyer)
+    write_all(STEP, sale_id, until=1)
+    VoucherOrder.objects.update(live=None, status="cancelled")
+    assert STEP.rows(sale_id) == []
+
+
+def test_no_visitor_sees_the_sale_and_nobody_clears_it_up_while_it_runs() -> None:
+    sale_id = STEP.open(5)
+    assert ours.TITLE not in Client().get("/").content.decode()
+    later = timezone.now() + 10 * LEFT_ALONE
+    assert orphans(now=later) == []
+    assert orphans(now=timezone.now() + ours.WINDOW + dt.timedelta(minutes=1)) == [sale_id]
+
+
+def test_buyers_cannot_sign_in_and_race_again() -> None:
+    first = STEP.buyers(3)
+    assert STEP.buyers(5)[:3] == first
+    users = get_user_model().objects.filter(pk__in=first)
+    assert not any(user.has_usable_password() for user in users)
+
+
+def test_clearing_removes_the_sale_with_its_orders_and_keys_and_no_other() -> None:
+    sale_id, kept_id = STEP.open(5), STEP.open(5)
+    for buyer in STEP.buyers(2):
+        for it in (sale_id, kept_id):
+            ours.buy(sale_id=it, user_id=buyer)
+    write_all(STEP, sale_id, until=2)
+    write_all(STEP, kept_id, until=2)
+    STEP.clear(sale_id)
+    assert list(SeckillVoucher.objects.values_list("pk", flat=True)) == [kept_id]
+    assert Voucher.objects.count() == 1
+    assert VoucherOrder.objects.count() == 2
+    assert keys_of(sale_id) == []
+    assert snapshot(sale_id=kept_id).taken == 2
+
+
+def test_clearing_takes_what_was_never_written_and_may_be_repeated() -> None:
+    sale_id, buyer = opened()
+    ours.buy(sale_id=sale_id, user_id=buyer)
+    for _ in range(2):
+        STEP.clear(sale_id)
+    assert not SeckillVoucher.objects.exists()
+    assert keys_of(sale_id) == []
+
+
+def test_clearing_says_so_where_a_worker_is_at_the_sale_for_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale_id, _ = opened()
+    monkeypatch.setattr(ours, "CLEAR_S", 0.0)
+    monkeypatch.setattr(ours, "clear_shadow", lambda **_: False)
+    with pytest.raises(TimeoutError, match=str(sale_id)):
+        STEP.clear(sale_id)

@@ -1,0 +1,117 @@
+"""Every step, one buyer after the other; and the lines in which they say that they break."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from django.utils import translation
+
+import lab
+from lab.answers import PROMISES, Answer
+from lab.keys import LabKeys
+from lab.models import LabOrder, LabSale
+from lab.steps import STEPS
+from seckill_site.lua import ledger_connection
+from tests.lab.steps.meeting import buy, write_all
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+UNCHECKED = ("v1", "v1-as-read", "v1-any-left", "v1-for-update")
+"""These never ask whether the buyer has an order."""
+
+CHECKED = [name for name in STEPS if name not in UNCHECKED]
+OWN = [name for name in STEPS if name != "ours"]
+FINDINGS = {"oversold", "undersold", "doubled", "lost", "stuck"}
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_a_step_sells_exactly_its_stock_to_buyers_who_come_one_by_one(name: str) -> None:
+    step = STEPS[name]
+    sale_id, buyers = step.open(3), step.buyers(5)
+    answers = [buy(name, sale_id, buyer) for buyer in buyers]
+    write_all(step, sale_id, until=3)
+    assert set(answers[:3]) < {*PROMISES}
+    assert answers[3:] == [Answer.SOLD_OUT] * 2
+    assert sorted(step.rows(sale_id)) == buyers[:3]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_a_step_that_looks_refuses_the_second_press_of_a_buyer(name: str) -> None:
+    step = STEPS[name]
+    sale_id = step.open(3)
+    (buyer,) = step.buyers(1)
+    assert buy(name, sale_id, buyer) in PROMISES
+    write_all(step, sale_id, until=1)
+    assert buy(name, sale_id, buyer) is Answer.ALREADY_ORDERED
+    assert step.rows(sale_id) == [buyer]
+
+
+@pytest.mark.parametrize("name", UNCHECKED)
+def test_a_step_that_does_not_look_sells_to_a_buyer_twice(name: str) -> None:
+    sale_id = STEPS[name].open(3)
+    assert [buy(name, sale_id, 7), buy(name, sale_id, 7)] == [Answer.BOUGHT] * 2
+    assert STEPS[name].rows(sale_id) == [7, 7]
+
+
+@pytest.mark.parametrize("name", CHECKED)
+def test_what_one_sale_has_sold_is_nothing_to_another(name: str) -> None:
+    step = STEPS[name]
+    (buyer,) = step.buyers(1)
+    for sale_id in (step.open(1), step.open(1)):
+        assert buy(name, sale_id, buyer) in PROMISES
+        write_all(step, sale_id, until=1)
+        assert step.rows(sale_id) == [buyer]
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_a_sale_of_the_lab_is_named_after_its_step_and_counts_its_stock_down(name: str) -> None:
+    step = STEPS[name]
+    sale_id = step.open(3)
+    buy(name, sale_id, 1)
+    write_all(step, sale_id, until=1)
+    sale = LabSale.objects.get(pk=sale_id)
+    assert (sale.step, sale.offered, sale.stock) == (name, 3, 2)
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_buyers_are_as_many_as_are_asked_for_and_no_two_the_same(name: str) -> None:
+    assert len(set(STEPS[name].buyers(501))) == 501
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_clearing_leaves_nothing_of_a_sale_and_all_of_another(name: str) -> None:
+    step = STEPS[name]
+    sale_id, kept_id = step.open(3), step.open(3)
+    for it in (sale_id, kept_id):
+        buy(name, it, 1)
+        write_all(step, it, until=1)
+        ledger_connection().set(LabKeys(it).lock_of(2), "left behind")
+    kept = set(ledger_connection().keys(LabKeys(kept_id).all_of_them))
+    step.clear(sale_id)
+    assert list(LabSale.objects.values_list("pk", flat=True)) == [kept_id]
+    assert list(LabOrder.objects.values_list("sale_id", flat=True)) == [kept_id]
+    assert set(ledger_connection().keys("lab:*")) == kept
+
+
+def test_the_steps_are_told_in_the_order_of_the_story() -> None:
+    assert list(STEPS) == [
+        *("v1", "v1-as-read", "v1-any-left", "v1-for-update", "v2", "v3", "v3-inside", "v4"),
+        *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
+    ]
+    assert all(name == step.name for name, step in STEPS.items())
+
+
+def test_every_title_is_short_and_there_is_no_other_like_it() -> None:
+    with translation.override("en"):
+        titles = [str(step.title) for step in STEPS.values()]
+    assert len(set(titles)) == len(titles)
+    assert max(map(len, titles)) <= 40
+
+
+def test_each_line_that_breaks_names_findings_that_there_are() -> None:
+    sources = Path(lab.__file__).parent
+    text = "".join(path.read_text() for path in [*sources.glob("steps/*.py"), sources / "locks.py"])
+    marks = [re.findall("[a-z]+", it) for it in re.findall(r"# breaks: (.*)", text)]
+    assert {finding for mark in marks for finding in mark} == FINDINGS

@@ -1,0 +1,75 @@
+"""V3: what a lock in the process keeps apart, and what it does not."""
+
+from __future__ import annotations
+
+import threading
+from collections import defaultdict
+
+import pytest
+
+from lab.answers import Answer
+from lab.steps import STEPS, v3
+from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+OF_V2 = ["orders counted", "unit taken", "order written"]
+
+
+def test_the_lock_is_held_over_the_commit() -> None:
+    sale_id = STEPS["v3"].open(1)
+    assert passed(lambda: buy("v3", sale_id, 1)) == ["lock held", *OF_V2, "committed"]
+
+
+def test_in_the_second_form_it_is_let_go_before_the_commit() -> None:
+    sale_id = STEPS["v3-inside"].open(1)
+    assert passed(lambda: buy("v3-inside", sale_id, 1)) == [
+        *("lock held", *OF_V2),
+        *("lock released", "committed"),
+    ]
+
+
+def test_the_second_press_waits_and_then_sees_the_order() -> None:
+    sale_id, waits = STEPS["v3"].open(5), threading.Event()
+    first = beside(lambda: buy("v3", sale_id, 1), until="orders counted", held_for=waits)
+    with first as answer, at("waits for the lock", waits.set):
+        assert buy("v3", sale_id, 1) is Answer.ALREADY_ORDERED
+        assert answer.result() is Answer.BOUGHT
+    assert STEPS["v3"].rows(sale_id) == [1]
+
+
+def test_another_buyer_does_not_wait() -> None:
+    sale_id, bought = STEPS["v3"].open(5), threading.Event()
+    with beside(lambda: buy("v3", sale_id, 1), until="orders counted", held_for=bought):
+        points = passed(lambda: buy("v3", sale_id, 2))
+        bought.set()
+    assert "waits for the lock" not in points
+    assert STEPS["v3"].rows(sale_id) == [2, 1]
+
+
+def test_a_lock_is_free_again_when_the_press_has_failed() -> None:
+    sale_id = STEPS["v3"].open(5)
+    with at("unit taken", die), pytest.raises(Died):
+        buy("v3", sale_id, 1)
+    assert elsewhere(lambda: buy("v3", sale_id, 1)) is Answer.BOUGHT
+
+
+def test_two_processes_have_two_locks_and_write_two_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale_id = STEPS["v3"].open(5)
+
+    def press_in_another_process() -> None:
+        monkeypatch.setattr(v3, "_locks", defaultdict(threading.Lock))
+        assert elsewhere(lambda: buy("v3", sale_id, 1)) is Answer.BOUGHT
+
+    with at("orders counted", press_in_another_process):
+        assert buy("v3", sale_id, 1) is Answer.BOUGHT
+    assert STEPS["v3"].rows(sale_id) == [1, 1]
+
+
+def test_let_go_before_the_commit_the_second_press_counts_none() -> None:
+    sale_id, counted = STEPS["v3-inside"].open(5), threading.Event()
+    first = beside(lambda: buy("v3-inside", sale_id, 1), until="lock released", held_for=counted)
+    with first as answer, at("orders counted", counted.set):
+        assert buy("v3-inside", sale_id, 1) is Answer.BOUGHT
+        assert answer.result() is Answer.BOUGHT
+    assert STEPS["v3-inside"].rows(sale_id) == [1, 1]

@@ -1,0 +1,91 @@
+"""V5: a promise that only a process remembers."""
+
+from __future__ import annotations
+
+from queue import SimpleQueue
+
+import pytest
+from django.db import OperationalError
+
+from lab.answers import Answer
+from lab.steps import STEPS, v5
+from tests.lab.steps.meeting import Died, at, buy, die, passed, write_all, writer_of
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def empty_queue(monkeypatch: pytest.MonkeyPatch) -> None:
+    restart_process(monkeypatch)
+
+
+def restart_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Forget what a process that dies forgets."""
+    monkeypatch.setattr(v5, "_waiting", SimpleQueue())
+
+
+def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
+    sale_id = STEPS["v5"].open(1)
+    assert passed(lambda: buy("v5", sale_id, 1)) == ["decided", "queued"]
+    assert passed(lambda: buy("v5", sale_id, 2)) == ["decided"]
+    assert passed(writer_of(STEPS["v5"]).work_once) == [
+        "taken from the queue",
+        *("orders counted", "unit taken", "order written"),
+        "committed",
+    ]
+
+
+def test_nothing_is_written_before_the_writer_comes_and_then_in_order() -> None:
+    step = STEPS["v5"]
+    sale_id, writer = step.open(2), writer_of(step)
+    assert [buy("v5", sale_id, user_id) for user_id in (8, 3)] == [Answer.QUEUED] * 2
+    assert step.rows(sale_id) == []
+    assert [writer.work_once() for _ in range(3)] == [True, True, False]
+    assert step.rows(sale_id) == [8, 3]
+
+
+def test_the_orders_of_several_sales_wait_in_one_queue() -> None:
+    step = STEPS["v5"]
+    sale_ids = [step.open(1), step.open(1)]
+    for sale_id in sale_ids:
+        buy("v5", sale_id, 1)
+    write_all(step, sale_ids[1], until=1)
+    assert [step.rows(sale_id) for sale_id in sale_ids] == [[1], [1]]
+
+
+def test_what_waits_in_a_process_that_dies_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    step = STEPS["v5"]
+    sale_id = step.open(1)
+    assert buy("v5", sale_id, 1) is Answer.QUEUED
+    restart_process(monkeypatch)
+    assert not writer_of(step).work_once()
+    assert step.rows(sale_id) == []
+    assert buy("v5", sale_id, 2) is Answer.SOLD_OUT
+
+
+def test_what_its_writer_has_taken_is_lost_too() -> None:
+    step = STEPS["v5"]
+    sale_id = step.open(1)
+    buy("v5", sale_id, 1)
+    with at("taken from the queue", die), pytest.raises(Died):
+        writer_of(step).work_once()
+    assert not writer_of(step).work_once()
+    assert step.rows(sale_id) == []
+
+
+def test_an_order_that_fails_is_told_to_the_log_and_the_next_one_is_written(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    step = STEPS["v5"]
+    sale_id, writer = step.open(2), writer_of(step)
+    for user_id in (1, 2):
+        buy("v5", sale_id, user_id)
+
+    def fail() -> None:
+        raise OperationalError(2013, "gone")
+
+    with at("unit taken", fail):
+        assert writer.work_once()
+    assert writer.work_once()
+    assert step.rows(sale_id) == [2]
+    assert "the order of 1 is not written" in caplog.text

@@ -1,0 +1,135 @@
+"""V6: what a lock in Redis keeps apart, and what is left when it does not stand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import ExitStack
+
+import pytest
+
+from lab.answers import Answer
+from lab.keys import LabKeys
+from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock
+from lab.steps import STEPS
+from seckill_site.lua import ledger_connection
+from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed, wait_for
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+FORMS = ["v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog"]
+
+
+def lock_of(sale_id: int) -> str:
+    return LabKeys(sale_id).lock_of(1)
+
+
+def lose_lease(sale_id: int) -> None:
+    """End the lease now, as it ends while its holder stands still."""
+    assert ledger_connection().pexpire(lock_of(sale_id), 0)
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_the_lock_is_held_over_the_commit(name: str) -> None:
+    sale_id = STEPS[name].open(1)
+    assert passed(lambda: buy(name, sale_id, 1)) == [
+        "lock held",
+        *("orders counted", "unit taken", "order written"),
+        *("committed", "lock released"),
+    ]
+    assert not ledger_connection().exists(lock_of(sale_id))
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_second_press_at_the_same_time_is_told_to_come_again(name: str) -> None:
+    sale_id, told = STEPS[name].open(5), []
+    with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 1)))):
+        assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert told == [Answer.BUSY]
+    assert buy(name, sale_id, 1) is Answer.ALREADY_ORDERED
+    assert STEPS[name].rows(sale_id) == [1]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_another_buyer_is_not_told_so(name: str) -> None:
+    sale_id, told = STEPS[name].open(5), []
+    with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 2)))):
+        assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert told == [Answer.BOUGHT]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_a_lock_is_free_again_when_the_press_has_failed(name: str) -> None:
+    sale_id = STEPS[name].open(5)
+    with at("unit taken", die), pytest.raises(Died):
+        buy(name, sale_id, 1)
+    assert buy(name, sale_id, 1) is Answer.BOUGHT
+
+
+def test_with_setnx_alone_the_buyer_of_a_dead_holder_is_shut_out() -> None:
+    sale_id = STEPS["v6-setnx"].open(5)
+    assert SetnxLock(lock_of(sale_id)).take()  # and nobody is left to let go
+    assert buy("v6-setnx", sale_id, 1) is Answer.BUSY
+    assert ledger_connection().pttl(lock_of(sale_id)) == -1
+
+
+@pytest.mark.parametrize(("name", "form"), [("v6-expiring", ExpiringLock), ("v6-owned", OwnedLock)])
+def test_with_a_lease_that_buyer_may_come_again(
+    name: str, form: type[ExpiringLock] | type[OwnedLock]
+) -> None:
+    sale_id = STEPS[name].open(5)
+    assert form(lock_of(sale_id)).take()
+    assert buy(name, sale_id, 1) is Answer.BUSY
+    wait_for(lambda: buy(name, sale_id, 1) is Answer.BOUGHT)
+    assert STEPS[name].rows(sale_id) == [1]
+
+
+def test_a_holder_who_works_longer_than_the_lease_is_not_overtaken_while_it_is_renewed() -> None:
+    name = "v6-watchdog"
+    sale_id, told = STEPS[name].open(5), set()
+
+    def work_for_long() -> None:
+        until = time.monotonic() + 3 * LEASE_MS / 1_000
+        while time.monotonic() < until:
+            told.add(elsewhere(lambda: buy(name, sale_id, 1)))
+
+    with at("orders counted", work_for_long):
+        assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert told == {Answer.BUSY}
+    assert STEPS[name].rows(sale_id) == [1]
+
+
+@pytest.mark.parametrize("name", ["v6-expiring", "v6-owned", "v6-watchdog"])
+def test_a_holder_whose_lease_is_over_writes_all_the_same(name: str) -> None:
+    sale_id = STEPS[name].open(5)
+
+    def stand_still_too_long() -> None:
+        lose_lease(sale_id)
+        assert elsewhere(lambda: buy(name, sale_id, 1)) is Answer.BOUGHT
+
+    with at("orders counted", stand_still_too_long):
+        assert buy(name, sale_id, 1) is Answer.BOUGHT
+    assert STEPS[name].rows(sale_id) == [1, 1]
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("v6-expiring", Answer.ALREADY_ORDERED),  # let in, while the second one is at work
+        ("v6-owned", Answer.BUSY),
+        ("v6-watchdog", Answer.BUSY),
+    ],
+)
+def test_a_late_release_lets_a_third_press_in_unless_it_compares(name: str, told: Answer) -> None:
+    sale_id, over = STEPS[name].open(5), threading.Event()
+    second = beside(lambda: buy(name, sale_id, 1), until="orders counted", held_for=over)
+    with ExitStack() as stack:
+
+        def be_overtaken() -> None:
+            lose_lease(sale_id)
+            stack.enter_context(second)
+            stack.callback(over.set)
+
+        with at("orders counted", be_overtaken):
+            assert buy(name, sale_id, 1) is Answer.BOUGHT
+        assert buy(name, sale_id, 1) is told

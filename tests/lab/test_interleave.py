@@ -1,0 +1,152 @@
+"""``manage.py interleave``."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import translation
+
+from lab.actors import NeverCame
+from lab.backstage import Backstage, BackstageGone
+from lab.management.commands import interleave
+from lab.playing import Played, play
+from lab.races import RACES
+from lab.steps import STEPS
+
+
+def said(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command("interleave", *arguments, stdout=out)
+    return out.getvalue()
+
+
+@pytest.fixture(scope="module")
+def db(seen_by_all: None) -> None:
+    """The database of the whole module."""
+
+
+@pytest.fixture(autouse=True)
+def width(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+
+
+def test_without_arguments_it_lists_the_steps_with_their_races() -> None:
+    text = said()
+
+    assert text.startswith("manage.py interleave STEP RACE\n\nv1 ")
+    assert all(name in text for name in [*STEPS, *RACES])
+    assert max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error"),
+    [
+        (["v9"], "there is no step 'v9'. There are: v1, v1-as-read, "),
+        (["v2"], "which race? v2 has: double-click, two-processes"),
+        (["v2", "rush-hour"], "there is no race 'rush-hour'. v2 has: double-click, two-processes"),
+        (["v2", "last-unit"], "last-unit is not meant for v2, which has: double-click, "),
+    ],
+)
+def test_what_there_is_not_is_named_with_what_there_is(arguments: list[str], error: str) -> None:
+    with pytest.raises(CommandError) as raised:
+        said(*arguments)
+
+    assert str(raised.value).startswith(error)
+    assert raised.value.returncode == 2
+
+
+@pytest.fixture
+def played_on(db: None, backstage: Backstage, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the command use the processes of the tests, which are there already."""
+    monkeypatch.setattr(interleave, "Backstage", lambda **_: nullcontext(backstage))
+
+
+@pytest.mark.usefixtures("db")
+def test_it_makes_its_own_processes_and_leaves_none() -> None:
+    before = children()
+
+    assert said("v1-any-left", "last-unit").splitlines()[-1].startswith("Right: 1 sold of 1")
+
+    assert children() == before
+
+
+def children() -> set[str]:
+    """Return the ids of this process's children."""
+    return set(Path(f"/proc/self/task/{os.getpid()}/children").read_text().split())
+
+
+@pytest.mark.usefixtures("played_on")
+class TestPlayed:
+    def test_it_shows_the_timelines_and_in_one_line_what_they_came_to(self) -> None:
+        with translation.override("zh-hans"):
+            text = said("v1", "last-unit")
+
+        lines = text.splitlines()
+        assert lines[0] == f"The last unit, with v1: {STEPS['v1'].title}"
+        assert "  #     ms  A: buyer 1" in text
+        assert "-> stock 1" in text
+        assert lines[-1].startswith("Broken: 1 sold beyond the stock. Look at lab/steps/v1.py:")
+        assert max(map(len, lines[:-1])) <= 100
+
+    def test_of_ours_what_only_reads_is_left_out_unless_asked_for(self) -> None:
+        short, full = said("ours", "double-click"), said("ours", "double-click", "--all")
+
+        assert "looks at database and ledger are left out" in short
+        assert "snapshot.lua" not in short
+        assert "snapshot.lua" in full
+        assert short.splitlines()[-1].startswith("Right: 1 sold of 2")
+
+    def test_as_json_it_is_one_object(self) -> None:
+        found = json.loads(said("v2", "double-click", "--json"))
+
+        assert (found["step"], found["race"]) == ("v2", "double-click")
+        assert (found["sold"], found["findings"]) == (2, {"doubled": 1})
+        assert found["culprit"].startswith("lab/steps/v2.py:")
+        assert len(found["events"]) > 10
+
+    @pytest.mark.parametrize(("step", "status"), [("ours", 1), ("v1-any-left", None)])
+    def test_the_status_tells_only_where_ours_broke(
+        self, step: str, status: int | None, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def break_it(*arguments: Any) -> Played:
+            played = play(*arguments)
+            return replace(played, verdict=replace(played.verdict, oversold=1))
+
+        monkeypatch.setattr(interleave, "play", break_it)
+
+        if status is None:
+            assert "Broken: 1 sold beyond the stock" in said(step, "last-unit")
+        else:
+            with pytest.raises(SystemExit) as ended:
+                said(step, "last-unit")
+            assert ended.value.code == status
+
+    @pytest.mark.parametrize("error", [NeverCame("A is nowhere"), BackstageGone("it has ended")])
+    def test_what_could_not_be_played_is_an_error(
+        self, error: Exception, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def fail(*_: Any) -> Played:
+            raise error
+
+        monkeypatch.setattr(interleave, "play", fail)
+
+        with pytest.raises(CommandError, match=f"could not be played with v1: {error}") as raised:
+            said("v1", "last-unit")
+        assert raised.value.returncode == 2
+
+    def test_without_row_locks_it_says_what_is_needed(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(interleave, "PLAYED_ON", "another")
+
+        with pytest.raises(CommandError, match="set DATABASE_URL to a MariaDB") as raised:
+            said("v1", "last-unit")
+        assert raised.value.returncode == 2

@@ -1,0 +1,51 @@
+"""A step's code for a page."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.listing import listing
+from lab.races import RACES
+from lab.steps import STEPS
+
+
+def marked(step: str, *findings: str) -> list[tuple[str, str]]:
+    return [
+        (excerpt.path, line.text.strip())
+        for excerpt in listing(STEPS[step], findings)
+        for line in excerpt.lines
+        if line.breaks
+    ]
+
+
+def test_the_line_that_breaks_is_marked_and_only_that() -> None:
+    ((path, text),) = marked("v1", "oversold")
+
+    assert path == "lab/steps/v1.py"
+    assert text.endswith("# breaks: oversold")
+    assert marked("v1") == []
+
+
+def test_what_breaks_elsewhere_is_shown_with_what_stands_around_it() -> None:
+    excerpts = listing(STEPS["v6-owned"], ["doubled"])
+
+    assert excerpts[0].path == "lab/steps/v6.py"
+    lock = next(it for it in excerpts if it.path == "lab/locks.py")
+    assert lock.lines[0].text == "class OwnedLock:"
+    assert [line.number for line in lock.lines][1] == lock.lines[0].number + 1
+    assert marked("v6-owned", "doubled")[0][0] == "lab/locks.py"
+
+
+def test_of_ours_the_shop_itself_is_shown() -> None:
+    excerpts = listing(STEPS["ours"], [])
+
+    assert [it.path for it in excerpts] == [
+        "lab/steps/ours.py", "orders/placing.py", "orders/batch.py",
+    ]  # fmt: skip
+    assert excerpts[1].lines[0].text.startswith("def place_order(")
+
+
+@pytest.mark.parametrize("race", RACES.values(), ids=list(RACES))
+def test_every_flaw_that_a_race_shows_has_its_line(race: object) -> None:
+    for step, findings in race.expects.items():  # type: ignore[attr-defined]
+        assert bool(marked(step, *findings)) == bool(findings), step

@@ -1,0 +1,175 @@
+"""The four forms of the course's lock: what each holds, and how each lets go."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from lab.keys import LabKeys
+from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock, WatchdogLock
+from seckill_site.lua import ledger_connection
+from tests.patience import MOMENT_S
+
+NAME = LabKeys(1).lock_of(7)
+
+FORMS = [SetnxLock, ExpiringLock, OwnedLock, WatchdogLock]
+LEASED = [ExpiringLock, OwnedLock]
+
+AnyLock = SetnxLock | ExpiringLock | OwnedLock | WatchdogLock
+
+
+@pytest.fixture
+def client() -> Redis:
+    return ledger_connection()
+
+
+def held(form: type[AnyLock]) -> AnyLock:
+    """Return a lock of this form that is taken."""
+    lock = form(NAME)
+    assert lock.take()
+    return lock
+
+
+def run_out(client: Redis) -> None:
+    """End the lease now."""
+    assert client.pexpire(NAME, 0)
+
+
+def watchdogs() -> list[threading.Thread]:
+    return [it for it in threading.enumerate() if it.name == "lab-watchdog"]
+
+
+@pytest.fixture(autouse=True)
+def no_watchdog_left() -> None:
+    """Wait for what an earlier test has let go."""
+    for thread in watchdogs():
+        thread.join(MOMENT_S)
+        assert not thread.is_alive()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_lock_has_one_holder_until_it_lets_go(form: type[AnyLock]) -> None:
+    lock = held(form)
+    assert not form(NAME).take()
+    lock.release()
+    held(form).release()
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_locks_of_other_buyers_are_others(form: type[AnyLock]) -> None:
+    lock, other = held(form), form(LabKeys(1).lock_of(8))
+    assert other.take()
+    lock.release()
+    other.release()
+
+
+def test_setnx_alone_has_no_end(client: Redis) -> None:
+    held(SetnxLock)
+    assert client.pttl(NAME) == -1
+
+
+@pytest.mark.parametrize("form", LEASED)
+def test_a_lease_ends_by_itself(form: type[AnyLock], client: Redis) -> None:
+    held(form)
+    assert 0 < client.pttl(NAME) <= LEASE_MS
+    until = time.monotonic() + MOMENT_S
+    another = form(NAME)
+    while not another.take():
+        assert time.monotonic() < until
+    another.release()
+
+
+@pytest.mark.parametrize("form", [SetnxLock, ExpiringLock])
+def test_a_plain_del_takes_the_lock_of_another(form: type[AnyLock], client: Redis) -> None:
+    late = held(form)
+    client.delete(NAME)  # its end, or the hand of somebody who cleaned up
+    held(form)
+    late.release()
+    assert form(NAME).take()  # although the second one is at work
+
+
+@pytest.mark.parametrize("form", [OwnedLock, WatchdogLock])
+def test_a_compared_del_leaves_the_lock_of_another(form: type[AnyLock], client: Redis) -> None:
+    late = held(form)
+    run_out(client)
+    second = held(form)
+    late.release()
+    assert not form(NAME).take()
+    second.release()
+    assert client.exists(NAME) == 0
+
+
+@pytest.mark.parametrize("form", LEASED)
+def test_a_lease_says_nothing_to_who_works_longer(form: type[AnyLock], client: Redis) -> None:
+    first = held(form)
+    run_out(client)
+    held(form).release()
+    first.release()
+
+
+def test_an_owner_renews_what_is_its_own_and_nothing_else(client: Redis) -> None:
+    lock = OwnedLock(NAME)
+    assert lock.take()
+    client.pexpire(NAME, LEASE_MS // 2)
+    assert lock.renew()
+    assert client.pttl(NAME) > LEASE_MS // 2
+    client.set(NAME, "another's", px=LEASE_MS // 2)
+    assert not lock.renew()
+    assert client.pttl(NAME) <= LEASE_MS // 2
+
+
+def test_a_watchdog_keeps_a_lock_for_longer_than_its_lease(client: Redis) -> None:
+    lock = held(WatchdogLock)
+    until = time.monotonic() + 3 * LEASE_MS / 1_000
+    while time.monotonic() < until:
+        assert not WatchdogLock(NAME).take()
+    lock.release()
+    assert client.exists(NAME) == 0
+
+
+def test_a_watchdog_ends_with_its_lock() -> None:
+    lock = held(WatchdogLock)
+    (thread,) = watchdogs()
+    lock.release()
+    thread.join(MOMENT_S)
+    assert not thread.is_alive()
+
+
+def test_a_lock_that_is_not_had_has_no_watchdog() -> None:
+    lock = held(OwnedLock)
+    assert not WatchdogLock(NAME).take()
+    assert watchdogs() == []
+    lock.release()
+
+
+def test_a_watchdog_gives_up_a_lock_that_is_anothers(client: Redis) -> None:
+    held(WatchdogLock)
+    (thread,) = watchdogs()
+    client.set(NAME, "another's")
+    thread.join(MOMENT_S)
+    assert not thread.is_alive()
+    assert client.get(NAME) == "another's"
+
+
+def test_a_watchdog_goes_on_after_a_renewal_without_an_answer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    renew, tries = OwnedLock.renew, []
+
+    def renew_but_once(lock: OwnedLock) -> bool:
+        tries.append(lock)
+        if len(tries) == 1:
+            raise RedisConnectionError("gone")
+        return renew(lock)
+
+    monkeypatch.setattr(OwnedLock, "renew", renew_but_once)
+    lock = held(WatchdogLock)
+    until = time.monotonic() + MOMENT_S
+    while len(tries) < 3:
+        assert not WatchdogLock(NAME).take()
+        assert time.monotonic() < until
+    lock.release()

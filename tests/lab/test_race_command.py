@@ -1,0 +1,260 @@
+"""``manage.py race``: its table, its exit status, its refusals, and that nothing is left of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.db import connection
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from lab.faults import Fault
+from lab.models import LabOrder, LabSale
+from lab.plain_table import PlainTable
+from lab.results import Result
+from lab.selling import Progress, Sale
+from lab.steps import STEPS
+from lab.verdict import Verdict
+from seckill_site.lua import ledger_connection
+from tests.patience import MOMENT_S
+from tests.stack import ROOT, free_port
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+SIZES = ("--buyers", "40", "--stock", "10", "--threads", "4")
+RIGHT = Verdict(
+    step="ours", buyers=40, offered=10, sold=10, oversold=0, doubled=0, lost=0, undersold=0,
+    turned_away=0, stuck=0, told_lost=0, unanswered=0, orders_per_s=99.0, p99_ms=9.0,
+)  # fmt: skip
+
+
+def raced(*arguments: object) -> tuple[int, str, str]:
+    """Return the exit status, what was printed, and what was wrong."""
+    out = io.StringIO()
+    try:
+        call_command("race", *map(str, arguments), stdout=out, stderr=io.StringIO())
+    except CommandError as error:
+        return error.returncode, out.getvalue(), str(error)
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue(), ""
+    return 0, out.getvalue(), ""
+
+
+@pytest.fixture
+def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
+    """Let no sale take place, and each come to this verdict."""
+
+    def come_to(verdict: Verdict) -> None:
+        def run(sale: Sale, watch: object) -> Verdict:
+            return replace(verdict, step=sale.step.name)
+
+        monkeypatch.setattr(Sale, "run", run)
+
+    return come_to
+
+
+# --- What it says ---------------------------------------------------------------------------------
+
+
+@pytest.mark.concurrency
+def test_a_line_for_each_step_with_what_broke_and_where() -> None:
+    status, out, _ = raced("v2", "v1", *SIZES)
+    assert status == 0
+    title, headings, *lines = out.strip().splitlines()
+    assert title.startswith("40 buyers press 2 times each for 10 units, 2 processes of 4 threads")
+    assert headings.split()[:4] == ["step", "sold", "oversold", "doubled"]
+    assert lines[0].startswith("v1 ")  # the story's order
+    assert " sold beyond the stock: lab/steps/v1.py:" in lines[1]
+    assert " given to buyers who had one already: lab/steps/v2.py:" in lines[-1]
+
+
+@pytest.mark.concurrency
+def test_json_is_the_result_alone() -> None:
+    status, out, _ = raced("v2", "--kill", "--json", *SIZES)
+    result = Result.of(json.loads(out))
+    assert status == 0
+    assert (result.fault, result.crowd.buyers) == (Fault.KILL, 40)
+    assert [(it.step, it.struck) for it in result.verdicts] == [("v2", True)]
+
+
+def test_all_steps_are_raced_where_none_is_named(made_up: Callable[[Verdict], None]) -> None:
+    made_up(RIGHT)
+    status, out, _ = raced("--json")
+    assert status == 0
+    assert [it.step for it in Result.of(json.loads(out)).verdicts] == list(STEPS)
+
+
+@pytest.mark.parametrize(("step", "status"), [("v1", 0), ("ours", 1)])
+def test_only_ours_may_not_break(
+    made_up: Callable[[Verdict], None], step: str, status: int
+) -> None:
+    made_up(replace(RIGHT, sold=12, oversold=2))
+    assert raced(step)[0] == status
+
+
+# --- What it refuses ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["v7"], "there is no step v7; there are: v1, v1-as-read, v1-any-left"),
+        (["--stock", 0], "--stock must be from 1 to 100,000"),
+        (["--buyers", 100_001], "--buyers must be from 1 to 100,000"),
+        (["--processes", 0], "--processes must be from 1 to 16"),
+        (["--clicks", 6], "--clicks must be from 1 to 5"),
+        (["--processes", 16, "--threads", 64], "at most 200: each has a connection"),
+        (["--redis-restart"], "script/race has one for it"),
+        (["--kill", "--pause"], "not allowed with argument"),
+        (["--rewrite"], "--rewrite wants --document FILE"),
+        (["v1", "--document", "six.md"], "--document wants the whole table: name no steps"),
+        (["--document", "six.md", "v1"], "v1 does not end with .md: name the steps before"),
+        (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
+    ],
+)
+def test_what_cannot_be_raced_is_refused_in_clear_words(
+    arguments: list[object], words: str
+) -> None:
+    status, out, wrong = raced(*arguments)
+    assert words in wrong
+    assert status == (1 if "not allowed" in words else 2)  # argparse, where nobody typed it
+    assert out == ""
+
+
+# --- What it leaves -------------------------------------------------------------------------------
+
+
+def test_a_race_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(table: PlainTable, progress: Progress) -> None:
+        if progress.sold:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(PlainTable, "watch", interrupt)
+    status, _, wrong = raced("v5-stream", *SIZES)
+    assert (status, wrong) == (130, "interrupted; nothing is left of the race")
+    assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+def test_a_race_that_is_ended_leaves_no_process(tmp_path: Path, signum: int) -> None:
+    """After SIGKILL its sale is left, but nobody who sells."""
+    arguments = ["v1", "--buyers", "20000", "--stock", "20000", "--threads", "4"]
+    with subprocess.Popen(
+        [sys.executable, "manage.py", "race", *arguments],
+        cwd=ROOT, env=environ_with(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    ) as run:  # fmt: skip
+        assert eventually(LabOrder.objects.exists)
+        run.send_signal(signum)
+        status = run.wait(timeout=20)
+    assert status == {signal.SIGTERM: 143, signal.SIGKILL: -9}[signum]
+    assert eventually(lambda: not processes_of(tmp_path))
+    if signum != signal.SIGKILL:
+        assert_nothing_is_left()
+        assert not list(tmp_path.iterdir())
+
+
+def assert_nothing_is_left() -> None:
+    assert not LabSale.objects.exists()
+    assert not LabOrder.objects.exists()
+    assert not SeckillVoucher.objects.exists()
+    assert not list(ledger_connection().scan_iter("*lab:*"))
+
+
+# --- Redis comes back empty -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def forgetful_redis(tmp_path: Path) -> Iterator[int]:
+    """A Redis that writes nothing to disk and is started again when it ends; its port."""
+    port = free_port()
+    again = 'while redis-server --port "$0" --save "" --appendonly no; do :; done'
+    with subprocess.Popen(
+        ["sh", "-c", again, str(port)],
+        cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True,
+    ) as loop:  # fmt: skip
+        client = Redis(port=port)
+        assert eventually(lambda: pings(client))
+        yield port
+        client.close()
+        os.killpg(loop.pid, signal.SIGKILL)
+
+
+@pytest.mark.concurrency
+@pytest.mark.parametrize(
+    "step",
+    ["v5-stream", *(pytest.param(it, marks=pytest.mark.faults) for it in ("v4", "ours"))],
+)
+def test_redis_comes_back_empty(tmp_path: Path, forgetful_redis: int, step: str) -> None:
+    said = subprocess.run(
+        [sys.executable, "manage.py", "race", step, "--redis-restart", "--json", *SIZES],
+        cwd=ROOT, env=environ_with(tmp_path, forgetful_redis), capture_output=True, text=True,
+        timeout=90, check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    (verdict,) = Result.of(json.loads(said.stdout)).verdicts
+    assert verdict.struck
+    if step == "ours":
+        assert verdict.is_right
+    else:
+        assert verdict.undersold > 0
+        assert bool(verdict.lost) == (step == "v5-stream")
+
+
+def environ_with(scratch: Path, redis_port: int | None = None) -> dict[str, str]:
+    """Return the settings of this process on its database, and on another Redis where given."""
+    database = urlsplit(os.environ["DATABASE_URL"])
+    name = connection.settings_dict["NAME"]
+    environ = os.environ | {
+        "DATABASE_URL": database._replace(path=f"/{name}").geturl(),
+        "TMPDIR": str(scratch),
+    }
+    if redis_port:
+        urls = {"REDIS_URL": 0, "CACHE_URL": 1, "CELERY_BROKER_URL": 2}
+        environ |= {name: f"redis://127.0.0.1:{redis_port}/{it}" for name, it in urls.items()}
+        environ["SECKILL_LAB_REDIS_RESTARTS"] = "true"
+    return environ
+
+
+def processes_of(scratch: Path) -> list[int]:
+    """Return the processes that have this scratch directory in their environment."""
+    wanted = f"TMPDIR={scratch}\0".encode()
+    return [
+        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, wanted)
+    ]
+
+
+def has(path: Path, wanted: bytes) -> bool:
+    try:
+        return wanted in path.read_bytes()
+    except OSError:  # it has ended meanwhile, or is another user's
+        return False
+
+
+def pings(client: Redis) -> bool:
+    try:
+        return bool(client.ping())
+    except RedisConnectionError:
+        return False
+
+
+def eventually(is_so: Callable[[], bool]) -> bool:
+    until = time.monotonic() + 5 * MOMENT_S
+    while not is_so():
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.05)
+    return True

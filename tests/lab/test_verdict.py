@@ -1,0 +1,188 @@
+"""The verdict on a sale, from made-up rows and answers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from django.utils import translation
+
+from lab.answers import Answer
+from lab.crowd import Crowd
+from lab.culprits import ROOT, culprit_of, marked_lines
+from lab.notes import notes_on
+from lab.sheet import IN_HAND, UNANSWERED, Sheet
+from lab.steps import STEPS
+from lab.told import Told, read_sheet
+from lab.verdict import MARKED_AS, Verdict, judge, percentile
+
+QUIET = Told(
+    promised=frozenset({1, 2}),
+    turned_away=frozenset(),
+    unanswered=0,
+    took_ms=[1.0, 2.0, 3.0, 4.0],
+    first_us=1_000_000,
+)
+
+
+def judged(
+    rows: list[int],
+    *,
+    told: Told = QUIET,
+    offered: int = 2,
+    with_word: set[int] | None = None,
+    held: set[int] | None = None,
+) -> Verdict:
+    return judge(
+        step="v5",
+        buyers=5,
+        offered=offered,
+        rows=rows,
+        told=told,
+        with_word=with_word or set(),
+        held=held or set(),
+        last_row_us=1_500_000,
+    )
+
+
+def test_what_is_sold_once_to_whom_it_was_promised_is_right() -> None:
+    verdict = judged([1, 2])
+    assert verdict.is_right
+    assert verdict.findings == []
+    assert verdict.orders_per_s == 4.0
+    assert verdict.p99_ms == 4.0
+
+
+def test_rows_beyond_the_units_are_oversold() -> None:
+    assert judged([1, 2, 3]).findings == [("oversold", 1)]
+
+
+def test_rows_beyond_one_a_buyer_are_doubled() -> None:
+    assert judged([1, 2, 2, 2], offered=4).findings == [("doubled", 2)]
+
+
+def test_a_promise_without_a_row_is_lost_and_its_unit_left_over() -> None:
+    assert judged([1]).findings == [("lost", 1), ("undersold", 1)]
+
+
+def test_who_can_read_of_the_loss_is_not_lost() -> None:
+    verdict = judged([1, 3], with_word={2})
+    assert verdict.told_lost == 1
+    assert verdict.is_right
+
+
+def test_units_are_left_over_only_where_there_were_buyers_for_them() -> None:
+    assert judged([1, 2], offered=9).undersold == 3
+    assert judged([1, 2], offered=2).undersold == 0
+
+
+def test_who_is_held_without_a_row_is_stuck_unless_counted_as_lost() -> None:
+    assert judged([1], held={1, 2, 3}).stuck == 1
+
+
+def test_who_was_turned_away_and_bought_after_all_is_not_counted() -> None:
+    told = replace(QUIET, turned_away=frozenset({2, 4}))
+    assert judged([1, 2], told=told).findings == [("turned_away", 1)]
+
+
+def test_a_sale_that_is_not_over_is_not_right() -> None:
+    assert not replace(judged([1, 2]), is_quiet=False).is_right
+
+
+def test_a_verdict_survives_json() -> None:
+    verdict = judged([1, 2, 2])
+    assert Verdict.of(verdict.as_json()) == verdict
+
+
+@pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 5), (90, 9), (99, 10), (100, 10)])
+def test_a_percentile_is_the_value_that_so_many_do_not_exceed(percent: int, value: int) -> None:
+    assert percentile(range(1, 11), percent) == value
+
+
+# --- What the crowd heard -------------------------------------------------------------------------
+
+
+def told_of(*states: tuple[str, int, int], faultless: bool = True) -> Told:
+    """Read a sheet of these presses: what each came to, when it began and ended; one a buyer."""
+    sheet = Sheet.of(presses=len(states), lanes=1)
+    for press, (state, began_us, ended_us) in enumerate(states):
+        if state == IN_HAND:
+            sheet.begin(press)
+        else:
+            sheet.note(press, state)
+        sheet.began_us[press], sheet.ended_us[press] = began_us, ended_us
+    crowd = Crowd(buyers=len(states), stock=1, clicks=1)
+    user_ids = range(10, 10 + len(states))
+    return read_sheet(sheet, crowd=crowd, user_ids=user_ids, faultless=faultless)
+
+
+def test_both_kinds_of_promise_are_heard() -> None:
+    told = told_of((Answer.BOUGHT, 1, 2), (Answer.QUEUED, 1, 2), (Answer.SOLD_OUT, 1, 2))
+    assert told.promised == {10, 11}
+
+
+def test_who_heard_sold_out_before_a_winner_pressed_was_turned_away() -> None:
+    presses = ((Answer.SOLD_OUT, 1, 4), (Answer.SOLD_OUT, 2, 6), (Answer.BOUGHT, 5, 9))
+    assert told_of(*presses).turned_away == {10}
+    assert told_of(*presses, faultless=False).turned_away == frozenset()
+
+
+def test_presses_without_an_answer_are_counted_and_take_no_time() -> None:
+    told = told_of((IN_HAND, 5, 0), (UNANSWERED, 3, 9), (Answer.BUSY, 4, 2004))
+    assert told.unanswered == 2
+    assert told.took_ms == [2.0]
+    assert told.first_us == 3
+
+
+# --- Which line -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("step", "finding", "code"),
+    [
+        ("v1", "oversold", 'update(stock=F("stock") - 1)'),
+        ("v1", "doubled", "LabOrder.objects.create("),
+        ("v1-as-read", "turned_away", "stock=sale.stock"),
+        ("v2", "doubled", ".count()"),
+        ("v3", "doubled", "with _locked(user_id):"),
+        ("v3-inside", "doubled", "with _locked(user_id):"),
+        ("v4", "undersold", "_write("),
+        ("v4", "stuck", "decide("),
+        ("v5", "lost", ".put("),
+        ("v5-stream", "lost", "xreadgroup("),
+        ("v6-setnx", "stuck", "nx=True"),
+        ("v6-expiring", "doubled", ".delete("),
+        ("v6-owned", "doubled", "px=LEASE_MS"),
+        ("v6-watchdog", "doubled", ".renew()"),
+    ],
+)
+def test_a_finding_names_the_line_of_the_step(step: str, finding: str, code: str) -> None:
+    found = culprit_of(STEPS[step], MARKED_AS.get(finding, finding))
+    assert found
+    assert code in found.code
+    line = (ROOT / found.path).read_text().splitlines()[found.line - 1]
+    assert found.code in line
+
+
+def test_a_finding_that_no_line_is_marked_with_names_the_nearest_marked_one() -> None:
+    found = culprit_of(STEPS["v2"], "oversold")
+    assert found
+    assert found.findings == ("doubled",)
+
+
+def test_nothing_of_ours_is_marked() -> None:
+    assert marked_lines(STEPS["ours"]) == ()
+    assert culprit_of(STEPS["ours"], "lost") is None
+
+
+def test_notes_say_what_broke_and_where() -> None:
+    verdict = replace(judged([1]), unanswered=1, error="OSError: gone", is_quiet=False)
+    with translation.override("en"):
+        notes = notes_on(verdict, struck=True)
+    assert notes == [
+        f"1 promised and never written: {culprit_of(STEPS['v5'], 'lost')}",
+        f"1 left over, though there were buyers enough: {culprit_of(STEPS['v5'], 'undersold')}",
+        "it was not over in time",
+        "the fault did not come: the sale was over before",
+        "no answer was mostly this: OSError: gone",
+    ]

@@ -1,0 +1,66 @@
+"""``script/race``: what it says, that it comes to a table, and that it leaves nothing behind."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from lab.results import Result
+from lab.steps import STEPS
+from tests.lab.test_race_command import eventually, processes_of
+
+ROOT = Path(__file__).resolve().parents[2]
+RACE = [sys.executable, "script/lib/race.py"]
+SIZES = ["--buyers", "40", "--stock", "10", "--threads", "4"]
+
+
+def environ_with(scratch: Path) -> dict[str, str]:
+    """Return an environment in which everything is made in ``scratch``."""
+    return {**os.environ, "TMPDIR": str(scratch)}
+
+
+def test_the_help_names_every_step_and_touches_nothing() -> None:
+    script = ROOT / "script" / "race"
+    said = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
+    assert said.stdout.startswith("Usage: script/race")
+    named = re.search(r"only these: (.*?)\n +--buyers", said.stdout, re.DOTALL)
+    assert named
+    assert named[1].split() == list(STEPS)
+    assert said.stderr == ""
+
+
+@pytest.mark.faults  # half a minute for servers and tables
+def test_a_race_on_servers_of_its_own_leaves_nothing(tmp_path: Path) -> None:
+    said = subprocess.run(
+        [*RACE, "v5-stream", "ours", "--redis-restart", "--json", *SIZES],
+        cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=110,
+        check=False,
+    )  # fmt: skip
+    assert said.returncode == 0, said.stderr
+    stream, ours = Result.of(json.loads(said.stdout)).verdicts
+    assert stream.lost > 0
+    assert ours.is_right
+    assert not list(tmp_path.iterdir())
+    assert not processes_of(tmp_path)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
+def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, signum: int) -> None:
+    arguments = [*RACE, "ours", "--buyers", "20000", "--stock", "20000"]
+    with subprocess.Popen(
+        arguments, cwd=ROOT, env=environ_with(tmp_path), stdout=subprocess.PIPE, text=True
+    ) as run:
+        assert run.stdout
+        assert any("20,000 buyers" in line for line in run.stdout)  # it is at work
+        run.send_signal(signum)
+        assert run.wait(timeout=60) == 128 + signum
+    assert not list(tmp_path.iterdir())
+    assert eventually(lambda: not processes_of(tmp_path))
