@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from lab.told import Told
+from lab.crowds.told import Told
 
 FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck")
 """What may break, worst first."""

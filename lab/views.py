@@ -15,12 +15,12 @@ from django.shortcuts import render
 from django.utils.translation import gettext as _
 from redis import RedisError
 
-from lab.actors import NeverCame
-from lab.backstage import Backstage, BackstageGone
 from lab.listing import listing
 from lab.notes import words_of
-from lab.playing import Played, play
-from lab.races import RACES, Race, races_of
+from lab.play.actors import NeverCame
+from lab.play.backstage import Backstage, BackstageGone
+from lab.play.playing import Played, play
+from lab.play.races import RACES, Race, races_of
 from lab.steps import STEPS
 from lab.steps.step import Step
 from locks import LockBusy, RedisLock

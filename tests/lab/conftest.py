@@ -9,7 +9,7 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from lab.backstage import Backstage
+from lab.play.backstage import Backstage
 
 
 @pytest.fixture(scope="session")

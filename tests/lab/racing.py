@@ -5,9 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-from lab.crowd import Crowd
-from lab.faults import Fault
-from lab.selling import Progress, Sale
+from lab.crowds.crowd import Crowd
+from lab.crowds.faults import Fault
+from lab.crowds.selling import Progress, Sale
 from lab.steps import STEPS
 from lab.verdict import Verdict
 

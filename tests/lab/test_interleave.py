@@ -14,11 +14,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import translation
 
-from lab.actors import NeverCame
-from lab.backstage import Backstage, BackstageGone
 from lab.management.commands import interleave
-from lab.playing import Played, play
-from lab.races import RACES
+from lab.play.actors import NeverCame
+from lab.play.backstage import Backstage, BackstageGone
+from lab.play.playing import Played, play
+from lab.play.races import RACES
 from lab.steps import STEPS
 
 

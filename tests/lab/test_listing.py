@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lab.listing import listing
-from lab.races import RACES
+from lab.play.races import RACES
 from lab.steps import STEPS
 
 

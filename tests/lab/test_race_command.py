@@ -21,11 +21,11 @@ from django.db import connection
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from lab.faults import Fault
+from lab.crowds.faults import Fault
+from lab.crowds.plain_table import PlainTable
+from lab.crowds.results import Result
+from lab.crowds.selling import Progress, Sale
 from lab.models import LabOrder, LabSale
-from lab.plain_table import PlainTable
-from lab.results import Result
-from lab.selling import Progress, Sale
 from lab.steps import STEPS
 from lab.verdict import Verdict
 from seckill_site.lua import ledger_connection

@@ -8,12 +8,12 @@ import pytest
 from django.utils import translation
 
 from lab.answers import Answer
-from lab.crowd import Crowd
+from lab.crowds.crowd import Crowd
+from lab.crowds.sheet import IN_HAND, UNANSWERED, Sheet
+from lab.crowds.told import Told, read_sheet
 from lab.culprits import ROOT, culprit_of, marked_lines
 from lab.notes import notes_on
-from lab.sheet import IN_HAND, UNANSWERED, Sheet
 from lab.steps import STEPS
-from lab.told import Told, read_sheet
 from lab.verdict import MARKED_AS, Verdict, judge, percentile
 
 QUIET = Told(

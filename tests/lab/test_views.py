@@ -12,8 +12,8 @@ from django.test import Client
 from redis import RedisError
 
 from lab import views
-from lab.actors import NeverCame
-from lab.races import RACES, races_of
+from lab.play.actors import NeverCame
+from lab.play.races import RACES, races_of
 from lab.steps import STEPS
 from locks import RedisLock
 from seckill_site.lua import ledger_connection

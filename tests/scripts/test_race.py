@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.results import Result
+from lab.crowds.results import Result
 from lab.steps import STEPS
 from tests.lab.test_race_command import eventually, processes_of
 

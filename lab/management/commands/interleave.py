@@ -12,12 +12,12 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import connection
 
-from lab.actors import NeverCame
-from lab.backstage import Backstage, BackstageGone
 from lab.notes import words_of
-from lab.playing import Played, play
-from lab.races import RACES, Race, races_of
-from lab.side_by_side import side_by_side
+from lab.play.actors import NeverCame
+from lab.play.backstage import Backstage, BackstageGone
+from lab.play.playing import Played, play
+from lab.play.races import RACES, Race, races_of
+from lab.play.side_by_side import side_by_side
 from lab.steps import STEPS
 from lab.steps.step import Step
 

@@ -25,23 +25,23 @@ from django.db import DatabaseError
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from lab.asked import LIMITS, Asked, BadRace, check_servers
-from lab.back_half import NotStarted
-from lab.crowd import Crowd
-from lab.document import write_document
-from lab.faults import Fault, RedisStaysAway
-from lab.machine import describe_machine
-from lab.plain_table import PlainTable
-from lab.results import NoDocument, Result, add_result
-from lab.selling import Sale
-from lab.staff import SellerDied
+from lab.crowds.asked import LIMITS, Asked, BadRace, check_servers
+from lab.crowds.back_half import NotStarted
+from lab.crowds.crowd import Crowd
+from lab.crowds.faults import Fault, RedisStaysAway
+from lab.crowds.machine import describe_machine
+from lab.crowds.plain_table import PlainTable
+from lab.crowds.results import NoDocument, Result, add_result
+from lab.crowds.selling import Sale
+from lab.crowds.staff import SellerDied
 from lab.steps import STEPS
+from lab.story.document import write_document
 from lab.verdict import Verdict
 from vouchers.ledger import LedgerUnavailable
 
 HAS_RICH = find_spec("rich") is not None
 if HAS_RICH:  # it is for who looks on, and not among what the shop needs
-    from lab.live_table import LiveTable
+    from lab.crowds.live_table import LiveTable
 
 OURS_BROKE, COULD_NOT, INTERRUPTED, ENDED = 1, 2, 130, 143
 

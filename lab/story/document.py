@@ -1,0 +1,239 @@
+"""``docs/six-steps.md``: the story with its tables, written from the figures of races.
+
+The figures stand beside the documents as JSON, one table for each fault. From them alone, the texts
+and the code the documents are made, so whoever makes them again gets the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from django.utils import translation
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy
+
+from lab.crowds.faults import Fault
+from lab.crowds.results import NoDocument, Result, figures_of, read_results
+from lab.crowds.table import FINDINGS, cells_of, headings, markdown
+from lab.culprits import culprit_of
+from lab.notes import words_of
+from lab.play.races import races_of
+from lab.steps import STEPS
+from lab.story.chapters import CHAPTERS, Chapter
+from lab.verdict import MARKED_AS, Verdict
+
+CHINESE = ".zh-CN.md"
+
+FAULTS = {
+    Fault.NONE: (
+        gettext_lazy("The crowd alone"),
+        gettext_lazy("Nobody is harmed: all that happens is that buyers press twice."),
+    ),
+    Fault.KILL: (
+        gettext_lazy("A process is killed"),
+        gettext_lazy(
+            "One of the selling processes is killed (`SIGKILL`) in mid-sale, with a unit taken and "
+            "nothing committed. What it had in hand is gone with it; a successor of another name "
+            "takes over the rest. Ours is struck between two presses, and its worker is killed as "
+            "well, with all its processes, and started again."
+        ),
+    ),
+    Fault.PAUSE: (
+        gettext_lazy("A process stands still"),
+        gettext_lazy(
+            "One of the selling processes stands still (`SIGSTOP`) with a unit taken and nothing "
+            "committed, for three times as long as a lock of the lab lives. Ours is struck between "
+            "two presses, and one of its two workers stands still as well."
+        ),
+    ),
+    Fault.REDIS_RESTART: (
+        gettext_lazy("Redis comes back empty"),
+        gettext_lazy(
+            "Redis is ended in mid-sale and comes back without its data, as it does where nothing "
+            "is written to its disk. Of ours it takes the ledger, the locks and the broker with it."
+        ),
+    ),
+}
+"""Title and text of each table."""
+
+
+def write_document(document: Path) -> None:
+    """Write a document anew from its figures, in the language that its name says.
+
+    :raises NoDocument: it is no Markdown, or has no figures yet.
+    """
+    results = read_results(figures_of(document))
+    if not results:
+        raise NoDocument(f"{document} has no figures yet: race without --rewrite first")
+    document.write_text(document_text(document.name, results), encoding="utf-8")
+
+
+# --- Text -----------------------------------------------------------------------------------------
+
+
+def document_text(name: str, results: Sequence[Result]) -> str:
+    """Return what the document of this name says of these tables."""
+    language = "zh-hans" if name.endswith(CHINESE) else "en"
+    with translation.override(language):
+        parts = [_head(name), *_tables(results), *_chapters(results)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _head(name: str) -> str:
+    stem = name.partition(".")[0]
+    other = f"[English]({stem}.md) · [简体中文]({stem}{CHINESE})"
+    intro = _(
+        "Who comes from the classic course project has heard how a flash sale grows up in six "
+        "steps. Here they run: each on a real MariaDB and a real Redis, in tables and keys of its "
+        "own, before the same crowd, and with what breaks it. The last line of each table is this "
+        "shop."
+    )
+    made = _("This page is written by the command, figures and lines of code included:")
+    commands = "\n".join(
+        [
+            "```bash",
+            f"script/race                        # {_('all tables, on servers of its own')}",
+            f"script/race v2 v3 --processes 1    # {_('some steps, another crowd')}",
+            f"script/race v4 v5 --kill           # {_('one fault')}",
+            f"script/race --documents            # {_('and this page anew')}",
+            "```",
+        ]
+    )
+    watch = _(
+        "A race shows that a step breaks, not how. For that, `manage.py interleave` stops each "
+        "side at a named point and shows both timelines, the same each time; the commands are "
+        "below each step. Both commands are there where the environment has `SECKILL_LAB=true`."
+    )
+    return "\n\n".join([f"# {_('The six steps')}", other, intro, made, commands, watch])
+
+
+def _tables(results: Sequence[Result]) -> Iterator[str]:
+    yield f"## {_('The tables')}"
+    yield str(_CROWD)
+    yield "\n".join(f"- {text}" for text in _COLUMNS)
+    for result in results:
+        title, text = FAULTS[result.fault]
+        yield f"### {title}"
+        yield str(text)
+        yield markdown([headings(), *(_linked(verdict) for verdict in result.verdicts)])
+        yield _measured(result)
+
+
+_CROWD = gettext_lazy(
+    "Each buyer presses twice at the same moment, in different threads and, where there are "
+    "several, in different processes; who hears “busy” or nothing tries again for three seconds."
+)
+_COLUMNS = (
+    gettext_lazy(
+        "**sold**: orders written; **oversold** those beyond the units, **doubled** those beyond "
+        "one a buyer"
+    ),
+    gettext_lazy(
+        "**lost**: buyers who heard a promise, and have neither an order nor a word in the end"
+    ),
+    gettext_lazy(
+        "**undersold**: units left, though there were buyers enough; **turned away**: buyers who "
+        "heard “sold out” before the last unit was pressed for (only counted where no fault brings "
+        "units back)"
+    ),
+    gettext_lazy("**stuck**: buyers who can never buy, because of what was left behind"),
+    gettext_lazy("**no answer**: presses whose process died, or that met an error to the end"),
+    gettext_lazy(
+        "**orders/s** from the first press to the last row; **p99** of one press. A sale of this "
+        "size is over in a moment: how fast this shop is stands in [performance](performance.md)"
+    ),
+)
+
+
+def _linked(verdict: Verdict) -> list[str]:
+    """Return a verdict's cells as Markdown, with what broke in bold type."""
+    step, *cells = cells_of(verdict)
+    broke = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
+    return [f"`{step}`", *cells[: FINDINGS.start], *broke, *cells[FINDINGS.stop :]]
+
+
+def _measured(result: Result) -> str:
+    crowd = result.crowd
+    text = _(
+        "%(buyers)s buyers, %(stock)s units, %(processes)s × %(threads)s threads; %(date)s, "
+        "%(machine)s."
+    )
+    return text % {
+        "buyers": f"{crowd.buyers:,}",
+        "stock": f"{crowd.stock:,}",
+        "processes": crowd.processes,
+        "threads": crowd.threads,
+        "date": result.measured_on,
+        "machine": result.machine,
+    }
+
+
+# --- Chapters -------------------------------------------------------------------------------------
+
+
+def _chapters(results: Sequence[Result]) -> Iterator[str]:
+    for chapter in CHAPTERS:
+        yield f"## {chapter.title}"
+        if len(chapter.steps) > 1:
+            yield "\n".join(f"- `{name}` {STEPS[name].title}" for name in chapter.steps)
+        yield f"**{_('What it is.')}** {chapter.what}"
+        yield f"**{_('What it fixes.')}** {chapter.fixes}"
+        yield f"**{_('What it leaves.')}** {chapter.leaves}"
+        if chapter.instead:
+            yield f"**{_('What this shop does instead.')}** {chapter.instead}"
+        yield from _shown(chapter, results)
+
+
+def _shown(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
+    """Say what the tables show of a chapter's steps, where to look, and how to watch it."""
+    shown = list(_findings(chapter, results))
+    if shown:
+        yield f"**{_('In the tables.')}**"
+        yield "\n".join(shown)
+    lines = dict.fromkeys(_lines(chapter, results))
+    if lines:
+        yield f"**{_('Where to look.')}**"
+        yield "\n".join(lines)
+    commands = [
+        f"manage.py interleave {name} {race.name}"
+        for name in chapter.steps
+        for race in races_of(STEPS[name])
+        if race.expects[name] or name == "ours"
+    ]
+    if commands:
+        yield f"**{_('Watch it.')}**"
+        yield "\n".join(["```bash", *commands, "```"])
+
+
+def _findings(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
+    """Return what broke, table by table; of a fault only what does not break without it."""
+    known: set[tuple[str, str]] = set()
+    for result in results:
+        title = FAULTS[result.fault][0]
+        for verdict in result.verdicts:
+            found = [it for it in _of_note(verdict) if (verdict.step, it[0]) not in known]
+            if verdict.step in chapter.steps:
+                for name, count in found:
+                    names = {"fault": title, "step": verdict.step, "what": words_of(name, count)}
+                    yield "- " + _("%(fault)s, `%(step)s`: %(what)s") % names
+            if result.fault is Fault.NONE:
+                known |= {(verdict.step, name) for name, _count in found}
+
+
+def _of_note(verdict: Verdict) -> list[tuple[str, int]]:
+    told = [("told_lost", verdict.told_lost)] if verdict.told_lost else []
+    return [*verdict.findings, *told]
+
+
+def _lines(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
+    """Return each line that a finding of the tables comes from, as a link with its code."""
+    for result in results:
+        for verdict in result.verdicts:
+            if verdict.step not in chapter.steps:
+                continue
+            for finding, _count in verdict.findings:
+                found = culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+                if found:
+                    link = f"[{found}](../{found.path}#L{found.line})"
+                    yield f"- {link}: `{found.code}`"

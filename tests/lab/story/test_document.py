@@ -1,0 +1,158 @@
+"""``docs/six-steps.md``: made from figures of races by the command, in both languages."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from itertools import chain
+from pathlib import Path
+
+import pytest
+from django.core.management import call_command
+
+from lab.crowds.crowd import Crowd
+from lab.crowds.faults import Fault
+from lab.crowds.results import NoDocument, Result, add_result, figures_of, read_results
+from lab.steps import STEPS
+from lab.story.chapters import CHAPTERS
+from lab.story.document import document_text, write_document
+from lab.verdict import Verdict
+from tests.stack import ROOT
+
+DOCS = ROOT / "docs"
+ENGLISH, CHINESE = "six-steps.md", "six-steps.zh-CN.md"
+
+
+def verdict(step: str = "v1", **changes: int) -> Verdict:
+    found = Verdict(
+        step=step, buyers=9, offered=2, sold=2, oversold=0, doubled=0, lost=0, undersold=0,
+        turned_away=0, stuck=0, told_lost=0, unanswered=0, orders_per_s=20.0, p99_ms=1.5,
+    )  # fmt: skip
+    return replace(found, **changes)
+
+
+def result(*verdicts: Verdict, fault: Fault = Fault.NONE) -> Result:
+    return Result(
+        crowd=Crowd(buyers=9, stock=2),
+        fault=fault,
+        measured_on="2031-02-03",
+        machine="a machine",
+        verdicts=list(verdicts),
+    )
+
+
+# --- The committed documents ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", [ENGLISH, CHINESE])
+def test_the_documents_are_what_their_figures_make(name: str) -> None:
+    """Where not: ``manage.py race --rewrite --document docs/six-steps*.md`` makes them so."""
+    results = read_results(DOCS / "six-steps.json")
+    assert (DOCS / name).read_text() == document_text(name, results)
+
+
+def test_every_fault_has_its_table_with_every_step() -> None:
+    results = read_results(DOCS / "six-steps.json")
+    assert [it.fault for it in results] == list(Fault)
+    for table in results:
+        assert [it.step for it in table.verdicts] == list(STEPS)
+
+
+def test_the_figures_show_each_flaw_and_none_of_ours() -> None:
+    results = read_results(DOCS / "six-steps.json")
+    tables = {table.fault: {it.step: it for it in table.verdicts} for table in results}
+    plain, kill, pause = (tables[it] for it in (Fault.NONE, Fault.KILL, Fault.PAUSE))
+    assert plain["v1"].oversold
+    assert plain["v1-as-read"].turned_away
+    doubling = ("v1-any-left", "v1-for-update", "v2", "v3", "v3-inside")
+    assert all(plain[step].doubled for step in doubling)
+    assert kill["v4"].stuck
+    assert kill["v5"].lost
+    assert kill["v5-stream"].lost
+    assert kill["v6-setnx"].stuck
+    assert all(pause[step].doubled for step in ("v6-expiring", "v6-owned", "v6-watchdog"))
+    assert tables[Fault.REDIS_RESTART]["v5-stream"].lost
+    assert all(table["ours"].is_right for table in tables.values())
+
+
+def test_every_line_that_is_linked_is_there() -> None:
+    links = re.findall(r"\.\./(lab/\S+?)#L(\d+)\)`?: `(.+)`", (DOCS / ENGLISH).read_text())
+    assert links
+    for path, line, code in links:
+        assert code in (ROOT / path).read_text().splitlines()[int(line) - 1]
+
+
+# --- How one is made ------------------------------------------------------------------------------
+
+
+def test_every_step_has_its_chapter() -> None:
+    assert list(chain(*(chapter.steps for chapter in CHAPTERS))) == list(STEPS)
+
+
+def test_a_table_says_what_broke_in_bold_and_the_chapter_in_words() -> None:
+    text = document_text(ENGLISH, [result(verdict(sold=5, oversold=3))])
+    assert "| `v1` | 5 | **3** | 0 | 0 | 0 | 0 | 0 | 0 | 20 | 1.5 |" in text
+    assert "9 buyers, 2 units, 2 × 8 threads; 2031-02-03, a machine." in text
+    assert "- The crowd alone, `v1`: 3 sold beyond the stock\n" in text
+    assert re.search(r"- \[lab/steps/v1\.py:\d+\]\(\.\./lab/steps/v1\.py#L\d+\): `LabSale\.", text)
+    assert "manage.py interleave v1 last-unit\n" in text
+
+
+def test_what_did_not_break_is_not_mentioned() -> None:
+    text = document_text(ENGLISH, [result(verdict())])
+    assert "Where to look" not in text
+    assert "In the tables" not in text
+
+
+def test_a_fault_is_not_said_to_break_what_breaks_without_it() -> None:
+    plain = result(verdict(oversold=3))
+    kill = result(verdict(oversold=2, doubled=1), fault=Fault.KILL)
+    text = document_text(ENGLISH, [plain, kill])
+    assert "- A process is killed, `v1`: 1 given to buyers who had one already\n" in text
+
+
+def test_ours_says_whom_it_told_of_a_loss() -> None:
+    text = document_text(ENGLISH, [result(verdict("ours", told_lost=4), fault=Fault.REDIS_RESTART)])
+    assert "- Redis comes back empty, `ours`: 4 told in their receipts" in text
+
+
+def test_both_languages_have_the_same_figures() -> None:
+    results = [result(verdict(sold=5, oversold=3))]
+    english, chinese = (document_text(name, results) for name in (ENGLISH, CHINESE))
+    row = "| `v1` | 5 | **3** |"
+    assert row in english
+    assert row in chinese
+    assert "(six-steps.zh-CN.md)" in english
+    assert english != chinese
+
+
+# --- Files ----------------------------------------------------------------------------------------
+
+
+def test_a_race_takes_the_place_of_the_last_one_with_its_fault(tmp_path: Path) -> None:
+    document = tmp_path / ENGLISH
+    kill = result(verdict(stuck=1), fault=Fault.KILL)
+    for found in (kill, result(verdict()), result(verdict(oversold=1))):
+        add_result(document, found)
+    assert read_results(tmp_path / "six-steps.json") == [result(verdict(oversold=1)), kill]
+
+
+def test_all_languages_share_their_figures(tmp_path: Path) -> None:
+    assert figures_of(tmp_path / ENGLISH) == figures_of(tmp_path / CHINESE)
+    with pytest.raises(NoDocument, match="name the steps before"):
+        figures_of(Path("v1"))
+
+
+def test_without_figures_there_is_no_document(tmp_path: Path) -> None:
+    with pytest.raises(NoDocument, match="has no figures yet"):
+        write_document(tmp_path / ENGLISH)
+
+
+def test_the_command_writes_documents_again_from_their_figures(tmp_path: Path) -> None:
+    documents = [tmp_path / ENGLISH, tmp_path / CHINESE]
+    found = result(verdict())
+    (tmp_path / "six-steps.json").write_text(json.dumps([found.as_json()]))
+    call_command("race", "--rewrite", "--document", *map(str, documents))
+    for document in documents:
+        assert document.read_text() == document_text(document.name, [found])
