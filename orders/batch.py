@@ -129,7 +129,7 @@ def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) ->
     price_cents, until_ms = sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
     return {
         row.id: ReceiptRow(
-            row.user_id, sale.pk, row.status, "", price_cents, epoch_ms(row.accepted_at), until_ms
+            row.user_id, sale.pk, row.status, "", price_cents, row.accepted_at_ms, until_ms
         ).pack()
         for row in rows
         if row.live
@@ -214,5 +214,5 @@ def _row(
         seckill_voucher_id=sale.pk,
         unit=entry.unit,
         reason=reason.value if reason else "",
-        accepted_at=dt.datetime.fromtimestamp(entry.accepted_at_ms / 1000, tz=dt.UTC),
+        accepted_at_ms=entry.accepted_at_ms,
     )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from django.db import connection
 
@@ -26,7 +27,7 @@ class NewOrder:
     seckill_voucher_id: int
     unit: int
     reason: str
-    accepted_at: dt.datetime
+    accepted_at_ms: int
 
     @property
     def status(self) -> OrderStatus:
@@ -88,13 +89,24 @@ def _row(order: NewOrder, reason: str) -> str:
     standing = "%(refused)s,NULL" if order.reason else "%(unpaid)s,1"
     return (
         f"({order.id:d},{user},%(sale)s,{order.unit:d},{standing},%({reason})s,%(price)s,"
-        f"%(pay_by)s,NULL,'{_moment(order.accepted_at)}',%(now)s)"
+        f"%(pay_by)s,NULL,'{_moment_of(order.accepted_at_ms)}',%(now)s)"
     )
 
 
 def _moment(when: dt.datetime) -> str:
     """Return a time as both databases take it: digits, dashes and colons in UTC."""
     return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
+
+
+def _moment_of(epoch_ms: int) -> str:
+    second, ms = divmod(epoch_ms, 1000)
+    return f"{_second(second)}.{ms:03d}000"
+
+
+@lru_cache(maxsize=64)
+def _second(since_1970: int) -> str:
+    """A batch was accepted within a few seconds."""
+    return dt.datetime.fromtimestamp(since_1970, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
 def _insert_events(ids: Sequence[int]) -> str:

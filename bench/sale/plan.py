@@ -35,7 +35,7 @@ class Plan:
     held: int
 
 
-DEPTH = 4
+DEPTH = 16
 """So many requests are on their way on one connection where the server's limit is looked for."""
 
 SALE_CONNECTIONS = 256

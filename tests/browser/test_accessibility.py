@@ -84,6 +84,8 @@ BUYERS_PAGES: dict[str, tuple[str, Where]] = {
     "waiting": ("cora", lambda window: f"{sale('sold_out')(window)}waiting/"),
     "sandbox": ("ann", lambda window: f"/sandbox/{window.trades['open']}/"),
     "sandbox-paid": ("ann", lambda window: f"/sandbox/{window.trades['paid']}/"),
+    "lab": ("", at("/lab/")),
+    "lab-race": ("", at("/lab/v6-owned/lease-runs-out/")),
 }  # fmt: skip
 
 STAFFS_PAGES: dict[str, tuple[str, Where]] = {
@@ -233,6 +235,16 @@ def test_everybody_can_read_and_reach_all_of_a_page(
 ) -> None:
     who, where = PAGES[name]
     look(lambda language, size: visit(who, where(window), language=language, size=size))
+
+
+def test_everybody_can_read_and_reach_all_of_a_race_that_was_played(visit: Visit) -> None:
+    def play(language: str, size: ViewportSize) -> Page:
+        page = visit("", "/lab/v2/double-click/", language=language, size=size)
+        with page.expect_navigation():
+            page.locator("main form button").click()
+        return page
+
+    look(play)
 
 
 @pytest.mark.parametrize("name", ["soon", "paused", "ended", "yours", "forged"])

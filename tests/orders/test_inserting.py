@@ -17,16 +17,18 @@ from orders.inserting import (
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from tests.orders.making import PRICE_CENTS, make_buyer, make_buyers, make_sale
+from vouchers.figures import epoch_ms
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
 
 NOW = dt.datetime(2026, 11, 11, 12, 0, 0, 123456, tzinfo=dt.UTC)
+ACCEPTED_AT = dt.datetime(2026, 11, 11, 11, 59, 58, 7_000, tzinfo=dt.UTC)
+"""The clock of Redis is read to the millisecond."""
 
 
 def new(sale: SeckillVoucher, number: int, user_id: int | None, reason: str = "") -> NewOrder:
-    accepted_at = NOW - dt.timedelta(milliseconds=1500)
-    return NewOrder(number, user_id, sale.pk, 1, reason, accepted_at)
+    return NewOrder(number, user_id, sale.pk, 1, reason, epoch_ms(ACCEPTED_AT))
 
 
 def test_every_column_of_the_tables_is_written() -> None:
@@ -43,7 +45,7 @@ def test_a_row_is_what_the_orm_would_have_written() -> None:
     by_orm = VoucherOrder(
         id=12, user=other, seckill_voucher=sale, unit=1, status=OrderStatus.UNPAID,
         price_cents=PRICE_CENTS, pay_by=NOW + dt.timedelta(minutes=10),
-        accepted_at=NOW - dt.timedelta(milliseconds=1500),
+        accepted_at=ACCEPTED_AT,
     )  # fmt: skip
     VoucherOrder.objects.bulk_create([by_orm])
     VoucherOrder.objects.filter(pk=12).update(created_at=NOW)
