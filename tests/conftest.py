@@ -21,6 +21,8 @@ from redis import Redis
 from tests.stack import Stack
 from vouchers import tally
 
+pytest_plugins = ["tests.faults.table"]
+
 # Playwright's synchronous API keeps an event loop running in the thread of the tests. Django takes
 # that for asynchronous code and refuses the database, although everything here is synchronous.
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"

@@ -26,10 +26,11 @@ _HEADERS = (("Cache-Control", "public, max-age=1"), ("Vary", "Accept"))
 
 @dataclass(frozen=True)
 class _Taken:
-    """A snapshot and when it was taken, by the clock that only goes forward."""
+    """A snapshot and when it was asked for and heard, by the clock that only goes forward."""
 
     snapshot: Snapshot
-    at: float
+    asked_at: float
+    heard_at: float
 
 
 _taken: dict[int, _Taken] = {}
@@ -45,8 +46,9 @@ def live(environ: Environ) -> GateAnswer | None:
         taken = _fresh(int(match[1]))
     except (LedgerUnavailable, NotLoaded):
         return None
-    # The time goes on by itself, and with it the state at the begin and at the end.
-    since_ms = round((monotonic() - taken.at) * 1000)
+    # The time goes on by itself, and with it the state at the begin and at the end: a little late,
+    # because it was read before it was heard, and never early.
+    since_ms = round((monotonic() - taken.heard_at) * 1000)
     now = replace(taken.snapshot, now_ms=taken.snapshot.now_ms + since_ms)
     return GateAnswer("200 OK", json.dumps(live_json(now)).encode(), _HEADERS)
 
@@ -54,7 +56,7 @@ def live(environ: Environ) -> GateAnswer | None:
 def _fresh(sale_id: int) -> _Taken:
     """Return a snapshot at most ``FRESH_S`` old; while one asks, the others take the last."""
     found = _taken.get(sale_id)
-    age_s = monotonic() - found.at if found else OLDEST_S
+    age_s = monotonic() - found.asked_at if found else OLDEST_S
     if found and age_s < FRESH_S:
         return found
     if not _taking.acquire(timeout=0 if age_s < OLDEST_S else 1):
@@ -69,7 +71,7 @@ def _fresh(sale_id: int) -> _Taken:
 
 def _take(sale_id: int) -> _Taken:
     asked_at = monotonic()
-    taken = _Taken(snapshot(sale_id=sale_id), asked_at)
+    taken = _Taken(snapshot(sale_id=sale_id), asked_at, heard_at=monotonic())
     if len(_taken) >= MOST_SALES:
         _taken.clear()
     _taken[sale_id] = taken

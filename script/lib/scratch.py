@@ -2,15 +2,21 @@
 
 ``script/test`` becomes this program. The command finds the servers in the settings of its
 environment and they end with it; ``SECKILL_SCRATCH`` names the directory, with the servers' logs.
+Where it has workers, each has all of this to itself: ``tests/own_servers.py`` gives it to them.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
@@ -19,26 +25,35 @@ from servers import CannotRun, MariaDB, Redis, part, wait_for
 ROOT = Path(__file__).resolve().parents[2]
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FOREGROUND = ("--may-end", "--stop", "SIGINT", "--grace", "60")  # seconds for pytest's teardown
-FAST_OPTIONS = (
-    "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
-    "--innodb-buffer-pool-size=256M",
-)
+MEMORY_MB = 512  # for the buffer pools of all MariaDBs together
+ENOUGH_MB = 256
 
 
 def main() -> int:
     for signum in ASKED_TO_END:
         signal.signal(signum, end)
+    arguments = parse_arguments()
     scratch = Path(tempfile.mkdtemp(prefix="seckill-test-"))
-    mariadb = MariaDB(scratch / "mysql", options=FAST_OPTIONS)
+    memory_mb = min(ENOUGH_MB, MEMORY_MB // arguments.places)
+    places = [Place(scratch / str(number), memory_mb) for number in range(arguments.places)]
     try:
-        return run(sys.argv[1:], scratch, mariadb)
+        return run(arguments.command, places)
     except CannotRun as reason:
         sys.stderr.write(f"test: {reason}\n")
-        show_log(scratch / "servers.log")
+        for place in places:
+            show_log(place.log)
         return 1
     finally:
-        mariadb.clean_up()
+        for place in places:
+            place.mariadb.clean_up()
         shutil.rmtree(scratch, ignore_errors=True)
+
+
+def parse_arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--places", type=int, default=1, help="so many workers have one each")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    return parser.parse_args()
 
 
 def end(signum: int, _: FrameType | None) -> None:
@@ -48,20 +63,55 @@ def end(signum: int, _: FrameType | None) -> None:
     raise SystemExit(128 + signum)
 
 
-def run(command: list[str], scratch: Path, mariadb: MariaDB) -> int:
-    redis = Redis(scratch / "redis")
-    (scratch / "static").mkdir()  # WhiteNoise warns where it finds none
-    with (
-        (scratch / "servers.log").open("wb") as log,
-        part("redis", redis.prepare(), cwd=redis.directory, stdout=log, stderr=log) as first,
-        part("mariadb", mariadb.prepare(), stdout=log, stderr=log) as second,
-    ):
-        wait_for(
-            redis.url(0), mariadb.url(), while_true=lambda: first.poll() is second.poll() is None
-        )
-        environ = {**os.environ, **settings_of(redis, mariadb, scratch), "SECKILL_LAB": "true"}
+def run(command: list[str], places: Sequence[Place]) -> int:
+    with ExitStack() as running:
+        for place in places:
+            running.enter_context(place.started())
+        for place in places:
+            place.wait_for_servers()
+        settings = [settings_of(it.redis, it.mariadb, it.directory) for it in places]
+        lab = {"SECKILL_LAB": "true"}  # it is off elsewhere unless asked for
+        environ = {**os.environ, **lab, **settings[0], "SECKILL_PLACES": json.dumps(settings)}
         with part("pytest", command, *FOREGROUND, cwd=ROOT, env=environ) as pytest:
             return pytest.wait()
+
+
+class Place:
+    """A directory with a MariaDB and a Redis."""
+
+    def __init__(self, directory: Path, memory_mb: int) -> None:
+        self.directory = directory
+        self.log = directory / "servers.log"
+        self.redis = Redis(directory / "redis")
+        self.mariadb = MariaDB(
+            directory / "mysql",
+            options=[
+                "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
+                f"--innodb-buffer-pool-size={memory_mb}M",
+            ],
+        )
+        self._parts: list[subprocess.Popen[bytes]] = []
+
+    @contextmanager
+    def started(self) -> Iterator[None]:
+        """Start both servers, and end them after the block."""
+        (self.directory / "static").mkdir(parents=True)  # WhiteNoise warns where it finds none
+        command = self.redis.prepare()
+        with (
+            self.log.open("wb") as log,
+            part("redis", command, cwd=self.redis.directory, stdout=log, stderr=log) as redis,
+            part("mariadb", self.mariadb.prepare(), stdout=log, stderr=log) as mariadb,
+        ):
+            self._parts = [redis, mariadb]
+            yield
+
+    def wait_for_servers(self) -> None:
+        """Wait until both answer.
+
+        :raises CannotRun: one does not.
+        """
+        urls = self.redis.url(0), self.mariadb.url()
+        wait_for(*urls, while_true=lambda: all(it.poll() is None for it in self._parts))
 
 
 def settings_of(redis: Redis, mariadb: MariaDB, scratch: Path) -> dict[str, str]:

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import pickle
+import queue
 import resource
 import shlex
 import signal
+import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -22,6 +25,8 @@ from part import die_with_parent, status_of
 
 PART = str(Path(__file__).with_name("part.py"))
 MOST_DESCRIPTORS = 65_536
+LONGEST_LINE = 65_536  # bytes; the rest is cut off
+LONGEST_PACKET = 2 * LONGEST_LINE
 
 # A part ends or kills itself well within this; before that, honcho would kill only its wrapper.
 honcho.manager.KILL_WAIT = 30
@@ -44,6 +49,28 @@ class Terminal:
         return sys.stdout.isatty()
 
 
+class Events:
+    """What the relays tell, a packet for each message.
+
+    honcho's queue has a lock, and a relay that is killed while it has that silences all others.
+    """
+
+    def __init__(self) -> None:
+        self._hearing, self._telling = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+
+    def put(self, message: Message) -> None:
+        if message.type == "line":
+            message = message._replace(data=message.data[:LONGEST_LINE])
+        self._telling.send(pickle.dumps(message))
+
+    def get(self, timeout: float) -> Message:
+        self._hearing.settimeout(timeout)
+        try:
+            return pickle.loads(self._hearing.recv(LONGEST_PACKET))
+        except TimeoutError:
+            raise queue.Empty from None
+
+
 class Relay(Process):  # type: ignore[misc]
     """honcho's own process beside each part, which reads what the part says."""
 
@@ -61,6 +88,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
     def __init__(self) -> None:
         multiprocessing.set_start_method("fork", force=True)  # relays are to be our own children
         super().__init__(Printer(Terminal()))
+        self.events = Events()
         self._process_ctor = Relay
         self._is_asked = False
 
@@ -94,9 +122,11 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
     def _all_started(self) -> bool:
         """Do on the way, in each turn of honcho's loop, what it leaves undone."""
         for name, process in self._processes.items():
-            if process["process"].exitcode and "returncode" not in process:  # the relay was killed
-                code = {"returncode": process["process"].exitcode}
-                self.events.put(Message("stop", code, self._clock.now(), name, None))
+            code = process["process"].exitcode
+            if code and "returncode" not in process:  # the relay was killed
+                process["returncode"] = code
+                self.returncode = code if self.returncode is None else self.returncode
+                self._system_print(f"{name} stopped (rc={code})\n")
         has_started: bool = super()._all_started()
         if has_started and self._is_asked:
             super().terminate()

@@ -1,4 +1,4 @@
-"""What the tests of faults share: a shop, a Redis of a test's own, and the table of outcomes."""
+"""What the tests of faults share: a shop, a Redis of a test's own, and the note of an outcome."""
 
 from __future__ import annotations
 
@@ -18,57 +18,23 @@ from pytest_django import Settings
 from redis import Redis, RedisError
 
 from tests.faults.history import Outcome
+from tests.faults.table import PROPERTY, REPORT
 from tests.stack import Process, Stack, Web, free_port
-
-REPORT = "SECKILL_FAULT_REPORT"
-OUTCOMES = pytest.StashKey[list[Outcome]]()
-COLUMNS = {
-    "fault": "fault",
-    "what": "what",
-    "orders": "orders",
-    "accepted": "accepted",
-    "unknown": "unknown",
-    "refused": "refused later",
-    "lost": "lost",
-    "doubled": "doubled",
-    "oversold": "oversold",
-    "worst_recovery_s": "worst recovery s",
-}
-
 
 # --- The table ------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def report(request: pytest.FixtureRequest) -> Callable[[Outcome], None]:
+def report(record_property: Callable[[str, object], None]) -> Callable[[Outcome], None]:
     """Put an outcome into the table at the end, and into the file that the environment names."""
-    outcomes = request.config.stash.setdefault(OUTCOMES, [])
 
     def add(outcome: Outcome) -> None:
-        outcomes.append(outcome)
+        record_property(PROPERTY, outcome.as_dict())
         if path := os.environ.get(REPORT):
             with Path(path).open("a", encoding="utf-8") as file:
                 file.write(json.dumps(outcome.as_dict()) + "\n")
 
     return add
-
-
-def pytest_terminal_summary(
-    terminalreporter: pytest.TerminalReporter, config: pytest.Config
-) -> None:
-    """Print the table of this run, as Markdown, where a report was asked for."""
-    outcomes = config.stash.get(OUTCOMES, [])
-    if outcomes and REPORT in os.environ:
-        terminalreporter.section("faults")
-        for line in table(outcomes):
-            terminalreporter.write_line(line)
-
-
-def table(outcomes: list[Outcome]) -> list[str]:
-    """Return the lines of a Markdown table."""
-    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
-    rows += [[str(getattr(outcome, name)) for name in COLUMNS] for outcome in outcomes]
-    return [f"| {' | '.join(row)} |" for row in rows]
 
 
 # --- The shop -------------------------------------------------------------------------------------

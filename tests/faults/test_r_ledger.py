@@ -312,10 +312,12 @@ def test_r1_with_the_watch_off_the_next_batch_finds_that_the_ledger_went_back(
             history.fire(sale, tokens[batch:10:forgotten], url=web.url)
             fulfill_sale(sale_id=sale.pk)
     wait_for(lambda: loaded(sale), what="the old ledger")
-    worker = stack.worker(concurrency=1, **where)
     history.fire(sale, tokens[10:15], url=web.url)  # the first ones meet broken connections
     history.ask_again(sale, url=web.url)
     assert len(history.accepted_ids(sale)) == 15, "the old ledger has units left"
+    worker = stack.worker(
+        concurrency=1, **where
+    )  # not earlier: it finds out with the first of them
     wait_for(
         lambda: swept(sale) and "its ledger is older than its row" in worker.text(),
         what="a batch that finds it",

@@ -170,7 +170,7 @@ def has(path: Path, wanted: bytes) -> bool:
 
 
 def eventually(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while not is_so():
         if time.monotonic() > deadline:
             return False

@@ -65,6 +65,24 @@ def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
     assert said.stderr == ""
 
 
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["-n"], "-n wants a number"),
+        (["-n", "auto"], "-n wants a number"),
+        (["-n1.5"], "-n wants a whole number"),
+        (["--seed", "7"], "--seed goes with --soak"),
+    ],
+)
+def test_wrong_arguments_of_the_tests_are_one_clear_line(
+    clone: Path, arguments: list[str], words: str
+) -> None:
+    said = run(clone, "script/test", *arguments)
+    assert said.returncode != 0
+    assert said.stderr == f"test: {words}\n"
+    assert not (clone / ".venv").exists()
+
+
 # --- script/server --------------------------------------------------------------------------------
 
 
@@ -136,6 +154,7 @@ SERVER = "trap 'echo server ends; exit' TERM; echo server is up; sleep 78 & wait
 RUN = RUN.replace("SERVER", repr(SERVER))
 PARENT = "sleep 77 & echo child $!; wait"
 CHILD = "echo child $$; exec sleep 77"
+LONG_LINE = "head -c 300000 /dev/zero | tr '\\0' x; echo"
 SLOW = "trap 'sleep 0.5; echo slow ends; exit' TERM; echo child $$; sleep 77 & wait"
 
 
@@ -181,6 +200,12 @@ def test_a_part_whose_keeper_is_killed_ends_with_all_others(clone: Path, wanted:
         subprocess.run(["kill", "-KILL", str(keeper)], check=True)
         assert launcher.wait(timeout=15) == 137
     assert not is_alive(child)
+
+
+def test_a_line_that_is_too_long_ends_nothing(clone: Path) -> None:
+    said = run(clone, sys.executable, "-c", RUN, f"{LONG_LINE}; {CHILD}", "sleep 0.5; exit 7")
+    assert said.returncode == 7
+    assert not is_alive(child_named_in(said.stdout))
 
 
 def test_servers_end_after_those_who_need_them(clone: Path) -> None:

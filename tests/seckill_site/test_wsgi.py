@@ -12,8 +12,11 @@ from seckill_site import wsgi
 
 
 @pytest.fixture
-def application(settings, monkeypatch):
-    """Return the application as it starts with these proxies."""
+def application(settings, monkeypatch, db):
+    """Return the application as it starts with these proxies.
+
+    Each request looks at the connection to the database, where an earlier test has left one.
+    """
     settings.ROOT_URLCONF = "tests.seckill_site.urls_with_faults"
     monkeypatch.setattr("django.core.wsgi.get_wsgi_application", WSGIHandler)
 

@@ -11,8 +11,9 @@ from pytest_django import DjangoAssertNumQueries
 
 from tests.orders.looking import redis_commands
 from tests.through_wsgi import Answer, ask
-from tests.vouchers.factories import HOUR, make_loaded_sale, make_sale
+from tests.vouchers.factories import HOUR, make_loaded_sale, make_sale, redis_now_ms
 from vouchers import gate
+from vouchers.figures import Snapshot, snapshot
 
 pytestmark = pytest.mark.django_db
 
@@ -58,14 +59,25 @@ def test_the_servers_time_goes_on_between_two_looks(clock: list[float]) -> None:
     assert live(sale.pk).json["server_time_ms"] == first + 50
 
 
+def test_the_servers_time_is_never_early_however_long_the_look_takes(
+    clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def slow(*, sale_id: int) -> Snapshot:
+        clock[0] += 0.5
+        return snapshot(sale_id=sale_id)
+
+    monkeypatch.setattr(gate, "snapshot", slow)
+    server_time_ms = live(make_loaded_sale().pk).json["server_time_ms"]
+    assert server_time_ms <= redis_now_ms()
+
+
 def test_a_sale_begins_between_two_looks(clock: list[float]) -> None:
     now = timezone.now()
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     assert live(sale.pk).json["state"] == "scheduled"
     taken = gate._taken[sale.pk]
-    gate._taken[sale.pk] = gate._Taken(
-        gate.replace(taken.snapshot, now_ms=taken.snapshot.figures.begins_at_ms - 30), taken.at
-    )
+    shortly_before = gate.replace(taken.snapshot, now_ms=taken.snapshot.figures.begins_at_ms - 30)
+    gate._taken[sale.pk] = gate.replace(taken, snapshot=shortly_before)
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"
 
