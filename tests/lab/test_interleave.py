@@ -90,7 +90,8 @@ class TestPlayed:
             text = said("v1", "last-unit")
 
         lines = text.splitlines()
-        assert lines[0] == f"The last unit, with v1: {STEPS['v1'].title}"
+        with translation.override("en"):  # what another test has left is not asked
+            assert lines[0] == f"The last unit, with v1: {STEPS['v1'].title}"
         assert "  #     ms  A: buyer 1" in text
         assert "-> stock 1" in text
         assert lines[-1].startswith("Broken: 1 sold beyond the stock. Look at lab/steps/v1.py:")

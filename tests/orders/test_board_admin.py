@@ -195,6 +195,7 @@ def test_a_look_takes_as_many_statements_however_much_was_done(operator: Client)
         return len(captured)
 
     sale = make_sale(stock=100)
+    data_of(operator, sale)  # what is asked for once in a process
     before = statements()
     for stock in range(101, 113):
         act(operator, sale, "stock", stock=stock)
