@@ -203,7 +203,9 @@ class Line:
             raise RedisConnectionError("the test lost the request")
         replies = self._send(client, *commands)
         if not isinstance(replies[0], NoScriptError):
-            self.sent += [command for command in commands if command[0] == "EVALSHA"]
+            # How often a waiter looks depends on the machine, and a look writes nothing.
+            kept = (it for it in commands if it[0] == "EVALSHA" and it[1] != scripts._LOOK.sha)
+            self.sent += kept
             if lost == "reply":
                 self.loses.now = None
                 raise RedisConnectionError("the test lost the reply")
