@@ -113,7 +113,7 @@ def _insert_events(ids: Sequence[int]) -> str:
     """The database has the orders already: of them only the ids are sent again."""
     return (
         f"INSERT INTO {table(OrderEvent)} ({_names(EVENT_COLUMNS)}) "
-        f"SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
+        "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
         f"FROM {table(VoucherOrder)} WHERE id IN ({numbers(ids)})"
     )
 
