@@ -90,6 +90,7 @@ class Sale:
     def _clear(self, sale_id: int, back_half: BackHalf | None) -> None:
         if back_half:
             back_half.stop()
+        connection.close()  # Ctrl-C may have come in the middle of a reply: nothing more fits it
         self.step.clear(sale_id)
 
     def _tokens(self, sale_id: int, user_ids: Sequence[int]) -> list[PurchaseToken]:

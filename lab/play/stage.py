@@ -14,6 +14,8 @@ from functools import partial
 from types import TracebackType
 from typing import Self
 
+from django.db import connection
+
 from lab.answers import PROMISES, Answer
 from lab.crowds.told import Told
 from lab.play.actors import PATIENCE_S, Actor, NeverCame, Process, Rest
@@ -72,6 +74,8 @@ class Stage:
                 if process.alive:
                     process.signal(signal.SIGKILL)
         finally:
+            if kind is KeyboardInterrupt:  # perhaps amid a reply, after which no other fits
+                connection.close()
             if self.sale_id:
                 self._delete_keys(f"lock:*{{{self.sale_id}}}*")  # whose holders are all dead
                 self.step.clear(self.sale_id)

@@ -141,6 +141,7 @@ def test_what_cannot_be_raced_is_refused_in_clear_words(
 def test_a_race_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupt(table: PlainTable, progress: Progress) -> None:
         if progress.sold:
+            connection.connection.query("SELECT 1")  # its reply is never read
             raise KeyboardInterrupt
 
     monkeypatch.setattr(PlainTable, "watch", interrupt)

@@ -574,7 +574,10 @@ def _known(lock: Any) -> tuple[bool, bool | None, int | None]:
 
 
 @pytest.fixture
-def line(monkeypatch: pytest.MonkeyPatch) -> Line:
+def line(monkeypatch: pytest.MonkeyPatch, redis_client: Redis) -> Line:
+    for script in vars(scripts).values():  # a server that has to be told would be told only once
+        if isinstance(script, lua.LuaScript):
+            redis_client.script_load(script.source)
     line = Line()
     monkeypatch.setattr(lua, "send_once", line.send_once)
     monkeypatch.setattr(scripts, "RELEASED_MS", LEASE_MS)  # no marker ends within an example

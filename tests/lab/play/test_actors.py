@@ -319,6 +319,17 @@ def test_two_processes_share_no_memory_and_two_actors_of_one_do(
     assert LabOrder.objects.count() == 1
 
 
+def test_a_stage_is_cleared_also_where_it_was_interrupted_amid_a_reply(
+    backstage: Backstage,
+) -> None:
+    stage = Stage(STEPS["v1"], backstage)
+    stage.open(units=2, buyers=2)
+    connection.connection.query("SELECT 1")  # its reply is never read
+    with pytest.raises(KeyboardInterrupt), stage:
+        raise KeyboardInterrupt
+    assert not LabSale.objects.exists()
+
+
 @pytest.mark.parametrize(
     "goes_wrong", ["the race", "a stopped process", "the director dies", "it is killed"]
 )
