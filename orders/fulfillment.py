@@ -25,11 +25,12 @@ from seckill_site.metrics import FULFILLED
 from vouchers.attempts import begin_batch, count_try, forget_batch, suspects, uncount_try
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.loading import FENCE_BITS, load_sale, rebuild_sale
+from vouchers.loading import FENCE_BITS, fence_above_builds, load_sale, rebuild_sale
 from vouchers.reservations import (
     PendingEntry,
     Release,
     confirm,
+    end_kick,
     kick,
     pending_entries,
     release,
@@ -42,6 +43,9 @@ logger = logging.getLogger(__name__)
 PASSING_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
 """MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
 read-only and killed connections; those of its client are 2000 to 2099."""
+
+GATHER_S = 0.03
+"""How long a small batch waits for more, where others came while the one before was written."""
 
 RETRY_PAUSES_S = (0.05, 0.2, 0.5)
 """How long to wait before each new try after a passing fault."""
@@ -96,6 +100,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
         except _INTERRUPTIONS as error:
             return _interrupted(error, sale_id=sale_id)
         stuck = walked.skipped and not walked.settled
+        end_kick(sale_id=sale_id)  # before the last look: who is not seen by it sends a task
         if stuck or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
             return False
         if time.monotonic() >= deadline:
@@ -107,8 +112,7 @@ def _interrupted(error: Exception, *, sale_id: int) -> bool:
     if isinstance(error, LockNotOwned | LockLost):
         logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
     if isinstance(error, StaleFence):
-        with ledger_errors():
-            raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=error.stored)
+        _raise_fence(sale_id=sale_id, stored=error.stored)
         return kick(sale_id=sale_id)
     if not isinstance(error, LedgerWentBack | NotLoaded):
         return False
@@ -116,6 +120,16 @@ def _interrupted(error: Exception, *, sale_id: int) -> bool:
         logger.warning("sale %s: its ledger is older than its row, building it anew", sale_id)
         rebuild_sale(sale_id=sale_id)
     return kick(sale_id=sale_id)
+
+
+def _raise_fence(*, sale_id: int, stored: int) -> None:
+    """Let the next token be above the row's; without a ledger, the build sees to that."""
+    try:
+        at_least = fence_above_builds(sale_id=sale_id, stored=stored)
+    except NotLoaded:
+        return
+    with ledger_errors():
+        raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=at_least)
 
 
 def is_passing(error: Exception) -> bool:
@@ -163,9 +177,12 @@ def _epoch(*, sale_id: int) -> int:
 
 def _next_batch(work: _Work, walked: _Pass) -> bool:
     """Take the next entries past those skipped, settle them; False where there are none."""
-    entries = pending_entries(
-        sale_id=work.sale_id, skip=walked.skipped, count=settings.SECKILL_BATCH_UNITS
-    )
+    most = settings.SECKILL_BATCH_UNITS
+    entries = pending_entries(sale_id=work.sale_id, skip=walked.skipped, count=most)
+    if walked.settled and 0 < len(entries) < most:
+        # A burst: a batch of a few costs about as much as one of hundreds. None waits alone.
+        time.sleep(GATHER_S)
+        entries = pending_entries(sale_id=work.sale_id, skip=walked.skipped, count=most)
     if not entries:
         return False
     now = [entry for entry in entries if entry.order_id not in work.suspects]

@@ -102,6 +102,21 @@ def rebuild_sale(*, sale_id: int) -> None:
     load_sale(sale_id=sale_id)
 
 
+def fence_above_builds(*, sale_id: int, stored: int) -> int:
+    """Return a fence at least as high as this one of the row, of an epoch that no build may use.
+
+    A process may have raised the epoch and not have built yet, while an older ledger stands. A
+    worker with a token of that epoch could go on after the build, which knows nothing of its batch.
+
+    :raises NotLoaded: no ledger stands.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    if stored >> FENCE_BITS <= snapshot(sale_id=sale_id).epoch:
+        return stored
+    return _raise_epoch(sale_id=sale_id) << FENCE_BITS
+
+
 def current_run_id() -> str:
     """Return what names this run of the Redis server; empty where it does not say."""
     with ledger_errors():

@@ -20,11 +20,19 @@ from vouchers.whereabouts import COPY_MS
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
 """How long after a sale the ended ids are kept: an hour longer than any token that names one."""
 
+TAKEN_KICK_MS = 200
+"""How long a kick stands after its task has come.
+
+Were it gone at once, each reservation beside a working task would send another, in vain.
+"""
+
 _RESERVE = ledger_script("reserve")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
 _SWEEP = ledger_script("sweep")
 _CLAIM = ledger_script("claim")
+_KICK = ledger_script("kick")
+_END_KICK = ledger_script("end_kick")
 
 
 class ReservationRefused(Exception):
@@ -267,18 +275,23 @@ def claim(*, sale_id: int, holding: Holding) -> None:
 
 def kick(*, sale_id: int) -> bool:
     """Say that a fulfil task is being sent; False where one is on its way already."""
+    keys = LedgerKeys(sale_id)
     with ledger_errors():
         return bool(
-            ledger_connection().set(
-                LedgerKeys(sale_id).kick, "1", nx=True, px=settings.SECKILL_KICK_MS
-            )
+            _KICK.run(ledger_connection(), keys=[keys.kick], args=[settings.SECKILL_KICK_MS])
         )
 
 
 def take_kick(*, sale_id: int) -> None:
-    """Say that the fulfil task has started, so that the next reservation sends another."""
+    """Say that the fulfil task has come; for ``TAKEN_KICK_MS`` no reservation sends another."""
     with ledger_errors():
-        ledger_connection().delete(LedgerKeys(sale_id).kick)
+        ledger_connection().set(LedgerKeys(sale_id).kick, "0", xx=True, px=TAKEN_KICK_MS)
+
+
+def end_kick(*, sale_id: int) -> None:
+    """Say that the fulfil task looks for the last time: who is reserved later sends another."""
+    with ledger_errors():
+        _END_KICK.run(ledger_connection(), keys=[LedgerKeys(sale_id).kick], args=[])
 
 
 def sweeps_due(*, sale_ids: Iterable[int]) -> list[int]:

@@ -110,7 +110,8 @@ class Redis:
     pending: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
     side: dict[str, dict[Any, Any]] = field(default_factory=dict)
-    kick: bool = False
+    kick: str = ""
+    """Empty, ``sent`` or ``taken``."""
     lock: str | None = None
     fence: Token = (0, 0)
 
@@ -193,6 +194,12 @@ class World:
             yield WAITS
         self.row_held_by = me
 
+    def raise_epoch(self) -> None:
+        """Raise the row's epoch, and its fence with it."""
+        self.row.epoch += 1
+        self.row.fence = max(self.row.fence, (self.row.epoch, 0))
+        self.last_token = max(self.last_token, self.row.fence)
+
     def unlock_row(self, me: str) -> None:
         if self.row_held_by == me:
             self.row_held_by = None
@@ -272,7 +279,7 @@ def place(w: World, me: str, order_id: int) -> Steps:
     if not w.has(Cure.ONE_SCRIPT):
         yield f"{order_id} is reserved"
     w.redis.pending[order_id] = user
-    kicked, w.redis.kick = not w.redis.kick, True
+    kicked, w.redis.kick = not w.redis.kick, w.redis.kick or "sent"
     yield f"{order_id} is accepted"
     if kicked:
         w.publish()
@@ -307,7 +314,7 @@ def ask(w: World, me: str, order_id: int) -> Steps:
 
 def fulfil(w: World, me: str) -> Steps:
     """One task: lock, pending, number, transaction, then the ledger; what is left goes on."""
-    w.redis.kick = False
+    w.redis.kick = w.redis.kick and "taken"
     yield "takes the kick"
     if not w.stands():
         yield from load(w, me)
@@ -326,10 +333,14 @@ def fulfil(w: World, me: str) -> Steps:
         yield from _settle(w, me, entries, token, number)
     if w.redis.lock == me:
         w.redis.lock = None
-    if w.redis.pending and not w.redis.kick:
-        w.redis.kick = True
-        w.publish()
     yield "lets go"
+    if w.redis.kick == "taken":
+        w.redis.kick = ""
+    yield "ends the kick"
+    if w.redis.pending and w.redis.kick != "sent":
+        w.redis.kick = "sent"
+        w.publish()
+    yield "looks for the last time"
 
 
 def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: int) -> Steps:
@@ -338,9 +349,10 @@ def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: in
         yield "confirms too early"
     try:
         refused = yield from write_batch(w, me, entries, token, number)
-    except StaleFence:
-        w.redis.fence = max(w.redis.fence, w.row.fence)
+    except StaleFence as error:
+        (stored,) = error.args
         yield "is refused by the fence"
+        yield from _raise_fence(w, me, stored)
         return
     except LedgerWentBack:
         yield f"is refused: number {number}, the row has seen {w.row.batch}"
@@ -355,6 +367,22 @@ def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: in
     yield f"confirms {list(entries.keys() - refused.keys())}"
 
 
+def _raise_fence(w: World, me: str, stored: Token) -> Steps:
+    """Let the next token be above the row's, but never one of an epoch that a build may use."""
+    epoch = w.redis.sale.get("epoch")
+    if epoch is None:
+        return
+    if stored[0] > epoch:
+        yield "finds a ledger older than the row's epoch"
+        yield from w.lock_row(me)
+        w.raise_epoch()
+        stored = w.row.fence
+        w.unlock_row(me)
+        yield f"raises the epoch to {stored[0]}"
+    w.redis.fence = max(w.redis.fence, stored)
+    yield "raises the counter"
+
+
 def write_batch(
     w: World, me: str, entries: dict[int, str], token: Token, number: int
 ) -> Generator[str, None, dict[int, int | None]]:
@@ -367,7 +395,7 @@ def write_batch(
         yield "decides without the row"
     w.unlock_row(me)
     if token < fence and w.has(Cure.FENCE):
-        raise StaleFence
+        raise StaleFence(fence)
     if number <= batch and w.has(Cure.BATCH_NUMBER):
         raise LedgerWentBack
     if not w.has(Cure.SAME_ID) and entries.keys() & w.orders.keys():
@@ -401,7 +429,7 @@ def _decide(w: World, entries: dict[int, str]) -> dict[int, str]:
 def sweep(w: World, me: str) -> Steps:
     """Send a task where something is pending and none is on its way."""
     if w.redis.pending and not w.redis.kick:
-        w.redis.kick = True
+        w.redis.kick = "sent"
         yield "kicks"
         w.publish()
         yield "publishes a task"
@@ -423,9 +451,7 @@ def load(w: World, me: str) -> Steps:
     yield "finds no ledger"
     if w.has(Cure.EPOCH):
         yield from w.lock_row(me)
-        w.row.epoch += 1
-        w.row.fence = max(w.row.fence, (w.row.epoch, 0))
-        w.last_token = max(w.last_token, w.row.fence)
+        w.raise_epoch()
         w.unlock_row(me)
     epoch = w.row.epoch
     yield f"raises the epoch to {epoch}"
@@ -465,7 +491,7 @@ def build(w: World, me: str, epoch: int) -> Steps:
         w.redis.buyers, w.redis.pending, w.redis.ended = side
         w.redis.sale = {"epoch": side[0][SENTINEL], "total": stock, "batch": batch}
         w.redis.sale |= {"run_id": run_id, "loaded_at": w.now}
-        w.redis.kick = False
+        w.redis.kick = ""
     yield f"installs buyers {w.held()}, pending {list(w.redis.pending)}"
     w.unlock_row(me)
 

@@ -151,7 +151,7 @@ class Simulation:
         self.world.redis.lock = None
 
     def expire_kick(self) -> None:
-        self.world.redis.kick = False
+        self.world.redis.kick = ""
 
     def lose_fence(self) -> None:
         self.world.redis.fence = (0, 0)
@@ -182,7 +182,7 @@ class Simulation:
         self.story.append("        -- no more faults")
         self.drain()
         for _ in range(6):
-            world.redis.lock, world.redis.kick = None, False
+            world.redis.lock, world.redis.kick = None, ""
             self.start("watch")
             if world.has(Cure.SWEEP):
                 self.start("sweep")

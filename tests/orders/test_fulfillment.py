@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,7 +19,7 @@ from redis import Redis
 
 from locks import MultiLock, RedisLock
 from orders import fulfillment
-from orders.batch import write_batch
+from orders.batch import Verdict, write_batch
 from orders.fulfillment import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.tokens import PurchaseToken
@@ -46,13 +47,19 @@ from tests.orders.making import (
     token_for,
     wait_for,
 )
+from vouchers import loading
 from vouchers.figures import snapshot
 from vouchers.ledger import LedgerKeys, LedgerUnavailable
 from vouchers.loading import FENCE_BITS, load_sale
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import reserve
+from vouchers.reservations import TAKEN_KICK_MS, PendingEntry, Reservation, reserve
 
 pytestmark = pytest.mark.django_db
+
+
+def reserve_for(sale: SeckillVoucher, buyer: User) -> Reservation:
+    token = token_for(sale, buyer)
+    return reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
 
 
 def offer_too_much(ledger: Redis, sale: SeckillVoucher, total: int) -> None:
@@ -362,6 +369,40 @@ def test_a_stale_fence_writes_nothing_and_raises_the_counter_so_that_the_next_go
     assert sale.fence > ahead
 
 
+def test_after_a_stale_fence_no_build_may_use_an_epoch_that_was_raised_before(
+    ledger: Redis,
+) -> None:
+    """It would know nothing of the batch of a worker whose token is of the same epoch."""
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    raised = loading._raise_epoch(sale_id=sale.pk)  # by a process that stands still after it
+    assert fulfill_sale(sale_id=sale.pk) is True
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    ledger.delete(LedgerKeys(sale.pk).sale)
+    assert not loading._build_ledger(sale_id=sale.pk, epoch=raised)
+    load_sale(sale_id=sale.pk)
+    assert_conserved(sale)
+
+
+def test_a_stale_fence_without_a_ledger_is_left_to_whoever_loads_it(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    SeckillVoucher.objects.filter(pk=sale.pk).update(fence=sale.fence + 1_000)
+
+    def lost(**kwargs: Any) -> Verdict:
+        monkeypatch.setattr(fulfillment, "write_batch", write_batch)
+        ledger.delete(LedgerKeys(sale.pk).sale)
+        return write_batch(**kwargs)
+
+    monkeypatch.setattr(fulfillment, "write_batch", lost)
+    assert fulfill_sale(sale_id=sale.pk) is True
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+
+
 def test_the_loss_of_the_fencing_counter_refuses_nobody_for_good(ledger: Redis) -> None:
     sale = make_sale()
     for _ in range(3):
@@ -471,7 +512,7 @@ def test_after_its_time_the_task_hands_on_to_a_fresh_one(
 
 
 def test_it_does_not_hand_on_where_a_task_is_on_its_way_already(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch
+    ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
     sale = make_sale()
@@ -481,11 +522,99 @@ def test_it_does_not_hand_on_where_a_task_is_on_its_way_already(
 
     def walked(**kwargs: Any) -> Any:
         result = walk(**kwargs)
-        reserved(sale, [make_buyer()])  # sets the kick and publishes
+        ledger.delete(LedgerKeys(sale.pk).kick)  # its time is over
+        assert reserve_for(sale, make_buyer()).kick_due, "a message is on its way"
         return result
 
     monkeypatch.setattr(fulfillment, "_locked_pass", walked)
     assert fulfill_sale(sale_id=sale.pk) is False
+
+
+def test_a_task_beside_a_working_one_lets_nobody_send_another_for_a_moment(
+    ledger: Redis, elsewhere: Callable[..., Any]
+) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    elsewhere(RedisLock(ledger, LedgerKeys(sale.pk).sale_lock).acquire)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= TAKEN_KICK_MS
+    assert not reserve_for(sale, make_buyer()).kick_due
+
+
+def test_who_is_accepted_before_the_last_look_is_seen_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale()
+    late = iter([make_buyer()])
+    reserved(sale, [make_buyer()])
+    end_kick = fulfillment.end_kick
+
+    def end_late(**kwargs: Any) -> None:
+        for buyer in late:
+            assert not reserve_for(sale, buyer).kick_due, "of the one that is sent already"
+        end_kick(**kwargs)
+
+    monkeypatch.setattr(fulfillment, "end_kick", end_late)
+    fulfill_sale(sale_id=sale.pk)
+    assert pending_ids(sale) == []
+
+
+def test_who_is_accepted_after_the_last_look_sends_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    looks = fulfillment.pending_entries
+    due = []
+
+    def look(*, count: int, **kwargs: Any) -> Any:
+        found = looks(count=count, **kwargs)
+        if count == 1:
+            due.append(reserve_for(sale, make_buyer()).kick_due)
+        return found
+
+    monkeypatch.setattr(fulfillment, "pending_entries", look)
+    fulfill_sale(sale_id=sale.pk)
+    assert due == [True]
+
+
+# --- Small batches -------------------------------------------------------------------------------
+
+
+class RestingClock:
+    """The real clock, but who sleeps on it only calls."""
+
+    def __init__(self, on_sleep: Callable[[float], object]) -> None:
+        self.monotonic = time.monotonic
+        self.sleep = on_sleep
+
+
+def test_of_a_burst_a_small_batch_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale, sizes = make_sale(), list[int]()
+    reserved(sale, [make_buyer()])
+
+    def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> Verdict:
+        sizes.append(len(entries))
+        if len(sizes) == 1:
+            reserved(sale, [make_buyer()])
+        return write_batch(entries=entries, **kwargs)
+
+    monkeypatch.setattr(fulfillment, "write_batch", write)
+    clock = RestingClock(lambda _: reserved(sale, make_buyers(3)))
+    monkeypatch.setattr(fulfillment, "time", clock)
+    fulfill_sale(sale_id=sale.pk)
+    assert sizes == [1, 4]
+
+
+@pytest.mark.parametrize(("orders", "most"), [(1, 500), (4, 2)])
+def test_neither_a_lone_order_nor_a_full_batch_waits(
+    orders: int, most: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_BATCH_UNITS = most
+    sale, waits = make_sale(), list[float]()
+    reserved(sale, make_buyers(orders))
+    monkeypatch.setattr(fulfillment, "time", RestingClock(waits.append))
+    fulfill_sale(sale_id=sale.pk)
+    assert pending_ids(sale) == []
+    assert waits == []
 
 
 # --- Guards of their own -------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from vouchers.figures import snapshot, write_figures
 from vouchers.ledger import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.reservations import (
     ENDED_RETENTION_MS,
+    TAKEN_KICK_MS,
     AlreadyOrdered,
     NotStarted,
     PendingEntry,
@@ -32,6 +33,7 @@ from vouchers.reservations import (
     StillPending,
     claim,
     confirm,
+    end_kick,
     holdings,
     kick,
     pending_entries,
@@ -209,12 +211,13 @@ def test_where_no_unit_was_ever_sold_nobody_knows_when_the_last_one_went():
     assert too_late(user_id=1).sold_out_at_ms is None
 
 
-def test_a_kick_is_due_once_until_the_task_has_started():
+def test_a_kick_is_due_once_until_its_task_has_come_and_looks_for_the_last_time():
     open_ledger(1)
 
     assert reserve(sale_id=1, order_id=501, user_id=1).kick_due
     assert not reserve(sale_id=1, order_id=502, user_id=2).kick_due
     take_kick(sale_id=1)
+    end_kick(sale_id=1)
     assert reserve(sale_id=1, order_id=503, user_id=3).kick_due
 
 
@@ -774,14 +777,39 @@ def test_tries_are_counted_order_by_order():
     assert count_try(sale_id=1, order_id=502) == 1
 
 
-def test_a_kick_is_given_once_until_it_is_taken_or_its_time_is_over(ledger, settings):
+def test_a_kick_is_given_once_until_its_time_is_over(ledger, settings):
     settings.SECKILL_KICK_MS = 60_000
 
     assert kick(sale_id=1)
     assert not kick(sale_id=1)
     assert 0 < ledger.pttl(LedgerKeys(1).kick) <= 60_000
-    take_kick(sale_id=1)
+    ledger.delete(LedgerKeys(1).kick)
     assert kick(sale_id=1)
+
+
+def test_a_kick_that_is_taken_stands_a_moment_for_reservations_and_not_for_who_hands_on(ledger):
+    keys = open_ledger(1)
+    take_kick(sale_id=1)
+    assert not ledger.exists(keys.kick), "there was none to take"
+
+    kick(sale_id=1)
+    take_kick(sale_id=1)
+
+    assert 0 < ledger.pttl(keys.kick) <= TAKEN_KICK_MS
+    assert not reserve(sale_id=1, order_id=501, user_id=1).kick_due
+    assert kick(sale_id=1)
+    assert ledger.pttl(keys.kick) > TAKEN_KICK_MS
+
+
+def test_only_a_kick_that_is_taken_can_be_ended(ledger):
+    keys = open_ledger(1)
+    kick(sale_id=1)
+    end_kick(sale_id=1)
+    assert ledger.exists(keys.kick), "its task is still to come"
+
+    take_kick(sale_id=1)
+    end_kick(sale_id=1)
+    assert reserve(sale_id=1, order_id=501, user_id=1).kick_due
 
 
 def test_a_sale_is_due_by_its_oldest_entry_and_the_clock_of_redis(ledger):
@@ -983,6 +1011,7 @@ def test_a_claim_from_a_ledger_that_is_not_whole_is_refused_and_writes_nothing(l
         lambda: claim(sale_id=1, holding=Holding(1, 1, 1)),
         lambda: kick(sale_id=1),
         lambda: take_kick(sale_id=1),
+        lambda: end_kick(sale_id=1),
         lambda: sweeps_due(sale_ids=[1]),
     ],
 )
