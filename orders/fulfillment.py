@@ -44,7 +44,7 @@ PASSING_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
 """MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
 read-only and killed connections; those of its client are 2000 to 2099."""
 
-GATHER_S = 0.03
+GATHER_S = 0.05
 """How long a small batch waits for more, where others came while the one before was written."""
 
 RETRY_PAUSES_S = (0.05, 0.2, 0.5)

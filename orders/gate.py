@@ -28,6 +28,7 @@ from vouchers.sold_out import Heard
 from vouchers.tally import count_answer
 
 _PATH = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
+_REFUSED = ORDER_REQUESTS.labels("409")
 _HEADERS = (("Cache-Control", "no-store"), ("Vary", "Accept-Language, Cookie"))
 
 
@@ -44,7 +45,7 @@ def refuse_sold_out(environ: Environ) -> GateAnswer | None:
     if not _is_first_attempt(_body(environ), sale_id, now_ms):
         return None
     count_answer(sale_id=sale_id, answer="sold_out")
-    ORDER_REQUESTS.labels("409").inc()
+    _REFUSED.inc()
     return GateAnswer("409 Conflict", _refusal(environ, heard), _HEADERS)
 
 
@@ -67,7 +68,7 @@ def _body(environ: Environ) -> bytes:
 def _is_first_attempt(body: bytes, sale_id: int, now_ms: int) -> bool:
     """Say whether it is one beyond doubt; whatever is odd about it Django answers by name."""
     try:
-        fields = json.loads(body)
+        fields = json.loads(body.decode())
         if not isinstance(fields, dict) or fields.get("attempt") not in (1, "1"):
             return False
         read_token(fields.get("token"), sale_id=sale_id, now_ms=now_ms)

@@ -9,9 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from hmac import HMAC
 
 from django.conf import settings
 from django.core import signing
+from django.utils.crypto import salted_hmac
+from django.utils.encoding import force_bytes
 
 from orders.order_ids import mint_order_ids
 from seckill_site.converters import LARGEST_ID
@@ -22,6 +26,29 @@ from vouchers.reservations import SaleEnded
 _SALT = "seckill.purchase-token"
 _LONGEST = 200
 _PAYLOAD = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})")
+
+
+class _TokenSigner(signing.Signer):
+    """Django's own signer, but the key of a salt is derived once, and not for each token."""
+
+    def signature(self, value: str | bytes, key: str | bytes | None = None) -> str:
+        mac = _keyed(self.salt, key or self.key).copy()
+        mac.update(force_bytes(value))
+        return signing.b64_encode(mac.digest()).decode()
+
+
+@lru_cache(maxsize=16)
+def _keyed(salt: str, key: str | bytes) -> HMAC:
+    return salted_hmac(salt + "signer", "", key, algorithm="sha256")
+
+
+@lru_cache(maxsize=4)
+def _signer(key: str | bytes, fallback_keys: tuple[str | bytes, ...]) -> _TokenSigner:
+    return _TokenSigner(key=key, fallback_keys=list(fallback_keys), salt=_SALT)
+
+
+def _signer_of_now() -> _TokenSigner:
+    return _signer(settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
 
 
 class BadToken(Exception):
@@ -44,7 +71,7 @@ class PurchaseToken:
     def sign(self) -> str:
         """Return the token as text."""
         payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
-        return signing.Signer(salt=_SALT).sign(payload)
+        return _signer_of_now().sign(payload)
 
 
 def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[PurchaseToken]:
@@ -82,7 +109,7 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     if match is None:
         raise MalformedToken
     try:
-        signing.Signer(salt=_SALT).unsign(text)
+        _signer_of_now().unsign(text)
     except (signing.BadSignature, UnicodeError) as error:
         raise BadToken from error
     token = PurchaseToken(*map(int, match.groups()))

@@ -13,7 +13,7 @@ from typing import Any
 
 from django.conf import settings
 from django.core.handlers.wsgi import WSGIHandler, get_script_name
-from django.db import close_old_connections, connection
+from django.db import connection
 from django.http import HttpRequest
 from django.http.response import HttpResponse, HttpResponseBase
 from django.urls import ResolverMatch, get_resolver, set_script_prefix
@@ -62,8 +62,9 @@ class OrderPathHandler(WSGIHandler):
 
 
 def _tend_connection() -> None:
+    """Close the connection where it is broken or too old, as ``close_old_connections`` does."""
     if connection.connection is not None:
-        close_old_connections()
+        connection.close_if_unusable_or_obsolete()
 
 
 def speak_their_language(
