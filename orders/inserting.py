@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 from django.db import connection
 
@@ -18,8 +18,7 @@ from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from vouchers.models import SeckillVoucher
 
 
-@dataclass(frozen=True, slots=True)
-class NewOrder:
+class NewOrder(NamedTuple):
     """What is particular to one new order; ``reason`` is empty unless it is refused."""
 
     id: int

@@ -772,6 +772,22 @@ def test_the_text_of_an_entry_is_what_reserve_wrote(ledger):
     assert ledger.zscore(keys.pending, entry.member) == entry.accepted_at_ms
 
 
+def test_more_entries_than_lua_hands_over_at_once_are_confirmed_in_one_call(ledger):
+    """``unpack`` in Redis takes some 8,000."""
+    keys = LedgerKeys(1)
+    entries = [PendingEntry(order_id, order_id, 1, order_id) for order_id in range(1, 9_002)]
+    ledger.zadd(keys.pending, {entry.member: entry.accepted_at_ms for entry in entries})
+    ledger.hset(keys.tries, mapping={entry.order_id: 1 for entry in entries})
+    rows = {order_id: str(order_id) for order_id in (1, 1_000, 1_001, 9_000, 9_001)}
+
+    confirm(sale_id=1, entries=entries[:-1], rows=rows)
+
+    assert all_pending(sale_id=1) == entries[-1:]
+    assert ledger.hkeys(keys.tries) == ["9001"]
+    copies = {order_id: ledger.get(keys.written(order_id)) for order_id in rows}
+    assert copies == rows | {9_001: None}
+
+
 def test_tries_are_counted_order_by_order():
     assert [count_try(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
     assert count_try(sale_id=1, order_id=502) == 1
