@@ -44,8 +44,8 @@ PASSING_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
 """MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
 read-only and killed connections; those of its client are 2000 to 2099."""
 
-GATHER_S = 0.05
-"""How long a small batch waits for more, where others came while the one before was written."""
+GATHER_S, GATHER_STEP_S = 0.1, 0.02
+"""A small batch waits for more as long as more come, so long at most; and how often it looks."""
 
 RETRY_PAUSES_S = (0.05, 0.2, 0.5)
 """How long to wait before each new try after a passing fault."""
@@ -177,12 +177,9 @@ def _epoch(*, sale_id: int) -> int:
 
 def _next_batch(work: _Work, walked: _Pass) -> bool:
     """Take the next entries past those skipped, settle them; False where there are none."""
-    most = settings.SECKILL_BATCH_UNITS
-    entries = pending_entries(sale_id=work.sale_id, skip=walked.skipped, count=most)
-    if walked.settled and 0 < len(entries) < most:
-        # A burst: a batch of a few costs about as much as one of hundreds. None waits alone.
-        time.sleep(GATHER_S)
-        entries = pending_entries(sale_id=work.sale_id, skip=walked.skipped, count=most)
+    entries = _pending(work, walked)
+    if walked.settled and entries:  # a burst: none waits alone
+        entries = _gathered(work, walked, entries)
     if not entries:
         return False
     now = [entry for entry in entries if entry.order_id not in work.suspects]
@@ -191,6 +188,24 @@ def _next_batch(work: _Work, walked: _Pass) -> bool:
     walked.settled += settled
     walked.skipped += len(entries) - settled
     return True
+
+
+def _gathered(work: _Work, walked: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
+    """Wait for more: a batch of a few costs about as much as one of hundreds."""
+    until = time.monotonic() + GATHER_S
+    while len(entries) < settings.SECKILL_BATCH_UNITS and time.monotonic() < until:
+        before = len(entries)
+        time.sleep(GATHER_STEP_S)
+        entries = _pending(work, walked)
+        if len(entries) <= before:
+            break
+    return entries
+
+
+def _pending(work: _Work, walked: _Pass) -> list[PendingEntry]:
+    return pending_entries(
+        sale_id=work.sale_id, skip=walked.skipped, count=settings.SECKILL_BATCH_UNITS
+    )
 
 
 def _take(work: _Work, entries: Sequence[PendingEntry]) -> int:

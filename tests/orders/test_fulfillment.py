@@ -580,28 +580,62 @@ def test_who_is_accepted_after_the_last_look_sends_a_task(monkeypatch: pytest.Mo
 
 
 class RestingClock:
-    """The real clock, but who sleeps on it only calls."""
+    """A clock that only goes on where somebody sleeps on it, who is called then."""
 
-    def __init__(self, on_sleep: Callable[[float], object]) -> None:
-        self.monotonic = time.monotonic
-        self.sleep = on_sleep
+    def __init__(self, on_sleep: Callable[[], object]) -> None:
+        self.now, self._on_sleep = 0.0, on_sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self._on_sleep()
 
 
-def test_of_a_burst_a_small_batch_waits_for_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    sale, sizes = make_sale(), list[int]()
-    reserved(sale, [make_buyer()])
+@pytest.fixture
+def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Fulfil a sale in which one comes beside the first, then so many in each step of waiting.
 
-    def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> Verdict:
-        sizes.append(len(entries))
-        if len(sizes) == 1:
-            reserved(sale, [make_buyer()])
-        return write_batch(entries=entries, **kwargs)
+    Returns the sizes of the batches.
+    """
 
-    monkeypatch.setattr(fulfillment, "write_batch", write)
-    clock = RestingClock(lambda _: reserved(sale, make_buyers(3)))
-    monkeypatch.setattr(fulfillment, "time", clock)
-    fulfill_sale(sale_id=sale.pk)
-    assert sizes == [1, 4]
+    def of(*coming: int) -> list[int]:
+        sale, sizes, steps = make_sale(stock=1_000), list[int](), iter(coming)
+        reserved(sale, [make_buyer()])
+
+        def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> Verdict:
+            sizes.append(len(entries))
+            if len(sizes) == 1:
+                reserved(sale, [make_buyer()])
+            return write_batch(entries=entries, **kwargs)
+
+        monkeypatch.setattr(fulfillment, "write_batch", write)
+        clock = RestingClock(lambda: reserved(sale, make_buyers(next(steps, 0))))
+        monkeypatch.setattr(fulfillment, "time", clock)
+        fulfill_sale(sale_id=sale.pk)
+        assert pending_ids(sale) == []
+        return sizes
+
+    return of
+
+
+def test_of_a_burst_a_small_batch_waits_as_long_as_more_come(
+    burst: Callable[..., list[int]],
+) -> None:
+    assert burst(3, 2, 0) == [1, 6]
+    assert burst(0, 3) == [1, 1]
+
+
+def test_it_waits_no_longer_than_a_tenth_of_a_second(burst: Callable[..., list[int]]) -> None:
+    assert burst(*[1] * 8) == [1, 6]
+
+
+def test_it_waits_for_no_more_than_a_batch_may_hold(
+    burst: Callable[..., list[int]], settings: Settings
+) -> None:
+    settings.SECKILL_BATCH_UNITS = 4
+    assert burst(2, 5) == [1, 4, 4]
 
 
 @pytest.mark.parametrize(("orders", "most"), [(1, 500), (4, 2)])
@@ -609,12 +643,12 @@ def test_neither_a_lone_order_nor_a_full_batch_waits(
     orders: int, most: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS = most
-    sale, waits = make_sale(), list[float]()
+    sale, clock = make_sale(), RestingClock(lambda: None)
     reserved(sale, make_buyers(orders))
-    monkeypatch.setattr(fulfillment, "time", RestingClock(waits.append))
+    monkeypatch.setattr(fulfillment, "time", clock)
     fulfill_sale(sale_id=sale.pk)
     assert pending_ids(sale) == []
-    assert waits == []
+    assert clock.now == 0
 
 
 # --- Guards of their own -------------------------------------------------------------------------
