@@ -86,6 +86,12 @@ def test_the_signature_of_another_key_or_salt_is_forged() -> None:
             read(signer.sign(payload))
 
 
+def test_a_token_is_signed_as_djangos_own_signer_would() -> None:
+    """Which derives the key anew for each; so a token of an earlier release still holds."""
+    text = PurchaseToken(1, 2, 3, 4).sign()
+    assert text == signing.Signer(salt="seckill.purchase-token").sign("1-2-3-4")
+
+
 def test_a_token_survives_the_change_of_the_key_as_long_as_the_old_one_is_a_fallback(
     settings: Settings,
 ) -> None:
