@@ -5,22 +5,23 @@ between two ``yield``s is one script, one command or one statement, so nobody se
 at a ``yield`` any other process may run, or this one may die. What a ``yield`` hands out says what
 was just done, so that a failing seed prints as a story.
 
-==============  ====================================================================================
-here            in the product
-==============  ====================================================================================
-``place``       ``orders.placing.place_order`` with ``lua/reserve.lua``
-``ask``         ``orders.receipts.find_receipt``
-``fulfil``      ``orders.fulfillment.fulfill_sale`` with ``attempts.begin_batch``
-``write_batch`` ``orders.batch.write_batch``
-``load``        ``vouchers.loading.load_sale``: ``_copy_figures``, ``_raise_epoch``
-``build``       ``vouchers.loading._build_ledger`` with ``lua/load.lua``
-``rebuild``     ``vouchers.loading.rebuild_sale``
-``edit``        ``vouchers.sales.edit_sale`` with ``lua/write_figures.lua``
-``cancel``      the design (section 5): the row first, then Redis with ``lua/release.lua``
-``sweep``       ``orders.sweeping.sweep`` with ``lua/sweep.lua``
-``watch``       ``vouchers.watching.rebuild_after_restart``
-``reconcile``   ``orders.reconciling.reconcile`` with ``repair``
-==============  ====================================================================================
+================  ==================================================================================
+here              in the product
+================  ==================================================================================
+``place``         ``orders.placing.place_order`` with ``lua/reserve.lua``
+``ask``           ``orders.receipts.find_receipt``
+``fulfil``        ``orders.fulfillment.fulfill_sale`` with ``attempts.begin_batch``
+``write_batch``   ``orders.batch.write_batch``
+``_raise_fence``  the same of ``fulfillment``, with ``vouchers.loading.fence_above_builds``
+``load``          ``vouchers.loading.load_sale``: ``_copy_figures``, ``_raise_epoch``
+``build``         ``vouchers.loading._build_ledger`` with ``lua/load.lua``
+``rebuild``       ``vouchers.loading.rebuild_sale``
+``edit``          ``vouchers.sales.edit_sale`` with ``lua/write_figures.lua``
+``cancel``        the design (section 5): the row first, then Redis with ``lua/release.lua``
+``sweep``         ``orders.sweeping.sweep`` with ``lua/sweep.lua``
+``watch``         ``vouchers.watching.rebuild_after_restart``
+``reconcile``     ``orders.reconciling.reconcile`` with ``repair``
+================  ==================================================================================
 """
 
 from __future__ import annotations
