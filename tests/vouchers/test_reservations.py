@@ -772,8 +772,8 @@ def test_the_text_of_an_entry_is_what_reserve_wrote(ledger):
     assert ledger.zscore(keys.pending, entry.member) == entry.accepted_at_ms
 
 
-def test_more_entries_than_lua_hands_over_at_once_are_confirmed_in_one_call(ledger):
-    """``unpack`` in Redis takes some 8,000."""
+def test_thousands_of_entries_are_confirmed_in_one_call(ledger):
+    """More than ``unpack`` in Redis takes, which is some 8,000."""
     keys = LedgerKeys(1)
     entries = [PendingEntry(order_id, order_id, 1, order_id) for order_id in range(1, 9_002)]
     ledger.zadd(keys.pending, {entry.member: entry.accepted_at_ms for entry in entries})

@@ -10,20 +10,14 @@
 --
 -- Returns how many entries were still pending. Replaying it changes nothing.
 
-local AT_ONCE = 1000 -- as many as Lua surely hands over in one call
-
 local confirmed = 0
-for first = 2, #ARGV, 3 * AT_ONCE do
-  local members, ids = {}, {}
-  for i = first, math.min(first + 3 * AT_ONCE, #ARGV) - 1, 3 do
-    members[#members + 1], ids[#ids + 1] = ARGV[i], ARGV[i + 1]
-    if ARGV[i + 2] ~= '' then
-      -- Not where somebody has changed the row already: then it says something else by now.
-      redis.call('SET', KEYS[4 + (i - 2) / 3], ARGV[i + 2], 'NX', 'PX', ARGV[1])
-    end
+for i = 2, #ARGV, 3 do
+  confirmed = confirmed + redis.call('ZREM', KEYS[1], ARGV[i])
+  redis.call('HDEL', KEYS[2], ARGV[i + 1])
+  if ARGV[i + 2] ~= '' then
+    -- Not where somebody has changed the row already: then it says something else by now.
+    redis.call('SET', KEYS[4 + (i - 2) / 3], ARGV[i + 2], 'NX', 'PX', ARGV[1])
   end
-  confirmed = confirmed + redis.call('ZREM', KEYS[1], unpack(members))
-  redis.call('HDEL', KEYS[2], unpack(ids))
 end
 redis.call('DEL', KEYS[3])
 return confirmed
