@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 import signal
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +36,9 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointReached(name)
-        os.kill(os.getpid(), signal.SIGSTOP if self.action == "stop" else signal.SIGKILL)
+        # To this very thread: a signal to the process reaches it when it has gone on for a while.
+        signum = signal.SIGSTOP if self.action == "stop" else signal.SIGKILL
+        signal.pthread_kill(threading.get_ident(), signum)
 
 
 @dataclass

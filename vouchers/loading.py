@@ -8,7 +8,9 @@ started on the old ledger is refused by the fence.
 from __future__ import annotations
 
 import logging
+import random
 import secrets
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
@@ -43,8 +45,9 @@ SIDE_KEY_SECONDS = 120
 LOADING_MS = 3_000
 """While one process loads a sale for its first buyer, the others answer *unavailable* so long."""
 
-LOAD_TRIES = 5
-"""How often a load begins again because another one was begun."""
+LOAD_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4)
+"""How long at most a load waits before each new try because another one was begun: at random, so
+that loads that overtake each other do not go on in step."""
 
 _LOAD = ledger_script("load")
 _CHUNK = 5_000
@@ -75,7 +78,8 @@ def load_sale(*, sale_id: int) -> None:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer; the next call goes on.
     """
-    for _ in range(LOAD_TRIES):
+    for longest_s in LOAD_PAUSES_S:
+        time.sleep(random.uniform(0, longest_s))
         if _copy_figures(sale_id=sale_id):
             return
         # Committed before anything is built: whatever becomes of the build, a fulfilment that

@@ -27,7 +27,11 @@ Until = Callable[..., bool]
 def client(redis_client: Redis) -> Iterator[Redis]:
     """A client with a pool of its own, whose connections can be counted."""
     client = Redis.from_url(
-        settings.REDIS_URL, decode_responses=True, retry=Retry(NoBackoff(), 0), socket_timeout=5
+        settings.REDIS_URL,
+        decode_responses=True,
+        retry=Retry(NoBackoff(), 0),
+        socket_timeout=5,
+        max_connections=300,  # redis-py's own limit is below the 200 threads that all let go at once
     )
     yield client
     client.close()

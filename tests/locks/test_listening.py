@@ -32,8 +32,9 @@ def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def quiet(redis_client: Redis, eventually: Eventually) -> None:
-    """Start without a subscription left by the test before."""
-    assert eventually(lambda: not subscriptions(redis_client) and not listeners())
+    """Start without a subscription of the test before, and not deaf because one of its broke."""
+    assert eventually(lambda: not subscriptions(redis_client) and not listeners(), within_s=25)
+    waiting._start_afresh()
 
 
 @pytest.fixture

@@ -65,3 +65,32 @@ def test_the_environment_arms_a_process(action: str, ended_by: signal.Signals | 
         process.send_signal(signal.SIGCONT)
     said, _ = process.communicate(timeout=20)
     assert (process.returncode, said) == ((-ended_by, "") if ended_by else (0, "past\n"))
+
+
+STOPPED_IN_A_THREAD = """
+import os, threading
+from seckill_site.failpoints import failpoint
+
+def reach():
+    failpoint('p')
+    os.write(1, b'past')
+
+thread = threading.Thread(target=reach)
+thread.start()
+thread.join()
+"""
+
+
+def test_the_thread_that_reaches_a_stop_does_not_go_on() -> None:
+    for _ in range(5):
+        process = subprocess.Popen(
+            [sys.executable, "-c", STOPPED_IN_A_THREAD],
+            env={**os.environ, "FAILPOINT": "p=stop"},
+            stdout=subprocess.PIPE,
+        )
+        assert process.stdout
+        os.set_blocking(process.stdout.fileno(), False)
+        assert os.WIFSTOPPED(os.waitpid(process.pid, os.WUNTRACED)[1])
+        assert not process.stdout.read()
+        process.kill()
+        process.communicate(timeout=20)

@@ -913,6 +913,23 @@ def test_a_build_whose_epoch_another_process_has_raised_since_begins_again(ledge
     assert snapshot(sale_id=sale.pk).epoch == 3
 
 
+@pytest.mark.django_db
+def test_a_load_outlasts_others_that_overtake_it_and_gives_them_time(ledger, monkeypatch):
+    sale = make_sale()
+    real, raised, paused = loading._raise_epoch, [], []
+
+    def overtaken(*, sale_id):
+        raised.append(real(sale_id=sale_id))
+        return raised[-1] if len(raised) == len(loading.LOAD_PAUSES_S) else raised[-1] - 1
+
+    monkeypatch.setattr(loading, "_raise_epoch", overtaken)
+    monkeypatch.setattr(loading.time, "sleep", paused.append)
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).epoch == len(raised) == len(loading.LOAD_PAUSES_S)
+    assert all(0 <= it <= most for it, most in zip(paused, loading.LOAD_PAUSES_S, strict=True))
+    assert paused[0] == 0 < paused[-1]
+
+
 @pytest.mark.parametrize("part", SIDE)
 def test_side_keys_of_which_a_part_is_lost_install_nothing(ledger, part):
     keys = LedgerKeys(1)
