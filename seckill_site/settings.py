@@ -217,6 +217,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": {
+            "CONNECTION_POOL_CLASS": "seckill_site.own_connections.OwnConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 1,
             "CONNECTION_POOL_KWARGS": {
