@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import wraps
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import cache, wraps
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
 from django.conf import settings
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
 from django.utils.translation import gettext as _
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
+from prometheus_client import Counter
 
 from orders.ending import Busy
 from orders.life import WrongState
@@ -37,28 +39,53 @@ from vouchers.reservations import (
 from vouchers.tally import ACCEPTED, count_answer
 from vouchers.waiting_list import UnitAvailable
 
-SOLD_OUT_TEXT = gettext_noop("Sold out: no unit is left.")
 
-_PLAIN: dict[type[Exception], tuple[int, str, Any]] = {
-    MalformedToken: (400, "invalid", gettext_lazy("The purchase token is missing or malformed.")),
-    BadToken: (
+class Refusal(NamedTuple):
+    """How the contract answers what was raised: status, code, and the text before translation.
+
+    ``values`` go into the text; ``details`` stand in the answer beside code and message.
+    """
+
+    status: int
+    code: str
+    text: str
+    values: Mapping[str, Any] = MappingProxyType({})
+    details: Mapping[str, Any] = MappingProxyType({})
+    retry_after_s: int | None = None
+
+    def message(self, translate: Callable[[str], str]) -> str:
+        """Return the text in the language of ``translate``."""
+        return translate(self.text) % self.values if self.values else translate(self.text)
+
+
+_PLAIN: dict[type[Exception], Refusal] = {
+    MalformedToken: Refusal(
+        400, "invalid", gettext_noop("The purchase token is missing or malformed.")
+    ),
+    BadToken: Refusal(
         403,
         "bad_token",
-        gettext_lazy("The purchase token is not valid for this sale. Load the page again."),
+        gettext_noop("The purchase token is not valid for this sale. Load the page again."),
     ),
-    NoReceipt: (404, "not_found", gettext_lazy("There is no such order of yours.")),
-    SeckillVoucher.DoesNotExist: (404, "not_found", gettext_lazy("There is no such sale.")),
-    NotStarted: (409, "not_started", gettext_lazy("The sale has not begun yet.")),
-    SaleEnded: (409, "ended", gettext_lazy("The sale is over.")),
-    SalePaused: (409, "paused", gettext_lazy("The sale is paused. Stay on the page.")),
-    VoucherOrder.DoesNotExist: (404, "not_found", gettext_lazy("There is no such order of yours.")),
-    NotWaiting: (404, "not_found", gettext_lazy("You are not in the waiting list of this sale.")),
-    NotRefundable: (
+    NoReceipt: Refusal(404, "not_found", gettext_noop("There is no such order of yours.")),
+    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("There is no such sale.")),
+    NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not begun yet.")),
+    SaleEnded: Refusal(409, "ended", gettext_noop("The sale is over.")),
+    SalePaused: Refusal(409, "paused", gettext_noop("The sale is paused. Stay on the page.")),
+    VoucherOrder.DoesNotExist: Refusal(
+        404, "not_found", gettext_noop("There is no such order of yours.")
+    ),
+    NotWaiting: Refusal(
+        404, "not_found", gettext_noop("You are not in the waiting list of this sale.")
+    ),
+    NotRefundable: Refusal(
         409,
         "not_refundable",
-        gettext_lazy("A voucher of this sale cannot be given back once it is paid."),
+        gettext_noop("A voucher of this sale cannot be given back once it is paid."),
     ),
-    UnitAvailable: (409, "available", gettext_lazy("There is a unit left: you can buy it now.")),
+    UnitAvailable: Refusal(
+        409, "available", gettext_noop("There is a unit left: you can buy it now.")
+    ),
 }
 
 _TALLIED = {
@@ -74,6 +101,12 @@ UNAVAILABLE = (LedgerUnavailable, NotLoaded, Busy, ProviderUnavailable)
 """Unknown what happened: the same request may be sent again."""
 
 
+def refusal_of(error: Exception) -> Refusal:
+    """Return how the contract answers one of ``REFUSALS``."""
+    kind = type(error)
+    return _WORDED[kind](error) if kind in _WORDED else _PLAIN[kind]
+
+
 def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
     """Answer what the view's one domain call raises as the contract says."""
 
@@ -85,12 +118,18 @@ def answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBas
             return problem(request, status=error.status, code="invalid", message=error.message)
         except UNAVAILABLE:
             return unknown_yet(request, sale_id=sale_id)
-        except tuple(_WORDED) as error:
-            return _WORDED[type(error)](request, sale_id, error)
-        except tuple(_PLAIN) as error:
-            status, code, message = _PLAIN[type(error)]
+        except REFUSALS as error:
+            if isinstance(error, AlreadyOrdered) and wants_html(request):
+                return _led_to_their_order(sale_id, error)
+            refusal = refusal_of(error)
             return problem(
-                request, status=status, code=code, message=str(message), **_links(request, sale_id)
+                request,
+                status=refusal.status,
+                code=refusal.code,
+                message=refusal.message(_),
+                retry_after_s=refusal.retry_after_s,
+                **refusal.details,
+                **_links(request, sale_id),
             )
 
     return wrapped
@@ -110,45 +149,42 @@ def counted(view: Callable[..., HttpResponseBase]) -> Callable[..., HttpResponse
     @wraps(view)
     def wrapped(request: HttpRequest, *, sale_id: int, **kwargs: Any) -> HttpResponseBase:
         response = view(request, sale_id=sale_id, **kwargs)
-        ORDER_REQUESTS.labels(str(response.status_code)).inc()
-        answer = code_of(response) or ACCEPTED
-        if answer in _TALLIED:
-            count_answer(sale_id=sale_id, answer=answer)
+        count(sale_id=sale_id, status=response.status_code, answer=code_of(response) or ACCEPTED)
         return response
 
     return wrapped
 
 
-def _behind(request: HttpRequest, sale_id: int, error: SaleBehind) -> HttpResponseBase:
-    """Answer that nobody new is accepted now, with how late the orders of the others are."""
+def count(*, sale_id: int, status: int, answer: str) -> None:
+    """Count one answer of the order request."""
+    _counter(status).inc()
+    if answer in _TALLIED:
+        count_answer(sale_id=sale_id, answer=answer)
+
+
+@cache
+def _counter(status: int) -> Counter:
+    return ORDER_REQUESTS.labels(str(status))
+
+
+def _behind(error: SaleBehind) -> Refusal:
+    """Say that nobody new is accepted now, with how late the orders of the others are."""
     behind_s = error.behind_ms // 1000
-    message = _(
+    text = gettext_noop(
         "Orders are being written %(seconds)s seconds late, so no new one is accepted just now. "
         "You are not in the queue. Try again."
     )
-    return problem(
-        request,
-        status=503,
-        code="unavailable",
-        message=message % {"seconds": behind_s},
-        retry_after_s=min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S),
-        **_links(request, sale_id),
-    )
+    later_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
+    return Refusal(503, "unavailable", text, {"seconds": behind_s}, retry_after_s=later_s)
 
 
-def _sold_out(request: HttpRequest, sale_id: int, error: SoldOut) -> HttpResponseBase:
-    """Answer that nothing is left, with as much as is known of who was faster."""
-    return problem(
-        request,
-        status=409,
-        code="sold_out",
-        message=_(SOLD_OUT_TEXT),
-        **who_was_faster(error.arrived_at_ms, error.sold_out_at_ms),
-        **_links(request, sale_id),
-    )
+def _sold_out(error: SoldOut) -> Refusal:
+    """Say that nothing is left, with as much as is known of who was faster."""
+    moments = _who_was_faster(error.arrived_at_ms, error.sold_out_at_ms)
+    return Refusal(409, "sold_out", gettext_noop("Sold out: no unit is left."), details=moments)
 
 
-def who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, Any]:
+def _who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, Any]:
     """Return what a refusal says of when it arrived and since when nothing was left."""
     if arrived_at_ms is None:
         return {}
@@ -158,41 +194,34 @@ def who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dic
     return {"arrived_at_ms": arrived_at_ms, "sold_out_at_ms": sold_out_at_ms}
 
 
-def _wrong_state(request: HttpRequest, sale_id: int, error: WrongState) -> HttpResponseBase:
-    """Answer that the order is not in a state for that, and in which it is."""
-    message = _("That cannot be done with this order now: it is %(status)s.")
-    label = OrderStatus(error.status).label
-    return problem(
-        request,
-        status=409,
-        code="wrong_state",
-        message=message % {"status": label},
-        **_links(request, sale_id),
-    )
+def _wrong_state(error: WrongState) -> Refusal:
+    """Say that the order is not in a state for that, and in which it is."""
+    text = gettext_noop("That cannot be done with this order now: it is %(status)s.")
+    return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
 
 
-def _already_ordered(request: HttpRequest, sale_id: int, error: AlreadyOrdered) -> HttpResponseBase:
-    """Answer which order the buyer has; a form is led to it."""
-    if wants_html(request):
-        response = redirect(reverse("receipt", args=[sale_id, error.order_id]))
-        response.status_code = 303
-        return with_code(response, "already_ordered")
-    return problem(
-        request,
-        status=409,
-        code="already_ordered",
-        message=_("You already have an order of this sale."),
-        order_id=str(error.order_id),
-    )
+def _already_ordered(error: AlreadyOrdered) -> Refusal:
+    """Say which order the buyer has."""
+    text = gettext_noop("You already have an order of this sale.")
+    return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 
-_WORDED: dict[type[Exception], Callable[[HttpRequest, int, Any], HttpResponseBase]] = {
+def _led_to_their_order(sale_id: int, error: AlreadyOrdered) -> HttpResponse:
+    response = redirect(reverse("receipt", args=[sale_id, error.order_id]))
+    response.status_code = 303
+    return with_code(response, "already_ordered")
+
+
+_WORDED: dict[type[Exception], Callable[[Any], Refusal]] = {
     AlreadyOrdered: _already_ordered,
     SaleBehind: _behind,
     SoldOut: _sold_out,
     WrongState: _wrong_state,
 }
 """The refusals that carry more than their name."""
+
+REFUSALS = (*_PLAIN, *_WORDED)
+"""What the domain raises and the contract has an answer to, besides what is unknown."""
 
 
 def _links(request: HttpRequest, sale_id: int) -> dict[str, Any]:

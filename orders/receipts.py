@@ -16,7 +16,7 @@ from vouchers.loading import snapshot_or_load
 from vouchers.reservations import ended_reason
 from vouchers.standing import standing_of
 from vouchers.watching import is_believable
-from vouchers.whereabouts import Whereabouts, keep_row, whereabouts
+from vouchers.whereabouts import keep_row, whereabouts
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
@@ -69,18 +69,31 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = Fa
     )
 
 
-def _for_a_crowd(sale_id: int, order_id: int, user_id: int) -> Receipt:
-    """Who holds the token asks Redis first: the order is pending, or there is a copy of its row."""
-    known: Whereabouts | None = None
-    with suppress(LedgerUnavailable):
-        known = whereabouts(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    if known and known.place:
+def receipt_at_hand(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Return what one look at Redis tells whoever holds the order's token, None where it does not.
+
+    The order is pending, or there is a copy of its row.
+
+    :raises NoReceipt: it is of another sale or buyer.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    known = whereabouts(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if known.place:
         return Receipt(order_id, sale_id, status=QUEUED, place=known.place)
-    if known and known.row:
-        row = ReceiptRow.unpack(known.row)
-        _check_owner(row, sale_id, user_id, proven=True)
-        return _in_short(order_id, row)
-    found = _from_row(sale_id, order_id, user_id, True, keep=known is not None)
+    if not known.row:
+        return None
+    row = ReceiptRow.unpack(known.row)
+    _check_owner(row, sale_id, user_id, proven=True)
+    return _in_short(order_id, row)
+
+
+def _for_a_crowd(sale_id: int, order_id: int, user_id: int) -> Receipt:
+    """Who holds the token asks Redis first."""
+    found, heard = None, False
+    with suppress(LedgerUnavailable):
+        found = receipt_at_hand(sale_id=sale_id, order_id=order_id, user_id=user_id)
+        heard = True
+    found = found or _from_row(sale_id, order_id, user_id, True, keep=heard)
     return found or _without_row(sale_id, order_id, user_id, True)
 
 

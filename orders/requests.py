@@ -44,7 +44,18 @@ def read_order_request(request: HttpRequest) -> OrderRequest:
 
     :raises InvalidRequest: with 400, 413 or 415.
     """
-    fields = _read_fields(request)
+    return _order_request(_read_fields(request))
+
+
+def read_json_order(body: bytes) -> OrderRequest:
+    """Return the fields of an order request whose body is JSON.
+
+    :raises InvalidRequest: with 400.
+    """
+    return _order_request(_json_object(body))
+
+
+def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
     return OrderRequest(token=fields.get("token"), attempt=_attempt(fields.get("attempt")))
 
 
@@ -77,9 +88,7 @@ def _declared_bytes(request: HttpRequest) -> int:
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
-        value = json.loads(
-            body.decode("utf-8"), object_pairs_hook=_without_repeats, parse_constant=_no_number
-        )
+        value = _STRICT.decode(body.decode("utf-8"))
     except (ValueError, RecursionError) as error:
         raise InvalidRequest(400, _("The body is not valid JSON in UTF-8.")) from error
     if not isinstance(value, dict):
@@ -96,6 +105,9 @@ def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _no_number(constant: str) -> None:
     raise ValueError(f"{constant} is no JSON")
+
+
+_STRICT = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_constant=_no_number)
 
 
 def _form(body: bytes) -> Mapping[str, Any]:

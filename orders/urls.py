@@ -1,9 +1,10 @@
 from django.urls import path
 
-from orders import order_path_urls, owner_views, pages, sandbox_views, staff_views, views
+from orders import owner_views, pages, sandbox_views, staff_views, views
 
 urlpatterns = [
-    *order_path_urls.urlpatterns,
+    path("vouchers/<id:sale_id>/orders/", views.place, name="place-order"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/", views.receipt, name="receipt"),
     path("vouchers/<id:sale_id>/", pages.purchase, name="purchase"),
     path("orders/", pages.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", views.token, name="token"),

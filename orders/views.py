@@ -18,7 +18,7 @@ from orders.purchase import Mine, what_is_mine
 from orders.receipts import QUEUED, Receipt, find_receipt, poll_after_ms
 from orders.redeeming import written_code
 from orders.requests import read_order_request
-from orders.tokens import issue_token, read_token
+from orders.tokens import PurchaseToken, issue_token, read_token
 from seckill_site.responses import allow, for_owner, problem, wants_html
 from vouchers.listing import public_sale
 from vouchers.models import SeckillVoucher
@@ -35,18 +35,20 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         token = place_order(token_text=order.token, sale_id=sale_id, now_ms=now_ms())
     except UNAVAILABLE:
         return unknown_yet(request, sale_id=sale_id, token=order.token)
-    status_url = f"{request.path}{token.order_id}/"  # as "receipt" is reversed, at no cost
+    accepted = accepted_json(token, path=request.path)
     if wants_html(request):
-        return HttpResponse(status=303, headers={"Location": status_url})
-    return JsonResponse(
-        {
-            "order_id": str(token.order_id),
-            "status": QUEUED,
-            "status_url": status_url,
-            "poll_after_ms": poll_after_ms(place=None),
-        },
-        status=202,
-    )
+        return HttpResponse(status=303, headers={"Location": accepted["status_url"]})
+    return for_owner(JsonResponse(accepted, status=202))
+
+
+def accepted_json(token: PurchaseToken, *, path: str) -> dict[str, Any]:
+    """Return what an accepted buyer is told; ``path`` is that of the order request."""
+    return {
+        "order_id": str(token.order_id),
+        "status": QUEUED,
+        "status_url": f"{path}{token.order_id}/",  # as "receipt" is reversed, at no cost
+        "poll_after_ms": poll_after_ms(place=None),
+    }
 
 
 @allow("GET", "HEAD")
@@ -109,8 +111,8 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
     return for_owner(render(request, "orders/receipt.html", {"receipt": content, "sale": sale}))
 
 
-def receipt_json(found: Receipt) -> dict[str, Any]:
-    """Return a receipt as the contract words it."""
+def receipt_json(found: Receipt, *, path: str = "") -> dict[str, Any]:
+    """Return a receipt as the contract words it; ``path`` is its own, where that is known."""
     content: dict[str, Any] = {
         "order_id": str(found.order_id),
         "voucher_id": str(found.sale_id),
@@ -123,7 +125,7 @@ def receipt_json(found: Receipt) -> dict[str, Any]:
         "code": written_code(found.code) if found.code else "",
         "refundable": found.refundable,
         "late_payment": found.late_payment,
-        "status_url": reverse("receipt", args=[found.sale_id, found.order_id]),
+        "status_url": path or reverse("receipt", args=[found.sale_id, found.order_id]),
     }
     if found.status == QUEUED:
         content |= _queue_json(found.place)

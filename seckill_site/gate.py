@@ -6,11 +6,15 @@ apps decide: their functions are named in ``SECKILL_GATE`` and asked in turn.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+logger = logging.getLogger(__name__)
+
 Environ = dict[str, Any]
+Headers = tuple[tuple[str, str], ...]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
@@ -20,7 +24,7 @@ class GateAnswer:
 
     status: str
     body: bytes
-    headers: tuple[tuple[str, str], ...]
+    headers: Headers
 
 
 Answerer = Callable[[Environ], GateAnswer | None]
@@ -42,7 +46,7 @@ def gated(
     def wrapped(environ: Environ, start_response: Callable[..., Any]) -> Iterable[bytes]:
         if not https_only or environ.get("HTTP_X_FORWARDED_PROTO") == "https":
             for ask in answerers:
-                answer = ask(environ)
+                answer = _asked(ask, environ)
                 if answer is not None:
                     length = ("Content-Length", str(len(answer.body)))
                     start_response(answer.status, [*_ALWAYS, *answer.headers, length])
@@ -50,3 +54,16 @@ def gated(
         return application(environ, start_response)
 
     return wrapped
+
+
+def _asked(ask: Answerer, environ: Environ) -> GateAnswer | None:
+    try:
+        return ask(environ)
+    except Exception:  # whatever it is, Django has an answer and a reference for it
+        logger.exception("the gate failed at %s", environ.get("PATH_INFO"))
+        return None
+
+
+def path_of(environ: Environ) -> str:
+    """Return the path of a request as its client knows it."""
+    return f"{environ.get('SCRIPT_NAME', '')}{environ['PATH_INFO']}"

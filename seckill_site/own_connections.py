@@ -11,6 +11,7 @@ from __future__ import annotations
 import socket
 import struct
 import threading
+from contextlib import suppress
 from time import monotonic
 from typing import Any
 from weakref import WeakSet
@@ -85,6 +86,10 @@ class _Own:
         self.lent = False
         self.used_at = 0.0
         connection.register_connect_callback(self._let_the_kernel_wait)
+
+    def __del__(self) -> None:
+        with suppress(Exception):  # of an interpreter that ends, for one
+            self.connection.disconnect()  # which would wait for the garbage collector otherwise
 
     def open(self) -> None:
         """See to it that it is open, as redis-py's pool does; one used just now is believed."""

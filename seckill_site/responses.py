@@ -12,12 +12,14 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.cache import patch_vary_headers
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
 
 from seckill_site.ways_out import ways_out
 
 PUBLIC_SECONDS = 1
 YEAR_SECONDS = 365 * 24 * 60 * 60
 UNAVAILABLE_RETRY_AFTER_S = 1
+UNAVAILABLE_TEXT = gettext_noop("Busy just now. Try again: your place is not lost.")
 
 View = Callable[..., HttpResponseBase]
 
@@ -83,7 +85,7 @@ def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:
         request,
         status=503,
         code="unavailable",
-        message=_("Busy just now. Try again: your place is not lost."),
+        message=_(UNAVAILABLE_TEXT),
         retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
         **details,
     )

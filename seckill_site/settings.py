@@ -110,15 +110,7 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
-SECKILL_ORDER_MIDDLEWARE = [
-    "django.middleware.security.SecurityMiddleware",
-    "seckill_site.order_path.speak_their_language",
-]
-"""All that a program's order request and the receipt of a token go through."""
-
-SECKILL_ORDER_URLCONF = "orders.order_path_urls"
-
-SECKILL_GATE = ["orders.gate.refuse_sold_out", "vouchers.gate.live"]
+SECKILL_GATE = ["orders.gate.order", "orders.gate.receipt", "vouchers.gate.live"]
 """What is asked, in this order, for an answer before Django is."""
 
 ROOT_URLCONF = "seckill_site.urls"

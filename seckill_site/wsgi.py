@@ -10,7 +10,6 @@ from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
 from seckill_site.gate import Application, gated
-from seckill_site.order_path import OrderPathHandler, by_path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
@@ -30,10 +29,9 @@ def with_readable_content_type(application: Application) -> Application:
     return wrapped
 
 
-django = get_wsgi_application()
 application = with_readable_content_type(
     gated(
-        by_path(order_path=OrderPathHandler(), others=django),
+        get_wsgi_application(),
         answerers=[import_string(name) for name in settings.SECKILL_GATE],
         https_only=settings.HTTPS_ONLY,
     )

@@ -14,7 +14,6 @@ from wsgiref.util import setup_testing_defaults
 from django.core.signals import request_finished, request_started
 from django.db import close_old_connections
 
-from seckill_site import order_path
 from seckill_site.wsgi import application
 
 
@@ -75,10 +74,8 @@ def open_connections() -> Iterator[None]:
     """Keep the test's connection, and its transaction, at the end of a request."""
     for signal in (request_started, request_finished):
         signal.disconnect(close_old_connections)
-    tend, order_path._tend_connection = order_path._tend_connection, lambda: None
     try:
         yield
     finally:
-        order_path._tend_connection = tend
         for signal in (request_started, request_finished):
             signal.connect(close_old_connections)

@@ -1,19 +1,37 @@
-"""Sold out without asking: only for a first attempt, only for a moment, and in the same words."""
+"""Orders at the gate: in the words of Django; sold out without asking only for a moment, and only
+for a first attempt."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import io
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.utils.module_loading import import_string
 from pytest_django import DjangoAssertNumQueries
 
+from orders.fulfillment import fulfill_sale
 from orders.tokens import PurchaseToken
+from seckill_site.gate import gated
+from seckill_site.lua import ledger_connection
+from tests import through_wsgi
 from tests.orders.looking import redis_commands
-from tests.orders.making import make_buyer, make_buyers, make_sale, token_for, tokens_for
+from tests.orders.making import (
+    make_buyer,
+    make_buyers,
+    make_sale,
+    reserved,
+    token_for,
+    tokens_for,
+)
 from tests.through_wsgi import Answer, ask
 from vouchers import sold_out, tally
-from vouchers.ledger import Holding
+from vouchers.ledger import Holding, LedgerKeys
 from vouchers.models import SeckillVoucher
 from vouchers.reservations import Release, holdings, release
 
@@ -194,3 +212,199 @@ def test_the_headers_of_both_say_the_same(late: PurchaseToken) -> None:
     from_ledger = place(late, attempt=1).headers
     for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):
         assert from_gate[name] == from_ledger[name]
+
+
+# --- What the gate answers, and what it leaves to Django ------------------------------------------
+
+Asked = tuple[str, str, dict[str, Any]]
+"""Method, path, and what ``ask`` is given besides."""
+
+
+def an_order(token: PurchaseToken, **fields: Any) -> Asked:
+    path = f"/vouchers/{token.sale_id}/orders/"
+    return "POST", path, {"fields": {"token": token.sign(), **fields}}
+
+
+def a_receipt(token: PurchaseToken, *, of: int | None = None) -> Asked:
+    path = f"/vouchers/{token.sale_id}/orders/{of or token.order_id}/"
+    return "GET", path, {"HTTP_PURCHASE_TOKEN": token.sign()}
+
+
+def one_token(**sale: Any) -> PurchaseToken:
+    return token_for(make_sale(**sale), make_buyer())
+
+
+def one_of_a_sold_out_sale() -> PurchaseToken:
+    sale = make_sale(stock=1)
+    reserved(sale, [make_buyer()])
+    return token_for(sale, make_buyer())
+
+
+def one_whose_buyer_has_ordered() -> PurchaseToken:
+    sale, buyer = make_sale(), make_buyer()
+    reserved(sale, [buyer])
+    return token_for(sale, buyer)
+
+
+def one_whose_sale_is_behind() -> PurchaseToken:
+    sale, buyer = make_sale(), make_buyer()
+    keys = LedgerKeys(sale.pk)
+    ledger_connection().zadd(keys.pending, {"1:999999:1": time.time() * 1000 - 45_300})
+    return token_for(sale, buyer)
+
+
+def one_of_another_sale() -> Asked:
+    _, _, options = an_order(one_token())
+    return "POST", f"/vouchers/{make_sale().pk}/orders/", options
+
+
+def one_queued() -> PurchaseToken:
+    return reserved(make_sale(), [make_buyer()])[0]
+
+
+def one_unpaid() -> PurchaseToken:
+    token = one_queued()
+    fulfill_sale(sale_id=token.sale_id)
+    return token
+
+
+def one_with_a_copy_of_another_buyer() -> PurchaseToken:
+    token = one_unpaid()
+    return replace(token, user_id=make_buyer().pk)
+
+
+@pytest.fixture
+def through_django(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
+    """Ask the application without its gate."""
+
+    def ask_django(asked: Asked) -> Answer:
+        method, path, options = asked
+        with monkeypatch.context() as patched:
+            patched.setattr(through_wsgi, "application", get_wsgi_application())
+            return ask(method, path, **options)
+
+    return ask_django
+
+
+@pytest.fixture
+def at_the_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
+    """Ask the application, of which nothing is left but the gate."""
+
+    def ask_gate(asked: Asked) -> Answer:
+        method, path, options = asked
+        answerers = [import_string(name) for name in settings.SECKILL_GATE]
+        gate_alone = gated(nobody, answerers=answerers, https_only=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(through_wsgi, "application", gate_alone)
+            return ask(method, path, **options)
+
+    return ask_gate
+
+
+def nobody(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    start_response("599 Left to Django", [])
+    return []
+
+
+ANSWERED: dict[str, tuple[Callable[[], Asked], int]] = {
+    "wins": (lambda: an_order(one_token()), 202),
+    "has ordered": (lambda: an_order(one_whose_buyer_has_ordered()), 409),
+    "sold out": (lambda: an_order(one_of_a_sold_out_sale()), 409),
+    "too early": (lambda: an_order(one_token(begins_in_s=60)), 409),
+    "too late": (lambda: an_order(one_token(begins_in_s=-60, ends_in_s=-5)), 409),
+    "paused": (lambda: an_order(one_token(paused=True)), 409),
+    "behind": (lambda: an_order(one_whose_sale_is_behind()), 503),
+    "another sale's token": (one_of_another_sale, 403),
+    "no token": (lambda: ("POST", "/vouchers/1/orders/", {"fields": {}}), 400),
+    "receipt, queued": (lambda: a_receipt(one_queued()), 200),
+    "receipt, unpaid": (lambda: a_receipt(one_unpaid()), 200),
+    "receipt, another's": (lambda: a_receipt(one_with_a_copy_of_another_buyer()), 404),
+    "receipt, forged": (
+        lambda: ("GET", "/vouchers/1/orders/2/", {"HTTP_PURCHASE_TOKEN": "2-3-1-9:x"}),
+        403,
+    ),
+}
+"""What the gate answers by itself: how to ask, and the status."""
+
+OF_THE_MOMENT = {"server_time_ms", "arrived_at_ms", "sold_out_at_ms", "poll_after_ms"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("what", ANSWERED)
+def test_the_gate_answers_as_django_does(
+    what: str,
+    language: str,
+    at_the_gate: Callable[[Asked], Answer],
+    through_django: Callable[[Asked], Answer],
+) -> None:
+    make, status = ANSWERED[what]
+    method, path, options = make()
+    asked = method, path, {**options, "HTTP_ACCEPT_LANGUAGE": language}
+    ours, djangos = at_the_gate(asked), through_django(asked)
+    assert ours.status == djangos.status == status
+    assert without_times(ours.json) == without_times(djangos.json)
+    assert ours.json.keys() == djangos.json.keys()
+    of_pages = {"content-security-policy", "x-frame-options", "content-language", "vary"}
+    assert {*djangos.headers} - {*ours.headers} <= of_pages
+    assert "accept-language" in ours.headers["vary"].lower()
+    for name in {*ours.headers} - {"vary", "content-length"}:
+        assert ours.headers[name] == djangos.headers[name], name
+
+
+def without_times(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name not in OF_THE_MOMENT}
+
+
+LEFT: dict[str, Callable[[], Asked]] = {
+    "a sale that is not loaded": lambda: an_order(one_token(loaded=False)),
+    "an odd attempt": lambda: an_order(one_token(), attempt="first"),
+    "a body that is no JSON": lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}),
+    "a form": lambda: (
+        "POST",
+        "/vouchers/1/orders/",
+        {"body": b"token=x", "CONTENT_TYPE": "application/x-www-form-urlencoded"},
+    ),
+    "a page": lambda: (*an_order(one_token())[:2], {"fields": {}, "accept": "text/html"}),
+    "another method": lambda: ("GET", "/vouchers/1/orders/", {}),
+    "too large a body": lambda: ("POST", "/vouchers/1/orders/", {"body": b" " * 9_000}),
+    "a receipt by session": lambda: ("GET", "/vouchers/1/orders/2/", {}),
+    "a receipt with another order's token": lambda: a_receipt(one_queued(), of=7),
+    "a receipt of which Redis knows nothing": lambda: a_receipt(one_token()),
+    "a receipt asked for by HEAD": lambda: ("HEAD", *a_receipt(one_queued())[1:]),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_it_cannot_answer_it_leaves_to_django(
+    what: str, at_the_gate: Callable[[Asked], Answer]
+) -> None:
+    assert at_the_gate(LEFT[what]()).status == 599
+
+
+def test_a_sale_that_is_not_loaded_is_loaded_and_sold_behind_the_gate() -> None:
+    method, path, options = an_order(one_token(loaded=False))
+    assert ask(method, path, **options).status == 202
+    assert ask(method, path, **options).status == 202
+
+
+def test_where_redis_does_not_answer_nobody_knows_yet(
+    at_the_gate: Callable[[Asked], Answer],
+    through_django: Callable[[Asked], Answer],
+    lose_ledger: Callable[[], None],
+) -> None:
+    order, receipt = an_order(one_token()), a_receipt(one_queued())
+    lose_ledger()
+    ours, djangos = at_the_gate(order), through_django(order)
+    assert at_the_gate(receipt).status == 599  # the row may know
+    assert ours.status == djangos.status == 503
+    assert ours.json == djangos.json
+    assert ours.headers["retry-after"] == djangos.headers["retry-after"]
+
+
+def test_a_body_that_breaks_off_is_djangos_affair(at_the_gate: Callable[[Asked], Answer]) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("reset")
+
+    method, path, options = an_order(one_token())
+    assert at_the_gate((method, path, {**options, "wsgi.input": Broken()})).status == 599
