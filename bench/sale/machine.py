@@ -56,7 +56,8 @@ def as_text(machine: dict[str, Any]) -> str:
             f"{machine['web']['threads']} threads each; worker: 2 processes, "
             f"at most {machine['batch']} entries a transaction",
             f"- Repetitions: {machine['plan']['repetitions']} "
-            f"(whole sales: {machine['plan']['sale_repetitions']})",
+            f"(whole sales: {machine['plan']['sale_repetitions']}, "
+            f"size: {machine['plan']['size_repetitions']})",
         ]
     )
 

@@ -31,6 +31,7 @@ class Plan:
     sale_units: int
     small: Size
     large: Size
+    size_repetitions: int
     single_requests: int
     held: int
 
@@ -51,12 +52,13 @@ FULL = Plan(
     connections=64,
     written=20_000,
     written_singly=1_000,
-    sale_repetitions=3,
+    sale_repetitions=9,
     sale_requests=20_000,
     sale_buyers=10_000,
     sale_units=1_000,
     small=Size(buyers=1_000, sales=1, orders=1_000),
     large=Size(buyers=1_000_000, sales=1_000, orders=1_000_000),
+    size_repetitions=9,
     single_requests=2_000,
     held=100_000,
 )
@@ -74,7 +76,8 @@ QUICK = Plan(
     sale_units=200,
     small=Size(buyers=1_000, sales=1, orders=1_000),
     large=Size(buyers=50_000, sales=50, orders=50_000),
-    single_requests=300,
+    size_repetitions=2,
+    single_requests=304,
     held=5_000,
 )
 TINY = Plan(
@@ -91,6 +94,7 @@ TINY = Plan(
     sale_units=10,
     small=Size(buyers=20, sales=1, orders=20),
     large=Size(buyers=100, sales=3, orders=60),
-    single_requests=10,
+    size_repetitions=1,
+    single_requests=16,
     held=100,
 )

@@ -18,7 +18,7 @@ MACHINE = {
     "packages": {"django": "5"}, "mariadb": {"version": "10"},
     "redis": {"save": "", "version": "7"},
     "web": {"server": "granian", "workers": 2, "threads": 4}, "batch": 500,
-    "plan": {"repetitions": 5, "sale_repetitions": 3},
+    "plan": {"repetitions": 5, "sale_repetitions": 3, "size_repetitions": 3},
 }  # fmt: skip
 
 
