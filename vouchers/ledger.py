@@ -132,9 +132,14 @@ class LedgerKeys:
     def loading(self) -> str:
         return self._key("loading")
 
-    def written(self, order_id: int) -> str:
-        """Return the key of the copy of one order's row."""
-        return self._key(f"written:{order_id}")
+    @property
+    def copies(self) -> list[str]:
+        """The two hashes of copies of rows, of which each has its turn (``lua/_ledger.lua``)."""
+        return [self._key("copies:0"), self._key("copies:1")]
+
+    @property
+    def changing(self) -> str:
+        return self._key("changing")
 
     def side(self, name: str, build: str) -> str:
         """Return the key under which one build of the ledger prepares ``name``."""

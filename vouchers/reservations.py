@@ -15,7 +15,7 @@ from django.conf import settings
 from seckill_site.lua import ledger_connection
 from vouchers import sold_out
 from vouchers.ledger import Holding, LedgerKeys, NotLoaded, ledger_errors, ledger_script
-from vouchers.whereabouts import COPY_MS
+from vouchers.whereabouts import TURN_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
 """How long after a sale the ended ids are kept: an hour longer than any token that names one."""
@@ -217,14 +217,17 @@ def confirm(
 
     ``rows`` has by order id what the new rows say, for those who ask soon.
     """
-    rows, sale = rows or {}, LedgerKeys(sale_id)
-    keys = [sale.pending, sale.tries, sale.trying]
-    args: list[str | int] = [COPY_MS]
-    for entry in entries:
-        keys.append(sale.written(entry.order_id))
-        args += (entry.member, str(entry.order_id), rows.get(entry.order_id, ""))
+    rows, keys = rows or {}, LedgerKeys(sale_id)
+    args: list[str | int] = [TURN_MS]
+    args += [entry.member for entry in entries]
+    args += [str(entry.order_id) for entry in entries]
+    args += [rows.get(entry.order_id, "") for entry in entries]
     with ledger_errors():
-        _CONFIRM.run(ledger_connection(), keys=keys, args=args)
+        _CONFIRM.run(
+            ledger_connection(),
+            keys=[keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
+            args=args,
+        )
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:

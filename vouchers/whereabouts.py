@@ -1,8 +1,9 @@
 """Where one order stands, in one look at Redis: pending, or a row, of which there may be a copy.
 
-A copy serves the crowd that asks for its receipts right after a sale. It lives for half a minute.
-Whoever is about to change a row says so first (:func:`forget_rows`), and until long after the
-change no copy is kept: one that was read before it finds the place taken (``docs/adr/0015``).
+A copy serves the crowd that asks for its receipts right after a sale. It is told for one turn of
+the two hashes that hold copies at least, and for two at most. Whoever is about to change a row says
+so first (:func:`forget_rows`), and until long after the change no copy is kept: one that was read
+before it finds the order marked (``docs/adr/0015``).
 """
 
 from __future__ import annotations
@@ -11,19 +12,24 @@ import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from seckill_site.lua import Command, checked, ledger_connection, send_once
+from seckill_site.lua import ledger_connection
 from vouchers.ledger import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import MAX_LIMIT
 
 logger = logging.getLogger(__name__)
 
-COPY_MS = 30_000
-"""So long a copy is kept, and so old it can be where Redis did not hear of a change."""
+TURN_MS = 15_000
+"""How long each of the two hashes takes new copies."""
+
+COPY_MS = 2 * TURN_MS
+"""So long a copy is told at most, also where Redis did not hear of a change."""
 
 CHANGING_MS = 60_000
-"""For so long after a change no copy is kept; no transaction takes as long."""
+"""For so long after the word of a change no copy is kept; no transaction takes as long."""
 
 _WHEREABOUTS = ledger_script("whereabouts")
+_KEEP_ROW = ledger_script("keep_row")
+_FORGET_ROWS = ledger_script("forget_rows")
 
 
 @dataclass(frozen=True)
@@ -43,7 +49,7 @@ def whereabouts(*, sale_id: int, order_id: int, user_id: int) -> Whereabouts:
     with ledger_errors():
         answer = _WHEREABOUTS.run(
             ledger_connection(),
-            keys=[keys.written(order_id), keys.buyers, keys.pending],
+            keys=[*keys.copies, keys.buyers, keys.pending],
             args=[str(user_id), str(order_id), MAX_LIMIT],
         )
     match answer:
@@ -55,13 +61,17 @@ def whereabouts(*, sale_id: int, order_id: int, user_id: int) -> Whereabouts:
 
 
 def keep_row(*, sale_id: int, order_id: int, row: str) -> None:
-    """Keep a copy of what the order's row says, unless somebody is changing it.
+    """Keep a copy of what the order's row says, unless there is one or somebody is changing it.
 
     :raises LedgerUnavailable: Redis did not answer.
     """
-    key = LedgerKeys(sale_id).written(order_id)
+    keys = LedgerKeys(sale_id)
     with ledger_errors():
-        checked(send_once(ledger_connection(), ("SET", key, row, "PX", COPY_MS, "NX")))
+        _KEEP_ROW.run(
+            ledger_connection(),
+            keys=[*keys.copies, keys.changing],
+            args=[TURN_MS, str(order_id), row],
+        )
 
 
 def forget_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
@@ -69,12 +79,15 @@ def forget_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
 
     Where Redis does not answer, a copy may be told until its time is over.
     """
-    keys = LedgerKeys(sale_id)
-    sets: list[Command] = [("SET", keys.written(it), "", "PX", CHANGING_MS) for it in order_ids]
-    if not sets:
+    keys, ids = LedgerKeys(sale_id), [str(order_id) for order_id in order_ids]
+    if not ids:
         return
     try:
         with ledger_errors():
-            checked(send_once(ledger_connection(), *sets))
+            _FORGET_ROWS.run(
+                ledger_connection(),
+                keys=[*keys.copies, keys.changing],
+                args=[CHANGING_MS, *ids],
+            )
     except LedgerUnavailable as error:
         logger.warning("copies of orders of sale %s may be told for a while: %s", sale_id, error)

@@ -137,6 +137,7 @@ requirepass {self.password}
 save ""
 appendonly yes
 maxmemory-policy noeviction
+lazyfree-lazy-expire yes
 always-show-logo no
 loglevel warning
 """

@@ -98,3 +98,41 @@ local function give_units(sale, now_ms)
     end
   end
 end
+
+-- So many arguments at once are well within what Lua takes.
+local AT_ONCE = 500
+
+-- Keep copies of what rows say, for those who ask for receipts: each where there is none and nobody is
+-- changing the row (forget_rows). ARGV has the order ids from `id_at` on, and from `row_at` on what
+-- their rows say, or '' where no copy is to be kept.
+--
+-- There are two hashes, order id -> copy, and a new copy goes to the one whose turn it is. A hash is
+-- begun in its turn and ends as a whole with the other's next one, which is when its own next one
+-- begins: so it is empty then, and no copy is told for longer than two turns.
+local function keep_copies(copies, changing, turn_ms, id_at, row_at, count)
+  if not (is_a(copies[1], 'hash') and is_a(copies[2], 'hash') and is_a(changing, 'zset')) then
+    return
+  end
+  local turn = math.floor(now_in_ms() / turn_ms)
+  local current = copies[turn % 2 + 1]
+  for from = 0, count - 1, AT_ONCE do
+    local many = math.min(AT_ONCE, count - from)
+    local first, last = id_at + from, id_at + from + many - 1
+    local of_even = redis.call('HMGET', copies[1], unpack(ARGV, first, last))
+    local of_odd = redis.call('HMGET', copies[2], unpack(ARGV, first, last))
+    local marks = redis.call('ZMSCORE', changing, unpack(ARGV, first, last))
+    local new = {}
+    for i = 1, many do
+      local row = ARGV[row_at + from + i - 1]
+      if row ~= '' and not (of_even[i] or of_odd[i] or marks[i]) then
+        new[#new + 1] = ARGV[first + i - 1]
+        new[#new + 1] = row
+      end
+    end
+    if #new > 0 then redis.call('HSET', current, unpack(new)) end
+  end
+  -- Only a hash that was begun just now: whatever is in it would live longer than promised.
+  if redis.call('PTTL', current) == -1 then
+    redis.call('PEXPIREAT', current, integer((turn + 2) * turn_ms))
+  end
+end
