@@ -18,8 +18,11 @@ from weakref import WeakSet
 
 from redis import ConnectionPool, RedisError
 
-FRESH_S = 0.05
-"""A connection that answered so short a time ago is handed out without another look at it."""
+FRESH_S = 0.01
+"""A connection that answered so short a time ago is handed out without another look at it.
+
+Long beside the pause of a busy thread, and shorter than a Redis takes to start again.
+"""
 
 
 class OwnConnections(ConnectionPool):
