@@ -206,7 +206,8 @@ def test_one_who_gives_up_while_it_is_its_turn_wakes_the_next(
     holds.set()
     held = FairLock(redis_client, NAME)
     held.acquire(lease_ms=HELD_MS)
-    first = pool.submit(GivesUp(redis_client, NAME).acquire, wait_ms=600)
+    # Long enough for all that follows: its last question must not meet the release by chance.
+    first = pool.submit(GivesUp(redis_client, NAME).acquire, wait_ms=3_000)
     assert eventually(lambda: queued(redis_client) == 1)
     second = pool.submit(pass_through, FairLock(redis_client, NAME))
     assert eventually(lambda: queued(redis_client) == 2)
