@@ -126,10 +126,12 @@ def write_batch(
 
 
 def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) -> dict[int, str]:
-    price_cents, until_ms = sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
+    # Once for all: a model's pk and the value of a choice cost as much as the rest of a copy.
+    sale_id, price_cents, until_ms = sale.pk, sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
+    unpaid = OrderStatus.UNPAID.value
     return {
         row.id: ReceiptRow(
-            row.user_id, sale.pk, row.status, "", price_cents, row.accepted_at_ms, until_ms
+            row.user_id, sale_id, unpaid, "", price_cents, row.accepted_at_ms, until_ms
         ).pack()
         for row in rows
         if row.live
@@ -160,13 +162,13 @@ def _decide(
     refuse_as: RefusalReason | None,
 ) -> tuple[Verdict, list[NewOrder]]:
     verdict, rows = Verdict(), []
-    room = sale.stock - sale.sold
+    sale_id, room = sale.pk, sale.stock - sale.sold
     for entry in entries:
         if entry.order_id in known.rows:
-            _report_again(sale, entry, known, verdict)
+            _report_again(sale_id, entry, known, verdict)
             continue
         reason = refuse_as or _refusal(entry, known, room)
-        row = _row(sale, entry, known, reason)
+        row = _row(sale_id, entry, known, reason)
         rows.append(row)
         known.rows[entry.order_id] = row
         if reason is None:
@@ -178,13 +180,11 @@ def _decide(
     return verdict, rows
 
 
-def _report_again(
-    sale: SeckillVoucher, entry: PendingEntry, known: _Known, verdict: Verdict
-) -> None:
+def _report_again(sale_id: int, entry: PendingEntry, known: _Known, verdict: Verdict) -> None:
     """An earlier try got as far as the commit: say what it wrote."""
     row = known.rows[entry.order_id]
     same_buyer = row.user_id in (entry.user_id, None) and row.unit == entry.unit
-    if row.seckill_voucher_id != sale.pk or not same_buyer:
+    if row.seckill_voucher_id != sale_id or not same_buyer:
         raise OrderIdTaken(entry.order_id)
     if row.live:
         verdict.done.append(entry)
@@ -206,12 +206,12 @@ def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | N
 
 
 def _row(
-    sale: SeckillVoucher, entry: PendingEntry, known: _Known, reason: RefusalReason | None
+    sale_id: int, entry: PendingEntry, known: _Known, reason: RefusalReason | None
 ) -> NewOrder:
     return NewOrder(
         id=entry.order_id,
         user_id=entry.user_id if entry.user_id in known.active else None,
-        seckill_voucher_id=sale.pk,
+        seckill_voucher_id=sale_id,
         unit=entry.unit,
         reason=reason.value if reason else "",
         accepted_at_ms=entry.accepted_at_ms,

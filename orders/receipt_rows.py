@@ -37,7 +37,9 @@ class ReceiptRow(NamedTuple):
 
     def pack(self) -> str:
         """Return it as the text of its copy."""
-        return ":".join(["" if value is None else str(value) for value in self])
+        user_id, sale_id, status, reason, price, accepted_at, pay_by = self
+        user, until = "" if user_id is None else user_id, "" if pay_by is None else pay_by
+        return f"{user}:{sale_id}:{status}:{reason}:{price}:{accepted_at}:{until}"
 
     @classmethod
     def unpack(cls, text: str) -> Self:
