@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from enum import Enum
-from functools import lru_cache
 from typing import NamedTuple
 
 CHANNEL = "locks:released"
@@ -161,7 +160,6 @@ def check_lease(lease_ms: int) -> int:
     return lease_ms
 
 
-@lru_cache(maxsize=1024)
 def _tagged(name: str) -> str:
     if "{" not in name and "}" not in name:
         return f"{{{name}}}"
