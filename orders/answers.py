@@ -39,6 +39,8 @@ from vouchers.reservations import (
 from vouchers.tally import ACCEPTED, count_answer
 from vouchers.waiting_list import UnitAvailable
 
+SOLD_OUT_TEXT = gettext_noop("Sold out: no unit is left.")
+
 
 class Refusal(NamedTuple):
     """How the contract answers what was raised: status, code, and the text before translation.
@@ -179,19 +181,18 @@ def _behind(error: SaleBehind) -> Refusal:
 
 
 def _sold_out(error: SoldOut) -> Refusal:
+    return sold_out_since(error.arrived_at_ms, error.sold_out_at_ms)
+
+
+def sold_out_since(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> Refusal:
     """Say that nothing is left, with as much as is known of who was faster."""
-    moments = _who_was_faster(error.arrived_at_ms, error.sold_out_at_ms)
-    return Refusal(409, "sold_out", gettext_noop("Sold out: no unit is left."), details=moments)
-
-
-def _who_was_faster(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> dict[str, Any]:
-    """Return what a refusal says of when it arrived and since when nothing was left."""
-    if arrived_at_ms is None:
-        return {}
-    # Later than the arrival it cannot have been: then a clock was set.
-    if sold_out_at_ms is None or sold_out_at_ms > arrived_at_ms:
-        return {"arrived_at_ms": arrived_at_ms}
-    return {"arrived_at_ms": arrived_at_ms, "sold_out_at_ms": sold_out_at_ms}
+    details = {}
+    if arrived_at_ms is not None:
+        details["arrived_at_ms"] = arrived_at_ms
+        # Later than the arrival it cannot have been: then a clock was set.
+        if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
+            details["sold_out_at_ms"] = sold_out_at_ms
+    return Refusal(409, "sold_out", SOLD_OUT_TEXT, details=details)
 
 
 def _wrong_state(error: WrongState) -> Refusal:

@@ -15,16 +15,14 @@ import io
 import json
 import re
 import time
-from collections.abc import Mapping
 from functools import lru_cache, partial
 from http.client import responses
-from typing import Any
 
 from django.conf import settings
 from django.http import HttpRequest
 from django.utils import translation
 
-from orders.answers import REFUSALS, Refusal, count, refusal_of
+from orders.answers import REFUSALS, Refusal, count, refusal_of, sold_out_since
 from orders.placing import place_order
 from orders.receipts import receipt_at_hand
 from orders.requests import LARGEST_BODY_BYTES, InvalidRequest, read_json_order
@@ -34,13 +32,13 @@ from seckill_site.gate import Environ, GateAnswer, Headers, path_of
 from seckill_site.responses import UNAVAILABLE_RETRY_AFTER_S, UNAVAILABLE_TEXT, names_html
 from vouchers import sold_out
 from vouchers.ledger import LedgerUnavailable, NotLoaded
-from vouchers.reservations import SoldOut
 from vouchers.tally import ACCEPTED
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
 _RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")
 _FOR_OWNER = (("Cache-Control", "private, no-store"), ("Vary", "Accept-Language, Cookie"))
 _REFUSED = (("Cache-Control", "no-store"), ("Vary", "Accept-Language, Cookie"))
+_STATUS_LINES = {number: f"{number} {phrase}" for number, phrase in responses.items()}
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
@@ -51,32 +49,29 @@ def order(environ: Environ) -> GateAnswer | None:
     match = _ORDERS.fullmatch(environ.get("PATH_INFO", ""))
     if match is None or environ["REQUEST_METHOD"] != "POST" or not _is_a_programs(environ):
         return None
-    sale_id = int(match[1])
+    sale_id, now_ms = int(match[1]), time.time_ns() // 1_000_000
     try:
-        accepted = _placed(environ, sale_id)
+        request = read_json_order(_body(environ))
+        heard = sold_out.heard(sale_id=sale_id) if request.attempt == 1 else None
+        if heard is not None:
+            read_token(request.token, sale_id=sale_id, now_ms=now_ms)
+            refusal = sold_out_since(heard.arrival_ms(), heard.sold_out_at_ms)
+        else:
+            return _placed(environ, request.token, sale_id, now_ms)
     except (NotLoaded, InvalidRequest):
         return None
     except LedgerUnavailable:
         refusal = _UNAVAILABLE
     except REFUSALS as error:
         refusal = refusal_of(error)
-    else:
-        count(sale_id=sale_id, status=202, answer=ACCEPTED)
-        return _answer(202, accepted, _FOR_OWNER)
     count(sale_id=sale_id, status=refusal.status, answer=refusal.code)
     return _refused(environ, refusal)
 
 
-def _placed(environ: Environ, sale_id: int) -> dict[str, Any]:
-    """Place the order and return what its buyer is told; all else is raised."""
-    now_ms = time.time_ns() // 1_000_000
-    request = read_json_order(_body(environ))
-    heard = sold_out.heard(sale_id=sale_id) if request.attempt == 1 else None
-    if heard is not None:
-        read_token(request.token, sale_id=sale_id, now_ms=now_ms)
-        raise SoldOut(heard.arrival_ms(), heard.sold_out_at_ms)
-    token = place_order(token_text=request.token, sale_id=sale_id, now_ms=now_ms, may_load=False)
-    return accepted_json(token, path=path_of(environ))
+def _placed(environ: Environ, token_text: object, sale_id: int, now_ms: int) -> GateAnswer:
+    token = place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms, may_load=False)
+    count(sale_id=sale_id, status=202, answer=ACCEPTED)
+    return _answer(202, json.dumps(accepted_json(token, path=path_of(environ))), _FOR_OWNER)
 
 
 def receipt(environ: Environ) -> GateAnswer | None:
@@ -97,7 +92,7 @@ def receipt(environ: Environ) -> GateAnswer | None:
         return _refused(environ, refusal_of(error))
     if found is None:
         return None
-    return _answer(200, receipt_json(found, path=path_of(environ)), _FOR_OWNER)
+    return _answer(200, json.dumps(receipt_json(found, path=path_of(environ))), _FOR_OWNER)
 
 
 def _is_a_programs(environ: Environ) -> bool:
@@ -118,16 +113,35 @@ def _body(environ: Environ) -> bytes:
 
 def _refused(environ: Environ, refusal: Refusal) -> GateAnswer:
     language = _language(environ.get("HTTP_COOKIE", ""), environ.get("HTTP_ACCEPT_LANGUAGE", ""))
-    message = refusal.message(partial(_said_in, language))
     headers: Headers = _REFUSED
     if refusal.retry_after_s is not None:
         headers += (("Retry-After", str(refusal.retry_after_s)),)
-    content = {"code": refusal.code, "message": message, **refusal.details}
-    return _answer(refusal.status, content, headers)
+    if refusal.values:
+        message = refusal.message(partial(_said_in, language))
+        words = _words(refusal.code, message)
+    else:
+        words = _known_words(language, refusal.code, refusal.text)
+    rest = "".join([f', "{name}": {_value(it)}' for name, it in refusal.details.items()])
+    return _answer(refusal.status, f"{{{words}{rest}}}", headers)
 
 
-def _answer(status: int, content: Mapping[str, Any], headers: Headers) -> GateAnswer:
-    return GateAnswer(f"{status} {responses[status]}", json.dumps(content).encode(), headers)
+def _value(detail: object) -> str:
+    """Return a detail as JSON; most are times."""
+    return str(detail) if type(detail) is int else json.dumps(detail)
+
+
+def _words(code: str, message: str) -> str:
+    """Return the fields that every refusal has, as JSON without its braces."""
+    return json.dumps({"code": code, "message": message})[1:-1]
+
+
+@lru_cache(maxsize=256)
+def _known_words(language: str, code: str, text: str) -> str:
+    return _words(code, _said_in(language, text))
+
+
+def _answer(status: int, content: str, headers: Headers) -> GateAnswer:
+    return GateAnswer(_STATUS_LINES[status], content.encode(), headers)
 
 
 def _language(cookies: str, accepted: str) -> str:
@@ -145,7 +159,6 @@ def _language_of(chosen: str, accepted: str) -> str:
     return translation.get_language_from_request(request)
 
 
-@lru_cache(maxsize=256)
 def _said_in(language: str, text: str) -> str:
     with translation.override(language):
         return translation.gettext(text)

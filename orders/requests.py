@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
 
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
@@ -31,8 +30,7 @@ class InvalidRequest(Exception):
         self.message = message
 
 
-@dataclass(frozen=True)
-class OrderRequest:
+class OrderRequest(NamedTuple):
     """What a buyer sends: the purchase token, and which attempt this is where they say."""
 
     token: object
@@ -140,6 +138,8 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
 
 def _attempt(value: object) -> int | None:
     """Return which attempt it is; a form sends text, JSON a number."""
+    if type(value) is int and value == 1:
+        return 1  # as nearly everybody says
     if value is None or value == "":
         return None
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

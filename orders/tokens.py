@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from hmac import HMAC
+from hmac import HMAC, compare_digest
 
 from django.conf import settings
 from django.core import signing
@@ -35,6 +35,13 @@ class _TokenSigner(signing.Signer):
         mac = _keyed(self.salt, key or self.key).copy()
         mac.update(force_bytes(value))
         return signing.b64_encode(mac.digest()).decode()
+
+    def has_signed(self, value: str, signature: str) -> bool:
+        """Say what ``unsign`` would, without its detours; both are ASCII."""
+        if compare_digest(signature, self.signature(value)):
+            return True
+        olds = self.fallback_keys
+        return any(compare_digest(signature, self.signature(value, key)) for key in olds)
 
 
 @lru_cache(maxsize=16)
@@ -105,13 +112,12 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     """
     if not isinstance(text, str) or len(text) > _LONGEST:
         raise MalformedToken
-    match = _PAYLOAD.fullmatch(text.rpartition(":")[0])
+    payload, _, signature = text.rpartition(":")
+    match = _PAYLOAD.fullmatch(payload)
     if match is None:
         raise MalformedToken
-    try:
-        _signer_of_now().unsign(text)
-    except (signing.BadSignature, UnicodeError) as error:
-        raise BadToken from error
+    if not signature.isascii() or not _signer_of_now().has_signed(payload, signature):
+        raise BadToken
     token = PurchaseToken(*map(int, match.groups()))
     if token.sale_id != sale_id or token.expires_at_ms <= now_ms or token.order_id > LARGEST_ID:
         raise BadToken

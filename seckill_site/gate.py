@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 logger = logging.getLogger(__name__)
 
@@ -18,8 +17,7 @@ Headers = tuple[tuple[str, str], ...]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 
 
-@dataclass(frozen=True)
-class GateAnswer:
+class GateAnswer(NamedTuple):
     """A whole answer: the status line, JSON, and the headers that depend on the answer."""
 
     status: str
