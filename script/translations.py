@@ -91,7 +91,7 @@ def sentences_in_python(text: str) -> Iterator[Sentence]:
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
-        parts = FUNCTIONS.get(name.removesuffix("_lazy"))
+        parts = FUNCTIONS.get(name.removesuffix("_lazy").removesuffix("_noop"))
         texts = [str(each.value) for each in node.args if isinstance(each, ast.Constant)]
         if parts and len(texts) >= len(parts):
             yield Sentence(**dict(zip(parts, texts, strict=False)))

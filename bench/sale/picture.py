@@ -101,8 +101,8 @@ def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> 
             f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{level:.1f}" y2="{level:.1f}" '
             'stroke="#ddd"/>'
         )
-        parts.append(_text(LEFT - 8, level + 4, f"{value:,.4g}", anchor="end"))
-        parts.append(_text(x, y + PANEL + 18, f"{at_s:.3g}", anchor="middle"))
+        parts.append(_text(LEFT - 8, level + 4, f"{value:,.10g}", anchor="end"))
+        parts.append(_text(x, y + PANEL + 18, f"{at_s:.10g}", anchor="middle"))
     for number, curve in enumerate(curves):
         parts += _curve(curve, [place(point) for point in curve.points])
         parts += _legend(curve, LEFT + wide + 12, y + 14 + 22 * number)

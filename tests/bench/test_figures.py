@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from bench.sale.figures import HEADINGS, Line, Target, markdown, ratios, spread
-from bench.sale.found import EXACT, verdict_on
-from bench.sale.picture import nice_top
+from bench.sale.found import EXACT, OURS, Found, verdict_on
+from bench.sale.picture import draw, nice_top
 from bench.sale.report import BEGIN, END, write_document
 
 AT_LEAST_4 = Target(4)
@@ -79,6 +79,14 @@ def test_a_documents_own_text_stays_around_the_figures(tmp_path: Path) -> None:
 )
 def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
     assert nice_top(value) == top
+
+
+def test_the_axes_say_whole_numbers_where_they_stand() -> None:
+    answers = [(at_s, 0.01) for at_s in (24.0, 24.0, 0.1)] + [(12.0, 0.01)] * 40_000
+    picture = draw([Found(OURS, 1.0, 24.0, answers, EXACT)])
+    for label in ("18.75", "25", "100,000", "75,000"):
+        assert f">{label}</text>" in picture
+    assert "e+" not in picture
 
 
 def test_a_sale_is_exact_only_if_rows_answers_and_books_agree() -> None:

@@ -318,6 +318,12 @@ def test_what_translations_lack_is_named(site: Path, sentences: dict[str, str], 
     assert translations.report(iter(found)) == 1
 
 
+@pytest.mark.parametrize("function", ["_", "gettext", "gettext_lazy", "gettext_noop"])
+def test_a_sentence_is_missed_whichever_function_marks_it(site: Path, function: str) -> None:
+    (site / "vouchers" / "views.py").write_text(f'_("Sold out"), {function}("Too late")\n')
+    assert "lacks 'Too late' of vouchers/views.py" in faults(site)[0]
+
+
 def test_update_adds_what_a_catalogue_lacks(site: Path) -> None:
     write_catalogue(site, {"Sold out": "已抢光"})
     translations.update_all([site / PO], translations.sentences_of(site))
