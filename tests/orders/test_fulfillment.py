@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
@@ -708,6 +708,45 @@ def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_n
     assert len(set(users)) == 30
     assert pending_ids(sale) == []
     assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_two_workers_write_two_sales_at_the_same_time_and_one_sale_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writing, met = set[int](), list[bool]()
+
+    def write_and_look(**options: Any) -> Verdict:
+        me = threading.get_ident()
+        writing.add(me)
+        try:
+            met.append(another_writes())
+            return write_batch(**options)
+        finally:
+            writing.remove(me)
+
+    def another_writes() -> bool:
+        with suppress(AssertionError):
+            wait_for(lambda: len(writing) > 1 or True in met, within_s=2)
+            return True
+        return False
+
+    monkeypatch.setattr(fulfillment, "write_batch", write_and_look)
+    first, second = make_sale(), make_sale()
+    for sale in (first, second):
+        reserved(sale, make_buyers(3))
+    works = [lambda it=it: fulfill_sale(sale_id=it.pk) for it in (first, second)]
+    assert at_once(*works) == [False, False]
+    assert met == [True, True]
+    assert len(live_ids(first)) == len(live_ids(second)) == 3
+
+    met.clear()
+    reserved(first, make_buyers(3))
+    assert at_once(works[0], works[0]) == [False, False]
+    assert met == [False]
+    assert len(live_ids(first)) == 6
 
 
 @pytest.mark.django_db(transaction=True)
