@@ -54,8 +54,10 @@ def pid_of(stage: Stage, number: int = 1) -> int:
 
 def state_of(pid: int) -> str:
     """Return how the kernel has a process: S sleeping, T stopped, nothing for gone."""
-    path = Path(f"/proc/{pid}/stat")
-    return path.read_text().rpartition(") ")[2][0] if path.exists() else ""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(") ")[2][0]
+    except (FileNotFoundError, ProcessLookupError):  # gone before it was opened, or read
+        return ""
 
 
 def doing(stage: Stage, task: Callable[[], object], *, name: str = "X", process: int = 1) -> Actor:
