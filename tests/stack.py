@@ -22,7 +22,7 @@ from urllib.parse import urlsplit
 
 ROOT = Path(__file__).resolve().parent.parent
 START_SECONDS = 30.0
-STOP_SECONDS = 15.0
+STOP_SECONDS = 40.0
 
 
 class NotReadyError(AssertionError):
