@@ -12,8 +12,8 @@ from pathlib import Path
 from lab.culprits import ROOT, culprit_of, marked_lines
 from lab.steps import ours
 from lab.steps.step import Step
-from orders.batch import write_batch
-from orders.placing import place_order
+from orders.fulfilment.batch import write_batch
+from orders.placing.service import place_order
 
 OURS: tuple[Callable[..., object], ...] = (ours.buy, place_order, write_batch)
 """What to read of the shop; ``ARCHITECTURE.md`` leads on."""

@@ -13,7 +13,8 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
-from seckill_site.lua import LuaScript, ledger_connection
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
 
 LEASE_MS = 400
 """How long a lock stands by itself; short, so that one can watch it run out."""

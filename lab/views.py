@@ -24,8 +24,8 @@ from lab.play.races import RACES, Race, races_of
 from lab.steps import STEPS
 from lab.steps.step import Step
 from locks import LockBusy, RedisLock
-from seckill_site.lua import ledger_connection
-from seckill_site.responses import allow, for_owner, for_visitors, unavailable
+from seckill_site.ledger_connection import ledger_connection
+from seckill_site.web.responses import allow, for_owner, for_visitors, unavailable
 
 STAGE_LOCK = "lock:{lab}:stage"
 PLAYED_ON = "mysql"

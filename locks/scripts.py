@@ -12,6 +12,7 @@ from pathlib import Path
 
 from redis import Redis, ResponseError
 
+from locks.lua_script import Argument, Command, LuaScript
 from locks.owner import process_name
 from locks.protocol import (
     CHANNEL,
@@ -29,7 +30,6 @@ from locks.protocol import (
     check_fence,
     readers_key,
 )
-from seckill_site.lua import Argument, Command, LuaScript
 
 _FOLDER = Path(__file__).parent / "lua"
 

@@ -1,6 +1,6 @@
-"""Celery's side of the back half: each task translates and makes one domain call.
+"""Celery's side of orders: each task translates and makes one domain call.
 
-Treat a task's name and arguments as an API: messages of an older release may still be on their way.
+Treat a task's name and arguments as an API: messages of an older release may still be queued.
 """
 
 from __future__ import annotations
@@ -10,29 +10,22 @@ from typing import Any
 from celery import shared_task
 from django.utils import timezone
 
-from orders import (
-    expiring,
-    fulfillment,
-    jobs,
-    paying,
-    publishing,
-    reconciling,
-    refunding,
-    rehearsing,
-    sandbox,
-    sweeping,
-    telling,
-    waiting,
-)
-from vouchers.tally import store_tallies as store_all_tallies
-from vouchers.watching import rebuild_after_restart
+from orders.fulfilment import reconcile as reconciling
+from orders.fulfilment import sweep as sweeping
+from orders.fulfilment import worker
+from orders.lifecycle import notifications, waiting_list
+from orders.payments import expiry, refunds, sandbox
+from orders.payments import service as payments
+from orders.placing.publishing import publish_fulfillment
+from vouchers.inventory.request_stats import store_tallies as store_all_tallies
+from vouchers.inventory.restart_watch import rebuild_after_restart
 
 
 # A pass takes about SECKILL_WORK_MS; a database that is silent at each try, over 20 s.
 @shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
 def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Make the pending entries of a sale into orders, and hand on where there is more to do."""
-    if fulfillment.fulfill_sale(sale_id=sale_id):
+    if worker.fulfill_sale(sale_id=sale_id):
         publish_fulfillment(sale_id=sale_id)
 
 
@@ -63,31 +56,31 @@ def reconcile(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
     """End the orders whose time to pay is over."""
-    expiring.expire_orders(now=timezone.now())
+    expiry.expire_orders(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.poll_payments")
 def poll_payments(**kwargs: Any) -> None:
     """Ask the providers for payments of which no word has come."""
-    paying.poll_payments(now=timezone.now())
+    payments.poll_payments(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.finish_refunds")
 def finish_refunds(**kwargs: Any) -> None:
     """Tell the providers again of what is to be refunded."""
-    refunding.finish_refunds(now=timezone.now())
+    refunds.finish_refunds(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.restore_lines")
 def restore_lines(**kwargs: Any) -> None:
     """Put back in line who waits and was forgotten."""
-    waiting.restore_lines(now=timezone.now())
+    waiting_list.restore_lines(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.tell_buyers")
 def tell_buyers(**kwargs: Any) -> None:
     """Write to the buyers of what has become of their orders."""
-    telling.tell_buyers(now=timezone.now())
+    notifications.tell_buyers(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.store_tallies")
@@ -96,61 +89,9 @@ def store_tallies(**kwargs: Any) -> None:
     store_all_tallies(now=timezone.now())
 
 
-@shared_task(name="orders.tasks.resume_jobs")
-def resume_jobs(**kwargs: Any) -> None:
-    """Send again the jobs that their worker has left."""
-    jobs.resume_jobs(publish=publish_job, now=timezone.now())
-
-
-@shared_task(name="orders.tasks.work_at_job")
-def work_at_job(*, job_id: int, **kwargs: Any) -> None:
-    """Go on with what staff asked for on many orders."""
-    if jobs.work_at(job_id=job_id):
-        publish_job(job_id=job_id)
-
-
-@shared_task(name="orders.tasks.resume_rehearsals")
-def resume_rehearsals(**kwargs: Any) -> None:
-    """Send again the rehearsal that its process has left."""
-    rehearsing.resume_rehearsals(publish=publish_rehearsal, now=timezone.now())
-
-
-# A step fires for some seconds, or clears up for some; the slowest waits for each answer in vain.
-@shared_task(name="orders.tasks.work_at_rehearsal", soft_time_limit=40, time_limit=50)
-def work_at_rehearsal(*, rehearsal_id: int, turn: int, **kwargs: Any) -> None:
-    """Do the next step of a rehearsal, and hand on to the one after it."""
-    step = rehearsing.work_at(rehearsal_id=rehearsal_id, turn=turn, now=timezone.now())
-    if step:
-        publish_rehearsal(rehearsal_id=rehearsal_id, turn=step.turn, in_s=step.pause_s)
-
-
 @shared_task(name="orders.tasks.notify_from_sandbox")
 def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
     """Send the sandbox's notification, and later again until the shop has taken it."""
     pause_s = sandbox.notify(reference=reference, tries=tries)
     if pause_s is not None:
-        publish_sandbox_notification(reference=reference, tries=tries + 1, in_s=pause_s)
-
-
-def publish_sandbox_notification(*, reference: str, tries: int = 1, in_s: float = 0) -> None:
-    """Let the sandbox send its notification after so many seconds."""
-    arguments = {"reference": reference, "tries": tries}
-    notify_from_sandbox.apply_async(kwargs=arguments, countdown=in_s)
-
-
-def publish_job(*, job_id: int) -> None:
-    """Publish the task of a job; one that fails is resumed by beat."""
-    publishing.publish(work_at_job, job_id=job_id)
-
-
-def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0) -> None:
-    """Publish the next step of a rehearsal; one that fails is resumed by beat."""
-    task = work_at_rehearsal.signature(countdown=in_s)
-    # As long as beat leaves it alone: a single worker may be busy with the rehearsal's own orders.
-    expires_s = in_s + rehearsing.LEFT_ALONE.total_seconds()
-    publishing.publish(task, expires_s=expires_s, rehearsal_id=rehearsal_id, turn=turn)
-
-
-def publish_fulfillment(*, sale_id: int) -> None:
-    """Publish the fulfil task of a sale; a failure is counted and logged, never raised."""
-    publishing.publish(fulfill_sale, sale_id=sale_id)
+        sandbox.publish_notification(reference=reference, tries=tries + 1, in_s=pause_s)

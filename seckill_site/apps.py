@@ -4,8 +4,8 @@ from celery.signals import celeryd_after_setup
 from django.apps import AppConfig
 from django.urls import register_converter
 
-from seckill_site.checks import log_at_start, register_checks
-from seckill_site.converters import IdConverter
+from seckill_site.checks.configuration import log_at_start, register_checks
+from seckill_site.web.url_converters import IdConverter
 
 
 class SiteConfig(AppConfig):

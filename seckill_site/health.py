@@ -13,11 +13,11 @@ from kombu import Connection
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seckill_site.celery import app
-from seckill_site.checks import OF_SETTINGS, found_by
-from seckill_site.lua import ledger_connection
+from seckill_site.checks.configuration import OF_SETTINGS, found_by
+from seckill_site.checks.services import asked_database, check_database, check_ledger
+from seckill_site.checks.versions import Check
+from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import exposition
-from seckill_site.service_checks import asked_database, check_database, check_ledger
-from seckill_site.versions import Check
 
 logger = logging.getLogger(__name__)
 

@@ -83,6 +83,7 @@ INSTALLED_APPS = [
     "seckill_site",
     "vouchers",
     "orders",
+    "backoffice",
     "locks",
     "django.contrib.admin",
     "django.contrib.auth",
@@ -110,7 +111,11 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
-SECKILL_GATE = ["orders.gate.order", "orders.gate.receipt", "vouchers.gate.live"]
+SECKILL_GATE = [
+    "orders.web.fast_path.order",
+    "orders.web.fast_path.receipt",
+    "vouchers.web.fast_path.live",
+]
 """What is asked, in this order, for an answer before Django is."""
 
 ROOT_URLCONF = "seckill_site.urls"
@@ -223,7 +228,7 @@ CACHES = {
 # --- Payment -------------------------------------------------------------------------------------
 
 SECKILL_PAYMENT_PROVIDERS = env.list(
-    "SECKILL_PAYMENT_PROVIDERS", default=["orders.sandbox.Sandbox"]
+    "SECKILL_PAYMENT_PROVIDERS", default=["orders.payments.sandbox.Sandbox"]
 )
 SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[])
 SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
@@ -288,7 +293,7 @@ SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "voucher-list"
 LOGOUT_REDIRECT_URL = "voucher-list"
-CSRF_FAILURE_VIEW = "seckill_site.errors.csrf_failure"
+CSRF_FAILURE_VIEW = "seckill_site.web.errors.csrf_failure"
 AUTHENTICATION_BACKENDS = [
     "axes.backends.AxesStandaloneBackend",  # refuses before a password is hashed
     "django.contrib.auth.backends.ModelBackend",
@@ -302,7 +307,7 @@ AUTH_PASSWORD_VALIDATORS = [
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.1  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_LOCKOUT_CALLABLE = "seckill_site.errors.login_locked"
+AXES_LOCKOUT_CALLABLE = "seckill_site.web.errors.login_locked"
 AXES_RESET_ON_SUCCESS = True
 AXES_VERBOSE = False
 AXES_ENABLE_ADMIN = False
@@ -322,7 +327,7 @@ STATIC_ROOT = env.path("STATIC_ROOT", default=str(BASE_DIR / "staticfiles"))
 STATICFILES_DIRS = [BASE_DIR / "static"]
 STORAGES = {
     "default": {"BACKEND": "django.core.files.storage.FileSystemStorage"},
-    "staticfiles": {"BACKEND": "seckill_site.storage.StaticStorage"},
+    "staticfiles": {"BACKEND": "seckill_site.static_storage.StaticStorage"},
 }
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 
@@ -349,7 +354,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "filters": {"with_reference": {"()": "seckill_site.references.WithReference"}},
+    "filters": {"with_reference": {"()": "seckill_site.web.error_references.WithReference"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {

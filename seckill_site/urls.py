@@ -5,13 +5,14 @@ from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
-from seckill_site import accounts, health
+from seckill_site import health
+from seckill_site.web import accounts
 
 admin.site.login_form = accounts.BoundedAdminLoginForm
 
 urlpatterns = [
-    path("", include("vouchers.urls")),
-    path("", include("orders.urls")),
+    path("", include("vouchers.web.urls")),
+    path("", include("orders.web.urls")),
     path(
         "accounts/login/",
         LoginView.as_view(
@@ -30,7 +31,7 @@ urlpatterns = [
 if settings.SECKILL_LAB:
     urlpatterns.append(path("lab/", include("lab.urls")))
 
-handler400 = "seckill_site.errors.bad_request"
-handler403 = "seckill_site.errors.permission_denied"
-handler404 = "seckill_site.errors.not_found"
-handler500 = "seckill_site.errors.server_error"
+handler400 = "seckill_site.web.errors.bad_request"
+handler403 = "seckill_site.web.errors.permission_denied"
+handler404 = "seckill_site.web.errors.not_found"
+handler500 = "seckill_site.web.errors.server_error"

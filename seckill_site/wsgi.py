@@ -9,7 +9,7 @@ from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
-from seckill_site.gate import Application, gated
+from seckill_site.web.fast_path import Application, gated
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 

@@ -18,10 +18,16 @@ from django.core.management import call_command
 from django.db import connection
 from redis import Redis
 
-from tests.stack import Stack
-from vouchers import tally
+from tests.support.stack import Stack
+from vouchers.inventory import request_stats
 
-pytest_plugins = ["tests.faults.table"]
+pytest_plugins = [
+    "tests.faults.table",
+    "tests.fixtures.locks",
+    "tests.fixtures.orders",
+    "tests.fixtures.site",
+    "tests.fixtures.vouchers",
+]
 
 # Playwright's synchronous API keeps an event loop running in the thread of the tests. Django takes
 # that for asynchronous code and refuses the database, although everything here is synchronous.
@@ -70,10 +76,10 @@ def empty_redis(redis_databases: list[Redis]) -> None:
 def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In this process the tally goes to Redis when a test says so: a timer would add a command of
     its own to those that are counted, and a key to those that are compared."""
-    monkeypatch.setattr(tally, "FLUSH_S", 3600)
-    monkeypatch.setattr(tally, "AGAIN_S", 3600)
+    monkeypatch.setattr(request_stats, "FLUSH_S", 3600)
+    monkeypatch.setattr(request_stats, "AGAIN_S", 3600)
     yield
-    tally.flush()
+    request_stats.flush()
 
 
 @pytest.fixture

@@ -94,8 +94,8 @@ class SeckillVoucher(models.Model):
     """A voucher on flash sale: how many units, from when to when, how many to a buyer.
 
     ``stock`` is the number of units offered and never counts down; ``sold`` is the number of live
-    orders. Both are written by the functions of ``vouchers.sales`` and ``orders`` only, which lock
-    the row first.
+    orders. Only the functions of ``vouchers.catalogue.sales`` and ``orders`` write them,
+    and lock the row first.
     """
 
     voucher = models.ForeignKey(

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from bench.classic.keys import GROUP, STREAM
 from bench.classic.models import ClassicOrder, ClassicSale
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 READ_AT_ONCE = 100
 BLOCK_MS = 500

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from bench.classic.keys import STREAM, buyers_key, session_key, stock_key
 from bench.classic.models import ClassicSale
 from bench.classic.ordering import SESSION_S
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 
 def open_sale(*, stock: int) -> ClassicSale:

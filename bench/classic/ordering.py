@@ -6,7 +6,8 @@ import time
 from pathlib import Path
 
 from bench.classic.keys import STREAM, buyers_key, id_key, session_key, stock_key
-from seckill_site.lua import LuaScript, ledger_connection
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
 
 SESSION_S = 30 * 60
 ID_EPOCH_S = 1_640_995_200

@@ -16,8 +16,8 @@ from bench.sale import wire
 from bench.sale.course import Course, Sample
 from bench.sale.figures import Line, Target, ratios
 from bench.sale.shop import open_sale, reserve_all, strangers, users
-from orders.fulfillment import fulfill_sale
-from orders.tokens import issue_tokens
+from orders.fulfilment.worker import fulfill_sale
+from orders.placing.tokens import issue_tokens
 
 DIFFERENT = 512
 """So many different requests are sent in turn, where the same may be sent again."""

@@ -15,7 +15,7 @@ from bench.sale.generator import Hits, Shot, fire
 from bench.sale.places import Place, Web
 from bench.sale.plan import DEPTH, Plan
 from bench.sale.processor import used_s
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 Item = TypeVar("Item")
 GENERATOR_LIMIT = 0.9

@@ -20,12 +20,12 @@ from django.utils import timezone
 
 from bench.sale.plan import Size
 from bench.sale.shop import MOST_UNITS, open_sale, strangers, users
-from orders.inserting import ORDER_COLUMNS
+from orders.fulfilment.bulk_insert import ORDER_COLUMNS
 from orders.models import OrderStatus, VoucherOrder
-from orders.tokens import PurchaseToken
-from seckill_site.lua import ledger_connection
-from vouchers.figures import epoch_ms
-from vouchers.ledger import LedgerKeys
+from orders.placing.tokens import PurchaseToken
+from seckill_site.clock import epoch_ms
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
 FIRST_ORDER_ID = 1 << 32

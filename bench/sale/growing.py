@@ -26,7 +26,7 @@ from bench.sale.figures import Line, Target, ratios
 from bench.sale.generator import Shot
 from bench.sale.places import ROOT, Place, Web, another, web
 from bench.sale.plan import Size
-from vouchers.ledger import LedgerKeys
+from vouchers.inventory.keys import LedgerKeys
 
 SMALL, LARGE = "small", "large"
 RESERVE, RECEIPT = "order request that wins", "receipt of a finished order"

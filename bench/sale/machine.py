@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import connection
 
 from bench.sale.plan import THREADS, WORKERS, Plan
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 PACKAGES = ("django", "granian", "redis", "hiredis", "django-redis", "mysqlclient", "celery")
 OF_MARIADB = ("version", "innodb_flush_log_at_trx_commit", "innodb_buffer_pool_size", "sync_binlog")

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from bench.sale.course import Course
 from bench.sale.figures import Line, Target
 from bench.sale.shop import open_sale, reserve_all, strangers
-from orders.receipt_rows import ReceiptRow
-from seckill_site.lua import ledger_connection
-from vouchers.ledger import LedgerKeys
+from orders.receipts.row_copy import ReceiptRow
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import PendingEntry, confirm, pending_entries
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import PendingEntry, confirm, pending_entries
 
 MOST_BYTES = 120
 CHUNK = 5_000

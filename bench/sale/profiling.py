@@ -19,7 +19,7 @@ from typing import Any
 from bench.sale import wire
 from bench.sale.answering import KINDS
 from bench.sale.course import Course
-from seckill_site.gate import Application
+from seckill_site.web.fast_path import Application
 from seckill_site.wsgi import application
 
 ROOT = Path(__file__).resolve().parents[2]

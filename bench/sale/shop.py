@@ -9,11 +9,11 @@ from django.contrib.auth import get_user_model
 from django.test import override_settings
 from django.utils import timezone
 
-from orders.buyers import create_buyers
-from orders.tokens import PurchaseToken, issue_tokens
+from backoffice.buyers import create_buyers
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.reservations import reserve
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import reserve
-from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 
 DETAILS = VoucherDetails(title="Benchmark", rules="", price_cents=100, face_value_cents=200)
 MOST_UNITS = 1_000_000

@@ -25,9 +25,9 @@ from bench.sale.generator import Hits, Shot
 from bench.sale.places import back_half
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.shop import open_sale, users
+from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
-from orders.reconciling import reconcile
-from orders.tokens import issue_tokens
+from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
 
 ACCEPTED = 202

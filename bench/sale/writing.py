@@ -20,10 +20,10 @@ from django.utils import timezone
 from bench.sale.course import Course
 from bench.sale.figures import Line, Target, ratios
 from bench.sale.shop import open_sale, reserve_all, users
-from orders.fulfillment import fulfill_sale
-from orders.inserting import EVENT_COLUMNS, ORDER_COLUMNS, pay_by
+from orders.fulfilment.bulk_insert import EVENT_COLUMNS, ORDER_COLUMNS, pay_by
+from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
-from orders.tokens import issue_tokens
+from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
 
 OURS, RAW, SINGLY = "ours", "raw inserts", "one a transaction"

@@ -14,7 +14,7 @@ from lab.crowds.faults import Fault
 from lab.crowds.results import figures_of
 from lab.models import LabSale
 from lab.steps import STEPS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 LIMITS = {
     "buyers": 100_000,

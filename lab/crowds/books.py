@@ -8,12 +8,12 @@ from collections.abc import Iterable
 
 from lab.keys import LabKeys
 from lab.steps.step import Step
+from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus
-from orders.receipts import NoReceipt, find_receipt
-from orders.reconciling import reconcile
-from orders.tokens import PurchaseToken, issue_tokens
-from seckill_site.lua import ledger_connection
-from vouchers.ledger import LedgerUnavailable
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from orders.receipts.service import NoReceipt, find_receipt
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import SeckillVoucher
 
 WORD_S = 30.0

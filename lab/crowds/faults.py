@@ -16,7 +16,7 @@ from enum import StrEnum
 from redis.exceptions import RedisError
 
 from lab.locks import LEASE_MS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 SHARE = 0.3
 """So much of the stock is promised when the fault comes."""

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from django.db import connection
 
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 
 def describe_machine() -> str:

@@ -29,8 +29,8 @@ from lab.crowds.sheet import UNANSWERED, Sheet, now_us
 from lab.points import listening
 from lab.steps import STEPS, ours
 from lab.steps.step import Step, Writer
-from seckill_site.lua import ledger_connection
-from vouchers.ledger import LedgerUnavailable, NotLoaded
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 
 AWAY = (RedisConnectionError, RedisTimeoutError, LedgerUnavailable, NotLoaded)
 """Redis did not answer: unknown, to be asked again."""

@@ -22,7 +22,7 @@ from lab.crowds.staff import Staff
 from lab.crowds.told import Told, read_sheet
 from lab.steps.step import Step
 from lab.verdict import Verdict, judge
-from orders.tokens import PurchaseToken
+from orders.placing.tokens import PurchaseToken
 
 SALE_S = 120.0
 """So long a sale may take, besides the time for each press."""

@@ -26,8 +26,8 @@ from lab.play.timeline import Column, Kind, Role, Timeline
 from lab.steps import ours
 from lab.steps.step import Step
 from lab.verdict import Verdict, judge
-from orders.tokens import PurchaseToken, issue_tokens
-from seckill_site.lua import ledger_connection
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from seckill_site.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
 
 LONG_LEASE_MS = 30_000

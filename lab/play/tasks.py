@@ -6,10 +6,10 @@ from functools import cache
 
 from lab.steps import STEPS
 from lab.steps.step import Writer
-from orders.fulfillment import fulfill_sale
+from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
-from orders.receipts import find_receipt
-from orders.tokens import PurchaseToken
+from orders.placing.tokens import PurchaseToken
+from orders.receipts.service import find_receipt
 
 TOLD_LOST = f"{OrderStatus.REFUSED.value} {RefusalReason.LOST.value}"
 

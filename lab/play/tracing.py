@@ -19,8 +19,8 @@ from redis.client import Pipeline
 from lab.play.timeline import Kind
 from lab.play.wording import command_words, reply_words, rows_words, script_words, statement_words
 from lab.points import point
+from locks.lua_script import LuaScript
 from seckill_site import failpoints
-from seckill_site.lua import LuaScript
 
 TRANSACTIONS = ("BEGIN", "COMMIT", "ROLLBACK")
 SHOP = ("orders", "vouchers", "locks", "lab")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from seckill_site.lua import LuaScript
+from locks.lua_script import LuaScript
 
 WIDEST, WIDEST_REPLY, WIDEST_VALUE = 110, 60, 24
 TELLING = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "count")

@@ -2,7 +2,7 @@
 
 The sale is a shadow, as that of a rehearsal: no visitor sees it, and what clears up after a
 rehearsal clears it up. Its buyers cannot sign in, and stay for the next race. Its orders are
-written by the shop's own back half (``orders.fulfillment``): a worker has to run.
+written by the shop's own back half (``orders.fulfilment.worker``): a worker has to run.
 
 Points: none of its own, but the failpoints of the shop, such as "place.reserved",
 "batch.before_commit" and "fulfill.confirmed".
@@ -18,14 +18,15 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
 from django.utils import timezone
 
+from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
 from lab.answers import Answer
 from orders.models import VoucherOrder
-from orders.placing import place_order
-from orders.rehearsal_clearing import PATIENCE, clear_shadow
-from orders.tokens import issue_tokens
+from orders.placing.service import place_order
+from orders.placing.tokens import issue_tokens
+from seckill_site.clock import now_ms
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut
 from vouchers.models import SaleStage, SeckillVoucher
-from vouchers.reservations import AlreadyOrdered, SaleBehind, SoldOut
-from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 
 TITLE = "Race of the lab"
 WINDOW = dt.timedelta(hours=1)
@@ -90,7 +91,7 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     """
     token = token or token_of(sale_id, user_id)
     try:
-        place_order(token_text=token, sale_id=sale_id, now_ms=time.time_ns() // 1_000_000)
+        place_order(token_text=token, sale_id=sale_id, now_ms=now_ms())
     except SoldOut:
         return Answer.SOLD_OUT
     except AlreadyOrdered:

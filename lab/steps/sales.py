@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from lab.keys import LabKeys
 from lab.models import LabOrder, LabSale
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 
 def open_sale(step: str, offered: int) -> int:

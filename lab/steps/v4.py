@@ -20,7 +20,8 @@ from lab.keys import LabKeys
 from lab.models import LabOrder, LabSale
 from lab.points import point
 from lab.steps.sales import open_sale
-from seckill_site.lua import LuaScript, ledger_connection
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
 
 LUA = Path(__file__).parents[1] / "lua"
 

@@ -23,7 +23,8 @@ from lab.models import LabSale
 from lab.points import point
 from lab.steps import v2
 from lab.steps.v4 import LUA, REFUSALS, Decision, open_in_redis
-from seckill_site.lua import LuaScript, ledger_connection
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
 
 logger = logging.getLogger(__name__)
 

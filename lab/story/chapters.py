@@ -150,9 +150,9 @@ CHAPTERS = (
         title=_("Ours: this shop"),
         steps=("ours",),
         what=_(
-            "The production code itself, not a copy: `orders/placing.py` in the selling processes, "
-            "and behind it a real Celery worker and beat, which are killed, stopped and bereft of "
-            "Redis like all others."
+            "The production code itself, not a copy: `orders/placing/service.py` in the selling "
+            "processes, and behind it a real Celery worker and beat, which are killed, stopped and "
+            "bereft of Redis like all others."
         ),
         fixes=_(
             "All of the above. Every unit is sold once, to one buyer each, and every promise ends "

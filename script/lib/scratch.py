@@ -2,7 +2,7 @@
 
 ``script/test`` becomes this program. The command finds the servers in the settings of its
 environment and they end with it; ``SECKILL_SCRATCH`` names the directory, with the servers' logs.
-Where it has workers, each has all of this to itself: ``tests/own_servers.py`` gives it to them.
+Each worker of pytest gets servers of its own (``tests/support/own_servers.py``).
 """
 
 from __future__ import annotations

@@ -36,9 +36,9 @@ from tqdm import tqdm  # noqa: E402
 
 from tests.browser.window import Window, fill_window  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
-from tests.orders.making import make_buyers  # noqa: E402
-from tests.orders.money import won  # noqa: E402
-from tests.stack import Stack  # noqa: E402
+from tests.support.orders import make_buyers  # noqa: E402
+from tests.support.payments import won  # noqa: E402
+from tests.support.stack import Stack  # noqa: E402
 
 DRAWINGS = Path(__file__).with_name("offers")
 LARGEST_BYTES = 150_000

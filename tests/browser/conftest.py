@@ -24,7 +24,7 @@ from playwright.sync_api import (
 from redis import Redis
 
 from tests.browser.window import Window, fill_window
-from tests.stack import Stack, Web
+from tests.support.stack import Stack, Web
 
 PASSWORD = "a-journey-of-1000-li"
 

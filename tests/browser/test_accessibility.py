@@ -17,9 +17,9 @@ from redis import Redis
 
 from tests.browser.conftest import Faults, kept_for_the_module
 from tests.browser.window import Window
-from tests.orders.making import token_for
-from tests.stack import Web
-from vouchers.sales import SaleTerms, create_sale
+from tests.support.orders import token_for
+from tests.support.stack import Web
+from vouchers.catalogue.sales import SaleTerms, create_sale
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(60)]
 

@@ -10,10 +10,10 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
-from orders.ending import cancel_order
-from orders.life import SYSTEM
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.redemption import written_code
+from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
-from orders.redeeming import written_code
 from tests.browser.conftest import make_person, sign_in
 from tests.concurrency.sales import (
     assert_the_sum_is_right,

@@ -10,9 +10,9 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.conftest import make_person, sign_in
 from tests.concurrency.sales import crowd_of, make_sale, order_requests, wait_until_quiet
-from tests.crowd import fire
-from tests.stack import Web
-from vouchers.figures import snapshot
+from tests.support.crowd import fire
+from tests.support.stack import Web
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleState, SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]

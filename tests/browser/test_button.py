@@ -20,18 +20,18 @@ from django.db import connection
 from django.utils import timezone
 from playwright.sync_api import Browser, BrowserContext, Page, Route, expect
 
-from orders.ending import cancel_order
-from orders.fulfillment import fulfill_sale
-from orders.life import SYSTEM
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder
+from seckill_site.clock import epoch_ms
 from tests.concurrency.sales import make_sale, wait_for
-from tests.orders.looking import pending_ids
-from tests.orders.making import make_buyer, make_buyers, pending, reserved
-from tests.stack import Stack, Web
-from vouchers.figures import epoch_ms
+from tests.support.inspection import pending_ids
+from tests.support.orders import make_buyer, make_buyers, pending, reserved
+from tests.support.stack import Stack, Web
+from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.reservations import confirm
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import confirm
-from vouchers.sales import edit_sale, terms_of
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "transactional_db")]
 

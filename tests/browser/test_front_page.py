@@ -9,9 +9,9 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stack import Stack
-from tests.vouchers.factories import HOUR, make_sale, make_voucher
-from tests.vouchers.photos import give_picture
+from tests.support.photos import give_picture
+from tests.support.sales import HOUR, make_sale, make_voucher
+from tests.support.stack import Stack
 
 pytestmark = pytest.mark.browser
 

@@ -15,7 +15,7 @@ from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 from orders.models import VoucherOrder
 from tests.browser.conftest import PASSWORD, make_person, sign_in
 from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
-from tests.stack import Web
+from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-import tests.stack
 from tests.browser.conftest import PASSWORD, make_person
 from tests.concurrency.sales import make_sale
-from tests.stack import Stack, Web, free_port
+from tests.support import stack as stack_module
+from tests.support.stack import Stack, Web, free_port
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
 
@@ -21,7 +21,7 @@ A_WHILE_MS = 60_000
 def shop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Web:
     """A shop that knows where its own web server is."""
     port = free_port()
-    monkeypatch.setattr(tests.stack, "free_port", lambda: port)
+    monkeypatch.setattr(stack_module, "free_port", lambda: port)
     with stack.together():
         web = stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
         stack.worker(concurrency=1)

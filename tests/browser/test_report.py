@@ -10,8 +10,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.conftest import PASSWORD, make_person
-from tests.orders.making import make_sale
-from tests.stack import Stack, Web
+from tests.support.orders import make_sale
+from tests.support.stack import Stack, Web
 from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.browser

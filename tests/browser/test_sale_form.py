@@ -13,8 +13,8 @@ from django.test import Client
 from django.utils import timezone
 from playwright.sync_api import Browser, Page, expect
 
-from tests.stack import Stack
-from tests.vouchers.factories import HOUR, make_loaded_sale, make_sale
+from tests.support.sales import HOUR, make_loaded_sale, make_sale
+from tests.support.stack import Stack
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]

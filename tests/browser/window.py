@@ -22,10 +22,12 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.ending import cancel_order
-from orders.expiring import expire_orders
-from orders.jobs import begin_job, work_at
-from orders.life import Actor
+from backoffice.bulk_jobs import begin_job, work_at
+from backoffice.rehearsal.verdict import Verdict
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.redemption import redeem, written_code
+from orders.lifecycle.transitions import Actor
+from orders.lifecycle.waiting_list import join
 from orders.models import (
     OrderJob,
     OrderStatus,
@@ -34,15 +36,19 @@ from orders.models import (
     RehearsalPhase,
     VoucherOrder,
 )
-from orders.redeeming import redeem, written_code
-from orders.refunding import finish_refunds, refund_order
-from orders.rehearsal_verdict import Verdict
+from orders.payments.expiry import expire_orders
+from orders.payments.refunds import finish_refunds, refund_order
 from orders.roles import Role, make_roles
-from orders.waiting import join
-from tests.orders.making import make_buyers, make_order, reserved, tokens_for
-from tests.orders.money import begun, over, paid, won
+from tests.support.orders import make_buyers, make_order, reserved, tokens_for
+from tests.support.payments import begun, over, paid, won
+from vouchers.catalogue.sales import (
+    SaleTerms,
+    VoucherDetails,
+    create_voucher_on_sale,
+    edit_sale,
+    terms_of,
+)
 from vouchers.models import AnswerCount, SeckillVoucher, Voucher
-from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale, edit_sale, terms_of
 
 MINUTE, DAY = dt.timedelta(minutes=1), dt.timedelta(days=1)
 

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterable, Sequence
 
 from django.utils import timezone
 
-from orders.buyers import create_buyers
+from backoffice.buyers import create_buyers
+from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
-from orders.reconciling import reconcile
-from orders.tokens import issue_tokens
-from tests.crowd import Answer, post
-from vouchers.figures import snapshot
+from orders.placing.tokens import issue_tokens
+from tests.support.crowd import Answer, post
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 
 DETAILS = VoucherDetails(title="Race", rules="", price_cents=100, face_value_cents=200)
 QUIET_SECONDS = 30.0

@@ -17,9 +17,9 @@ from tests.concurrency.sales import (
     order_requests,
     wait_until_quiet,
 )
-from tests.crowd import Answer, fire
-from tests.stack import Stack
-from vouchers.figures import snapshot
+from tests.support.crowd import Answer, fire
+from tests.support.stack import Stack
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]

@@ -16,8 +16,8 @@ from tests.concurrency.sales import (
     order_requests,
     wait_until_quiet,
 )
-from tests.crowd import fire
-from tests.stack import Stack
+from tests.support.crowd import fire
+from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 

@@ -17,9 +17,9 @@ from tests.concurrency.sales import (
     wait_for,
     wait_until_quiet,
 )
-from tests.crowd import fire
-from tests.stack import Stack
-from vouchers.figures import snapshot
+from tests.support.crowd import fire
+from tests.support.stack import Stack
+from vouchers.inventory.sale_state import snapshot
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 

@@ -19,11 +19,11 @@ from tests.concurrency.sales import (
     order_requests,
     wait_until_quiet,
 )
-from tests.crowd import Answer, fire
-from tests.stack import Stack
-from vouchers.figures import BelowTaken, snapshot
+from tests.support.crowd import Answer, fire
+from tests.support.stack import Stack
+from vouchers.catalogue.sales import change_stock, edit_sale, terms_of
+from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.sales import change_stock, edit_sale, terms_of
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 

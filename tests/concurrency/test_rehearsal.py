@@ -16,16 +16,15 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from backoffice.rehearsal.buyers import buyers_of
+from backoffice.rehearsal.service import Plan, begin_rehearsal, publish_rehearsal
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
 from orders.models.rehearsals import OVER
-from orders.rehearsal_buying import buyers_of
-from orders.rehearsing import Plan, begin_rehearsal
-from orders.tasks import publish_rehearsal
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale, wait_for
-from tests.orders.rehearsals import everything_there
-from tests.stack import ROOT, Stack
-from vouchers.ledger import LedgerKeys
+from tests.support.rehearsals import everything_there
+from tests.support.stack import ROOT, Stack
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]

@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
-from vouchers.figures import snapshot
-from vouchers.ledger import LedgerKeys
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import AlreadyOrdered, Reservation, SoldOut, reserve
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import AlreadyOrdered, Reservation, SoldOut, reserve
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.django_db(transaction=True)]
 

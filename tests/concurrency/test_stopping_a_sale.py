@@ -10,11 +10,12 @@ from contextlib import contextmanager
 
 import pytest
 
+from seckill_site.clock import epoch_ms
 from tests.concurrency.sales import make_sale, wait_for
-from vouchers.figures import epoch_ms, snapshot
+from vouchers.catalogue.live_changes import end_sale, pause_sale
+from vouchers.inventory.reservations import ReservationRefused, pending_entries, reserve
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import ReservationRefused, pending_entries, reserve
-from vouchers.running import end_sale, pause_sale
 
 pytestmark = [
     pytest.mark.concurrency,

@@ -9,16 +9,16 @@ from collections.abc import Callable
 from django.db import DatabaseError
 from django.utils import timezone
 
-from orders import sandbox
-from orders.ending import Busy, cancel_order
-from orders.life import SYSTEM, WrongState
+from orders.lifecycle.cancellation import Busy, cancel_order
+from orders.lifecycle.transitions import SYSTEM, WrongState
+from orders.lifecycle.waiting_list import REFUSALS, join
 from orders.models import OrderStatus, VoucherOrder
-from orders.paying import Addresses, start_payment, take_statement
-from orders.providers import ChargeState, Statement, current_provider
-from orders.refunding import refund_order
-from orders.tokens import read_token
-from orders.waiting import REFUSALS, join
-from vouchers.ledger import LedgerUnavailable, NotLoaded
+from orders.payments import sandbox
+from orders.payments.providers import ChargeState, Statement, current_provider
+from orders.payments.refunds import refund_order
+from orders.payments.service import Addresses, start_payment, take_statement
+from orders.placing.tokens import read_token
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.models import SeckillVoucher
 
 NOES = (

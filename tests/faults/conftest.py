@@ -19,7 +19,7 @@ from redis import Redis, RedisError
 
 from tests.faults.history import Outcome
 from tests.faults.table import PROPERTY, REPORT
-from tests.stack import Process, Stack, Web, free_port
+from tests.support.stack import Process, Stack, Web, free_port
 
 # --- The table ------------------------------------------------------------------------------------
 

@@ -23,14 +23,15 @@ from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
-from orders.receipts import NoReceipt, Receipt, find_receipt
-from orders.reconciling import reconcile
-from orders.tokens import PurchaseToken, read_token
+from orders.placing.tokens import PurchaseToken, read_token
+from orders.receipts.service import NoReceipt, Receipt, find_receipt
+from seckill_site.clock import epoch_ms
 from tests.concurrency.sales import order_requests, wait_for
-from tests.crowd import NO_ANSWER, Answer, fire
-from vouchers.figures import epoch_ms, snapshot
-from vouchers.ledger import LedgerUnavailable, NotLoaded
+from tests.support.crowd import NO_ANSWER, Answer, fire
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 ACCEPTED, UNKNOWN = "accepted", "unknown"

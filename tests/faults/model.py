@@ -8,19 +8,19 @@ was just done, so that a failing seed prints as a story.
 ================  ==================================================================================
 here              in the product
 ================  ==================================================================================
-``place``         ``orders.placing.place_order`` with ``lua/reserve.lua``
-``ask``           ``orders.receipts.find_receipt``
-``fulfil``        ``orders.fulfillment.fulfill_sale`` with ``attempts.begin_batch``
-``write_batch``   ``orders.batch.write_batch``
-``_raise_fence``  the same of ``fulfillment``, with ``vouchers.loading.fence_above_builds``
-``load``          ``vouchers.loading.load_sale``: ``_copy_figures``, ``_raise_epoch``
-``build``         ``vouchers.loading._build_ledger`` with ``lua/load.lua``
-``rebuild``       ``vouchers.loading.rebuild_sale``
-``edit``          ``vouchers.sales.edit_sale`` with ``lua/write_figures.lua``
+``place``         ``orders.placing.service.place_order`` with ``lua/reserve.lua``
+``ask``           ``orders.receipts.service.find_receipt``
+``fulfil``        ``orders.fulfilment.worker.fulfill_sale`` with ``attempts.begin_batch``
+``write_batch``   ``orders.fulfilment.batch.write_batch``
+``_raise_fence``  the same of ``worker``, with ``rebuild.fence_above_builds``
+``load``          ``vouchers.inventory.rebuild.load_sale``: ``_copy_figures``, ``_raise_epoch``
+``build``         ``vouchers.inventory.rebuild._build_ledger`` with ``lua/load.lua``
+``rebuild``       ``vouchers.inventory.rebuild.rebuild_sale``
+``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_figures.lua``
 ``cancel``        the design (section 5): the row first, then Redis with ``lua/release.lua``
-``sweep``         ``orders.sweeping.sweep`` with ``lua/sweep.lua``
-``watch``         ``vouchers.watching.rebuild_after_restart``
-``reconcile``     ``orders.reconciling.reconcile`` with ``repair``
+``sweep``         ``orders.fulfilment.sweep.sweep`` with ``lua/sweep.lua``
+``watch``         ``vouchers.inventory.restart_watch.rebuild_after_restart``
+``reconcile``     ``orders.fulfilment.reconcile.reconcile`` with ``repair``
 ================  ==================================================================================
 """
 
@@ -71,11 +71,11 @@ class Violation(AssertionError):
 
 
 class StaleFence(Exception):
-    """``orders.batch.StaleFence``."""
+    """``orders.fulfilment.batch.StaleFence``."""
 
 
 class LedgerWentBack(Exception):
-    """``orders.batch.LedgerWentBack``."""
+    """``orders.fulfilment.batch.LedgerWentBack``."""
 
 
 @dataclass

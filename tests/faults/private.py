@@ -19,7 +19,7 @@ from django.db import connection
 
 from orders.models import VoucherOrder
 from seckill_site.settings import database_options
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 from vouchers.models import SeckillVoucher
 
 START_SECONDS = 60.0

@@ -41,15 +41,15 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from redis import Redis
 
-from orders.reconciling import reconcile
+from orders.fulfilment.reconcile import reconcile
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
 from tests.faults.changes import Changes, wait_in_line
 from tests.faults.history import History, Outcome
-from tests.stack import Process, Stack, Web
-from vouchers.figures import BelowTaken, snapshot
-from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded
+from tests.support.stack import Process, Stack, Web
+from vouchers.catalogue.sales import change_stock, edit_sale, terms_of
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.sales import change_stock, edit_sale, terms_of
 
 BUYERS, UNITS = 300, 60
 ARRIVALS, TOGETHER = 12, 10

@@ -16,14 +16,14 @@ import pytest
 from django.db import connection
 
 from orders.models import VoucherOrder
-from orders.tokens import read_token
+from orders.placing.tokens import read_token
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
-from tests.crowd import Answer, fire
 from tests.faults.history import History, Outcome
 from tests.faults.private import OwnMariaDB, database_at, make_tables
-from tests.orders.making import another_session, hold_row
-from tests.proxy import FaultProxy
-from tests.stack import Process, Stack
+from tests.support.crowd import Answer, fire
+from tests.support.orders import another_session, hold_row
+from tests.support.proxy import FaultProxy
+from tests.support.stack import Process, Stack
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]

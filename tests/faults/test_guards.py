@@ -11,12 +11,12 @@ from contextlib import suppress
 
 import pytest
 
-from orders import batch
-from orders.batch import StaleFence, write_batch
-from orders.fulfillment import fulfill_sale
-from seckill_site.lua import LuaScript
-from tests.orders.looking import buyers_of, live_ids, refusals_of
-from tests.orders.making import (
+from locks.lua_script import LuaScript
+from orders.fulfilment import batch
+from orders.fulfilment.batch import StaleFence, write_batch
+from orders.fulfilment.worker import fulfill_sale
+from tests.support.inspection import buyers_of, live_ids, refusals_of
+from tests.support.orders import (
     an_entry,
     ids,
     make_buyer,
@@ -25,11 +25,11 @@ from tests.orders.making import (
     reserved,
     tokens_for,
 )
-from vouchers import reservations
-from vouchers.ledger import ledger_script
+from vouchers.inventory import reservations
+from vouchers.inventory.keys import ledger_script
+from vouchers.inventory.reservations import AlreadyOrdered, reserve
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import AlreadyOrdered, reserve
 
 pytestmark = pytest.mark.django_db
 

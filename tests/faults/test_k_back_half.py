@@ -1,7 +1,7 @@
 """Faults of the back half: its processes, its messages, its entries, its broker.
 
-Beside these, ``tests/orders/test_fulfillment_faults.py`` has the same faults one by one in one
-process, and ``tests/concurrency/test_lost_work.py`` the control without the sweep.
+Beside these, ``tests/orders/fulfilment/test_worker_faults.py`` has the same faults one by one in
+one process, and ``tests/concurrency/test_lost_work.py`` the control without the sweep.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from kombu import Connection
 from pytest_django import Settings
 from redis import Redis
 
+from orders.fulfilment.sweep import sweep
 from orders.models import RefusalReason, VoucherOrder
-from orders.sweeping import sweep
-from orders.tasks import fulfill_sale, publish_fulfillment
-from orders.tokens import read_token
+from orders.placing.publishing import publish_fulfillment
+from orders.placing.tokens import read_token
+from orders.tasks import fulfill_sale
 from seckill_site.celery import app
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
-from tests.proxy import FaultProxy
-from tests.stack import Process, Stack, Web
-from vouchers.figures import snapshot
+from tests.support.proxy import FaultProxy
+from tests.support.stack import Process, Stack, Web
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency

@@ -18,25 +18,25 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
 
-from orders import fulfillment
-from orders.fulfillment import fulfill_sale
+from orders.fulfilment import worker
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
-from orders.reconciling import reconcile
-from orders.tasks import publish_fulfillment
+from orders.placing.publishing import publish_fulfillment
+from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
-from orders.tokens import read_token
 from seckill_site.celery import app
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import accepted_ids, crowd_of, live_orders, make_sale, wait_for
 from tests.concurrency.test_moving_sale import Crowd
-from tests.crowd import Answer, fire
 from tests.faults.conftest import OwnRedis, Shop
 from tests.faults.history import History, Outcome, receipt_of
-from tests.stack import ROOT, Stack
-from vouchers.figures import snapshot
-from vouchers.ledger import LedgerKeys, LedgerUnavailable, NotLoaded
+from tests.support.crowd import Answer, fire
+from tests.support.stack import ROOT, Stack
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.reservations import SoldOut, pending_entries, release, reserve
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
-from vouchers.reservations import SoldOut, pending_entries, release, reserve
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
@@ -346,7 +346,7 @@ def test_r1_control_without_watch_and_batch_number_a_sold_out_sale_stays_on_sale
         reserve_all(tokens[:2])
         fulfill_sale(sale_id=sale.pk)
     with monkeypatch.context() as off:
-        off.setattr(fulfillment, "begin_batch", unguarded_number)
+        off.setattr(worker, "begin_batch", unguarded_number)
         for first in (2, 4):
             reserve_all(tokens[first : first + 2])
             fulfill_sale(sale_id=sale.pk)
@@ -397,7 +397,9 @@ def test_r2_reconciling_under_load_gives_no_false_alarm(
     report(outcome)
 
 
-RECONCILE = "from orders.reconciling import reconcile; reconcile(sale_id={sale_id}, repair=True)"
+RECONCILE = (
+    "from orders.fulfilment.reconcile import reconcile; reconcile(sale_id={sale_id}, repair=True)"
+)
 
 
 def in_a_process(code: str, *, failpoint: str = "") -> subprocess.Popen[bytes]:
@@ -473,7 +475,7 @@ def test_r3_a_release_after_the_order_exists_is_undone_and_sells_its_unit_once()
     (token,) = buyers_of_sale(sale, count=1)
     (entry,) = pending_entries(sale_id=sale.pk, skip=0, count=1)
     fulfill_sale(sale_id=sale.pk)
-    release(sale_id=sale.pk, releases=[fulfillment.Release(entry, "failed")])
+    release(sale_id=sale.pk, releases=[worker.Release(entry, "failed")])
     (late,) = buyers_of_sale(sale, count=1)  # the unit seems free
     fulfill_sale(sale_id=sale.pk)
     assert [order.pk for order in live_orders(sale)] == [token.order_id]
@@ -483,8 +485,11 @@ def test_r3_a_release_after_the_order_exists_is_undone_and_sells_its_unit_once()
         buyers_of_sale(sale, count=1)
 
 
-REBUILD = "from vouchers.loading import rebuild_sale; rebuild_sale(sale_id={sale_id})"
-EDIT = "from vouchers.sales import change_stock; change_stock(sale_id={sale_id}, stock={stock})"
+REBUILD = "from vouchers.inventory.rebuild import rebuild_sale; rebuild_sale(sale_id={sale_id})"
+EDIT = (
+    "from vouchers.catalogue.sales import change_stock; "
+    "change_stock(sale_id={sale_id}, stock={stock})"
+)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
-from orders.ending import cancel_order
-from orders.life import SYSTEM
+from orders.fulfilment.reconcile import reconcile
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.transitions import SYSTEM
+from orders.lifecycle.waiting_list import join
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
-from orders.reconciling import reconcile
-from orders.waiting import join
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import accepted_ids, crowd_of, make_sale, wait_for
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Outcome, check_conservation
-from tests.stack import Stack
-from vouchers.figures import snapshot, snapshots
+from tests.support.stack import Stack
+from vouchers.inventory.sale_state import snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency

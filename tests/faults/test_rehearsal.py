@@ -10,15 +10,14 @@ from pathlib import Path
 import pytest
 from django.utils import timezone
 
+from backoffice.rehearsal.phases import NOT_DRAINED
+from backoffice.rehearsal.service import Plan, begin_rehearsal, publish_rehearsal
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.rehearsals import OVER
-from orders.rehearsal_phases import NOT_DRAINED
-from orders.rehearsing import Plan, begin_rehearsal
-from orders.tasks import publish_rehearsal
 from tests.concurrency.sales import make_sale, wait_for
 from tests.faults.conftest import with_inside
-from tests.orders.rehearsals import everything_there
-from tests.stack import ROOT, Stack
+from tests.support.rehearsals import everything_there
+from tests.support.stack import ROOT, Stack
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 from django.db import connection
 
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 

@@ -16,16 +16,16 @@ from django.conf import settings
 from django.db import connection
 from redis.connection import parse_url
 
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
-from tests.crowd import Answer, fire
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome
-from tests.proxy import FaultProxy, redis_server
-from tests.stack import Stack, Web
-from vouchers.figures import snapshot
-from vouchers.ledger import LedgerKeys
-from vouchers.loading import current_run_id
+from tests.support.crowd import Answer, fire
+from tests.support.proxy import FaultProxy, redis_server
+from tests.support.stack import Stack, Web
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.rebuild import current_run_id
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.concurrency

@@ -40,7 +40,7 @@ def test_of_ours_the_shop_itself_is_shown() -> None:
     excerpts = listing(STEPS["ours"], [])
 
     assert [it.path for it in excerpts] == [
-        "lab/steps/ours.py", "orders/placing.py", "orders/batch.py",
+        "lab/steps/ours.py", "orders/placing/service.py", "orders/fulfilment/batch.py",
     ]  # fmt: skip
     assert excerpts[1].lines[0].text.startswith("def place_order(")
 

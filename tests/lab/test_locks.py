@@ -11,8 +11,8 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from lab.keys import LabKeys
 from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock, WatchdogLock
-from seckill_site.lua import ledger_connection
-from tests.patience import MOMENT_S
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.patience import MOMENT_S
 
 NAME = LabKeys(1).lock_of(7)
 

@@ -28,9 +28,9 @@ from lab.crowds.selling import Progress, Sale
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
-from seckill_site.lua import ledger_connection
-from tests.patience import MOMENT_S
-from tests.stack import ROOT, free_port
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.patience import MOMENT_S
+from tests.support.stack import ROOT, free_port
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)

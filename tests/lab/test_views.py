@@ -16,7 +16,7 @@ from lab.play.actors import NeverCame
 from lab.play.races import RACES, races_of
 from lab.steps import STEPS
 from locks import RedisLock
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 
 HTML = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
 RACE = "/lab/v1/last-unit/"

@@ -20,8 +20,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.retry import Retry
 
-from locks import FairLock, LockNotOwned, MultiLock, RedisLock, raise_fence
-from seckill_site import lua
+from locks import FairLock, LockNotOwned, MultiLock, RedisLock, lua_script, raise_fence
 from tests.locks.holders import (
     FENCE,
     GO,
@@ -35,7 +34,7 @@ from tests.locks.holders import (
     waiting,
 )
 from tests.locks.steps import PATIENCE_S, Store, child, stopped
-from tests.proxy import HOST, FaultProxy, redis_server
+from tests.support.proxy import HOST, FaultProxy, redis_server
 
 LEASE_MS = 1_500
 """A lease that is renewed in time on a busy machine, and soon over where it is not."""
@@ -222,7 +221,7 @@ def test_l1_who_loses_the_key_in_mid_work_is_told_once_and_writes_no_more(
 def test_l1_a_late_copy_of_an_acquire_of_those_that_were_free_takes_nothing_after_the_release(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, sent = lua.send_once, list[Any]()
+    real, sent = lua_script.send_once, list[Any]()
 
     def noted(client: Redis, *commands: Any) -> list[Any]:
         sent.extend(commands)
@@ -233,7 +232,7 @@ def test_l1_a_late_copy_of_an_acquire_of_those_that_were_free_takes_nothing_afte
     lock = MultiLock(redis_client, names)
     lock.acquire_free()
     lock.release()
-    monkeypatch.setattr(lua, "send_once", noted)  # now that the server knows the scripts
+    monkeypatch.setattr(lua_script, "send_once", noted)  # now that the server knows the scripts
     assert lock.acquire_free() == {names[1]}
     late, _ = sent[0], lock.release()
     redis_client.execute_command(*late)
@@ -248,7 +247,7 @@ def test_l1_a_release_that_is_repeated_after_a_lost_reply_still_tells_of_a_loss(
     many.acquire_all()
     one.release()  # what it took is now let go by the other, with what that took itself
     redis_client.delete(NAME)
-    real = lua.send_once
+    real = lua_script.send_once
 
     def lossy(client: Redis, *commands: Any) -> list[Any]:
         replies = real(client, *commands)
@@ -257,7 +256,7 @@ def test_l1_a_release_that_is_repeated_after_a_lost_reply_still_tells_of_a_loss(
         return replies
 
     with monkeypatch.context() as patch:
-        patch.setattr(lua, "send_once", lossy)
+        patch.setattr(lua_script, "send_once", lossy)
         with pytest.raises(RedisError):
             many.release()
     with pytest.raises(LockNotOwned):

@@ -16,7 +16,7 @@ from locks import LockBusy, MultiLock, RedisLock, listening, waiting
 from locks.protocol import CHANNEL, beside
 from tests.locks.servers import OtherProcess, client_of
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, NAME, is_noted, pass_through
-from tests.proxy import FaultProxy, redis_server
+from tests.support.proxy import FaultProxy, redis_server
 
 Eventually = Callable[..., bool]
 

@@ -33,9 +33,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import NoScriptError, RedisError
 from redis.retry import Retry
 
-from locks import FairLock, LockBusy, LockNotOwned, MultiLock, ReadWriteLock, RedisLock, scripts
+from locks import (
+    FairLock,
+    LockBusy,
+    LockNotOwned,
+    MultiLock,
+    ReadWriteLock,
+    RedisLock,
+    lua_script,
+    scripts,
+)
 from locks.inspection import force_release, holds_of
-from seckill_site import lua
 
 A, B, C, SHELF, QUEUED = (f"lock:{{m}}:{name}" for name in ("a", "b", "c", "shelf", "queued"))
 READERS = f"{SHELF}:readers"
@@ -194,7 +202,7 @@ class Line:
     def __init__(self) -> None:
         self.sent: list[tuple[Any, ...]] = []
         self.loses = threading.local()
-        self._send = lua.send_once
+        self._send = lua_script.send_once
 
     def send_once(self, client: Redis, *commands: tuple[Any, ...]) -> list[Any]:
         lost = getattr(self.loses, "now", None)
@@ -576,10 +584,10 @@ def _known(lock: Any) -> tuple[bool, bool | None, int | None]:
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, redis_client: Redis) -> Line:
     for script in vars(scripts).values():  # a server that has to be told would be told only once
-        if isinstance(script, lua.LuaScript):
+        if isinstance(script, lua_script.LuaScript):
             redis_client.script_load(script.source)
     line = Line()
-    monkeypatch.setattr(lua, "send_once", line.send_once)
+    monkeypatch.setattr(lua_script, "send_once", line.send_once)
     monkeypatch.setattr(scripts, "RELEASED_MS", LEASE_MS)  # no marker ends within an example
     return line
 

@@ -11,9 +11,8 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, scripts
+from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script, scripts
 from locks.protocol import AcquireResult, ReleaseResult, Request, Take
-from seckill_site import lua
 
 Elsewhere = Callable[..., Any]
 
@@ -155,19 +154,19 @@ def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis
 def test_a_hold_whose_replies_were_lost_is_taken_and_given_back_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lock, real = MultiLock(redis_client, NAMES), lua.send_once
+    lock, real = MultiLock(redis_client, NAMES), lua_script.send_once
 
     def lossy(*args: Any) -> None:
         real(*args)
         raise RedisConnectionError("the test lost the reply")
 
     with monkeypatch.context() as patch:
-        patch.setattr(lua, "send_once", lossy)
+        patch.setattr(lua_script, "send_once", lossy)
         with pytest.raises(RedisConnectionError):
             lock.acquire_free()
     assert lock.acquire_free() == set(NAMES)
     with monkeypatch.context() as patch:
-        patch.setattr(lua, "send_once", lossy)
+        patch.setattr(lua_script, "send_once", lossy)
         with pytest.raises(RedisConnectionError):
             lock.release()
     assert redis_client.keys("*user:?") == []
@@ -192,7 +191,7 @@ def test_a_release_without_answer_undoes_the_re_entry_all_the_same(
     one, both = RedisLock(redis_client, A), MultiLock(redis_client, [A, B])
     with one:
         with monkeypatch.context() as patch, both.holding_all():
-            patch.setattr(lua, "send_once", unanswered)
+            patch.setattr(lua_script, "send_once", unanswered)
         assert one.owned()
     assert redis_client.keys("*user:?") == [B]  # left to its lease, as its release got no answer
     both.release()

@@ -13,7 +13,7 @@ from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, ReadWriteLock, RedisLock, scripts
+from locks import LockBusy, LockNotOwned, ReadWriteLock, RedisLock, lua_script, scripts
 from locks.protocol import (
     AcquireResult,
     Answer,
@@ -24,7 +24,6 @@ from locks.protocol import (
     beside,
     readers_key,
 )
-from seckill_site import lua
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
 
@@ -450,7 +449,7 @@ def test_a_lost_reply_is_made_good_by_asking_again(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
     lock = getattr(ReadWriteLock(redis_client, NAME, fence_key=FENCE), side)
-    real = lua.send_once
+    real = lua_script.send_once
 
     def lossy(*args: Any) -> None:
         real(*args)
@@ -458,7 +457,7 @@ def test_a_lost_reply_is_made_good_by_asking_again(
 
     for call in (lock.acquire, lock.release):
         with monkeypatch.context() as patch:
-            patch.setattr(lua, "send_once", lossy)
+            patch.setattr(lua_script, "send_once", lossy)
             with pytest.raises(RedisConnectionError):
                 call()
         call()

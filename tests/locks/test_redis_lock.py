@@ -13,8 +13,7 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, RedisLock
-from seckill_site import lua
+from locks import LockBusy, LockNotOwned, RedisLock, lua_script
 
 Elsewhere = Callable[..., Any]
 
@@ -308,7 +307,7 @@ def test_leaving_a_block_while_redis_is_away_leaves_the_lock_to_its_lease(
 
     lock = RedisLock(redis_client, NAME, lease_ms=500)
     with monkeypatch.context() as patch, lock:
-        patch.setattr(lua, "send_once", refused)
+        patch.setattr(lua_script, "send_once", refused)
     assert "left to its lease" in caplog.text
     with lock.holding(wait_ms=5_000):  # the object is of use again, when the lease is over
         assert lock.owned()

@@ -12,9 +12,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
-from locks import RedisLock, raise_fence, scripts
+from locks import RedisLock, lua_script, raise_fence, scripts
 from locks.protocol import AcquireResult, Fence, LookResult, ReleaseResult, RenewResult, Request
-from seckill_site import lua
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
@@ -32,14 +31,14 @@ def released(client: Redis, owner: str) -> ReleaseResult:
 
 def lose_one_reply(client: Redis, patch: pytest.MonkeyPatch) -> None:
     """Let the next script run, but not its answer through."""
-    real = lua.send_once
+    real = lua_script.send_once
 
     def lossy(*args: Any) -> None:
         patch.undo()
         real(*args)
         raise RedisConnectionError("the test lost the reply")
 
-    patch.setattr(lua, "send_once", lossy)
+    patch.setattr(lua_script, "send_once", lossy)
 
 
 def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(

@@ -15,7 +15,7 @@ from locks import FairLock, LockBusy, MultiLock, NotReplicated, ReadWriteLock, R
 from locks.protocol import beside
 from tests.locks.servers import HOST, Server, servers, wait_for
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME
-from tests.proxy import FaultProxy
+from tests.support.proxy import FaultProxy
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]

@@ -12,13 +12,14 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django import DjangoAssertNumQueries
 
-from orders.fulfillment import fulfill_sale
-from orders.tokens import PurchaseToken
-from tests.orders.looking import broker_length, empty_broker, redis_commands
-from tests.orders.making import make_buyer, make_sale, reserved, token_for
-from tests.through_wsgi import Answer, ask
-from vouchers import gate, sold_out
+from orders.fulfilment.worker import fulfill_sale
+from orders.placing.tokens import PurchaseToken
+from tests.support.inspection import broker_length, empty_broker, redis_commands
+from tests.support.orders import make_buyer, make_sale, reserved, token_for
+from tests.support.wsgi import Answer, ask
+from vouchers.inventory import sold_out_cache
 from vouchers.models import SeckillVoucher
+from vouchers.web import fast_path as gate
 
 pytestmark = pytest.mark.django_db
 
@@ -123,13 +124,13 @@ def the_next_who_looks_at_the_sale(buyer: User) -> Request:
 def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections are open and scripts known; what a process remembers does not grow old."""
     monkeypatch.setattr(gate, "FRESH_S", 3600.0)
-    monkeypatch.setattr(sold_out, "REPEATED_S", 3600.0)
+    monkeypatch.setattr(sold_out_cache, "REPEATED_S", 3600.0)
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()
     empty_broker()
     yield
     gate._taken.clear()
-    sold_out.forget()
+    sold_out_cache.forget()
 
 
 @pytest.mark.parametrize(

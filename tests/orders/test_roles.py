@@ -30,14 +30,14 @@ from django.test import Client, RequestFactory
 from django.urls import URLResolver, get_resolver, reverse
 from redis import Redis
 
-from orders.jobs import begin_job
-from orders.life import Actor
+from backoffice.bulk_jobs import begin_job
+from orders.lifecycle.redemption import written_code
+from orders.lifecycle.transitions import Actor
 from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
-from orders.redeeming import written_code
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
-from tests.orders.looking import ledger_contents
-from tests.orders.making import make_buyer, make_order, make_sale
-from tests.orders.money import paid, won
+from tests.support.inspection import ledger_contents
+from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.payments import paid, won
 from vouchers.models import Voucher
 
 ROOT = Path(__file__).resolve().parents[2]

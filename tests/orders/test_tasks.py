@@ -12,17 +12,19 @@ from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
-from orders import fulfillment, tasks
+from orders import tasks
+from orders.fulfilment import worker
+from orders.placing.publishing import publish_fulfillment
 from seckill_site.celery import app
-from tests.orders.looking import (
+from tests.support.inspection import (
     assert_conserved,
     broker_length,
     live_ids,
     pending_ids,
     publishes,
 )
-from tests.orders.making import make_buyer, make_buyers, make_sale, reserved, token_for, wait_for
-from vouchers.ledger import LedgerKeys
+from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, wait_for
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -35,6 +37,7 @@ def test_the_names_of_the_tasks_are_kept_as_messages_of_an_older_release_have_th
 
 
 def test_beat_sends_tasks_that_there_are_and_that_expire() -> None:
+    app.loader.import_default_modules()
     for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
         assert entry["task"] in app.tasks
         assert entry["options"]["expires"] <= entry["schedule"]
@@ -65,7 +68,7 @@ def test_where_work_is_left_one_fresh_task_is_published(
     reserved(sale, make_buyers(5))
     seconds = iter(range(100))
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr(fulfillment, "time", clock)
+    monkeypatch.setattr(worker, "time", clock)
     tasks.fulfill_sale(sale_id=sale.pk)
     assert broker_length() == 1
     assert 0 < len(live_ids(sale)) < 5
@@ -103,7 +106,7 @@ def test_storing_tallies_makes_rows_of_the_answers_whose_second_is_over(ledger: 
 
 @pytest.mark.usefixtures("broker_refuses")
 def test_publishing_raises_nothing() -> None:
-    tasks.publish_fulfillment(sale_id=1)
+    publish_fulfillment(sale_id=1)
 
 
 @pytest.mark.django_db(transaction=True)

@@ -47,7 +47,7 @@ def started(directory: Path, scratch: Path) -> subprocess.Popen[str]:
     (directory / "pytest.ini").write_text("[pytest]")
     (directory / "test_it.py").write_text(TEST)
     pytest = [sys.executable, "-m", "pytest", "-c", directory / "pytest.ini", "-p", "no:django"]
-    workers = ["-p", "tests.own_servers", "-n", "2", "--dist", "each"]
+    workers = ["-p", "tests.support.own_servers", "-n", "2", "--dist", "each"]
     environ = {name: it for name, it in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.Popen(
         [sys.executable, "script/lib/scratch.py", "--places", "2", *pytest, *workers, directory],

@@ -15,7 +15,7 @@ from redis.connection import parse_url
 from redis.exceptions import RedisError
 
 from seckill_site.celery import app
-from tests.proxy import FaultProxy, redis_server
+from tests.support.proxy import FaultProxy, redis_server
 
 OURS, KOMBUS = "redis", "kombu.transport.redis:Transport"
 QUEUE = "tests"

@@ -12,9 +12,9 @@ from django.db import connection
 from redis import Redis
 
 from seckill_site import health
-from tests.patience import MOMENT_S
-from tests.seckill_site.test_checks import configured, the_only_one_of_a_buyer_dropped
-from tests.vouchers.conftest import closed_port
+from tests.fixtures.vouchers import closed_port
+from tests.seckill_site.checks.test_configuration import configured, the_only_one_of_a_buyer_dropped
+from tests.support.patience import MOMENT_S
 
 
 @pytest.fixture(autouse=True)

@@ -17,10 +17,11 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
+from locks.lua_script import send_once
 from seckill_site import own_connections
-from seckill_site.lua import ledger_connection, send_once
+from seckill_site.ledger_connection import ledger_connection
 from seckill_site.own_connections import OwnConnections
-from tests.proxy import FaultProxy, redis_server
+from tests.support.proxy import FaultProxy, redis_server
 
 TIMEOUT_S = 0.5
 

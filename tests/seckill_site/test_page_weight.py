@@ -10,10 +10,10 @@ from posixpath import join, normpath
 import pytest
 from django.test import Client
 
-from tests.vouchers.factories import make_loaded_sale, make_user, make_voucher
-from tests.vouchers.photos import give_picture, image_file
+from tests.support.photos import give_picture, image_file
+from tests.support.sales import make_loaded_sale, make_user, make_voucher
+from vouchers.catalogue.pictures import LARGEST_BYTES, as_webp
 from vouchers.models import Picture
-from vouchers.pictures import LARGEST_BYTES, as_webp
 
 pytestmark = pytest.mark.django_db
 

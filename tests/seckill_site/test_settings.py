@@ -15,9 +15,9 @@ from django.test import Client
 from redis import Redis
 
 from seckill_site.celery import app
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from seckill_site.settings import database_options
-from tests.vouchers.factories import make_voucher
+from tests.support.sales import make_voucher
 
 # --- the database --------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ import pytest
 from django.db import OperationalError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
 
-from tests.proxy import FaultProxy
+from tests.support.proxy import FaultProxy
 
 pytestmark = [
     pytest.mark.django_db,

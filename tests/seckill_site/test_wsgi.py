@@ -17,7 +17,7 @@ def application(settings, monkeypatch, db):
 
     Each request looks at the connection to the database, where an earlier test has left one.
     """
-    settings.ROOT_URLCONF = "tests.seckill_site.urls_with_faults"
+    settings.ROOT_URLCONF = "tests.seckill_site.web.urls_with_faults"
     monkeypatch.setattr("django.core.wsgi.get_wsgi_application", WSGIHandler)
 
     def start(*proxies):

@@ -11,7 +11,7 @@ from django.db.models import ProtectedError
 from django.utils import timezone
 
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
-from tests.vouchers.factories import HOUR, make_order, make_sale, make_user, make_voucher
+from tests.support.sales import HOUR, make_order, make_sale, make_user, make_voucher
 from vouchers.models import MAX_STOCK, SaleState, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db

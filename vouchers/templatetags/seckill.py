@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import segno
@@ -11,30 +11,24 @@ from django import template
 from django.template.context import RequestContext
 from django.utils import timezone
 from django.utils.formats import date_format
+from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
-from django.utils.translation import ngettext, pgettext
+from django.utils.translation import pgettext
 
-from vouchers.figures import epoch_ms
+from seckill_site.clock import epoch_ms, from_epoch_ms, now_ms
+from seckill_site.formatting import (
+    date_and_time,
+    exact_date_and_time,
+    money,
+    short_money,
+    spelled_duration,
+)
 from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, WHY
 
 register = template.Library()
 
-
-@register.filter
-def yuan(cents: int | None) -> str:
-    """Return an amount as it is printed on a price tag: ``1250`` is ``¥12.50``."""
-    if cents is None:
-        return ""
-    # Whole numbers all the way: a float would round somebody's money.
-    sign = "-" if cents < 0 else ""
-    whole, rest = divmod(abs(int(cents)), 100)
-    return f"{sign}¥{whole}.{rest:02d}"
-
-
-@register.filter
-def yuan_short(cents: int | None) -> str:
-    """Return an amount without ``.00`` where there are no cents, for large print."""
-    return yuan(cents).removesuffix(".00")
+SOON_DAYS = 7
+"""Within so many days a weekday is enough to name one."""
 
 
 @register.filter
@@ -43,43 +37,21 @@ def less(cents: int, other_cents: int) -> int:
     return cents - other_cents
 
 
-register.filter(epoch_ms)
+def _empty_for_none(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    return lambda value: "" if value is None else function(value)
 
 
-@register.filter
-def from_epoch_ms(milliseconds: int | None) -> dt.datetime | None:
-    """Return the moment that ``epoch_ms`` made into a number."""
-    if milliseconds is None:
-        return None
-    return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(milliseconds=milliseconds)
-
-
-@register.filter
-def moment(value: dt.datetime | None) -> str:
-    """Return a moment in the shop's time zone, as the page's language writes it.
-
-    The year is left out while it goes without saying.
-    """
-    if value is None:
-        return ""
-    local = timezone.localtime(value)
-    # The letters are those of Django's date filter.
-    if local.year == timezone.localtime().year:
-        return date_format(local, pgettext("date format", "j M, H:i"))
-    return date_format(local, pgettext("date format", "j M Y, H:i"))
-
-
-@register.filter
-def exact_moment(value: dt.datetime | None) -> str:
-    """Return a moment to the millisecond, for where milliseconds decide."""
-    if value is None:
-        return ""
-    local = timezone.localtime(value)
-    if local.year == timezone.localtime().year:
-        seconds = date_format(local, pgettext("date format", "j M, H:i:s"))
-    else:
-        seconds = date_format(local, pgettext("date format", "j M Y, H:i:s"))
-    return f"{seconds}.{local.microsecond // 1000:03d}"
+for function in (
+    epoch_ms,
+    from_epoch_ms,
+    money,
+    short_money,
+    date_and_time,
+    exact_date_and_time,
+    spelled_duration,
+):
+    register.filter(function.__name__, _empty_for_none(function))
+register.simple_tag(now_ms)
 
 
 def _exact_time(local: dt.datetime) -> str:
@@ -97,7 +69,7 @@ def why_sold_out(arrived_at_ms: int, sold_out_at_ms: int | None) -> str:
     gone = timezone.localtime(from_epoch_ms(sold_out_at_ms))
     return str(WHY["earlier"]).format(
         arrived=_exact_time(arrived),
-        gone=_exact_time(gone) if gone.date() == arrived.date() else exact_moment(gone),
+        gone=_exact_time(gone) if gone.date() == arrived.date() else exact_date_and_time(gone),
         earlier=_length(arrived_at_ms - sold_out_at_ms),
     )
 
@@ -120,19 +92,6 @@ def utc_offset(value: dt.datetime) -> str:
     sign = "-" if minutes < 0 else "+"
     hours, rest = divmod(abs(minutes), 60)
     return f"UTC{sign}{hours}" + (f":{rest:02d}" if rest else "")
-
-
-@register.filter
-def span(seconds: int) -> str:
-    """Return a length of time in words, in the largest unit of which it is a whole number."""
-    if seconds % 86_400 == 0:
-        days = seconds // 86_400
-        return ngettext("%(count)s day", "%(count)s days", days) % {"count": days}
-    if seconds % 3_600 == 0:
-        hours = seconds // 3_600
-        return ngettext("%(count)s hour", "%(count)s hours", hours) % {"count": hours}
-    minutes = seconds // 60  # rather too short than too long: it is a time to be kept
-    return ngettext("%(count)s minute", "%(count)s minutes", minutes) % {"count": minutes}
 
 
 @register.filter
@@ -160,12 +119,6 @@ def at(mapping: Mapping[str, Any], key: str) -> Any:
 def seconds_to_begin(live: Mapping[str, int]) -> int:
     """Return after how many whole seconds the sale has begun, counted from a ``live`` answer."""
     return max(0, live["begins_at_ms"] - live["server_time_ms"]) // 1000 + 1
-
-
-@register.simple_tag
-def now_ms() -> int:
-    """Return the server's time in milliseconds: the first sample of the page's clock."""
-    return epoch_ms(timezone.now())
 
 
 @register.simple_tag
@@ -236,3 +189,40 @@ def is_to_pay(order: Mapping[str, Any] | None) -> bool:
     if not order or order["status"] != "unpaid":
         return False
     return order["pay_by_ms"] is None or order["pay_by_ms"] > order["server_time_ms"]
+
+
+@register.filter
+def day_and_time(value: dt.datetime) -> SafeString:
+    """Return a moment in the shop's time zone: ``today, 20:00``, ``Sat, 20:00``, or its date.
+
+    The date goes with it, for a page that is still open when the day is over.
+    """
+    return format_html(
+        '<time datetime="{}" data-date="{}">{}</time>',
+        timezone.localtime(value).isoformat(timespec="seconds"),
+        date_and_time(value),
+        _words(value),
+    )
+
+
+def _words(value: dt.datetime) -> str:
+    local = timezone.localtime(value)
+    days = (local.date() - timezone.localdate()).days
+    words = {
+        -1: pgettext("day", "yesterday, %(time)s"),
+        0: pgettext("day", "today, %(time)s"),
+        1: pgettext("day", "tomorrow, %(time)s"),
+    }
+    if days in words:
+        return words[days] % {"time": date_format(local, "H:i")}
+    if 1 < days < SOON_DAYS:
+        # The letters are those of Django's date filter.
+        return date_format(local, pgettext("weekday format", "D, H:i"))
+    return date_and_time(value)
+
+
+@register.simple_tag
+def day_ends_at_ms() -> int:
+    """Return when the shop's day is over, and ``today`` is another one."""
+    midnight = dt.datetime.combine(timezone.localdate() + dt.timedelta(days=1), dt.time.min)
+    return epoch_ms(timezone.make_aware(midnight))

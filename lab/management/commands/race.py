@@ -37,7 +37,7 @@ from lab.crowds.staff import SellerDied
 from lab.steps import STEPS
 from lab.story.document import write_document
 from lab.verdict import Verdict
-from vouchers.ledger import LedgerUnavailable
+from vouchers.inventory.keys import LedgerUnavailable
 
 HAS_RICH = find_spec("rich") is not None
 if HAS_RICH:  # it is for who looks on, and not among what the shop needs

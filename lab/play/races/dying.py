@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 from lab.keys import LabKeys
 from lab.play.races.race import RIGHT, Race
 from lab.play.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, Stage
-from vouchers.ledger import LedgerKeys
+from vouchers.inventory.keys import LedgerKeys
 
 
 def dies_after_deciding(stage: Stage) -> None:

@@ -8,10 +8,10 @@ from dataclasses import asdict
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
+from django_redis import get_redis_connection
 from redis import RedisError
 
 from locks.inspection import HeldLock, NotHeldByOwner, force_release, held_locks, holds_of
-from seckill_site.lua import ledger_connection
 
 EVERY_LOCK = "lock:*"
 CONSEQUENCE = (
@@ -45,7 +45,7 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
 
     def _list(self, match: str, *, as_json: bool) -> None:
-        holds = held_locks(ledger_connection(), match=match)
+        holds = held_locks(get_redis_connection("ledger"), match=match)
         if as_json:
             self.stdout.write(json.dumps([asdict(hold) for hold in holds], indent=2))
         else:
@@ -54,7 +54,7 @@ class Command(BaseCommand):
     def _release(self, name: str, owner: str | None, *, sure: bool) -> None:
         if not sure and not sys.stdin.isatty():
             raise CommandError("nobody can be asked here: to release without a question, add --yes")
-        client = ledger_connection()
+        client = get_redis_connection("ledger")
         hold = _one_of(holds_of(client, name), name, owner)
         self.stdout.write(f"{_as_table([hold])}\nowner  {hold.owner}\n\n{CONSEQUENCE}")
         if not sure and not _confirmed():

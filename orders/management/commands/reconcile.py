@@ -9,8 +9,8 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from tqdm import tqdm
 
-from orders.reconciling import Comparison, reconcile_many
-from vouchers.ledger import LedgerUnavailable
+from orders.fulfilment.reconcile import Comparison, reconcile_many
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.models import SeckillVoucher
 
 

@@ -10,8 +10,8 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError
 from tqdm import tqdm
 
-from orders.retrying import Retry, retry_orders, set_aside_orders, why_not
-from vouchers.ledger import LedgerUnavailable
+from orders.fulfilment.retry import Retry, retry_orders, set_aside_orders, why_not
+from vouchers.inventory.keys import LedgerUnavailable
 
 
 class Command(BaseCommand):

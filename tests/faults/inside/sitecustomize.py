@@ -38,7 +38,7 @@ class DeathOfOne:
 def prepare_child() -> None:
     """Arm the child that was forked just now."""
     failpoints: Any = sys.modules.get("seckill_site.failpoints")
-    fulfillment: Any = sys.modules.get("orders.fulfillment")
+    fulfillment: Any = sys.modules.get("orders.fulfilment.worker")
     if failpoints is None or fulfillment is None:
         return
     failpoints._armed = DeathOfOne()

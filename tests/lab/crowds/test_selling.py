@@ -10,7 +10,7 @@ import pytest
 from lab.crowds.faults import Fault
 from lab.models import LabOrder, LabSale
 from orders.models import VoucherOrder
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.racing import SMALL, race
 from vouchers.models import SeckillVoucher
 

@@ -23,7 +23,7 @@ from lab.play.row_locks import waits_for_row
 from lab.play.stage import Stage
 from lab.play.timeline import Column, Kind, Role
 from lab.steps import STEPS
-from tests.patience import MOMENT_S
+from tests.support.patience import MOMENT_S
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
 

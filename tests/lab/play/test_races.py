@@ -10,7 +10,7 @@ from lab.play.playing import play
 from lab.play.races import RACES, races_of
 from lab.play.timeline import Kind
 from lab.steps import STEPS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]

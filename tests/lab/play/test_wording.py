@@ -18,7 +18,7 @@ from lab.play.wording import (
     script_words,
     statement_words,
 )
-from seckill_site.lua import LuaScript
+from locks.lua_script import LuaScript
 
 
 @pytest.mark.parametrize(

@@ -15,8 +15,8 @@ from lab.answers import Answer
 from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Step, Writer
-from orders.fulfillment import fulfill_sale
-from tests.patience import MOMENT_S
+from orders.fulfilment.worker import fulfill_sale
+from tests.support.patience import MOMENT_S
 
 
 class Died(Exception):

@@ -10,18 +10,18 @@ from django.test import Client
 from django.utils import timezone
 from redis import Redis
 
+from backoffice.rehearsal.service import LEFT_ALONE, orphans
 from lab.answers import Answer
 from lab.steps import STEPS, ours
 from orders.models import VoucherOrder
-from orders.rehearsing import LEFT_ALONE, orphans
 from seckill_site.failpoints import FailpointReached, armed
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import write_all
-from vouchers.figures import snapshot
-from vouchers.ledger import LedgerKeys, LedgerUnavailable
+from vouchers.catalogue.live_changes import pause_sale
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.reservations import SalePaused, pending_entries
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
-from vouchers.reservations import SalePaused, pending_entries
-from vouchers.running import pause_sale
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -72,7 +72,7 @@ def test_a_redis_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPat
     def unavailable(**_: object) -> None:
         raise LedgerUnavailable
 
-    monkeypatch.setattr("orders.placing.reserve", unavailable)
+    monkeypatch.setattr("orders.placing.service.reserve", unavailable)
     with pytest.raises(LedgerUnavailable):
         ours.buy(sale_id=sale_id, user_id=buyer, token=token)
 

@@ -13,7 +13,7 @@ from lab.answers import PROMISES, Answer
 from lab.keys import LabKeys
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import buy, write_all
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -8,7 +8,7 @@ from redis import Redis
 from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.steps import STEPS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -11,7 +11,7 @@ from lab.keys import LabKeys
 from lab.steps import STEPS
 from lab.steps.step import Writer
 from lab.steps.v5_stream import GROUP
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, passed, wait_for, writer_of
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -12,7 +12,7 @@ from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock
 from lab.steps import STEPS
-from seckill_site.lua import ledger_connection
+from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed, wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)

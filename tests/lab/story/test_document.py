@@ -18,7 +18,7 @@ from lab.steps import STEPS
 from lab.story.chapters import CHAPTERS
 from lab.story.document import document_text, write_document
 from lab.verdict import Verdict
-from tests.stack import ROOT
+from tests.support.stack import ROOT
 
 DOCS = ROOT / "docs"
 ENGLISH, CHINESE = "six-steps.md", "six-steps.zh-CN.md"

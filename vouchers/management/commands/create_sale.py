@@ -9,9 +9,9 @@ from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.utils import timezone
 
-from vouchers.figures import snapshot
-from vouchers.ledger import LedgerUnavailable, NotLoaded
-from vouchers.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.sale_state import snapshot
 
 
 class Command(BaseCommand):

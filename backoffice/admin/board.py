@@ -1,0 +1,200 @@
+"""The board of a sale in the admin: its page, its moving figures, and what is done from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import transaction
+from django.forms import Form
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+
+from backoffice.board.actions import ACTIONS, REFUSALS, Action, offered, why_not
+from backoffice.board.snapshot import Board, look_at
+from backoffice.board.texts import SENTENCES, board_json
+from seckill_site.formatting import timestamp
+from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.catalogue.history import with_reason
+from vouchers.catalogue.live_changes import TermsChanged
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.sale_state import BelowTaken, Figures, snapshots
+from vouchers.models import SeckillVoucher
+
+SHOWN_ENTRIES = 10
+TEMPLATES = "admin/vouchers/seckillvoucher"
+
+
+def board_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
+    """Return the addresses of the board, for the admin of sales to put before its own."""
+
+    def url(route: str, view: Callable[..., HttpResponse], name: str, **extra: str) -> URLPattern:
+        wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
+        return path(f"<id:sale_id>/board/{route}", wrapped, extra, name=f"sale-board{name}")
+
+    return [
+        url("", board_page, ""),
+        url("data/", board_data, "-data"),
+        *(url(f"{name}/", board_action, f"-{name}", action_name=name) for name in ACTIONS),
+    ]
+
+
+def board_page(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Show the board; what is in it moves by itself where there is JavaScript."""
+    board = _board(model_admin, request, sale_id)
+    context = {
+        **_context(model_admin, request, board),
+        "title": gettext("Board: %(sale)s") % {"sale": board.sale},
+        "board": _json(model_admin, request, board),
+        "sentences": {**SENTENCES, "time_zone": timezone.get_current_timezone_name()},
+        "links": _links(sale_id) if _may_run(request) else [],
+    }
+    return TemplateResponse(request, f"{TEMPLATES}/board.html", context)
+
+
+def board_data(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Answer what the board shows, for its script."""
+    board = _board(model_admin, request, sale_id)
+    return JsonResponse(_json(model_admin, request, board))
+
+
+def board_action(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int, action_name: str
+) -> HttpResponse:
+    """Say what an action will do and ask for it; then do it, and lead back to the board."""
+    board, action = _board(model_admin, request, sale_id), ACTIONS[action_name]
+    if not _may_run(request):
+        raise PermissionDenied
+    posted = request.POST if request.method == "POST" else None
+    form = action.form(posted, initial=action.initial(board))
+    try:
+        action.check(board)
+        if form.is_valid():
+            _carry_out(model_admin, request, sale_id, action, form.cleaned_data)
+            return _back(sale_id)
+    except BelowTaken as error:
+        form.add_error("stock", why_not(error))
+    except REFUSALS as error:
+        messages.error(request, why_not(error))
+        # As it is now, where the form goes by what its page has shown.
+        again = isinstance(error, TermsChanged) and "seen" in form.fields
+        return HttpResponseRedirect(request.path) if again else _back(sale_id)
+    return _confirmation(model_admin, request, board, action, form)
+
+
+def _back(sale_id: int) -> HttpResponse:
+    return HttpResponseRedirect(reverse("admin:sale-board", args=[sale_id]))
+
+
+def _board(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> Board:
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    try:
+        return look_at(sale_id=sale_id, now=timezone.now())
+    except SeckillVoucher.DoesNotExist:
+        raise Http404 from None
+
+
+def _may_run(request: HttpRequest) -> bool:
+    return request.user.has_perm("vouchers.run_seckillvoucher")
+
+
+def _json(model_admin: SeckillVoucherAdmin, request: HttpRequest, board: Board) -> dict[str, Any]:
+    actions = offered(board) if _may_run(request) else []
+    return {**board_json(board, actions=actions), "history": _history(board)}
+
+
+def _history(board: Board) -> list[dict[str, str]]:
+    """Return what was done to the sale last: from here, by its form, when it was made."""
+    entries = LogEntry.objects.filter(
+        content_type=ContentType.objects.get_for_model(SeckillVoucher), object_id=str(board.sale.pk)
+    )
+    return [
+        {
+            "at": timestamp(entry.action_time),
+            "by": entry.user.get_username(),
+            "what": entry.get_change_message(),
+        }
+        for entry in entries.select_related("user").order_by("-pk")[:SHOWN_ENTRIES]
+    ]
+
+
+def _links(sale_id: int) -> list[tuple[str, Any, str]]:
+    return [
+        (name, action.link, reverse(f"admin:sale-board-{name}", args=[sale_id]))
+        for name, action in ACTIONS.items()
+    ]
+
+
+def _carry_out(
+    model_admin: SeckillVoucherAdmin,
+    request: HttpRequest,
+    sale_id: int,
+    action: Action,
+    data: dict[str, Any],
+) -> None:
+    """Do it, with its line in the sale's history or not at all."""
+    load_sale(sale_id=sale_id)  # in no transaction of ours; what is not loaded is not narrowed
+    with transaction.atomic():
+        sale = action.do(sale_id, data)
+        line = with_reason(action.done(sale, data), data["reason"])
+        model_admin.log_change(request, sale, line)
+    messages.success(request, line)
+    if not _is_in_redis(sale):
+        text = gettext(
+            "Redis has not heard of it yet, and will within seconds of being back. Until then "
+            "buyers can do no more than before."
+        )
+        messages.warning(request, text)
+
+
+def _is_in_redis(sale: SeckillVoucher) -> bool:
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return False
+    return found is not None and found.figures == Figures.of(sale)
+
+
+def _confirmation(
+    model_admin: SeckillVoucherAdmin,
+    request: HttpRequest,
+    board: Board,
+    action: Action,
+    form: Form,
+) -> HttpResponse:
+    """Say what will happen, by the live figures, and ask for what the action needs."""
+    if "seen" in form.errors:
+        raise BadRequest("no page of ours sends that")
+    context = {
+        **_context(model_admin, request, board),
+        "title": action.title,
+        "action": action,
+        "will": action.will(board),
+        "form": form,
+    }
+    return TemplateResponse(request, f"{TEMPLATES}/board_action.html", context)
+
+
+def _context(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, board: Board
+) -> dict[str, Any]:
+    return {
+        **model_admin.admin_site.each_context(request),
+        "is_nav_sidebar_enabled": False,  # the whole width is for the figures
+        "opts": model_admin.opts,
+        "sale": board.sale,
+    }

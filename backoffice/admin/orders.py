@@ -1,0 +1,331 @@
+"""Orders in the admin: searched, read, tried again, cancelled and refunded, but never typed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import BadRequest, PermissionDenied
+from django.db import transaction
+from django.db.models import Count, QuerySet, Sum
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils.formats import number_format
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.admin.exports import export_selected, export_url
+from backoffice.bulk_jobs import (
+    AWAY,
+    MOST_ORDERS,
+    begin_job,
+    begins_at,
+    end_order,
+    publish_job,
+    why_not,
+)
+from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
+from orders.fulfilment.retry import why_not as why_not_retried
+from orders.lifecycle.cancellation import Busy
+from orders.lifecycle.transitions import Actor, WrongState
+from orders.models import OrderJob, OrderStatus, VoucherOrder
+from seckill_site.formatting import money, timestamp
+from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.models import SaleStage
+
+UNKNOWN = AWAY
+"""Nobody knows whether it was done; to do it again is safe."""
+
+
+TITLES = {
+    OrderJob.Kind.CANCEL: _("Cancel orders"),
+    OrderJob.Kind.REFUND: _("Refund orders"),
+}
+
+
+class EndForm(forms.Form):
+    """Why orders are ended."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=200,
+        widget=AdminTextInputWidget,
+        help_text=_("It stands in the order's history, and in the mail to its buyer."),
+    )
+
+
+class EndManyForm(EndForm):
+    """And which: exactly those that the confirmation page has counted, whoever orders meanwhile.
+
+    One field, since a form of thousands would be more fields than Django takes.
+    """
+
+    order_ids = forms.RegexField(r"^[0-9]{1,19}(,[0-9]{1,19})*$", widget=forms.HiddenInput)
+
+    def clean_order_ids(self) -> list[int]:
+        ids = [int(order_id) for order_id in self.cleaned_data["order_ids"].split(",")]
+        if len(ids) > MOST_ORDERS or max(ids) > LARGEST_ID:
+            raise forms.ValidationError(_too_many())
+        return ids
+
+
+@admin.register(VoucherOrder)
+class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Read-only: an order is made by a reservation and changed by its own life."""
+
+    # What that field is null for is no matter of the shop's.
+    form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
+    list_display = (
+        "id", "user", "voucher", "status", "due", "price", "unit", "reason", "accepted",
+    )  # fmt: skip
+    list_filter = ("status", "reason", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
+    list_select_related = ("user", "seckill_voucher__voucher")
+    search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
+    search_help_text = _("Order id, buyer or voucher")
+    show_full_result_count = False
+    actions = ("try_again", "cancel_selected", "refund_selected", export_selected)
+    fields = (
+        "id", "user", "seckill_voucher", "unit", "price", "status", "reason", "due", "code",
+        "accepted",
+    )  # fmt: skip
+    readonly_fields = ("price", "due", "accepted")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
+        # A rehearsal's orders are nobody's, and gone in a minute.
+        return super().get_queryset(request).exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
+
+    def get_urls(self) -> list[URLPattern]:
+        def url(route: str, view: Callable[..., HttpResponse], kind: str, name: str) -> URLPattern:
+            name = f"orders_voucherorder_{kind}{name}"
+            return path(route, self.admin_site.admin_view(view), {"kind": kind}, name=name)
+
+        own = [export_url(self)]
+        for kind in OrderJob.Kind.values:
+            own.append(url(f"<id:order_id>/{kind}/", self.end_one, kind, ""))
+            own.append(url(f"{kind}/", self.end_many, kind, "_many"))
+        return [*own, *super().get_urls()]
+
+    @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
+    def voucher(self, order: VoucherOrder) -> str:
+        return str(order.seckill_voucher)
+
+    @admin.display(description=_("price"), ordering="price_cents")
+    def price(self, order: VoucherOrder) -> str:
+        return money(order.price_cents)
+
+    @admin.display(description=_("to be paid by"), ordering="pay_by")
+    def due(self, order: VoucherOrder) -> str:
+        unpaid = order.status == OrderStatus.UNPAID
+        return timestamp(order.pay_by) if unpaid and order.pay_by else "–"
+
+    @admin.display(description=_("accepted at"), ordering="accepted_at")
+    def accepted(self, order: VoucherOrder) -> str:
+        return timestamp(order.accepted_at)
+
+    def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
+        # Whoever knows the code of a paid voucher can use it.
+        may_redeem = request.user.has_perm("orders.redeem_voucherorder")
+        return [it for it in self.fields if may_redeem or it != "code"]
+
+    def get_fieldsets(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is not None and is_set_aside(obj):
+            fieldsets[0][1]["description"] = _(
+                "This order could not be written and was set aside. It was never payable, so there "
+                "is nothing to refund, and its unit went back on sale at once. In the list of "
+                "orders it can be tried again."
+            )
+        return fieldsets
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add what has become of the order, and what can be done to it."""
+        order: VoucherOrder = context["original"]
+        kinds = [kind for kind in OrderJob.Kind.values if begins_at(kind) == order.status]
+        context |= {
+            "events": order.events.select_related("actor"),
+            "payments": order.payments.all(),
+            "kinds": kinds if self.has_end_permission(request) else [],
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False
+
+    def has_change_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
+        return False
+
+    def has_retry_permission(self, request: HttpRequest) -> bool:
+        """Whoever was given the permission to change orders may try them again."""
+        return request.user.has_perm("orders.change_voucherorder")
+
+    def has_end_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm("orders.end_voucherorder")
+
+    def has_export_permission(self, request: HttpRequest) -> bool:
+        may_export = request.user.has_perm("orders.export_voucherorder")
+        return may_export and self.has_view_permission(request)
+
+    @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
+    def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
+        orders = {order.pk: order for order in queryset.order_by("pk")}
+        try:
+            for retry in retry_orders(order_ids=orders, by=Actor.staff(request.user.pk)):
+                self._report(request, orders[retry.order_id], retry)
+        except UNKNOWN:
+            self.message_user(request, NO_ANSWER, messages.ERROR)
+
+    def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
+        if retry.refusal is None:
+            text = gettext("Order %(order_id)s is live now, to be paid by its buyer.")
+            self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
+            self.log_change(request, order, gettext("Tried again."))
+            return
+        text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
+        values = {"order_id": order.pk, "reason": why_not_retried(retry.refusal)}
+        self.message_user(request, text % values, messages.WARNING)
+
+    # --- One order is ended at once ---------------------------------------------------------------
+
+    def end_one(self, request: HttpRequest, *, order_id: int, kind: str) -> HttpResponse:
+        """Ask for a reason, then cancel or refund one order."""
+        self._check_may_end(request)
+        order = get_object_or_404(VoucherOrder, pk=order_id)
+        back = HttpResponseRedirect(reverse("admin:orders_voucherorder_change", args=[order_id]))
+        form = EndForm(request.POST or None)
+        if order.status != begins_at(kind):
+            self._say_why_not(request, order_id, why_not(order.status))
+            return back
+        if form.is_valid():
+            self._end(request, order, kind, form.cleaned_data["reason"])
+            return back
+        return self._confirmation(request, kind, [order_id], form, back=back.url, order=order)
+
+    def _end(self, request: HttpRequest, order: VoucherOrder, kind: str, why: str) -> None:
+        by = Actor.staff(request.user.pk)
+        try:
+            end_order(kind=kind, order_id=order.pk, by=by, why=why)
+        except WrongState as error:
+            self._say_why_not(request, order.pk, why_not(error.status))
+        except Busy:
+            busy = gettext("somebody else is changing an order of this buyer just now")
+            self._say_why_not(request, order.pk, busy)
+        except UNKNOWN:
+            self.message_user(request, NO_ANSWER, messages.ERROR)
+        else:
+            order.refresh_from_db()
+            text = gettext("Order %(order_id)s is %(status)s now.")
+            values = {"order_id": order.pk, "status": order.get_status_display()}
+            self.message_user(request, text % values, messages.SUCCESS)
+            self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
+
+    def _say_why_not(self, request: HttpRequest, order_id: int, reason: str) -> None:
+        text = gettext("Order %(order_id)s was not changed: %(reason)s.")
+        values = {"order_id": order_id, "reason": reason}
+        self.message_user(request, text % values, messages.WARNING)
+
+    # --- Many orders are a job for a worker -------------------------------------------------------
+
+    @admin.action(description=_("Cancel the selected orders"), permissions=["end"])
+    def cancel_selected(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> Any:
+        return self._confirm_selected(request, queryset, OrderJob.Kind.CANCEL)
+
+    @admin.action(description=_("Refund the selected orders"), permissions=["end"])
+    def refund_selected(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> Any:
+        return self._confirm_selected(request, queryset, OrderJob.Kind.REFUND)
+
+    def _confirm_selected(
+        self, request: HttpRequest, queryset: QuerySet[VoucherOrder], kind: str
+    ) -> HttpResponse | None:
+        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_ORDERS + 1])
+        if not ids or len(ids) > MOST_ORDERS:
+            text = _too_many() if ids else gettext("These orders are no longer in the list.")
+            self.message_user(request, text, messages.ERROR)
+            return None
+        form = EndManyForm(initial={"order_ids": ",".join(map(str, ids))})
+        return self._confirmation(request, kind, ids, form, back=request.get_full_path())
+
+    def end_many(self, request: HttpRequest, *, kind: str) -> HttpResponse:
+        """Take what the confirmation page sends, and lead to the job that does it."""
+        self._check_may_end(request)
+        the_list = reverse("admin:orders_voucherorder_changelist")
+        if request.method != "POST":
+            return HttpResponseRedirect(the_list)
+        form = EndManyForm(request.POST)
+        if form.is_valid():
+            job = self._begin_job(request, kind, **form.cleaned_data)
+            return HttpResponseRedirect(reverse("admin:orders_orderjob_change", args=[job.pk]))
+        if "order_ids" in form.errors:
+            raise BadRequest("no page of ours sends such ids")
+        return self._confirmation(request, kind, form.cleaned_data["order_ids"], form, the_list)
+
+    def _begin_job(
+        self, request: HttpRequest, kind: str, *, order_ids: list[int], reason: str
+    ) -> OrderJob:
+        with transaction.atomic():
+            job = begin_job(
+                kind=OrderJob.Kind(kind),
+                order_ids=order_ids,
+                by=Actor.staff(request.user.pk),
+                why=reason,
+            )
+            transaction.on_commit(partial(publish_job, job_id=job.pk))
+        return job
+
+    def _check_may_end(self, request: HttpRequest) -> None:
+        if not (self.has_view_permission(request) and self.has_end_permission(request)):
+            raise PermissionDenied
+
+    def _confirmation(
+        self,
+        request: HttpRequest,
+        kind: str,
+        order_ids: Sequence[int],
+        form: EndForm,
+        back: str,
+        order: VoucherOrder | None = None,
+    ) -> HttpResponse:
+        """Say what is going to be done to how many orders, and ask for a reason."""
+        found = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
+        sums = found.annotate(count=Count("pk"), cents=Sum("price_cents"))
+        states = {status: (count, cents) for status, count, cents in sums}
+        count, cents = states.pop(begins_at(kind), (0, 0))
+        name = f"admin:orders_voucherorder_{kind}"
+        context = {
+            **self.admin_site.each_context(request),
+            "opts": self.opts,
+            "title": TITLES[OrderJob.Kind(kind)],
+            "kind": kind,
+            "order": order,
+            "form": form,
+            "action": reverse(name, args=[order.pk]) if order else reverse(f"{name}_many"),
+            "back": back,
+            "total": len(order_ids),
+            "count": count,
+            "cents": cents,
+            "others": [(OrderStatus(it).label, states[it][0]) for it in sorted(states)],
+        }
+        return TemplateResponse(request, "admin/orders/voucherorder/end.html", context)
+
+
+def _too_many() -> str:
+    text = gettext("At most %(count)s orders can be changed at once. Narrow the list down.")
+    return text % {"count": number_format(MOST_ORDERS, force_grouping=True)}
+
+
+def order_link(order_id: int) -> str:
+    """Return a link to an order's page, with its id as the text."""
+    url = reverse("admin:orders_voucherorder_change", args=[order_id])
+    return format_html('<a href="{}">{}</a>', url, order_id)

@@ -1,0 +1,268 @@
+"""Rehearsals in the admin: begun from a sale, watched, cancelled, and kept with their verdicts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from django import forms
+from django.conf import settings
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminIntegerFieldWidget
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.shortcuts import get_object_or_404
+from django.template.response import TemplateResponse
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.rehearsal.crowd import BadAddress
+from backoffice.rehearsal.service import (
+    AWAY,
+    AnotherRehearsal,
+    NotRunning,
+    Plan,
+    begin_rehearsal,
+    busy_sales,
+    cancel_rehearsal,
+    publish_rehearsal,
+)
+from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
+from orders.models import Rehearsal
+from seckill_site.formatting import timestamp
+from seckill_site.web.responses import for_owner
+from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.models import MAX_STOCK, SeckillVoucher
+
+MOST_BUYERS = 5_000
+"""How many buyers a rehearsal from here has; more are for the command, on a machine of its own."""
+
+CONNECTIONS = 100
+SHOWN_SALES = 5
+
+_PAGE = "admin:orders_rehearsal_change"
+
+
+class RehearseForm(forms.Form):
+    """How large a crowd buys how many units."""
+
+    buyers = forms.IntegerField(
+        label=_("Buyers"),
+        min_value=1,
+        max_value=MOST_BUYERS,
+        widget=AdminIntegerFieldWidget,
+        help_text=_("Made for the rehearsal, and removed after it. At most 5,000."),
+    )
+    stock = forms.IntegerField(
+        label=_("Units offered"), min_value=1, max_value=MAX_STOCK, widget=AdminIntegerFieldWidget
+    )
+    doubles = forms.IntegerField(
+        label=_("Double clicks in percent"),
+        min_value=0,
+        max_value=100,
+        widget=AdminIntegerFieldWidget,
+        help_text=_(
+            "So many of a hundred buyers press twice; every other of them in a second tab."
+        ),
+    )
+    anyway = forms.BooleanField(
+        label=_("Rehearse all the same, while buyers are here or about to come"), required=False
+    )
+
+    def __init__(self, *args: Any, busy: bool, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        if busy:
+            self.fields["anyway"].required = True
+        else:
+            del self.fields["anyway"]
+
+
+# --- Beginning ------------------------------------------------------------------------------------
+
+
+def rehearsal_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
+    """Return the address of beginning one, for the admin of sales to put before its own."""
+    view = model_admin.admin_site.admin_view(partial(rehearse_sale, model_admin))
+    return [path("<id:sale_id>/rehearse/", view, name="sale-rehearse")]
+
+
+def rehearse_sale(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Say what a rehearsal does and ask how large it is to be; then begin it."""
+    if not request.user.has_perm("orders.add_rehearsal"):
+        raise PermissionDenied
+    sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
+    busy = busy_sales(now=timezone.now())
+    initial = {"buyers": _as_many_as(sale), "stock": sale.stock, "doubles": 10}
+    form = RehearseForm(request.POST or None, initial=initial, busy=bool(busy))
+    if form.is_valid() and (rehearsal := _begin(request, sale, form)):
+        text = gettext("Rehearsed with %(buyers)s buyers and %(stock)s units.")
+        sizes = {"buyers": rehearsal.buyers, "stock": rehearsal.stock}
+        model_admin.log_change(request, sale, text % sizes)
+        return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal.pk]))
+    return _question(model_admin, request, sale, form, busy)
+
+
+def _as_many_as(sale: SeckillVoucher) -> int:
+    """Return a crowd by which the sale is sold out."""
+    return min(max(2 * sale.stock, 100), MOST_BUYERS)
+
+
+def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Rehearsal | None:
+    """Begin it; where that is refused, say so at the form and return None."""
+    data = form.cleaned_data
+    plan = Plan(
+        buyers=data["buyers"],
+        stock=data["stock"],
+        doubles=data["doubles"],
+        connections=CONNECTIONS,
+        url=settings.SECKILL_REHEARSAL_URL,
+    )
+    try:
+        rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan, by=request.user.pk)
+    except AnotherRehearsal as error:
+        text = gettext("Rehearsal #%(number)s is running, and only one does at a time.")
+        form.add_error(None, text % {"number": error.rehearsal_id})
+    except BadAddress as error:
+        text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
+        form.add_error(None, text % {"url": error})
+    except AWAY:
+        form.add_error(None, NO_ANSWER)
+    except SeckillVoucher.DoesNotExist:
+        form.add_error(None, gettext("The sale has been deleted."))
+    else:
+        publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
+        return rehearsal
+    return None
+
+
+def _question(
+    model_admin: SeckillVoucherAdmin,
+    request: HttpRequest,
+    sale: SeckillVoucher,
+    form: RehearseForm,
+    busy: list[SeckillVoucher],
+) -> HttpResponse:
+    context = {
+        **model_admin.admin_site.each_context(request),
+        "opts": model_admin.opts,
+        "title": gettext("Rehearse: %(sale)s") % {"sale": sale},
+        "sale": sale,
+        "form": form,
+        "busy": busy[:SHOWN_SALES],
+        "busy_more": max(0, len(busy) - SHOWN_SALES),
+        "url": settings.SECKILL_REHEARSAL_URL,
+    }
+    template = "admin/vouchers/seckillvoucher/rehearse.html"
+    return TemplateResponse(request, template, context)
+
+
+# --- Watching -------------------------------------------------------------------------------------
+
+
+@admin.register(Rehearsal)
+class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Read-only: where a rehearsal is, and what it found."""
+
+    list_display = ("__str__", "sale", "how", "buyers", "stock", "actor", "began")
+    list_select_related = ("actor", "seckill_voucher__voucher")
+    list_filter = ("phase", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
+    show_full_result_count = False
+    actions = None
+    fields = (
+        "sale", "buyers", "stock", "duplicates", "connections", "url", "actor", "began", "changed",
+    )  # fmt: skip
+    readonly_fields = ("sale", "began", "changed")
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css", "seckill/rehearsal.css"]}
+
+    def get_urls(self) -> list[URLPattern]:
+        def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
+            view = self.admin_site.admin_view(view)
+            return path(f"<id:rehearsal_id>/{route}/", view, name=f"orders_rehearsal_{name}")
+
+        return [
+            url("progress", self.progress, "progress"),
+            url("cancel", self.cancel, "cancel"),
+            *super().get_urls(),
+        ]
+
+    @admin.display(description=_("seckill voucher"), ordering="seckill_voucher")
+    def sale(self, rehearsal: Rehearsal) -> str:
+        return str(rehearsal.seckill_voucher)
+
+    @admin.display(description=_("outcome"))
+    def how(self, rehearsal: Rehearsal) -> str:
+        return outcome(rehearsal)
+
+    @admin.display(description=_("begun"), ordering="created_at")
+    def began(self, rehearsal: Rehearsal) -> str:
+        return timestamp(rehearsal.created_at)
+
+    @admin.display(description=_("last sign"), ordering="changed_at")
+    def changed(self, rehearsal: Rehearsal) -> str:
+        return timestamp(rehearsal.changed_at)
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add where it is, or what it found."""
+        rehearsal: Rehearsal = context["original"]
+        context["progress"] = progress_json(rehearsal, now=timezone.now())
+        context["may_cancel"] = _may_rehearse(request)
+        if not rehearsal.running:
+            context["headline"], context["verdict_is"] = headline(rehearsal)
+            context["tables"] = tables(rehearsal)
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def progress(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
+        """Answer where a rehearsal is, for the script of its page."""
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
+        return for_owner(JsonResponse(progress_json(rehearsal, now=timezone.now())))
+
+    def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
+        """Let a rehearsal buy no more and clear up."""
+        if not _may_rehearse(request):
+            raise PermissionDenied
+        rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
+        if request.method == "POST":
+            self._cancel(request, rehearsal)
+        return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal_id]))
+
+    def _cancel(self, request: HttpRequest, rehearsal: Rehearsal) -> None:
+        try:
+            cancelled = cancel_rehearsal(rehearsal_id=rehearsal.pk)
+        except NotRunning:
+            text = gettext("It is over, or clears up already.")
+            self.message_user(request, text, messages.WARNING)
+            return
+        publish_rehearsal(rehearsal_id=cancelled.pk, turn=cancelled.turn)
+        self.log_change(request, rehearsal, gettext("Cancelled."))
+        self.message_user(request, gettext("Cancelled; what it made is removed."), messages.SUCCESS)
+
+    def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
+        """Who may begin one may see what becomes of it."""
+        return _may_rehearse(request) or super().has_view_permission(request, obj)
+
+    def has_add_permission(self, request: HttpRequest) -> bool:
+        return False  # it is begun from its sale
+
+    def has_change_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
+        return False
+
+    def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
+        """Who may delete a sale may delete it with its rehearsals, but not while one is running."""
+        may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
+        return may_delete and obj is not None and not obj.running
+
+
+def _may_rehearse(request: HttpRequest) -> bool:
+    return request.user.has_perm("orders.add_rehearsal")

@@ -1,0 +1,159 @@
+"""In the admin: each sale's sum of its orders, and to look at, payments and jobs.
+
+The orders themselves are in ``backoffice/admin/orders.py``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import Count, Q, QuerySet
+from django.http import HttpRequest
+from django.templatetags.static import static
+from django.urls import URLPattern, reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.admin.board import board_urls
+from backoffice.admin.orders import UNKNOWN
+from backoffice.admin.rehearsals import rehearsal_urls
+from backoffice.admin.report import report_urls
+from backoffice.board.snapshot import SaleSum
+from orders.fulfilment.reconcile import Comparison, reconcile
+from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.admin.sale_list import SaleChangeList, card_of
+from vouchers.catalogue.listing import SaleCard, cards
+from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.models import SaleState, SeckillVoucher
+
+
+class SaleSumList(SaleChangeList):
+    """The list of sales with the sum of each: after the round trip to Redis, one statement more."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        _add_up(self.result_list)
+
+
+@admin.register(SeckillVoucher)
+class SaleAdmin(SeckillVoucherAdmin):
+    """The shop's page of sales, with what only orders can tell: does each add up, and repair it."""
+
+    list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
+    readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
+    actions: Any = (*SeckillVoucherAdmin.actions, "reconcile")
+
+    def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
+        title, state, *others = self.list_display
+        return (title, state, "board", *others)  # where nobody has to scroll for it
+
+    def get_urls(self) -> list[URLPattern]:
+        sale_urls = [
+            *board_urls(self),
+            *report_urls(self),
+            *rehearsal_urls(self),
+        ]
+        return [*sale_urls, *super().get_urls()]
+
+    def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
+        fieldsets = super().get_fieldsets(request, obj)
+        if obj is not None:
+            now = fieldsets[0][1]
+            now["fields"] = (*now["fields"], "sum")
+            now["description"] = _("The sum is: total = left + pending + orders.")
+        return fieldsets
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return SaleSumList
+
+    def get_object(self, request: HttpRequest, *args: Any, **kwargs: Any) -> SeckillVoucher | None:
+        sale: SeckillVoucher | None = super().get_object(request, *args, **kwargs)
+        if sale is not None and request.method == "GET":
+            # Once for all fields of the page, so that they belong to one moment.
+            sale.card = cards(sales=[sale], now=timezone.now())[0]  # type: ignore[attr-defined]
+            _add_up([sale])
+        return sale
+
+    @admin.display(description=_("sum"))
+    def sum(self, sale: SeckillVoucher) -> str:
+        found: SaleSum | None = getattr(sale, "sum", None)
+        if found is None:
+            return f"– ({gettext('not loaded')})"
+        return _as_text(found)
+
+    @admin.display(description=_("board"), empty_value="")
+    def board(self, sale: SeckillVoucher) -> str | None:
+        """Lead to the board of a sale that is not over."""
+        if card_of(sale).state is SaleState.ENDED:
+            return None
+        url = reverse("admin:sale-board", args=[sale.pk])
+        return format_html('<a href="{}">{}</a>', url, gettext("Board"))
+
+    @admin.action(description=_("Reconcile"), permissions=["run"])
+    def reconcile(self, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
+        for sale in queryset:
+            try:
+                before, after = _reconciled(sale_id=sale.pk)
+            except SeckillVoucher.DoesNotExist:
+                continue  # deleted meanwhile
+            except UNKNOWN:
+                self.message_user(request, NO_ANSWER, messages.ERROR)
+                return
+            level, text = _outcome(before, after)
+            values = {"sale": sale, "before": before.difference, "after": after.difference}
+            self.message_user(request, text % values, level)
+
+
+def _add_up(sales: Iterable[SeckillVoucher]) -> None:
+    """Give each of these sales, whose cards are known, its sum where it is loaded."""
+    sales = list(sales)
+    live = Count("orders", filter=Q(orders__live=True))
+    counted = SeckillVoucher.objects.filter(pk__in=[sale.pk for sale in sales])
+    rows = counted.annotate(live_orders=live).values_list("pk", "stock", "live_orders")
+    found = {pk: (stock, live_orders) for pk, stock, live_orders in rows}
+    for sale in sales:
+        card: SaleCard = sale.card  # type: ignore[attr-defined]
+        if card.remaining is None or card.pending is None or sale.pk not in found:
+            continue
+        stock, live_orders = found[sale.pk]
+        sale.sum = SaleSum(stock, card.remaining, card.pending, live_orders)  # type: ignore[attr-defined]
+
+
+def _as_text(found: SaleSum) -> str:
+    """Return the sum with its verdict, which words or a shape tell, not colour alone."""
+    terms = f"{found.left} + {found.pending} + {found.live}"
+    if found.difference == 0:
+        tick, fits = static("admin/img/icon-yes.svg"), gettext("adds up")
+        return format_html('{} = {} <img src="{}" alt="{}">', found.total, terms, tick, fits)
+    if found.in_flight:
+        flying = gettext("%(count)s in flight") % {"count": -found.difference}
+        return f"{found.total} = {terms} − {flying}"
+    cross, off = static("admin/img/icon-no.svg"), f"{found.difference:+d}".replace("-", "−")
+    text = gettext("difference %(count)s") % {"count": off}
+    return format_html(
+        '{} ≠ {} <img src="{}" alt=""> <strong>{}</strong>', found.total, terms, cross, text
+    )
+
+
+def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
+    """Compare a sale, repair it unless all is well, and return it before and after."""
+    before = reconcile(sale_id=sale_id)
+    if before.remaining is not None and before.difference == 0:
+        return before, before
+    return before, reconcile(sale_id=sale_id, repair=True)
+
+
+def _outcome(before: Comparison, after: Comparison) -> tuple[int, str]:
+    """Return how a reconciling is reported, and in which words."""
+    if after.difference:
+        return messages.ERROR, gettext("%(sale)s: still different by %(after)s.")
+    if before.difference:
+        return messages.WARNING, gettext("%(sale)s: was different by %(before)s, is repaired.")
+    if before.remaining is None:
+        return messages.SUCCESS, gettext("%(sale)s: was not loaded, is loaded now and fits.")
+    return messages.SUCCESS, gettext("%(sale)s: fits.")

@@ -1,0 +1,235 @@
+"""The board in words and figures, for the first view of the page and, as JSON, for its script.
+
+The server writes every text, so that page and script cannot differ.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from django.utils.text import capfirst
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.board.snapshot import WINDOW_S, Board, Pace
+from orders.models import OrderStatus
+from seckill_site.clock import epoch_ms
+from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from vouchers.admin.sale_list import STATES
+from vouchers.inventory.request_stats import ACCEPTED
+from vouchers.models import SaleStage
+from vouchers.templatetags.sentences import DAYS
+
+REFUSALS = {
+    "sold_out": _("sold out"),
+    "already_ordered": _("had one already"),
+    "not_started": _("too early"),
+    "ended": _("too late"),
+    "paused": _("paused"),
+    "unavailable": _("busy, told to try again"),
+    "other": _("for other reasons"),
+}
+"""How order requests are refused, in the order of the table."""
+
+SENTENCES = {
+    "clock": {"begin": _("Begins in"), "end": _("Ends in"), "days": DAYS},
+    "stale": _("Stale since {time}: the server does not answer. This page goes on asking."),
+    "signed_out": _("Stale since {time}: you are signed out. Load the page again."),
+    "fresh": _("The figures are live again."),
+    "checking": _("checking…"),
+    "state": _("The sale is now: {state}."),
+    "requests": _("Requests"),
+    "accepted": _("Orders accepted"),
+    "left": _("Left"),
+    "time": _("Time"),
+    "per_second": _("per second"),
+    "units": _("units"),
+    "left_over_time": _("From {first} left at {since} to {last} left now."),
+}
+
+
+def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
+    """Return all that the board shows; ``actions`` are those it offers to whoever looks."""
+    return {
+        "state": _state(board),
+        "alert": _alert(board),
+        "verdict": _verdict(board),
+        "now_ms": epoch_ms(board.now),
+        "begins_at_ms": epoch_ms(board.sale.begins_at),
+        "ends_at_ms": epoch_ms(board.sale.ends_at),
+        "left": board.found.remaining if board.found else None,
+        "texts": {**_huge(board), **_small(board)},
+        "statuses": _statuses(board),
+        "refusals": _refusals(board),
+        "chart": _chart(board.pace),
+        "actions": list(actions),
+    }
+
+
+def _rate(value: float | None) -> str:
+    if value is None:
+        return NO_VALUE
+    return f"{value:,.1f}" if 0 < value < 10 else f"{value:,.0f}"
+
+
+def _seconds(milliseconds: int) -> str:
+    seconds = milliseconds / 1000
+    text = f"{seconds:,.1f}" if seconds < 10 else f"{seconds:,.0f}"
+    return gettext("%(seconds)s s") % {"seconds": text}
+
+
+def _state(board: Board) -> dict[str, str]:
+    is_draft = board.sale.stage == SaleStage.DRAFT
+    code = SaleStage.DRAFT if is_draft else board.state
+    text = capfirst(str(STATES[code]))
+    if board.sale.stage == SaleStage.REHEARSAL:
+        text = f"{text} ({SaleStage.REHEARSAL.label})"
+    return {"code": code.value, "text": text}
+
+
+def _alert(board: Board) -> dict[str, str]:
+    """Return the worst of what is wrong now, if anything is."""
+    if not board.ledger_answers:
+        text = gettext(
+            "Redis does not answer, so nobody can buy just now. Shown is what the database knows."
+        )
+        return {"code": "away", "text": text}
+    if board.found is None:
+        text = gettext("The sale is not in Redis yet; its first visitor loads it.")
+        return {"code": "unloaded", "text": text}
+    age = _seconds(board.oldest_pending_age_ms or 0)
+    if board.is_behind:
+        text = gettext(
+            "Orders are written %(age)s late: nobody new is accepted until they have caught up. "
+            "Are the workers running?"
+        )
+        return {"code": "behind", "text": text % {"age": age}}
+    if board.is_late:
+        text = gettext("Orders are written %(age)s late. Are the workers running?")
+        return {"code": "late", "text": text % {"age": age}}
+    return {"code": "", "text": ""}
+
+
+def _verdict(board: Board) -> dict[str, str]:
+    """Return whether the sum adds up, which words tell and not colour alone."""
+    found = board.sum
+    if found is None:
+        return {"code": "unknown", "text": gettext("nobody can tell now")}
+    if found.difference == 0:
+        return {"code": "fits", "text": gettext("adds up")}
+    if found.in_flight:
+        text = gettext("%(count)s in flight") % {"count": grouped(-found.difference)}
+        return {"code": "in_flight", "text": text}
+    text = gettext("difference %(count)s") % {"count": f"{found.difference:+,}".replace("-", "−")}
+    return {"code": "off", "text": text}
+
+
+def _huge(board: Board) -> dict[str, str]:
+    """Return the four figures to be read from afar, each also as a sentence of its own."""
+    found, pace = board.found, board.pace
+    left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
+    pending = grouped(found.pending if found else None)
+    accepted = _rate(pace.accepted_now if pace else None)
+    requests = _rate(pace.requests_now if pace else None)
+    return {
+        "left": left,
+        "of_total": gettext("of %(total)s") % {"total": total},
+        "left_label": gettext("Left: %(left)s of %(total)s units") % {"left": left, "total": total},
+        "pending": pending,
+        "pending_label": gettext("Pending: %(count)s") % {"count": pending},
+        "accepted": accepted,
+        "accepted_label": gettext("Orders accepted per second: %(count)s") % {"count": accepted},
+        "requests": requests,
+        "requests_label": gettext("Requests per second: %(count)s") % {"count": requests},
+    }
+
+
+def _small(board: Board) -> dict[str, str]:
+    found = board.found
+    return {
+        "sum": _sum(board),
+        "oldest": _oldest(board),
+        "waiting": grouped(found.waiting if found else None),
+        "ends": timestamp(board.sale.ends_at),
+        "counted": _counted(board),
+    }
+
+
+def _sum(board: Board) -> str:
+    found = board.sum
+    terms = (found.left, found.pending, found.live) if found else (None, None, board.sale.sold)
+    equals = "≠" if found and found.difference and not found.in_flight else "="
+    return f"{grouped(board.sale.stock)} {equals} {' + '.join(map(grouped, terms))}"
+
+
+def _oldest(board: Board) -> str:
+    if board.found is None:
+        return NO_VALUE
+    if board.oldest_pending_age_ms is None:
+        return gettext("nothing waits")
+    return gettext("oldest %(age)s") % {"age": _seconds(board.oldest_pending_age_ms)}
+
+
+def _counted(board: Board) -> str:
+    """Return how old the counts are that are not made at every look."""
+    if board.counts is None:
+        return gettext("being counted")
+    age_s = max(0, epoch_ms(board.now) - board.counts.counted_at_ms) // 1000
+    text = ngettext("counted %(count)s second ago", "counted %(count)s seconds ago", age_s)
+    return text % {"count": age_s}
+
+
+def _statuses(board: Board) -> list[dict[str, str]]:
+    statuses = board.counts.statuses if board.counts else {}
+    return [
+        {"status": it.value, "text": str(it.label), "count": grouped(statuses.get(it.value))}
+        for it in OrderStatus
+    ]
+
+
+def _refusals(board: Board) -> list[dict[str, Any]]:
+    """Return a row for each reason, with its share of the most frequent one for its bar."""
+    lately = _by_reason(board.pace.answers if board.pace else None)
+    ever = _by_reason(board.counts.answers if board.counts else None)
+    most = max(1, *(lately[it] or 0 for it in REFUSALS))
+    return [
+        {
+            "answer": answer,
+            "text": str(text),
+            "lately": grouped(lately[answer]),
+            "ever": grouped(ever[answer]),
+            "percent": round(100 * (lately[answer] or 0) / most),
+        }
+        for answer, text in REFUSALS.items()
+    ]
+
+
+def _by_reason(answers: Mapping[str, int] | None) -> dict[str, int | None]:
+    if answers is None:
+        return dict.fromkeys(REFUSALS)
+    known = {it: answers.get(it, 0) for it in REFUSALS}
+    others = set(answers) - set(REFUSALS) - {ACCEPTED}
+    return {**known, "other": sum(answers[it] for it in others)}
+
+
+def _chart(pace: Pace | None) -> dict[str, Any] | None:
+    if pace is None:
+        return None
+    accepted = pace.answers.get(ACCEPTED, 0)
+    text = gettext(
+        "In the last %(minutes)s minutes %(requests)s requests came and %(accepted)s were "
+        "accepted; at most %(most)s came in one second."
+    )
+    values = {
+        "minutes": WINDOW_S // 60,
+        "requests": grouped(sum(pace.answers.values())),
+        "accepted": grouped(accepted),
+        "most": _rate(max(pace.requests)),
+    }
+    return {
+        "first_s": pace.first_s,
+        "requests": [round(it, 2) for it in pace.requests],
+        "accepted": [round(it, 2) for it in pace.accepted],
+        "summary": text % values,
+    }

@@ -1,0 +1,34 @@
+"""Crowds of buyers for load tests and rehearsals."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.hashers import make_password
+
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from vouchers.models import SeckillVoucher
+
+_CHUNK = 500
+
+
+def create_buyers(*, count: int, sale_id: int) -> Iterator[list[PurchaseToken]]:
+    """Make ``count`` users who cannot log in, and yield their purchase tokens chunk by chunk.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale; nobody was made.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    crowd = secrets.token_hex(4)
+    for first in range(0, count, _CHUNK):
+        names = [f"buyer-{crowd}-{n}" for n in range(first, min(first + _CHUNK, count))]
+        yield issue_tokens(sale=sale, user_ids=_make_users(names))
+
+
+def _make_users(names: list[str]) -> list[int]:
+    users = get_user_model().objects
+    users.bulk_create([users.model(username=name, password=make_password(None)) for name in names])
+    # MySQL does not report the ids of a bulk insert.
+    return list(users.filter(username__in=names).order_by("pk").values_list("pk", flat=True))

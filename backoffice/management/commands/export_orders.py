@@ -1,0 +1,55 @@
+"""``manage.py export_orders``: orders as CSV, as the admin exports them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from django.db import InterfaceError, OperationalError
+from django.utils import timezone
+from django.utils.dateparse import parse_datetime
+from tqdm import tqdm
+
+from backoffice.order_export import export_orders
+from orders.models import VoucherOrder
+from vouchers.models import SaleStage
+
+
+def moment(text: str) -> dt.datetime:
+    """Return a moment, in the shop's time zone where it names no other."""
+    found = parse_datetime(text)
+    if found is None:
+        raise ValueError
+    return found if timezone.is_aware(found) else timezone.make_aware(found)
+
+
+class Command(BaseCommand):
+    help = "Print orders as CSV for a spreadsheet, oldest first: export_orders > orders.csv"
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("--sale", type=int, metavar="ID", help="only of this seckill voucher")
+        parser.add_argument(
+            "--since", type=moment, metavar="TIME", help="only accepted since, as 2026-12-01T10:00"
+        )
+        parser.add_argument(
+            "--codes", action="store_true", help="write out voucher codes, which are money"
+        )
+
+    @no_translations
+    def handle(self, *args: Any, **options: Any) -> None:
+        orders = VoucherOrder.objects.exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
+        if options["sale"] is not None:
+            orders = orders.filter(seckill_voucher=options["sale"])
+        if options["since"]:
+            orders = orders.filter(accepted_at__gte=options["since"])
+        now = timezone.now()
+        try:
+            with tqdm(total=orders.count(), unit="order", file=self.stderr, disable=None) as bar:
+                for part in export_orders(orders=orders, codes=options["codes"], now=now):
+                    self.stdout.write(part.text, ending="")
+                    bar.update(part.orders)
+        except (OperationalError, InterfaceError) as error:
+            raise CommandError(
+                f"the database did not answer, the file ends here: {error}"
+            ) from error

@@ -1,0 +1,199 @@
+"""``manage.py rehearse``: a sale as it would be, with a crowd, on the system as it runs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
+from tqdm import tqdm
+
+from backoffice.rehearsal.crowd import BadAddress
+from backoffice.rehearsal.service import (
+    AWAY,
+    MOST_BUYERS,
+    MOST_CONNECTIONS,
+    AnotherRehearsal,
+    NotRunning,
+    Plan,
+    Stuck,
+    begin_rehearsal,
+    cancel_rehearsal,
+    clear_leftovers,
+    progress,
+    work_through,
+)
+from orders.models import Rehearsal, RehearsalPhase
+from vouchers.models import MAX_STOCK, SeckillVoucher
+
+CLICKS_AT_ONCE = 20_000
+BAD_VERDICT, COULD_NOT, INTERRUPTED = 1, 2, 130
+
+_NAMES = {
+    "buyers": "buyers",
+    "stock": "units offered",
+    "requests": "requests sent",
+    "requests_per_s": "requests a second",
+    "unanswered": "clicks without an answer that tells",
+    "accepted": "accepted",
+    "orders": "orders written",
+    "refused": "refused when written",
+    "oversold": "oversold",
+    "lost": "lost",
+    "doubled": "doubled",
+    "undersold": "undersold",
+    "difference": "ledger and database differ by",
+    "p50_ms": "p50 in ms",
+    "p90_ms": "p90 in ms",
+    "p99_ms": "p99 in ms",
+    "max_ms": "slowest in ms",
+    "drain_s": "first request to last order in s",
+    "orders_per_s": "orders a second",
+    "interruptions": "interruptions",
+}
+
+
+class Command(BaseCommand):
+    help = (
+        "Copy a sale, let a crowd buy the copy from the running web server, wait until the workers "
+        "have written the orders, say whether all was right and how fast it was, and remove the "
+        "copy with everything that came of it. Exit status 0 only where nothing was oversold, lost "
+        "or doubled and nothing is left; 1 where something was; 2 where it could not be rehearsed."
+    )
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        parser.add_argument("sale_id", nargs="?", type=int, metavar="SALE_ID")
+        parser.add_argument("--buyers", type=int, default=1_000, help="default 1000")
+        parser.add_argument("--stock", type=int, help="units offered (default: as the sale)")
+        parser.add_argument(
+            "--duplicates", type=int, default=10, help="percent who click twice (default 10)"
+        )
+        parser.add_argument("--connections", type=int, default=100, help="at a time (default 100)")
+        parser.add_argument("--url", help="the web server (default: SECKILL_REHEARSAL_URL)")
+        parser.add_argument("--json", action="store_true", help="the verdict as one object")
+        parser.add_argument(
+            "--clear", action="store_true", help="only clear up after rehearsals that died"
+        )
+
+    @no_translations
+    def handle(self, *args: Any, **options: Any) -> None:
+        try:
+            if options["clear"]:
+                self._clear()
+            else:
+                self._rehearse(self._begun(options), as_json=options["json"])
+        except AnotherRehearsal as error:
+            text = f"rehearsal #{error.rehearsal_id} is running, and only one does at a time"
+            raise CommandError(text, returncode=COULD_NOT) from error
+        except (*AWAY, Stuck) as error:
+            text = f"Redis or the database did not answer: {error!r}. What is left of a rehearsal "
+            text += "is cleared up by beat, or by rehearse --clear"
+            raise CommandError(text, returncode=COULD_NOT) from error
+
+    def _begun(self, options: dict[str, Any]) -> Rehearsal:
+        if options["sale_id"] is None:
+            raise CommandError("which sale? Give its id", returncode=COULD_NOT)
+        _check(options, "buyers", 1, MOST_BUYERS)
+        _check(options, "stock", 1, MAX_STOCK)
+        _check(options, "duplicates", 0, 100)
+        _check(options, "connections", 1, MOST_CONNECTIONS)
+        plan = Plan(
+            buyers=options["buyers"],
+            stock=options["stock"],
+            doubles=options["duplicates"],
+            connections=options["connections"],
+            url=(options["url"] or settings.SECKILL_REHEARSAL_URL).rstrip("/"),
+        )
+        try:
+            return begin_rehearsal(sale_id=options["sale_id"], plan=plan)
+        except SeckillVoucher.DoesNotExist as error:
+            text = f"there is no seckill voucher {options['sale_id']}"
+            raise CommandError(text, returncode=COULD_NOT) from error
+        except BadAddress as error:
+            text = f"{plan.url} is not the address of a web server"
+            raise CommandError(text, returncode=COULD_NOT) from error
+
+    def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
+        """Do all phases, and clear up whatever happens."""
+        try:
+            rehearsal = self._work_through(rehearsal)
+        except KeyboardInterrupt as error:
+            self._cancel(rehearsal)
+            raise CommandError("cancelled, and cleared up", returncode=INTERRUPTED) from error
+        except Exception:
+            self._cancel(rehearsal)
+            raise
+        if not rehearsal.verdict:
+            raise CommandError(_in_words(rehearsal), returncode=COULD_NOT)
+        self._say(rehearsal, as_json=as_json)
+        if rehearsal.problem or not rehearsal.verdict["is_right"]:
+            sys.exit(BAD_VERDICT)
+
+    def _cancel(self, rehearsal: Rehearsal) -> None:
+        self.stderr.write("Clearing up…")
+        with suppress(NotRunning):  # where it was clearing up already, it goes on with that
+            cancel_rehearsal(rehearsal_id=rehearsal.pk)
+        self._work_through(rehearsal)
+
+    def _work_through(self, rehearsal: Rehearsal) -> Rehearsal:
+        """Do what is left of the phases, with a bar for each."""
+        states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
+        return self._watched(states)
+
+    def _watched(self, states: Iterable[Rehearsal]) -> Rehearsal:
+        phase, bar = "", tqdm(disable=True)
+        try:
+            for state in states:
+                done, total = progress(state)
+                if state.phase != phase:
+                    if not state.problem:
+                        bar.update((bar.total or 0) - bar.n)
+                    bar.close()
+                    phase = state.phase
+                    label = str(RehearsalPhase(phase).label)
+                    bar = tqdm(total=total, desc=label, file=self.stderr, disable=None)
+                bar.total = total
+                bar.update(done - bar.n)
+            return state
+        finally:
+            bar.close()
+
+    def _clear(self) -> None:
+        cleared = 0
+        for rehearsal in clear_leftovers():
+            cleared += 1
+            self.stdout.write(f"cleared up after {rehearsal}")
+        if not cleared:
+            self.stdout.write("Nothing is left of earlier rehearsals.")
+
+    def _say(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
+        verdict = rehearsal.verdict
+        if as_json:
+            row = {"rehearsal": str(rehearsal.pk), "phase": rehearsal.phase}
+            row["problem"] = rehearsal.problem
+            self.stdout.write(json.dumps({**row, **verdict}, indent=2))
+            return
+        for name, label in _NAMES.items():
+            value = verdict[name]
+            self.stdout.write(f"{label:<36}{'-' if value is None else value:>10}")
+        for code, count in verdict["answers"].items():
+            self.stdout.write(f"  answered {code:<25}{count:>10}")
+        self.stdout.write(_in_words(rehearsal))
+
+
+def _check(options: dict[str, Any], name: str, least: int, most: int) -> None:
+    value = options[name]
+    if value is not None and not least <= value <= most:
+        raise CommandError(f"--{name} must be from {least} to {most}", returncode=COULD_NOT)
+
+
+def _in_words(rehearsal: Rehearsal) -> str:
+    if rehearsal.problem:
+        return f"Failed at {rehearsal.url}: {rehearsal.problem}. Nothing is left of it."
+    if rehearsal.verdict["is_right"]:
+        return "Right: every unit was sold once, and nothing is left of it."
+    return "WRONG: see what is not 0 above. Nothing is left of it."

@@ -1,0 +1,179 @@
+"""Exporting orders as CSV that Excel opens right, any number of them, a chunk at a time.
+
+The orders are walked by id in windows, so each statement looks at a bounded number of rows, however
+few of them match; no cursor and no transaction is held while somebody downloads slowly; and memory
+does not grow. An order that is written behind the walk, or after it has begun, is not in the file.
+
+A spreadsheet takes cells for what they look like (``docs/exporting.md``): an id of 17 digits would
+lose its last ones and a name that begins with ``=`` would be worked out. A tab before the one keeps
+it as text, exactly; an apostrophe before the other makes it harmless.
+"""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from django.db.models import Max, QuerySet
+from django.utils import timezone
+from django.utils.translation import gettext
+
+from backoffice.csv_cells import exact, harmless
+from orders.lifecycle.redemption import written_code
+from orders.models import OrderEvent, OrderStatus, Payment, RefusalReason, VoucherOrder
+from seckill_site.formatting import plain_money
+from vouchers.templatetags.seckill import utc_offset
+
+CHUNK, WINDOW = 1_000, 20_000
+"""Orders in one part of the file; ids that one statement looks at."""
+
+BYTE_ORDER_MARK = "\ufeff"
+"""By this Excel knows that a CSV file is UTF-8."""
+
+_FIELDS = (
+    "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
+    "status", "reason", "price_cents", "accepted_at", "created_at", "code",
+)  # fmt: skip
+
+
+class Part(NamedTuple):
+    """A piece of the file, and how many orders are in it."""
+
+    text: str
+    orders: int
+
+
+@dataclass(frozen=True)
+class _Words:
+    """What the file says in the reader's language; looked up before the first part is sent."""
+
+    headings: Sequence[str]
+    statuses: Mapping[str, str]
+    reasons: Mapping[str, str]
+    zone: dt.tzinfo
+
+    @classmethod
+    def at(cls, now: dt.datetime) -> _Words:
+        return cls(
+            headings=_headings(_zone_named(now)),
+            statuses={it.value: str(it.label) for it in OrderStatus},
+            reasons={it.value: str(it.label) for it in RefusalReason},
+            zone=timezone.get_current_timezone(),
+        )
+
+
+def export_orders(
+    *, orders: QuerySet[VoucherOrder], codes: bool, now: dt.datetime
+) -> Iterator[Part]:
+    """Return a CSV file of these orders, oldest first, the headings at once.
+
+    ``codes`` says whether voucher codes, which are money, are written out.
+    """
+    newest = VoucherOrder.objects.aggregate(Max("pk"))["pk__max"] or 0
+    return _parts(orders, newest, _Words.at(now), codes=codes)
+
+
+def _parts(
+    orders: QuerySet[VoucherOrder], newest: int, words: _Words, *, codes: bool
+) -> Iterator[Part]:
+    yield Part(BYTE_ORDER_MARK + _lines([words.headings]), 0)
+    for chunk in _chunks(orders.values_list(*_FIELDS), newest):
+        yield Part(_lines(_rows(chunk, words, codes=codes)), len(chunk))
+
+
+def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
+    """Return the orders by id, in lists; a list may be empty."""
+    last = end = 0
+    while last < newest:
+        if last == end:
+            end = _end_of_window(last, newest)
+        window = orders.filter(pk__gt=last, pk__lte=end)
+        found = list(window.order_by("pk")[:CHUNK])
+        last = found[-1][0] if len(found) == CHUNK else end
+        if found:
+            yield found
+
+
+def _end_of_window(last: int, newest: int) -> int:
+    """Return the id a window further, whether or not it is one of those to export."""
+    ids = VoucherOrder.objects.filter(pk__gt=last, pk__lte=newest).order_by("pk")
+    further = ids.values_list("pk", flat=True)[WINDOW - 1 : WINDOW]
+    return next(iter(further), newest)
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def _headings(zone: str) -> list[str]:
+    at = [gettext("accepted at"), gettext("written at"), gettext("paid at"), gettext("used at")]
+    return [
+        gettext("order id"), gettext("sale id"), gettext("voucher"), gettext("buyer"),
+        gettext("unit"), gettext("status"), gettext("reason"), gettext("price in yuan"),
+        *(f"{heading} ({zone})" for heading in at),
+        gettext("voucher code"), gettext("payment reference"),
+    ]  # fmt: skip
+
+
+def _zone_named(now: dt.datetime) -> str:
+    """Return the zone of all times with its offset, or both where the clock changes."""
+    offsets = dict.fromkeys(utc_offset(now.replace(month=month, day=1)) for month in (1, 7))
+    return f"{timezone.get_current_timezone_name()}, {'/'.join(offsets)}"
+
+
+def _rows(chunk: Sequence[Any], words: _Words, *, codes: bool) -> Iterator[list[object]]:
+    ids = [order[0] for order in chunk]
+    moments, references = _moments(ids), _references(ids)
+    for pk, sale, title, buyer, unit, status, reason, cents, accepted, written, code in chunk:
+        at = (accepted, written, moments.get((pk, "paid")), moments.get((pk, "used")))
+        yield [
+            exact(str(pk)),
+            sale,
+            harmless(title),
+            harmless(buyer or ""),
+            unit,
+            words.statuses[status],
+            words.reasons.get(reason, reason),
+            plain_money(cents),
+            *(_local(moment, words.zone) for moment in at),
+            _code(code or "", codes=codes),
+            exact(references.get(pk, "")),
+        ]
+
+
+def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
+    """Return when orders were paid and used."""
+    after = (OrderStatus.PAID, OrderStatus.USED)
+    events = OrderEvent.objects.filter(order__in=order_ids, after__in=after).order_by("pk")
+    return {(pk, to): at for pk, to, at in events.values_list("order_id", "after", "at")}
+
+
+def _references(order_ids: Sequence[int]) -> dict[int, str]:
+    """Return the references of the payments by which orders were paid."""
+    payments = Payment.objects.filter(order__in=order_ids, settles=True).order_by("pk")
+    return dict(payments.values_list("order_id", "reference"))
+
+
+def _lines(rows: Iterable[Sequence[object]]) -> str:
+    file = io.StringIO()
+    csv.writer(file, quoting=csv.QUOTE_ALL).writerows(rows)
+    return file.getvalue()
+
+
+# --- Cells ---------------------------------------------------------------------------------------
+
+
+def _local(moment: dt.datetime | None, zone: dt.tzinfo) -> str:
+    if moment is None:
+        return ""
+    return timezone.make_naive(moment, zone).isoformat(sep=" ", timespec="seconds")
+
+
+def _code(code: str, *, codes: bool) -> str:
+    """Return a code as people read it; its groups are no number to a spreadsheet."""
+    if not code:
+        return ""
+    return written_code(code) if codes else f"****-****-****-{code[-4:]}"

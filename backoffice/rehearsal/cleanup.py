@@ -1,0 +1,193 @@
+"""Clearing up after a rehearsal: the shadow sale, its voucher, its buyers, and all they have left.
+
+The shadow's own row says how far the clearing is, so that anybody may go on with it at any time.
+The order of the steps is the point: nobody buys any more, then nobody writes any more, then the
+orders go with the ledger, then the buyers, and last the row by which all of it is found.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+
+from django.conf import settings
+from django.contrib.admin.models import LogEntry
+from django.contrib.contenttypes.models import ContentType
+from django.db import transaction
+from django.db.models import Model
+
+from backoffice.rehearsal.buyers import BUYERS_AT_ONCE, buyers_of
+from locks import LockBusy, LockNotOwned, RedisLock
+from orders.models import OrderEvent, Payment, SandboxTrade, VoucherOrder, WaitingEntry
+from seckill_site.failpoints import failpoint
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
+from vouchers.inventory.rebuild import FENCE_BITS
+from vouchers.inventory.sale_state import Figures, snapshots, write_figures
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import AnswerCount, SaleStage, SeckillVoucher, Voucher
+
+logger = logging.getLogger(__name__)
+
+ORDERS_AT_ONCE, SCANNED_AT_ONCE = 1_000, 1_000
+WORK_S = 2.0
+"""How long one call removes buyers before it hands on."""
+
+PATIENCE = dt.timedelta(seconds=10)
+"""So long after the closing a worker may still be at the shadow's orders; then they go as well."""
+
+SETTLED = dt.timedelta(seconds=2)
+"""So long after the closing a web process may still add to the shadow's tally."""
+
+LOCK_MS = 3_000
+"""So long one waits for a worker that is writing orders of the shadow."""
+
+
+def clear_shadow(*, shadow_id: int, now: dt.datetime) -> bool:
+    """Go on with the clearing; say whether nothing is left. Safe to repeat, and to do twice.
+
+    A sale that is no shadow is not touched.
+
+    :raises LedgerUnavailable: Redis did not answer; the next call goes on.
+    :raises django.db.Error: the database did not; likewise.
+    """
+    shadow = SeckillVoucher.objects.filter(pk=shadow_id).first()
+    if shadow is None:
+        _forget_keys(shadow_id)
+        return _delete_buyers(shadow_id)
+    if shadow.stage != SaleStage.REHEARSAL:
+        logger.error("sale %s is no shadow any more: it stays, with its buyers", shadow_id)
+        return True
+    if shadow.ends_at > now:
+        _close(shadow, now)
+        return False
+    closed_for = now - shadow.ends_at
+    if not _is_quiet(shadow_id) and closed_for < PATIENCE:
+        return False
+    if not (_delete_orders(shadow) and _delete_buyers(shadow_id)) or closed_for < SETTLED:
+        return False
+    return _delete_shadow(shadow_id)
+
+
+def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
+    """End the shadow sale: from now on its ledger accepts nobody, and where lost, will not either.
+
+    Not as an edit, which refuses what is oversold.
+    """
+    with transaction.atomic(durable=True):
+        shadow = lock_seckill_voucher(sale_id=shadow.pk)
+        shadow.ends_at, shadow.sold = now, min(shadow.sold, shadow.stock)
+        with suppress(NotLoaded):
+            write_figures(sale_id=shadow.pk, figures=Figures.of(shadow))
+        shadow.save(update_fields=["ends_at", "sold"])
+    failpoint("clear.closed")
+
+
+def _is_quiet(shadow_id: int) -> bool:
+    """Say whether nothing is pending and no fulfil task is on its way."""
+    found = snapshots(sale_ids=[shadow_id])[shadow_id]
+    with ledger_errors():
+        kicked = ledger_connection().exists(LedgerKeys(shadow_id).kick)
+    return not kicked and not (found and found.pending)
+
+
+def _delete_orders(shadow: SeckillVoucher) -> bool:
+    """Delete the shadow's orders with its ledger; False where a worker is at them just now.
+
+    The ledger goes first: buyers without orders would be made orders of again.
+    """
+    keys = LedgerKeys(shadow.pk)
+    if not (_has_ledger(shadow.pk) or VoucherOrder.objects.filter(seckill_voucher=shadow).exists()):
+        return True
+    with ledger_errors():
+        lock = RedisLock(
+            ledger_connection(),
+            keys.sale_lock,
+            lease_ms=settings.SECKILL_LEASE_MS,
+            fence_key=keys.fence,
+            fence_floor=shadow.epoch << FENCE_BITS,
+        )
+        try:
+            with lock.holding(wait_ms=LOCK_MS):
+                _delete_locked(shadow.pk, lock.fencing_token or 0)
+        except (LockBusy, LockNotOwned):
+            return False
+    failpoint("clear.orders_deleted")
+    return True
+
+
+def _has_ledger(shadow_id: int) -> bool:
+    with ledger_errors():
+        return bool(ledger_connection().exists(*LedgerKeys(shadow_id).contents))
+
+
+def _delete_locked(shadow_id: int, fencing_token: int) -> None:
+    """Do the part that needs the lock: a worker that has lost it is refused by the fence."""
+    with transaction.atomic(durable=True):
+        shadow = lock_seckill_voucher(sale_id=shadow_id)
+        _forget_keys(shadow_id, but=LedgerKeys(shadow_id).sale_lock)
+        orders = VoucherOrder.objects.filter(seckill_voucher=shadow).order_by("pk")
+        while ids := list(orders.values_list("pk", flat=True)[:ORDERS_AT_ONCE]):
+            _delete_these(ids)
+        WaitingEntry.objects.filter(seckill_voucher=shadow).delete()
+        AnswerCount.objects.filter(seckill_voucher=shadow).delete()
+        shadow.sold, shadow.fence = 0, max(shadow.fence, fencing_token)
+        shadow.save(update_fields=["sold", "fence"])
+        failpoint("clear.before_commit")
+
+
+def _delete_these(order_ids: list[int]) -> None:
+    payments = Payment.objects.filter(order__in=order_ids)
+    references = list(payments.values_list("reference", flat=True))
+    SandboxTrade.objects.filter(reference__in=references).delete()
+    payments.delete()
+    OrderEvent.objects.filter(order__in=order_ids).delete()
+    _delete_log(VoucherOrder, order_ids)
+    VoucherOrder.objects.filter(pk__in=order_ids).delete()
+
+
+def _delete_log(model: type[Model], ids: Iterable[int]) -> None:
+    """Delete what the admin has noted of these rows."""
+    kind = ContentType.objects.get_for_model(model)
+    LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in ids]).delete()
+
+
+def _delete_buyers(shadow_id: int) -> bool:
+    """Delete buyers for some seconds; say whether none is left."""
+    until = time.monotonic() + WORK_S
+    buyers = buyers_of(shadow_id=shadow_id)
+    while ids := list(buyers.values_list("pk", flat=True)[:BUYERS_AT_ONCE]):
+        if time.monotonic() > until:
+            return False
+        buyers.filter(pk__in=ids).delete()
+        failpoint("clear.buyers_deleted")
+    return True
+
+
+def _delete_shadow(shadow_id: int) -> bool:
+    """Delete the row and its voucher; False where somebody has bought meanwhile after all."""
+    with transaction.atomic(durable=True):
+        shadow = lock_seckill_voucher(sale_id=shadow_id)
+        if shadow.orders.exists():
+            return False
+        AnswerCount.objects.filter(seckill_voucher=shadow).delete()
+        _delete_log(SeckillVoucher, [shadow_id])
+        _delete_log(Voucher, [shadow.voucher_id])
+        shadow.delete()
+        Voucher.objects.filter(pk=shadow.voucher_id).delete()
+    failpoint("clear.shadow_deleted")
+    _forget_keys(shadow_id)
+    return True
+
+
+def _forget_keys(shadow_id: int, *, but: str = "") -> None:
+    """Delete every key of the shadow: contents, kick, tally, side keys, locks and their counter."""
+    client = ledger_connection()
+    with ledger_errors():
+        found = list(client.scan_iter(f"*seckill:{{{shadow_id}}}:*", count=SCANNED_AT_ONCE))
+        keys = [key for key in found if not but or not key.startswith(but)]
+        for first in range(0, len(keys), SCANNED_AT_ONCE):
+            client.unlink(*keys[first : first + SCANNED_AT_ONCE])

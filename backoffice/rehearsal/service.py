@@ -1,0 +1,306 @@
+"""Rehearsing: a shadow copy of a sale, bought by a crowd of its own on the system as it runs.
+
+A rehearsal goes step by step. A step takes some seconds at most and is noted in the rehearsal's
+row under the number of its turn; then it hands on to the next, so that a single worker has time for
+the orders in between. One whose process died goes on at its last note (``resume_rehearsals``).
+Whatever becomes of it, its last phase clears up.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.db.models import F
+from django.utils import timezone
+from django.utils.translation import gettext_noop
+
+from backoffice.rehearsal.buyers import Told, count_clicks
+from backoffice.rehearsal.cleanup import clear_shadow
+from backoffice.rehearsal.crowd import Address
+from backoffice.rehearsal.phases import Superseded, do_step, note_step
+from orders.models import Rehearsal, RehearsalPhase
+from orders.placing.publishing import publish
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import current_run_id
+from vouchers.models import SaleStage, SeckillVoucher
+
+logger = logging.getLogger(__name__)
+
+MOST_BUYERS = 100_000
+MOST_CONNECTIONS = 1_000
+
+CLICKS_AT_ONCE = 1_000
+"""How many clicks one step sends where a worker does it."""
+
+AWAY_S = 1.0
+"""How long a step waits for Redis or the database before it is tried again."""
+
+LEFT_ALONE = dt.timedelta(seconds=20)
+"""A rehearsal that nothing was heard of for so long has lost its process."""
+
+MOST_INTERRUPTIONS = 5
+GIVE_UP_S = 60.0
+"""So long one who does all steps in one process goes on while Redis or the database is away."""
+
+AWAY = (LedgerUnavailable, OperationalError, InterfaceError)
+
+CANCELLED = gettext_noop("it was cancelled")
+DIED = gettext_noop("its process died")
+INTERRUPTED = gettext_noop("its process died too often; the worker's log says why")
+
+
+class AnotherRehearsal(Exception):
+    """A rehearsal is running, and only one does at a time; ``rehearsal_id`` is its id."""
+
+    def __init__(self, rehearsal_id: int) -> None:
+        super().__init__(rehearsal_id)
+        self.rehearsal_id = rehearsal_id
+
+
+class NotRunning(Exception):
+    """The rehearsal is over, or is clearing up already."""
+
+
+class Stuck(Exception):
+    """Redis or the database has been away for too long; what is left is cleared up later."""
+
+
+class Publish(Protocol):
+    """Sends the task that does the next step of a rehearsal."""
+
+    def __call__(self, *, rehearsal_id: int, turn: int) -> None: ...
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be rehearsed.
+
+    ``doubles`` percent of the buyers press twice; ``stock`` None is that of the sale.
+    """
+
+    buyers: int
+    stock: int | None
+    doubles: int
+    connections: int
+    url: str
+
+
+@dataclass(frozen=True)
+class Step:
+    """The turn at which a rehearsal goes on, and after how many seconds."""
+
+    turn: int
+    pause_s: float
+
+
+def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0) -> None:
+    """Publish the next step of a rehearsal; one that fails is resumed by beat."""
+    # As long as beat leaves it alone: a single worker may be busy with the rehearsal's own orders.
+    expires_s = in_s + LEFT_ALONE.total_seconds()
+    publish(
+        "orders.tasks.work_at_rehearsal",
+        in_s=in_s,
+        expires_s=expires_s,
+        rehearsal_id=rehearsal_id,
+        turn=turn,
+    )
+
+
+# --- Beginning and ending -------------------------------------------------------------------------
+
+
+def begin_rehearsal(*, sale_id: int, plan: Plan, by: int | None = None) -> Rehearsal:
+    """Note what is to be rehearsed; the caller lets its steps be done.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises AnotherRehearsal: one is running.
+    :raises BadAddress: the address is not one of a web server.
+    :raises LedgerUnavailable: Redis does not answer.
+    """
+    sale = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).get(pk=sale_id)
+    Address.of(plan.url)
+    current_run_id()
+    try:
+        with transaction.atomic():
+            return Rehearsal.objects.create(
+                seckill_voucher=sale,
+                buyers=plan.buyers,
+                stock=sale.stock if plan.stock is None else plan.stock,
+                duplicates=plan.doubles,
+                connections=plan.connections,
+                url=plan.url,
+                actor_id=by,
+            )
+    except IntegrityError as error:
+        running = Rehearsal.objects.filter(running=True).values_list("pk", flat=True).first()
+        if running is None:
+            raise
+        raise AnotherRehearsal(running) from error
+
+
+def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
+    """Let a rehearsal buy no more and clear up; the caller lets its steps be done.
+
+    :raises NotRunning: it is over, or clears up already.
+    """
+    found = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
+    found = found.exclude(phase=RehearsalPhase.CLEARING)
+    turn, now = F("turn") + 1, timezone.now()
+    # As long as there is no shadow, there is nothing to clear up.
+    ended = found.filter(shadow_id=None).update(
+        phase=RehearsalPhase.FAILED, running=None, problem=why, turn=turn, changed_at=now, crowd={}
+    )
+    if not ended and not found.update(
+        phase=RehearsalPhase.CLEARING, done=0, problem=why, turn=turn, changed_at=now
+    ):
+        raise NotRunning
+    return Rehearsal.objects.get(pk=rehearsal_id)
+
+
+def busy_sales(*, now: dt.datetime) -> list[SeckillVoucher]:
+    """Return the public sales that a rehearsal would take capacity from: open now or very soon."""
+    soon = now + dt.timedelta(minutes=10)
+    sales = SeckillVoucher.objects.filter(stage=SaleStage.PUBLIC, begins_at__lte=soon)
+    return list(sales.filter(ends_at__gt=now).select_related("voucher").order_by("begins_at"))
+
+
+def progress(rehearsal: Rehearsal) -> tuple[int, int]:
+    """Return how much of the present phase is done, and of how much; of none where nobody knows."""
+    clicks = count_clicks(buyers=rehearsal.buyers, doubles=rehearsal.duplicates)
+    accepted = len(set(Told.of(rehearsal.crowd).accepted))
+    totals = {
+        RehearsalPhase.PREPARING: rehearsal.buyers,
+        RehearsalPhase.BUYING: clicks,
+        RehearsalPhase.DRAINING: accepted,
+        RehearsalPhase.CLEARING: rehearsal.buyers if rehearsal.shadow_id else 0,
+    }
+    total = totals.get(RehearsalPhase(rehearsal.phase), 0)
+    return min(rehearsal.done, total), total
+
+
+# --- Going on -------------------------------------------------------------------------------------
+
+
+def work_at(
+    *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
+) -> Step | None:
+    """Do the next step of a rehearsal; None where it is over, or somebody else goes on with it."""
+    rehearsal = Rehearsal.objects.filter(pk=rehearsal_id, turn=turn, running=True).first()
+    if rehearsal is None:
+        return None
+    try:
+        pause_s = do_step(rehearsal, now, clicks_at_once)
+    except AWAY as error:
+        logger.warning("%s waits: %r", rehearsal, error)
+        return Step(turn, AWAY_S)
+    except Superseded:
+        return None
+    return Step(rehearsal.turn, pause_s) if rehearsal.running else None
+
+
+def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
+    """Do all steps in this process; yields the rehearsal before each, and when it is over.
+
+    Whoever takes it over, a worker or a colleague who cancels it, is followed.
+
+    :raises Stuck: Redis or the database has been away for too long.
+    """
+    rehearsal = Rehearsal.objects.get(pk=rehearsal_id)
+    moved_at = time.monotonic()
+    while rehearsal.running:
+        yield rehearsal
+        turn = rehearsal.turn
+        step = work_at(
+            rehearsal_id=rehearsal_id, turn=turn, now=timezone.now(), clicks_at_once=clicks_at_once
+        )
+        time.sleep(step.pause_s if step else 0)
+        rehearsal.refresh_from_db()
+        if rehearsal.turn != turn:
+            moved_at = time.monotonic()
+        elif time.monotonic() - moved_at > GIVE_UP_S:
+            raise Stuck
+    yield rehearsal
+
+
+def resume_rehearsals(*, publish: Publish, now: dt.datetime) -> list[int]:
+    """Publish again each rehearsal that its process has left, and return them.
+
+    One that was left too often clears up. So does a shadow whose rehearsal is not there any more.
+    """
+    _clear_orphans(now)
+    resumed = []
+    for rehearsal in left_alone(now=now):
+        told = Told.of(rehearsal.crowd)
+        told.interruptions += rehearsal.turn > 0  # else it only has not begun
+        changes: dict[str, Any] = {"crowd": told.as_json()}
+        if told.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
+            changes |= {"phase": RehearsalPhase.CLEARING, "done": 0, "problem": INTERRUPTED}
+        try:
+            note_step(rehearsal, now, **changes)
+        except Superseded:
+            continue
+        publish(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
+        resumed.append(rehearsal.pk)
+    return resumed
+
+
+def clear_leftovers() -> Iterator[str]:
+    """Clear up what processes that died have left; yields a name for each rehearsal or shadow sale.
+
+    :raises AnotherRehearsal: one is running, and its process lives.
+    :raises Stuck: Redis or the database has been away for too long.
+    """
+    running = Rehearsal.objects.filter(running=True).first()
+    if running:
+        _insist_that_it_is_left(running)
+        with suppress(NotRunning):
+            cancel_rehearsal(rehearsal_id=running.pk, why=DIED)
+        *_, cleared = work_through(rehearsal_id=running.pk)
+        yield str(cleared)
+    for shadow_id in orphans(now=timezone.now()):
+        while not clear_shadow(shadow_id=shadow_id, now=timezone.now()):
+            time.sleep(AWAY_S)
+        yield f"#{shadow_id}"
+
+
+def _insist_that_it_is_left(rehearsal: Rehearsal) -> None:
+    """Wait until nothing was heard of a rehearsal for long enough.
+
+    :raises AnotherRehearsal: something was.
+    """
+    turn = rehearsal.turn
+    while rehearsal.changed_at > timezone.now() - LEFT_ALONE:
+        time.sleep(AWAY_S)
+        rehearsal.refresh_from_db()
+        if rehearsal.turn != turn:
+            raise AnotherRehearsal(rehearsal.pk)
+
+
+def left_alone(*, now: dt.datetime) -> list[Rehearsal]:
+    """Return the rehearsal that its process has left, if there is one."""
+    return list(Rehearsal.objects.filter(running=True, changed_at__lt=now - LEFT_ALONE))
+
+
+def orphans(*, now: dt.datetime) -> list[int]:
+    """Return the shadow sales that no rehearsal will clear up: their row is gone."""
+    running = Rehearsal.objects.filter(running=True, shadow_id__isnull=False)
+    shadows = SeckillVoucher.objects.filter(
+        stage=SaleStage.REHEARSAL, created_at__lt=now - LEFT_ALONE
+    )
+    found = shadows.exclude(pk__in=running.values("shadow_id"))
+    return list(found.order_by("pk").values_list("pk", flat=True))
+
+
+def _clear_orphans(now: dt.datetime) -> None:
+    for shadow_id in orphans(now=now):
+        try:
+            clear_shadow(shadow_id=shadow_id, now=now)
+        except AWAY as error:
+            logger.warning("the shadow sale %s is not cleared up now: %r", shadow_id, error)

@@ -1,0 +1,168 @@
+"""A rehearsal in words: where it is, what it found, and what was wrong."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import dataclass
+from typing import Any
+
+from django.utils.formats import number_format
+from django.utils.translation import gettext, gettext_noop
+
+from backoffice.rehearsal.service import progress
+from backoffice.rehearsal.verdict import Verdict
+from orders.models import Rehearsal, RehearsalPhase
+from orders.models.rehearsals import OVER
+
+UNHEARD = dt.timedelta(seconds=10)
+"""After so long without a sign a page says that no worker seems to be there."""
+
+_PROGRESS = {
+    RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers made"),
+    RehearsalPhase.BUYING: gettext_noop("%(done)s of %(total)s clicks answered"),
+    RehearsalPhase.DRAINING: gettext_noop("%(done)s of %(total)s orders written"),
+    RehearsalPhase.CLEARING: gettext_noop("%(done)s of %(total)s buyers removed"),
+}
+
+_WRONGS = {
+    "oversold": gettext_noop("%(count)s oversold"),
+    "lost": gettext_noop("%(count)s lost"),
+    "doubled": gettext_noop("%(count)s doubled"),
+    "undersold": gettext_noop("%(count)s not sold although somebody wanted them"),
+    "difference": gettext_noop("ledger and database differ by %(count)s"),
+}
+
+_RIGHT = {
+    "oversold": gettext_noop("Orders above the stock"),
+    "lost": gettext_noop("Accepted and lost"),
+    "doubled": gettext_noop("Orders above a buyer's limit"),
+    "undersold": gettext_noop("Not sold although somebody wanted them"),
+    "difference": gettext_noop("Difference of ledger and database"),
+}
+
+_FAST = {
+    "p50_ms": (gettext_noop("Half of the requests answered within"), gettext_noop("%s ms")),
+    "p90_ms": (gettext_noop("90 of 100 within"), gettext_noop("%s ms")),
+    "p99_ms": (gettext_noop("99 of 100 within"), gettext_noop("%s ms")),
+    "max_ms": (gettext_noop("The slowest"), gettext_noop("%s ms")),
+    "requests_per_s": (gettext_noop("Requests"), gettext_noop("%s a second")),
+    "drain_s": (gettext_noop("From the first request to the last order"), gettext_noop("%s s")),
+    "orders_per_s": (gettext_noop("Orders written"), gettext_noop("%s a second")),
+}
+
+_MANY = {
+    "buyers": gettext_noop("Buyers"),
+    "stock": gettext_noop("Units offered"),
+    "requests": gettext_noop("Requests sent"),
+    "accepted": gettext_noop("Buyers' orders accepted"),
+    "orders": gettext_noop("Orders in the database"),
+    "refused": gettext_noop("Of these refused when written"),
+    "unanswered": gettext_noop("Clicks without an answer"),
+    "interruptions": gettext_noop("Times its process died"),
+}
+
+ANSWERS = {
+    "accepted": gettext_noop("accepted"),
+    "sold_out": gettext_noop("sold out"),
+    "already_ordered": gettext_noop("already ordered"),
+    "not_started": gettext_noop("not begun"),
+    "ended": gettext_noop("ended"),
+    "paused": gettext_noop("paused"),
+    "unavailable": gettext_noop("busy, to be tried again"),
+    "rate_limited": gettext_noop("too many requests"),
+    "unanswered": gettext_noop("no answer"),
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A part of the verdict: rows of a name, a value, and whether that is as it should be."""
+
+    title: str
+    rows: list[tuple[str, str, bool]]
+
+
+def progress_json(rehearsal: Rehearsal, *, now: dt.datetime) -> dict[str, Any]:
+    """Return where a rehearsal is, for its page and its script."""
+    done, total = progress(rehearsal)
+    phase = RehearsalPhase(rehearsal.phase)
+    return {
+        "over": phase in OVER,
+        "phase": phase.value,
+        "label": str(phase.label),
+        "text": _progress_text(rehearsal, done, total, now),
+        "done": done,
+        "total": total,
+    }
+
+
+def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime) -> str:
+    if not rehearsal.running:
+        return ""
+    if rehearsal.changed_at < now - UNHEARD:
+        return gettext(
+            "Nothing was heard of it for a while. Are a worker and beat running? It goes on by "
+            "itself, or is cleared up, as soon as they are."
+        )
+    text = _PROGRESS.get(RehearsalPhase(rehearsal.phase), "")
+    if not total or not text:
+        return ""
+    return gettext(text) % {"done": _number(done), "total": _number(total)}
+
+
+def outcome(rehearsal: Rehearsal) -> str:
+    """Return how a rehearsal ended, in a few words for a list."""
+    if rehearsal.running:
+        return str(RehearsalPhase(rehearsal.phase).label)
+    if rehearsal.problem:
+        return gettext("failed: %(problem)s") % {"problem": gettext(rehearsal.problem)}
+    wrongs = _wrongs(Verdict.of(rehearsal.verdict))
+    return gettext("wrong: %(wrongs)s") % {"wrongs": wrongs} if wrongs else gettext("right")
+
+
+def headline(rehearsal: Rehearsal) -> tuple[str, str]:
+    """Return the verdict in large words, and whether it is *right*, *wrong* or *failed*."""
+    if rehearsal.problem:
+        words = {"problem": gettext(rehearsal.problem)}
+        return gettext("No verdict: %(problem)s") % words, "failed"
+    verdict = Verdict.of(rehearsal.verdict)
+    if verdict.is_right:
+        words = {"live": _number(verdict.orders - verdict.refused)}
+        return gettext("It holds: %(live)s units sold, none twice, nothing lost") % words, "right"
+    return gettext("It does not hold: %(wrongs)s") % {"wrongs": _wrongs(verdict)}, "wrong"
+
+
+def _wrongs(verdict: Verdict) -> str:
+    found = [(text, getattr(verdict, name)) for name, text in _WRONGS.items()]
+    return ", ".join(gettext(text) % {"count": _number(count)} for text, count in found if count)
+
+
+def tables(rehearsal: Rehearsal) -> list[Table]:
+    """Return the figures of a verdict; none where there is no verdict."""
+    if not rehearsal.verdict:
+        return []
+    verdict = Verdict.of(rehearsal.verdict)
+    right = [(gettext(name), getattr(verdict, key)) for key, name in _RIGHT.items()]
+    fast = [
+        (gettext(name), _with_unit(getattr(verdict, key), unit))
+        for key, (name, unit) in _FAST.items()
+    ]
+    many = [(gettext(name), _number(getattr(verdict, key))) for key, name in _MANY.items()]
+    answers = [
+        (gettext(ANSWERS.get(code, code)), _number(count))
+        for code, count in sorted(verdict.answers.items(), key=lambda item: -item[1])
+    ]
+    return [
+        Table(gettext("Right or wrong"), [(it, _number(count), not count) for it, count in right]),
+        Table(gettext("How fast"), [(name, value, True) for name, value in fast]),
+        Table(gettext("How many"), [(name, value, True) for name, value in many]),
+        Table(gettext("What the clicks were told"), [(it, count, True) for it, count in answers]),
+    ]
+
+
+def _with_unit(value: float | None, unit: str) -> str:
+    return "–" if value is None else gettext(unit) % _number(value)
+
+
+def _number(value: float) -> str:
+    return number_format(round(value) if value >= 100 else value, force_grouping=True)

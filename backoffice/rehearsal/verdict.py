@@ -1,0 +1,146 @@
+"""The verdict of a rehearsal: what was sold, to whom, how fast, and whether it adds up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from django.db.models import Count, Max
+
+from backoffice.rehearsal.buyers import Told, clicks_of
+from backoffice.rehearsal.crowd import BUSY, UNANSWERED
+from orders.fulfilment.reconcile import reconcile
+from orders.models import OrderStatus, Rehearsal, VoucherOrder
+from seckill_site.clock import epoch_ms
+from vouchers.models import SeckillVoucher
+
+TELLS_NOTHING = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}
+"""The last answers after which a buyer does not know whether there is an order."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What a rehearsal found. Counts; times in milliseconds or seconds, rates a second.
+
+    ``accepted`` are order ids that a buyer was told, ``orders`` the rows of the shadow sale,
+    ``refused`` those of them that were accepted and could not be had after all. ``unanswered``
+    clicks got no answer that tells anything, however often they were sent. ``difference`` is what
+    reconciling finds between ledger and database. ``drain_s`` is from the first request to the
+    last row.
+    """
+
+    buyers: int
+    stock: int
+    requests: int
+    answers: dict[str, int]
+    unanswered: int
+    accepted: int
+    orders: int
+    refused: int
+    oversold: int
+    lost: int
+    doubled: int
+    undersold: int
+    difference: int
+    drained: bool
+    p50_ms: int | None
+    p90_ms: int | None
+    p99_ms: int | None
+    max_ms: int | None
+    requests_per_s: float | None
+    drain_s: float | None
+    orders_per_s: float | None
+    interruptions: int
+    cleared: bool = False
+
+    @property
+    def is_right(self) -> bool:
+        """Whether the sale would have been right: everything that was sold was sold once."""
+        off = (self.oversold, self.lost, self.doubled, self.undersold, self.difference)
+        return self.drained and self.accepted > 0 and not any(off)
+
+    @classmethod
+    def of(cls, found: dict[str, Any]) -> Verdict:
+        """Read what a row holds."""
+        return cls(**{name: found[name] for name in cls.__dataclass_fields__})
+
+    def as_json(self) -> dict[str, Any]:
+        return {**asdict(self), "is_right": self.is_right}
+
+
+def find_verdict(
+    *, rehearsal: Rehearsal, shadow: SeckillVoucher, told: Told, drained: bool
+) -> Verdict:
+    """Hold what the crowd was told against the shadow sale's rows and its ledger.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    comparison = reconcile(sale_id=shadow.pk)
+    rows = VoucherOrder.objects.filter(seckill_voucher=shadow)
+    accepted = {told.first_order_id + offset for offset in told.accepted}
+    live = comparison.live_orders
+    drain_s = _drain_s(shadow, told)
+    return Verdict(
+        buyers=rehearsal.buyers,
+        stock=rehearsal.stock,
+        requests=told.requests,
+        answers=dict(sorted(told.answers.items())),
+        unanswered=sum(count for code, count in told.answers.items() if code in TELLS_NOTHING),
+        accepted=len(accepted),
+        orders=rows.count(),
+        refused=rows.filter(status=OrderStatus.REFUSED).count(),
+        oversold=max(0, live - rehearsal.stock),
+        lost=len(accepted - set(rows.values_list("pk", flat=True))),
+        doubled=_doubled(shadow),
+        undersold=max(0, min(rehearsal.stock, _demand(rehearsal, shadow, told)) - live),
+        difference=comparison.difference,
+        drained=drained,
+        p50_ms=_percentile(told, 50),
+        p90_ms=_percentile(told, 90),
+        p99_ms=_percentile(told, 99),
+        max_ms=_percentile(told, 100),
+        requests_per_s=_rate(told.requests, told.firing_ms / 1000),
+        drain_s=drain_s,
+        orders_per_s=_rate(rows.count(), drain_s),
+        interruptions=told.interruptions,
+    )
+
+
+def _doubled(shadow: SeckillVoucher) -> int:
+    """Return how many live orders the buyers have above the limit of the sale."""
+    live = VoucherOrder.objects.filter(seckill_voucher=shadow, live=True).order_by()
+    counts = live.values("user").annotate(orders=Count("pk")).filter(orders__gt=shadow.limit)
+    return sum(row["orders"] - shadow.limit for row in counts)
+
+
+def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher, told: Told) -> int:
+    """Return how many units the buyers would have taken, less those of whom nobody can tell."""
+    clicks = clicks_of(buyers=rehearsal.buyers, doubles=rehearsal.duplicates)
+    wanted = Counter(click.buyer for click in set(clicks))
+    unknown = sum(count for code, count in told.answers.items() if code in TELLS_NOTHING)
+    return sum(min(count, shadow.limit) for count in wanted.values()) - unknown
+
+
+def _percentile(told: Told, percent: int) -> int | None:
+    """Return the time within which so many percent of the answers came, or None of none."""
+    times = sorted((int(ms), count) for ms, count in told.took_ms.items())
+    total = sum(count for _, count in times)
+    seen = 0
+    for ms, count in times:
+        seen += count
+        if seen * 100 >= total * percent:
+            return ms
+    return None
+
+
+def _drain_s(shadow: SeckillVoucher, told: Told) -> float | None:
+    """Return how long it took from the first request until the last order was written."""
+    found = VoucherOrder.objects.filter(seckill_voucher=shadow).aggregate(last=Max("created_at"))
+    if found["last"] is None or not told.began_ms:
+        return None
+    return round(max(epoch_ms(found["last"]) - told.began_ms, 1) / 1000, 3)
+
+
+def _rate(count: int, seconds: float | None) -> float | None:
+    return round(count / seconds, 1) if seconds else None

@@ -1,0 +1,273 @@
+"""The report on a sale: what was sold, to how many, how fast, and how the rest were answered.
+
+The number of statements does not depend on the number of orders, and what would have to sort all of
+a large sale is measured on a sample of it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections import Counter
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from django.contrib.admin.models import LogEntry
+from django.db.models import (
+    Count,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Q,
+    QuerySet,
+    Sum,
+    Window,
+)
+from django.db.models.functions import Ceil, RowNumber
+
+from backoffice.report.request_times import Span, peak_of, spans_of
+from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.request_stats import stored_tally, tally
+from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.models import SeckillVoucher
+
+SAMPLE = 10_000
+"""Up to so many orders every time is looked at, of more orders a sample of about so many."""
+
+MOST_CHANGES = 200
+"""So many changes of the sale are listed, the first ones."""
+
+EVER_PAID = (
+    OrderStatus.PAID,
+    OrderStatus.USED,
+    OrderStatus.REFUNDING,
+    OrderStatus.REFUNDED,
+)
+
+
+@dataclass(frozen=True)
+class Orders:
+    """Orders in one state: how many, and the sum of their prices."""
+
+    status: OrderStatus
+    count: int
+    cents: int
+
+
+@dataclass(frozen=True)
+class Took:
+    """How long something took for so many orders; median and p95 are None where there was none."""
+
+    count: int
+    median: dt.timedelta | None
+    p95: dt.timedelta | None
+    is_sample: bool
+
+
+@dataclass(frozen=True)
+class Line:
+    """What became of those who joined the waiting list; ``waiting`` still do."""
+
+    joined: int
+    waiting: int
+    offered: int
+    left: int
+    over: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of the sale by staff."""
+
+    at: dt.datetime
+    by: str
+    what: str
+
+
+@dataclass(frozen=True)
+class SaleReport:
+    """All figures of a sale at one moment.
+
+    ``found`` is None where the sale is not loaded or Redis did not answer. Where it did not,
+    ``knows_latest`` is false: then ``spans`` misses the last minutes, which are not stored yet.
+    """
+
+    sale: SeckillVoucher
+    at: dt.datetime
+    found: Snapshot | None
+    knows_latest: bool
+    orders: tuple[Orders, ...]
+    refused: dict[str, int]
+    buyers: int
+    sold_out_at: dt.datetime | None
+    written: Took
+    paid: Took
+    line: Line
+    spans: tuple[Span, ...]
+    changes: tuple[Change, ...]
+
+    @property
+    def is_over(self) -> bool:
+        return self.at >= self.sale.ends_at
+
+    @property
+    def accepted(self) -> int:
+        """Accepted order ids that have become rows, refused ones among them."""
+        return sum(it.count for it in self.orders)
+
+    @property
+    def ever_paid(self) -> int:
+        return self.count(*EVER_PAID)
+
+    @property
+    def conversion(self) -> float | None:
+        return self.ever_paid / self.accepted if self.accepted else None
+
+    @property
+    def sold_out_after(self) -> dt.timedelta | None:
+        """How long after the begin all was gone; None also where the begin was moved since."""
+        if self.sold_out_at is None or self.sold_out_at < self.sale.begins_at:
+            return None
+        return self.sold_out_at - self.sale.begins_at
+
+    @cached_property
+    def answers(self) -> Counter[str]:
+        """How many order requests were answered so."""
+        sums: Counter[str] = Counter()
+        for span in self.spans:
+            sums.update(span.answers)
+        return sums
+
+    @cached_property
+    def peak(self) -> Span | None:
+        return peak_of(self.spans)
+
+    def count(self, *statuses: OrderStatus) -> int:
+        return sum(it.count for it in self.orders if it.status in statuses)
+
+    def cents(self, *statuses: OrderStatus) -> int:
+        return sum(it.cents for it in self.orders if it.status in statuses)
+
+
+def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
+    """Return the report on a sale, on a running one so far; also while Redis is away.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    """
+    sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
+    rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
+    found, spans, knows_latest = _from_redis(sale)
+    orders, refused = _orders(rows)
+    ever_paid = sum(it.count for it in orders if it.status in EVER_PAID)
+    return SaleReport(
+        sale=sale,
+        at=now,
+        found=found,
+        knows_latest=knows_latest,
+        orders=orders,
+        refused=refused,
+        buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
+        sold_out_at=_sold_out_at(sale, rows),
+        written=_written(rows, count=sum(it.count for it in orders)),
+        paid=_paid(sale, count=ever_paid),
+        line=_line(sale),
+        spans=tuple(spans),
+        changes=_changes(sale),
+    )
+
+
+def _from_redis(sale: SeckillVoucher) -> tuple[Snapshot | None, list[Span], bool]:
+    """Return the ledger's figures and the requests; where Redis is away, those that are stored."""
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        return found, spans_of(tally(sale=sale)), True
+    except LedgerUnavailable:
+        return None, spans_of(stored_tally(sale=sale)), False
+
+
+def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str, int]]:
+    """Return the orders of every state, and the refused ones by their reason."""
+    counts: Counter[str] = Counter()
+    cents: Counter[str] = Counter()
+    refused: Counter[str] = Counter()
+    sums = rows.values_list("status", "reason").annotate(Count("pk"), Sum("price_cents"))
+    for status, reason, count, sum_cents in sums:
+        counts[status] += count
+        cents[status] += sum_cents
+        if status == OrderStatus.REFUSED:
+            refused[reason] += count
+    return tuple(Orders(it, counts[it], cents[it]) for it in OrderStatus), dict(refused)
+
+
+def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
+    """Return the orders that have held a unit."""
+    return rows.exclude(status=OrderStatus.REFUSED)
+
+
+def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datetime | None:
+    """Return when as many orders had been accepted as there are units, and not refused later."""
+    if not sale.stock:
+        return None
+    moments = _taken(rows).order_by("accepted_at").values_list("accepted_at", flat=True)
+    return next(iter(moments[sale.stock - 1 : sale.stock]), None)
+
+
+# --- How long it took -----------------------------------------------------------------------------
+
+
+def _written(rows: QuerySet[VoucherOrder], *, count: int) -> Took:
+    return _took(rows, F("created_at") - F("accepted_at"), order_id="pk", count=count)
+
+
+def _paid(sale: SeckillVoucher, *, count: int) -> Took:
+    events = OrderEvent.objects.filter(order__seckill_voucher=sale, after=OrderStatus.PAID)
+    took = F("at") - F("order__accepted_at")
+    return _took(events.order_by(), took, order_id="order_id", count=count)
+
+
+def _took(rows: QuerySet[Any], took: Any, *, order_id: str, count: int) -> Took:
+    """Measure every row, or where they are many those of every so-manieth order id.
+
+    Numbered by the database: no more than the two values that are asked for come from it.
+    """
+    every = math.ceil(count / SAMPLE)
+    if every > 1:
+        rows = rows.annotate(rest=F(order_id) % every).filter(rest=0)
+    numbered = rows.annotate(
+        took=ExpressionWrapper(took, output_field=DurationField()),
+        nth=Window(RowNumber(), order_by="took"),
+        measured=Window(Count("*")),
+    )
+    median, p95 = (Ceil(F("measured") * percent / 100.0) for percent in (50, 95))
+    asked_for = numbered.filter(Q(nth=median) | Q(nth=p95)).order_by("nth")
+    found = list(asked_for.values_list("measured", "took"))
+    if not found:
+        return Took(0, None, None, is_sample=every > 1)
+    # Two clocks may differ by more than something took: below nothing is nothing.
+    low, high = (max(found[i][1], dt.timedelta()) for i in (0, -1))
+    return Took(found[0][0], low, high, is_sample=every > 1)
+
+
+# --- Who waited, what was changed -----------------------------------------------------------------
+
+
+def _line(sale: SeckillVoucher) -> Line:
+    outcomes = WaitingEntry.Outcome
+    sums = {it.value: Count("pk", filter=Q(outcome=it)) for it in outcomes}
+    waiting = Count("pk", filter=Q(live=True))
+    entries = WaitingEntry.objects.filter(seckill_voucher=sale)
+    return Line(**entries.aggregate(joined=Count("pk"), waiting=waiting, **sums))
+
+
+def _changes(sale: SeckillVoucher) -> tuple[Change, ...]:
+    entries = LogEntry.objects.filter(
+        content_type__app_label="vouchers",
+        content_type__model="seckillvoucher",
+        object_id=str(sale.pk),
+    )
+    oldest = entries.select_related("user").order_by("action_time", "pk")[:MOST_CHANGES]
+    return tuple(
+        Change(it.action_time, it.user.get_username(), it.get_change_message()) for it in oldest
+    )

@@ -1,0 +1,83 @@
+"""Order requests over time: the tally of a sale as spans of time, fine or coarse."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from vouchers.inventory.request_stats import ACCEPTED, Tallied
+
+ANSWERS = (
+    ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
+)  # fmt: skip
+"""How an order request can be answered; what a later release counts beside them is ``OTHER``."""
+
+OTHER = "other"
+
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+_STEPS = (
+    1, 2, 5, 10, 15, 30,
+    _MINUTE, 2 * _MINUTE, 5 * _MINUTE, 10 * _MINUTE, 15 * _MINUTE, 30 * _MINUTE,
+    _HOUR, 2 * _HOUR, 6 * _HOUR, 12 * _HOUR, _DAY, 7 * _DAY, 28 * _DAY,
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Span:
+    """How the order requests of so many seconds, from ``at`` on, were answered."""
+
+    at: dt.datetime
+    seconds: int
+    answers: Mapping[str, int]
+
+    @property
+    def requests(self) -> int:
+        return sum(self.answers.values())
+
+    @property
+    def per_second(self) -> float:
+        return self.requests / self.seconds
+
+
+def spans_of(tallied: Iterable[Tallied]) -> list[Span]:
+    """Return a span for each second and minute of a tally, oldest first."""
+    found: dict[tuple[dt.datetime, int], Counter[str]] = {}
+    for it in tallied:
+        answer = it.answer if it.answer in ANSWERS else OTHER
+        found.setdefault((it.at, it.seconds), Counter())[answer] += it.count
+    return [Span(*key, found[key]) for key in sorted(found)]
+
+
+def peak_of(spans: Iterable[Span]) -> Span | None:
+    """Return the span with the most requests a second, the first of several."""
+    return max(spans, key=lambda span: span.per_second, default=None)
+
+
+def near(spans: Iterable[Span], *, since: dt.datetime, until: dt.datetime) -> list[Span]:
+    """Return the spans of single seconds between two moments."""
+    return [it for it in spans if it.seconds == 1 and since <= it.at < until]
+
+
+def coarser(spans: Sequence[Span], *, most: int, zone: dt.tzinfo) -> list[Span]:
+    """Return spans of one length, at most so many from the first to the last, and none empty.
+
+    They are as short as that allows and begin at full minutes, hours or days of the time zone.
+    """
+    if not spans:
+        return []
+    shortest = max(span.seconds for span in spans)
+    steps = [step for step in _STEPS if step >= shortest]
+    offset = spans[0].at.astimezone(zone).utcoffset() or dt.timedelta()
+    offset_s = int(offset.total_seconds())
+    first, last = (int(spans[i].at.timestamp()) + offset_s for i in (0, -1))
+    step = next((it for it in steps if last // it - first // it < most), steps[-1])
+    sums: dict[int, Counter[str]] = {}
+    for span in spans:
+        begins = int(span.at.timestamp()) + offset_s
+        sums.setdefault(begins - begins % step, Counter()).update(span.answers)
+    return [
+        Span(dt.datetime.fromtimestamp(begins - offset_s, tz=dt.UTC), step, answers)
+        for begins, answers in sorted(sums.items())
+    ]

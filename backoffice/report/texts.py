@@ -1,0 +1,176 @@
+"""The figures of a report in words, as its page shows them and as a spreadsheet takes them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from django.utils.text import capfirst
+from django.utils.translation import gettext, pgettext
+
+from backoffice.board.texts import REFUSALS
+from backoffice.report.figures import SaleReport, Took
+from backoffice.report.request_times import ANSWERS, Span
+from orders.models import OrderStatus, RefusalReason
+from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
+from vouchers.inventory.request_stats import ACCEPTED
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure: as it is shown, and plain in its unit; what it means, where that is open."""
+
+    label: str
+    shown: str
+    plain: str | int | float = ""
+    unit: str = ""
+    note: str = ""
+    is_part: bool = False
+
+
+@dataclass(frozen=True)
+class Section:
+    title: str
+    figures: list[Figure]
+
+
+def headline(report: SaleReport) -> list[Figure]:
+    """Return the figures that are asked for first."""
+    sold = {"sold": grouped(report.sale.sold), "total": grouped(report.sale.stock)}
+    revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
+    return [
+        Figure(gettext("Sold"), gettext("%(sold)s of %(total)s") % sold),
+        Figure(gettext("Sold out after"), exact_duration(report.sold_out_after)),
+        Figure(gettext("Revenue"), money(revenue).removesuffix(".00")),
+        Figure(gettext("Buyers"), grouped(report.buyers)),
+        Figure(gettext("Requests"), grouped(report.answers.total())),
+        Figure(gettext("Most requests per second"), _rate(report.peak)),
+    ]
+
+
+def sections(report: SaleReport) -> list[Section]:
+    """Return all single figures of a report, in the order in which they are read."""
+    return [
+        Section(gettext("Sale"), list(_sale(report))),
+        Section(gettext("Requests"), list(_requests(report))),
+        Section(gettext("Orders"), list(_orders(report))),
+        Section(gettext("Money"), list(_money(report))),
+        Section(gettext("How long it took"), list(_times(report))),
+        Section(gettext("Waiting list"), list(_line(report))),
+    ]
+
+
+def _sale(report: SaleReport) -> Iterator[Figure]:
+    sale, found = report.sale, report.found
+    yield _moment(gettext("Begin"), sale.begins_at)
+    yield _moment(gettext("End"), sale.ends_at)
+    yield _count(gettext("Units offered"), sale.stock)
+    yield _count(gettext("Sold"), sale.sold, gettext("Orders that hold a unit now."))
+    if not report.is_over:
+        yield _count(gettext("Left"), found.remaining if found else None)
+    if not report.is_over or (found and found.pending):
+        note = gettext("Accepted and not written yet; they are in no other figure of this report.")
+        yield _count(gettext("Pending"), found.pending if found else None, note)
+    note = gettext(
+        "When as many orders had been accepted as there are units now. Orders that were refused "
+        "later do not count; those that ended later do."
+    )
+    yield _moment(gettext("Sold out at"), report.sold_out_at, note, exact=True)
+    yield _duration(gettext("Sold out after"), report.sold_out_after, gettext("From the begin."))
+
+
+def _requests(report: SaleReport) -> Iterator[Figure]:
+    answers = report.answers
+    note = gettext(
+        "Order requests with a valid token. A buyer may send several, and each is counted as it "
+        "was answered."
+    )
+    yield _count(gettext("Requests"), answers.total(), note)
+    yield _count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
+    for code, refusal in REFUSALS.items():
+        if code in ANSWERS or answers[code]:
+            yield _count(capfirst(str(refusal)), answers[code], is_part=True)
+    peak = report.peak
+    note = ""
+    if peak and peak.seconds > 1:
+        note = gettext("On average over the minute: of that time single seconds are not kept.")
+    label = gettext("Most requests per second")
+    yield Figure(label, _rate(peak), round(peak.per_second, 2) if peak else "", note=note)
+    yield _moment(gettext("This was at"), peak.at if peak else None)
+
+
+def _orders(report: SaleReport) -> Iterator[Figure]:
+    note = gettext("Every accepted request becomes one order; a refused one gave its unit back.")
+    yield _count(gettext("Orders"), report.accepted, note)
+    for it in report.orders:
+        yield _count(capfirst(str(it.status.label)), it.count, is_part=True)
+    for reason in RefusalReason:
+        if count := report.refused.get(reason):
+            label = gettext("Refused: %(reason)s") % {"reason": reason.label}
+            yield _count(label, count, is_part=True)
+    note = gettext("Different buyers with an order that was not refused.")
+    yield _count(gettext("Buyers"), report.buyers, note)
+
+
+def _money(report: SaleReport) -> Iterator[Figure]:
+    note = gettext("The prices of orders that are paid or used.")
+    yield _yuan(gettext("Revenue"), report.cents(OrderStatus.PAID, OrderStatus.USED), note)
+    yield _yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
+    yield _yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
+    share, note = report.conversion, gettext("Those that were refunded later are among them.")
+    shown = NO_VALUE if share is None else f"{100 * share:.1f} %"
+    plain = "" if share is None else round(100 * share, 2)
+    yield Figure(gettext("Orders that were paid"), shown, plain, "%", note)
+
+
+def _times(report: SaleReport) -> Iterator[Figure]:
+    written, paid = report.written, report.paid
+    yield _duration(gettext("Accepted → written, median"), written.median, _sample(written))
+    yield _duration(gettext("Accepted → written, 95 of 100 were faster"), written.p95)
+    yield _duration(gettext("Accepted → paid, median"), paid.median, _sample(paid))
+    yield _duration(gettext("Accepted → paid, 95 of 100 were faster"), paid.p95)
+
+
+def _sample(took: Took) -> str:
+    if not took.is_sample:
+        return ""
+    return gettext("Measured on a sample of %(count)s orders.") % {"count": grouped(took.count)}
+
+
+def _line(report: SaleReport) -> Iterator[Figure]:
+    line = report.line
+    yield _count(gettext("Joined"), line.joined)
+    yield _count(gettext("Got a unit"), line.offered, is_part=True)
+    yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)
+    yield _count(gettext("Waited until the end"), line.over, is_part=True)
+    yield _count(gettext("Still waiting"), line.waiting, is_part=True)
+
+
+def _count(label: str, value: int | None, note: str = "", *, is_part: bool = False) -> Figure:
+    plain = "" if value is None else value
+    return Figure(label, grouped(value), plain, note=note, is_part=is_part)
+
+
+def _yuan(label: str, cents: int, note: str = "") -> Figure:
+    return Figure(label, money(cents), plain_money(cents), "¥", note)
+
+
+def _moment(
+    label: str, moment: dt.datetime | None, note: str = "", *, exact: bool = False
+) -> Figure:
+    if moment is None:
+        return Figure(label, NO_VALUE, note=note)
+    text = timestamp(moment, exact=exact)
+    return Figure(label, text, text, note=note)
+
+
+def _duration(label: str, length: dt.timedelta | None, note: str = "") -> Figure:
+    plain = "" if length is None else round(length.total_seconds(), 3)
+    return Figure(label, exact_duration(length), plain, "s", note)
+
+
+def _rate(span: Span | None) -> str:
+    if span is None:
+        return NO_VALUE
+    return grouped(span.requests) if span.seconds == 1 else f"{span.per_second:,.1f}"

@@ -1,0 +1,112 @@
+"""Load Lua scripts and run them on a Redis client, never twice by accident.
+
+A script is one file. It is sent by its SHA-1 and, where the server does not know it (a new server,
+``SCRIPT FLUSH``, a failover), once more in full, which also makes the server remember it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from hiredis import pack_command
+from redis import Redis
+from redis.exceptions import NoScriptError, ResponseError
+
+Argument = str | int
+Command = tuple[Argument, ...]
+
+
+class LuaScript:
+    """One Lua file, runnable on any client; the calling convention stands in the file's header."""
+
+    def __init__(self, path: Path, *, prelude: Path | None = None) -> None:
+        """Read the script; ``prelude`` is put in front of it, for functions that several share."""
+        self.name = path.stem
+        parts = [prelude, path] if prelude else [path]
+        self.source = "\n".join(part.read_text(encoding="utf-8") for part in parts)
+        self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
+
+    def run(
+        self,
+        client: Redis,
+        *,
+        keys: Sequence[str],
+        args: Sequence[Argument],
+        then: Sequence[Command] = (),
+    ) -> Any:
+        """Run the script in one round trip, two where the server has to be told it first.
+
+        With further commands (``then``) they go behind it in the same write, on the same
+        connection, and the answer is the list of all replies.
+        """
+        calls: list[Command] = [self._call(keys, args), *then]
+        replies = send_once(client, *calls)
+        if isinstance(replies[0], NoScriptError):
+            calls[0] = ("EVAL", self.source, len(keys), *keys, *args)
+            replies = send_once(client, *calls)
+        checked(replies)
+        return replies if then else replies[0]
+
+    def run_many(
+        self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
+    ) -> list[Any]:
+        """Run the script once for each pair of keys and arguments, all in one round trip."""
+        return checked(self.run_each(client, calls))
+
+    def run_each(
+        self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
+    ) -> list[Any]:
+        """Do the same, and return errors of single calls as values among the others' answers."""
+        commands = [self._call(keys, args) for keys, args in calls]
+        if not commands:
+            return []
+        replies = send_once(client, *commands)
+        if any(isinstance(reply, NoScriptError) for reply in replies):
+            client.script_load(self.source)
+            replies = send_once(client, *commands)
+        return replies
+
+    def _call(self, keys: Sequence[str], args: Sequence[Argument]) -> Command:
+        return ("EVALSHA", self.sha, len(keys), *keys, *args)
+
+
+def send_once(client: Redis, *commands: Command) -> list[Any]:
+    """Send commands in one write and return their replies; those that are errors, as values.
+
+    Never sends again by itself, as redis-py's own calls do (up to ten times, scripts included):
+    who gets an error does not know what happened, and decides whether to ask again.
+
+    :raises redis.RedisError: no reply; unknown which commands were run
+    """
+    pool = client.connection_pool
+    connection: Any = pool.get_connection()
+    try:
+        packed = b"".join([pack_command(command) for command in commands])  # type: ignore[arg-type]
+        connection.send_packed_command([packed])
+        return [_reply(connection) for _ in commands]
+    except BaseException:
+        connection.disconnect()  # a reply that is still on its way must not meet the next command
+        raise
+    finally:
+        pool.release(connection)
+
+
+def checked(replies: list[Any]) -> list[Any]:
+    """Return the replies, unless one of them is an error.
+
+    :raises redis.ResponseError: the first of those
+    """
+    for reply in replies:
+        if isinstance(reply, ResponseError):
+            raise reply
+    return replies
+
+
+def _reply(connection: Any) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error

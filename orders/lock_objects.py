@@ -1,0 +1,1 @@
+"""Every row lock of orders, and their order."""

@@ -1,0 +1,278 @@
+"""The sandbox: a payment provider that moves no money, for the demo, for tests and to read.
+
+It keeps books of its own (``SandboxTrade``), shows its buyers a page of its own
+(``orders/web/sandbox_views.py``) and speaks to the shop as a real one would: over HTTP, signed,
+twice, late or not at all.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import hmac
+import http.client
+import json
+import logging
+import re
+import urllib.error
+import urllib.request
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Any
+from urllib.parse import urljoin
+
+from celery import current_app
+from django.conf import settings
+from django.urls import reverse
+from django.utils import timezone
+
+from orders.models import SandboxTrade
+from orders.payments.providers import (
+    BadNotification,
+    Charge,
+    ChargeState,
+    ProviderUnavailable,
+    Statement,
+)
+
+logger = logging.getLogger(__name__)
+
+State = SandboxTrade.State
+
+SIGNATURE_HEADER = "Sandbox-Signature"
+ACKNOWLEDGEMENT = "success"
+
+NOTIFY_TIMEOUT_S = 5
+PAUSES_S = (5, 15, 60, 300)
+"""Between the tries to send a notification that the shop has not taken; then it is given up."""
+
+LATE_S = 20
+
+LARGEST_AMOUNT_CENTS = 2**31 - 1
+_NAME = re.compile("[0-9A-Za-z_-]{1,64}")
+
+
+class NotOpen(Exception):
+    """The charge is paid or closed, or its time is over: there is nothing to decide any more."""
+
+
+class Choice(StrEnum):
+    """What a buyer does on the sandbox's page, and how the shop then hears of it."""
+
+    PAY = "pay"
+    TWICE = "twice"
+    LATE = "late"
+    NEVER = "never"
+    DECLINE = "decline"
+
+
+NOTIFIED_AFTER_S: dict[Choice, tuple[int, ...]] = {
+    Choice.PAY: (0,),
+    Choice.TWICE: (0, 0),
+    Choice.LATE: (LATE_S,),
+    Choice.NEVER: (),
+    Choice.DECLINE: (0,),
+}
+
+
+class Sandbox:
+    """A :class:`~orders.payments.providers.PaymentProvider`."""
+
+    name = "sandbox"
+    acknowledgement = ACKNOWLEDGEMENT
+
+    def create(self, charge: Charge) -> str:
+        """Open a charge and return the address of the sandbox's page, at the shop's own host."""
+        trade, _ = SandboxTrade.objects.get_or_create(
+            reference=charge.reference,
+            defaults={
+                "amount_cents": charge.amount_cents,
+                "subject": charge.subject[:200],
+                "pay_by": charge.pay_by,
+                "return_url": charge.return_url,
+                "notify_url": charge.notify_url,
+            },
+        )
+        return urljoin(trade.return_url, reverse("sandbox", args=[trade.reference]))
+
+    def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
+        """Return what a notification says.
+
+        :raises BadNotification: it is not signed with our key, or cannot be read.
+        """
+        # As bytes, because two texts are compared in constant time only where they are ASCII.
+        signature = headers.get(SIGNATURE_HEADER, "").encode(errors="replace")
+        if not hmac.compare_digest(signature, sign(body).encode()):
+            raise BadNotification("the signature is wrong")
+        return _read(body)
+
+    def query(self, reference: str) -> Statement:
+        """Say what the books say of a charge; one that is not in them is closed."""
+        now = timezone.now()
+        # In the books, too: whoever was told that it is closed must not find it paid afterwards.
+        over = SandboxTrade.objects.filter(reference=reference, state=State.OPEN, pay_by__lte=now)
+        over.update(state=State.CLOSED)
+        trade = SandboxTrade.objects.filter(reference=reference).first()
+        if trade is None:
+            return Statement(reference, ChargeState.CLOSED, 0)
+        state = state_of(trade, now=now)
+        return Statement(reference, state, trade.amount_cents, str(trade.pk))
+
+    def refund(self, reference: str, *, amount_cents: int) -> bool:
+        """Give the money of a paid charge back, once.
+
+        :raises ProviderUnavailable: there is no paid charge of that amount.
+        """
+        trades = SandboxTrade.objects.filter(reference=reference, amount_cents=amount_cents)
+        if trades.filter(state=State.PAID).update(state=State.REFUNDED):
+            return True
+        if trades.filter(state=State.REFUNDED).exists():
+            return True
+        raise ProviderUnavailable(f"no paid charge {reference} of {amount_cents} cents")
+
+
+# --- What the page does ---------------------------------------------------------------------------
+
+
+def find_trade(*, reference: str) -> SandboxTrade:
+    """Return a charge of the books.
+
+    :raises SandboxTrade.DoesNotExist: there is no such charge.
+    """
+    return SandboxTrade.objects.get(reference=reference)
+
+
+def state_of(trade: SandboxTrade, *, now: dt.datetime) -> ChargeState:
+    """Say what a charge is to the shop: closed too where it was not paid in time, or given back."""
+    if trade.state == State.PAID:
+        return ChargeState.PAID
+    if trade.state == State.OPEN and now < trade.pay_by:
+        return ChargeState.OPEN
+    return ChargeState.CLOSED
+
+
+def decide(*, reference: str, choice: Choice, now: dt.datetime) -> tuple[int, ...]:
+    """Pay or close an open charge, once; return after how many seconds the shop is notified.
+
+    :raises NotOpen: it is not open any more, or not known.
+    """
+    state = State.CLOSED if choice is Choice.DECLINE else State.PAID
+    still_open = SandboxTrade.objects.filter(reference=reference, state=State.OPEN, pay_by__gt=now)
+    if not still_open.update(state=state):
+        raise NotOpen(reference)
+    return NOTIFIED_AFTER_S[choice]
+
+
+# --- Notifications --------------------------------------------------------------------------------
+
+
+def notify(*, reference: str, tries: int) -> float | None:
+    """Send the shop a notification; return the pause in seconds before the next try.
+
+    None where there is none: the shop has taken it, or it was the last.
+    """
+    trade = SandboxTrade.objects.filter(reference=reference).first()
+    if trade is None:
+        return None
+    state = state_of(trade, now=timezone.now())
+    if state is ChargeState.OPEN or _taken(trade.notify_url, notification(trade, state)):
+        return None
+    pause_s = dict(enumerate(PAUSES_S, start=1)).get(tries)
+    logger.warning("charge %s: the shop was not told, next try in %s s", reference, pause_s)
+    return pause_s
+
+
+def publish_notification(*, reference: str, tries: int = 1, in_s: float = 0) -> None:
+    """Publish the task that notifies the shop after ``in_s`` seconds."""
+    arguments = {"reference": reference, "tries": tries}
+    current_app.send_task("orders.tasks.notify_from_sandbox", kwargs=arguments, countdown=in_s)
+
+
+def notification(trade: SandboxTrade, state: ChargeState) -> bytes:
+    """Return the body that tells the shop of a charge."""
+    content = {
+        "reference": trade.reference,
+        "state": state,
+        "amount_cents": trade.amount_cents,
+        "trade": str(trade.pk),
+    }
+    return json.dumps(content).encode()
+
+
+def sign(body: bytes) -> str:
+    """Return the signature over exactly these bytes."""
+    return hmac.new(settings.SECKILL_SANDBOX_KEY.encode(), body, hashlib.sha256).hexdigest()
+
+
+class _NoRedirects(urllib.request.HTTPRedirectHandler):
+    """Whoever sends a notification on to somebody else has not taken it."""
+
+    def redirect_request(self, *args: Any, **kwargs: Any) -> None:
+        return None
+
+
+# Neither a proxy of the environment nor a file: only the address that the shop has named.
+_opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
+
+
+def _taken(url: str, body: bytes) -> bool:
+    """Send a notification, and say whether the answer is that it was taken in."""
+    if not url.startswith(("http://", "https://")):
+        logger.error("notifications go over HTTP, not to %r", url)
+        return False
+    headers = {"Content-Type": "application/json", SIGNATURE_HEADER: sign(body)}
+    try:
+        request = urllib.request.Request(url, data=body, headers=headers, method="POST")
+        with _opener.open(request, timeout=NOTIFY_TIMEOUT_S) as answer:
+            text = answer.read(len(ACKNOWLEDGEMENT) + 1)
+            return bool(answer.status == 200 and text == ACKNOWLEDGEMENT.encode())
+    except urllib.error.HTTPError as error:
+        logger.info("%s answered %s", url, error.code)
+        error.close()
+    # A refused connection, a time-out, half an answer, an address that is none.
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        logger.info("%s cannot be reached: %r", url, error)
+    return False
+
+
+# --- Reading --------------------------------------------------------------------------------------
+
+
+def _read(body: bytes) -> Statement:
+    """Return the statement of a notification's body, which may be anything."""
+    try:
+        content = json.loads(body.decode(), parse_constant=_no_number)
+    except (ValueError, RecursionError) as error:
+        raise BadNotification("the body is not JSON") from error
+    if not isinstance(content, dict):
+        raise BadNotification("the body is not a JSON object")
+    try:
+        state = ChargeState(_name(content, "state"))
+    except ValueError as error:
+        raise BadNotification("state is none that there is") from error
+    return Statement(
+        reference=_name(content, "reference"),
+        state=state,
+        amount_cents=_amount(content),
+        provider_reference=_name(content, "trade"),
+    )
+
+
+def _no_number(text: str) -> None:
+    """Refuse NaN and the infinities, which JSON does not have."""
+    raise ValueError(text)
+
+
+def _name(content: dict[str, Any], key: str) -> str:
+    value = content.get(key)
+    if not isinstance(value, str) or not _NAME.fullmatch(value):
+        raise BadNotification(f"{key} is missing or malformed")
+    return value
+
+
+def _amount(content: dict[str, Any]) -> int:
+    value = content.get("amount_cents")
+    # To Python true is a number too.
+    if type(value) is not int or not 0 <= value <= LARGEST_AMOUNT_CENTS:
+        raise BadNotification("amount_cents is missing or malformed")
+    return value

@@ -1,0 +1,98 @@
+"""Publishing fulfil tasks: one message a burst, a short wait at most, and never a failure.
+
+Whatever cannot be sent is swept, so a broker that is down costs the first buyer
+``SECKILL_PUBLISH_TIMEOUT_MS`` and the others, for ``SECKILL_PUBLISH_PAUSE_MS``, nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from celery import current_app
+from django.conf import settings
+from kombu import Connection
+from kombu.pools import producers
+
+from seckill_site.metrics import PUBLISHES
+
+logger = logging.getLogger(__name__)
+
+
+class ShortCircuit:
+    """Remembers for a while that the broker failed; shared by the threads of a process."""
+
+    def __init__(self, *, pause_ms: int) -> None:
+        self._pause_seconds = pause_ms / 1000
+        self._open_until = 0.0
+        self._guard = threading.Lock()
+
+    def closed(self) -> bool:
+        """Say whether the broker may be asked."""
+        with self._guard:
+            return time.monotonic() >= self._open_until
+
+    def trip(self) -> None:
+        """Ask nothing for the pause."""
+        with self._guard:
+            self._open_until = time.monotonic() + self._pause_seconds
+
+
+circuit = ShortCircuit(pause_ms=settings.SECKILL_PUBLISH_PAUSE_MS)
+
+
+FULFILL_SALE = "orders.tasks.fulfill_sale"
+"""Published by name, so a web process does not import what only workers run."""
+
+
+def publish_fulfillment(*, sale_id: int) -> None:
+    """Publish the fulfil task of a sale; a failure is counted and logged, never raised."""
+    publish(FULFILL_SALE, sale_id=sale_id)
+
+
+def _publisher_connection() -> Connection:
+    """Return the connection for publishing: the broker's, with short timeouts and no retries."""
+    seconds = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
+    options = {
+        "socket_timeout": seconds,
+        "socket_connect_timeout": seconds,
+        # Without a bound kombu tries to connect for ever before it says that it cannot.
+        "max_retries": 0,
+    }
+    connection: Connection = current_app.connection_for_write(transport_options=options)
+    return connection
+
+
+def publish(
+    task_name: str, *, in_s: float = 0, expires_s: float | None = None, **arguments: int
+) -> bool:
+    """Publish a task that beat publishes again if it is lost; return whether the broker took it.
+
+    It expires with the kick unless told otherwise, so a queue without workers does not grow.
+    """
+    if not circuit.closed():
+        PUBLISHES.labels("skipped").inc()
+        return False
+    try:
+        pool = producers[_publisher_connection()]
+        with pool.acquire(
+            block=True, timeout=settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
+        ) as producer:
+            current_app.send_task(
+                task_name,
+                kwargs=arguments,
+                producer=producer,
+                retry=False,
+                countdown=in_s or None,
+                ignore_result=True,
+                expires=expires_s or settings.SECKILL_KICK_MS / 1000,
+            )
+    # Whatever a transport may raise: the order is accepted, and the sweep sends it again.
+    except Exception as error:
+        circuit.trip()
+        PUBLISHES.labels("failed").inc()
+        logger.warning("%s %s not sent, it will be swept: %s", task_name, arguments, error)
+        return False
+    PUBLISHES.labels("sent").inc()
+    return True

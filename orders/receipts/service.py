@@ -1,0 +1,222 @@
+"""Receipts: what became of an order id, from the row where there is one, else from the ledger."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
+from orders.placing.order_ids import minted_at
+from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
+from seckill_site.clock import epoch_ms
+from vouchers.inventory.buyer_holdings import standing_of
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.inventory.receipt_cache import keep_row, whereabouts
+from vouchers.inventory.reservations import ended_reason
+from vouchers.inventory.restart_watch import is_believable
+
+QUEUED = "queued"
+"""The status of a reservation that has no row yet: the ledger holds it as pending."""
+
+SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
+"""Between these is the pace at which a queued order's receipt may be asked for."""
+
+_SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
+
+
+class NoReceipt(Exception):
+    """There is no such order of this buyer."""
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it.
+
+    ``place`` is that of a queued order, 1 for the next to be written.
+    ``late_payment`` is the state of money that came when the order was not unpaid any more.
+    """
+
+    order_id: int
+    sale_id: int
+    status: str
+    reason: str = ""
+    price_cents: int | None = None
+    accepted_at_ms: int | None = None
+    pay_by_ms: int | None = None
+    code: str = ""
+    refundable: bool = False
+    late_payment: str = ""
+    place: int | None = None
+
+
+def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = False) -> Receipt:
+    """Return what became of this buyer's order.
+
+    An id that neither side knows and that is older than the ledger was lost with an earlier one.
+    ``proven`` says that the asker holds the token of this very order.
+
+    :raises NoReceipt: it is nobody's, somebody else's, or was never accepted.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: there is no row, and Redis did not answer.
+    """
+    if proven:
+        return _for_a_crowd(sale_id, order_id, user_id)
+    return _from_row(sale_id, order_id, user_id, proven) or _without_row(
+        sale_id, order_id, user_id, proven
+    )
+
+
+def receipt_at_hand(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Return what one look at Redis tells whoever holds the order's token, None where it does not.
+
+    The order is pending, or there is a copy of its row.
+
+    :raises NoReceipt: it is of another sale or buyer.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    known = whereabouts(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if known.place:
+        return Receipt(order_id, sale_id, status=QUEUED, place=known.place)
+    if not known.row:
+        return None
+    row = ReceiptRow.unpack(known.row)
+    _check_owner(row, sale_id, user_id, proven=True)
+    return _in_short(order_id, row)
+
+
+def _for_a_crowd(sale_id: int, order_id: int, user_id: int) -> Receipt:
+    """Who holds the token asks Redis first."""
+    found, heard = None, False
+    with suppress(LedgerUnavailable):
+        found = receipt_at_hand(sale_id=sale_id, order_id=order_id, user_id=user_id)
+        heard = True
+    found = found or _from_row(sale_id, order_id, user_id, True, keep=heard)
+    return found or _without_row(sale_id, order_id, user_id, True)
+
+
+def _without_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt:
+    """Return what became of an order of which the database knows nothing just now."""
+    loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
+    return (
+        _from_ledger(sale_id, order_id, user_id)
+        # It may have become a row, and left the ledger, between the two looks.
+        or _from_row(sale_id, order_id, user_id, proven)
+        or _ended_without_a_row(sale_id, order_id, user_id)
+        or _lost(sale_id, order_id, loaded_at_ms)
+    )
+
+
+def poll_after_ms(*, place: int | None) -> int:
+    """Return when to ask again for a queued order: a millisecond for each one before it.
+
+    Orders are written faster than that, so nobody far back asks in vain many times.
+    """
+    return min(max(place or 0, SOONEST_POLL_MS), LATEST_POLL_MS)
+
+
+def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
+    """Return a buyer's orders with their vouchers, newest first."""
+    return orders_with_their_sales().filter(user_id=user_id).order_by("-pk")
+
+
+def orders_with_their_sales() -> QuerySet[VoucherOrder]:
+    """Return all orders, with what their receipts need besides."""
+    orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
+    return orders.prefetch_related("payments")
+
+
+def receipt_of(order: VoucherOrder) -> Receipt:
+    """Return the receipt of an order that has its row."""
+    return Receipt(
+        order_id=order.pk,
+        sale_id=order.seckill_voucher_id,
+        status=order.status,
+        reason=order.reason,
+        price_cents=order.price_cents,
+        accepted_at_ms=epoch_ms(order.accepted_at),
+        pay_by_ms=epoch_ms(order.pay_by)
+        if order.status == OrderStatus.UNPAID and order.pay_by
+        else None,
+        code=order.code if order.code and order.status in _SHOWS_CODE else "",
+        refundable=order.status == OrderStatus.PAID and order.seckill_voucher.refundable,
+        late_payment=_late_payment(order),
+    )
+
+
+def _late_payment(order: VoucherOrder) -> str:
+    """Return the state of money that is going back, or is back, without having paid the order.
+
+    The receipts that a whole crowd asks for, unpaid or refused, need no look at the payments.
+    """
+    if order.status in KEPT_STATUSES:
+        return ""
+    going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
+    late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
+    return late[-1].status if late else ""
+
+
+def _from_row(
+    sale_id: int, order_id: int, user_id: int, proven: bool, *, keep: bool = False
+) -> Receipt | None:
+    row = read_receipt_row(order_id=order_id)
+    if row is None:
+        return None
+    _check_owner(row, sale_id, user_id, proven)
+    if row.status not in KEPT_STATUSES:
+        return receipt_of(orders_with_their_sales().get(pk=order_id))
+    if keep:
+        with suppress(LedgerUnavailable):
+            keep_row(sale_id=sale_id, order_id=order_id, row=row.pack())
+    return _in_short(order_id, row)
+
+
+def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, proven: bool) -> None:
+    # The row of an account that was deleted names nobody: then only the order's token is proof.
+    owned = row.user_id == user_id or (row.user_id is None and proven)
+    if not owned or row.sale_id != sale_id:
+        raise NoReceipt
+
+
+def _in_short(order_id: int, row: ReceiptRow) -> Receipt:
+    return Receipt(
+        order_id=order_id,
+        sale_id=row.sale_id,
+        status=row.status,
+        reason=row.reason,
+        price_cents=row.price_cents,
+        accepted_at_ms=row.accepted_at_ms,
+        pay_by_ms=row.pay_by_ms if row.status == OrderStatus.UNPAID else None,
+    )
+
+
+def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    for unit in standing_of(sale_id=sale_id, user_id=user_id).units:
+        if unit.order_id == order_id:
+            return Receipt(order_id, sale_id, status=QUEUED, place=unit.place)
+    return None
+
+
+def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Some entries cannot have a row; then the ledger alone says that they are refused."""
+    reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if reason is None:
+        return None
+    return Receipt(order_id, sale_id, status=OrderStatus.REFUSED, reason=reason)
+
+
+def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
+    if not is_believable(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
+        # Lost and rebuilt between the looks, or gone back: what it does not know may yet be.
+        raise LedgerUnavailable("the ledger is not the one that was asked first")
+    waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
+    if epoch_ms(minted_at(order_id)) >= loaded_at_ms or waits.exists():
+        raise NoReceipt  # never accepted so far
+    return Receipt(
+        order_id=order_id,
+        sale_id=sale_id,
+        status=OrderStatus.REFUSED,
+        reason=RefusalReason.LOST,
+    )

@@ -1,0 +1,98 @@
+"""The counter: staff looks at a voucher's code and redeems it, once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any
+
+from django.core.exceptions import PermissionDenied
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+
+from orders.lifecycle.redemption import (
+    GuessesUnknown,
+    NoSuchCode,
+    NotRedeemable,
+    Redeemable,
+    TooManyGuesses,
+    counted_guess,
+    find_by_code,
+    redeem,
+    written_code,
+)
+from orders.lifecycle.transitions import Actor
+from orders.models import OrderStatus
+from orders.web.order_api import login_required_answer
+from seckill_site.web.responses import allow, for_owner
+
+CACHE_AWAY_S = 5
+"""When to try again where wrong codes cannot be counted."""
+
+_FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
+
+
+def redeemers(view: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponseBase]:
+    """Let only staff through who may redeem."""
+
+    @wraps(view)
+    def wrapped(request: HttpRequest) -> HttpResponseBase:
+        if request.user.pk is None:
+            return login_required_answer(request)
+        if not (request.user.is_staff and request.user.has_perm("orders.redeem_voucherorder")):
+            raise PermissionDenied
+        return for_owner(view(request))
+
+    return wrapped
+
+
+@allow("GET", "HEAD", "POST")
+@redeemers
+def redeem_page(request: HttpRequest) -> HttpResponse:
+    """Show what a code is worth; with POST, redeem it."""
+    user_id = request.user.pk or 0
+    code = (request.POST if request.method == "POST" else request.GET).get("code", "").strip()
+    if not code:
+        return _page(request, "")
+    try:
+        with counted_guess(user_id=user_id, now=timezone.now()):
+            if request.method == "POST":
+                return _page(request, "redeemed", redeem(code=code, by=Actor.staff(user_id)))
+            return _found_page(request, find_by_code(code=code))
+    except NotRedeemable as error:
+        return _found_page(request, error.found, status=409)
+    except NoSuchCode:
+        return _page(request, "no_such_code", typed=code, status=404)
+    except TooManyGuesses as error:
+        return _page(request, "too_many", retry_after_s=error.retry_after_s, status=429)
+    except GuessesUnknown:
+        return _page(request, "away", typed=code, retry_after_s=CACHE_AWAY_S, status=503)
+
+
+def _found_page(request: HttpRequest, found: Redeemable, *, status: int = 200) -> HttpResponse:
+    verdict = _FOUND.get(OrderStatus(found.order.status), "not_valid")
+    return _page(request, verdict, found, status=status)
+
+
+def _page(
+    request: HttpRequest,
+    verdict: str,
+    found: Redeemable | None = None,
+    *,
+    typed: str = "",
+    retry_after_s: int | None = None,
+    status: int = 200,
+) -> HttpResponse:
+    """Return the page with a verdict (none: only the form) and the voucher it is about."""
+    context: dict[str, Any] = {
+        "verdict": verdict,
+        "found": found,
+        "code": written_code(found.order.code or "") if found else "",
+        "typed": typed,
+        "retry_after_s": retry_after_s,
+    }
+    response = render(request, "orders/redeem.html", context, status=status)
+    if retry_after_s is not None:
+        response["Retry-After"] = str(retry_after_s)
+    return response

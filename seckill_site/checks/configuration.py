@@ -1,0 +1,193 @@
+"""Start-up checks: what would lose orders or let strangers in is named, with what to do about it.
+
+Those of the settings (tag ``seckill``) need no connection. Those that ask the servers (tag
+``services``) are deployment checks, so that neither a plain ``manage.py check`` nor a migration
+depends on a server: ``manage.py check --deploy --tag seckill --tag services`` runs all. A server
+that cannot be asked is a warning, because it may come back. ``docs/checks.md`` lists them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterator
+from importlib.metadata import version
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning, register
+from django.db import connection
+
+from seckill_site.celery import app
+from seckill_site.checks.services import OF_SERVICES
+from seckill_site.checks.versions import Check, dotted, numbers
+
+logger = logging.getLogger(__name__)
+
+SETTINGS = "seckill"
+SERVICES = "services"
+
+SHORTEST_KEY = 32
+FEWEST_CHARACTERS_IN_KEY = 10
+KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.IGNORECASE)
+SANDBOX = "orders.payments.sandbox.Sandbox"
+LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
+TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
+"""From the first to before the second: what fits Celery and django-redis as they are pinned."""
+
+# --- Settings: no connection needed ---------------------------------------------------------------
+
+
+def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
+    """Find options that would make an answer out of an outage, or two calls out of one."""
+    options = settings.CACHES["ledger"].get("OPTIONS", {})
+    everywhere = getattr(settings, "DJANGO_REDIS_IGNORE_EXCEPTIONS", False)
+    if options.get("IGNORE_EXCEPTIONS", everywhere):
+        yield Error(
+            "The ledger's connection ignores exceptions. An outage would look like an answer.",
+            hint="Take IGNORE_EXCEPTIONS out of CACHES['ledger'].",
+            id="seckill.E001",
+        )
+    retry = options.get("CONNECTION_POOL_KWARGS", {}).get("retry")
+    if retry is None or retry.get_retries() != 0:
+        yield Error(
+            "The ledger's connection retries by itself. A dead Redis would hold every request.",
+            hint="Give CACHES['ledger'] the pool argument retry=Retry(NoBackoff(), 0).",
+            id="seckill.E002",
+        )
+
+
+def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
+    """Find options with which a task would hang, be lost with its worker or run twice at once."""
+    options = app.conf.broker_transport_options
+    missing = {"socket_timeout", "socket_connect_timeout"} - {n for n in options if options[n]}
+    if missing:
+        yield Error(
+            f"The broker has no {' and no '.join(sorted(missing))}. A dead one would hang workers.",
+            hint="Set both in CELERY_BROKER_TRANSPORT_OPTIONS, in seconds.",
+            id="seckill.E003",
+        )
+    if not app.conf.task_acks_late:
+        yield Error(
+            "Tasks are acknowledged before they are done. Those of a killed worker are lost.",
+            hint="Set CELERY_TASK_ACKS_LATE to True.",
+            id="seckill.E004",
+        )
+    if not 0 < (app.conf.task_time_limit or 0) < options.get("visibility_timeout", 0):
+        yield Error(
+            "A task may run longer than the broker waits for it. It would be delivered twice.",
+            hint="Set CELERY_TASK_TIME_LIMIT, and a visibility_timeout above it in "
+            "CELERY_BROKER_TRANSPORT_OPTIONS.",
+            id="seckill.E005",
+        )
+
+
+def check_versions(**_: Any) -> Iterator[CheckMessage]:
+    """Find client libraries that do not fit each other or were never tried."""
+    hint = "Install requirements.txt: python -m pip install --requirement requirements.txt"
+    for name, (first, end) in TRIED_VERSIONS.items():
+        if not first <= numbers(version(name)) < end:
+            text = f"{name} {version(name)} does not fit. Tried: {dotted(first)} to {dotted(end)}"
+            yield Error(f"{text}, the last not included.", hint=hint, id="seckill.E006")
+    if numbers(version("kombu")) != numbers(version("celery")):
+        text = f"kombu {version('kombu')} is not the one of celery {version('celery')}."
+        yield Error(text, hint=hint, id="seckill.E006")
+
+
+def check_debug(**_: Any) -> Iterator[CheckMessage]:
+    """Find a site in debug mode that strangers can reach."""
+    public = [host for host in settings.ALLOWED_HOSTS if not LOCAL_HOST.fullmatch(host)]
+    if settings.DEBUG and (public or settings.HTTPS_ONLY or settings.SECKILL_TRUSTED_PROXIES):
+        yield Warning(
+            "DEBUG is on for a site that others can reach. Error pages show settings and code.",
+            hint="Set DEBUG=false, or ALLOWED_HOSTS to local names alone.",
+            id="seckill.W001",
+        )
+
+
+# --- Settings of a deployment ---------------------------------------------------------------------
+
+
+def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
+    """Find keys that can be guessed, earlier ones too, as they sign as well as the present one."""
+    keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
+    if not settings.DEBUG and any(_is_weak(key) for key in keys):
+        yield Error(
+            "SECRET_KEY or one of its fallbacks can be guessed. It signs sessions and tokens.",
+            hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(50))"',
+            id="seckill.E007",
+        )
+
+
+def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
+    """Find a failure asked for by a test."""
+    if not settings.DEBUG and os.environ.get("FAILPOINT"):
+        yield Warning(
+            "FAILPOINT is set. This process will fail on purpose.",
+            hint="Take FAILPOINT out of the environment: it is for tests.",
+            id="seckill.W002",
+        )
+
+
+def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
+    """Find SQLite where more than one machine may be meant."""
+    if not settings.DEBUG and connection.vendor == "sqlite":
+        yield Warning(
+            "The database is SQLite. It serves one machine and one writer at a time.",
+            hint="For more, set DATABASE_URL to a MariaDB: mysql://user:password@host/name",
+            id="seckill.W003",
+        )
+
+
+def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
+    """Find a shop that would sell for the sandbox's money, which is nobody's."""
+    if not settings.DEBUG and SANDBOX in settings.SECKILL_PAYMENT_PROVIDERS:
+        yield Warning(
+            "The payment sandbox is on. Vouchers are paid for with nobody's money.",
+            hint="Set SECKILL_PAYMENT_PROVIDERS to real providers, "
+            "without orders.payments.sandbox.Sandbox.",
+            id="seckill.W004",
+        )
+
+
+# --- What is said, and where ----------------------------------------------------------------------
+
+OF_SETTINGS: list[Check] = [
+    check_ledger_options,
+    check_broker_options,
+    check_versions,
+    check_debug,
+]
+OF_A_DEPLOYMENT: list[Check] = [
+    check_secret_keys,
+    check_failpoint,
+    check_database_engine,
+    check_payment_providers,
+]
+
+
+def register_checks() -> None:
+    """Make the checks known to ``manage.py check``."""
+    for check in OF_SETTINGS:
+        register(check, SETTINGS)
+    for check in OF_A_DEPLOYMENT:
+        register(check, SETTINGS, deploy=True)
+    for check in OF_SERVICES:
+        register(check, SERVICES, deploy=True)
+
+
+def found_by(*checks: Check) -> list[CheckMessage]:
+    """Return what these checks find and nobody has silenced."""
+    return [message for check in checks for message in check() if not message.is_silenced()]
+
+
+def log_at_start(**_: Any) -> None:
+    """Log what is wrong as a worker starts. It goes on: what was accepted has to become orders."""
+    for message in found_by(*OF_SETTINGS, *OF_SERVICES):
+        logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)
+
+
+def _is_weak(key: str) -> bool:
+    is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
+    return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))

@@ -1,0 +1,274 @@
+"""Start-up checks that ask the servers: whether they keep what they are told, as the site needs it.
+
+A server that cannot be asked is a warning, because it may come back. ``docs/checks.md`` lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.apps import apps
+from django.conf import settings
+from django.core.checks import CheckMessage, Error, Warning
+from django.db import Error as DatabaseError
+from django.db import NotSupportedError, connection
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.db.migrations.executor import MigrationExecutor
+from django.db.models import BaseConstraint, CheckConstraint, Model, UniqueConstraint
+from redis import Redis, RedisError
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from seckill_site.celery import app
+from seckill_site.checks.versions import Check, dotted, numbers
+from seckill_site.ledger_connection import ledger_connection
+
+OLDEST_REDIS = (6, 2)
+LONGEST_LOCK_WAIT_SECONDS = 10
+
+VARIABLES = (
+    "character_set_connection",
+    "character_set_database",
+    "innodb_lock_wait_timeout",
+    "sql_mode",
+    "transaction_isolation",
+    "tx_isolation",
+)
+
+# --- The ledger's Redis ---------------------------------------------------------------------------
+
+
+def check_ledger(**_: Any) -> Iterator[CheckMessage]:
+    """Ask the ledger's Redis whether it keeps what it is told."""
+    try:
+        client = ledger_connection()
+        info = client.info()
+        yield from _eviction(info)
+        yield from _persistence(info, client)
+        yield from _kind(info)
+    except RedisError as error:
+        yield _unasked("The ledger's Redis", error, "REDIS_URL", "seckill.W010")
+
+
+def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
+    """Find a cache or a broker in the ledger's database, under whatever name it goes."""
+    try:
+        ledger = _database_of(ledger_connection())
+    except RedisError:
+        return  # another check says so
+    yield from _neighbour(ledger, "cache", str(settings.CACHES["default"]["LOCATION"]))
+    yield from _neighbour(ledger, "broker", str(app.conf.broker_url))
+
+
+def _eviction(info: dict[str, Any]) -> Iterator[CheckMessage]:
+    policy = info.get("maxmemory_policy", "noeviction")
+    kind, number = (Error, "E010") if info.get("maxmemory") else (Warning, "W011")
+    if policy != "noeviction":
+        when = "as soon as its memory is full" if kind is Error else "once it gets a maxmemory"
+        yield kind(
+            f"The ledger's Redis evicts keys {when}. Its maxmemory-policy is {policy}.",
+            hint="Set maxmemory-policy to noeviction, in its configuration too.",
+            id=f"seckill.{number}",
+        )
+
+
+def _persistence(info: dict[str, Any], client: Any) -> Iterator[CheckMessage]:
+    if settings.DEBUG:
+        return
+    if info.get("aof_enabled") == 0:
+        yield Warning(
+            "The ledger's Redis has no append-only file. A restart loses who was just accepted.",
+            hint="Set appendonly yes, in its configuration too.",
+            id="seckill.W012",
+        )
+    elif _configured(client, "appendfsync") == "no":
+        yield Warning(
+            "The ledger's Redis leaves it to the system when to write. That may be half a minute.",
+            hint="Set appendfsync to everysec or always, in its configuration too.",
+            id="seckill.W013",
+        )
+
+
+def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
+    number = str(info.get("redis_version", dotted(OLDEST_REDIS)))  # a service may hide its own
+    if numbers(number) < OLDEST_REDIS:
+        yield Error(
+            f"The ledger's Redis is too old. It is {number}.",
+            hint=f"Install Redis {dotted(OLDEST_REDIS)} or newer.",
+            id="seckill.E011",
+        )
+    if info.get("role", "master") != "master":
+        yield Error(
+            "The ledger's Redis is a replica. It takes no orders, or forgets them.",
+            hint="Set REDIS_URL to the primary.",
+            id="seckill.E012",
+        )
+
+
+def _configured(client: Any, name: str) -> str | None:
+    """Return a setting of the server; None where it may not be asked, as of a managed one."""
+    try:
+        value: str | None = client.config_get(name).get(name)
+    except RedisError:
+        return None
+    return value
+
+
+def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMessage]:
+    if not url.startswith(("redis", "unix")):
+        return
+    try:
+        with Redis.from_url(
+            url, socket_connect_timeout=0.5, socket_timeout=1, retry=Retry(NoBackoff(), 0)
+        ) as client:
+            shares = _database_of(client) == ledger
+    except RedisError as error:
+        yield _unasked(f"The Redis of the {name}", error, "its URL", "seckill.W014")
+        return
+    if shares and name == "cache":
+        yield Error(
+            "The cache is in the ledger's database. Clearing it would clear the sales.",
+            hint="Give REDIS_URL a database number that CACHE_URL does not have.",
+            id="seckill.E013",
+        )
+    elif shares:
+        yield Warning(
+            "The broker is in the ledger's database. Flushing its queue would flush the sales.",
+            hint="Give REDIS_URL a database number that CELERY_BROKER_URL does not have.",
+            id="seckill.W015",
+        )
+
+
+def _database_of(client: Any) -> tuple[Any, ...]:
+    """Return what is the same for all names of one Redis database."""
+    return client.info("server").get("run_id", client), client.get_connection_kwargs().get("db", 0)
+
+
+# --- The database ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def asked_database() -> Iterator[BaseDatabaseWrapper]:
+    """Connect to the database as the site does, for one question, and wait a second at most."""
+    asked = connection.copy()
+    limits = {"timeout": 1}
+    if asked.vendor == "mysql":
+        limits = {"connect_timeout": 1, "read_timeout": 1, "write_timeout": 1}
+    asked.settings_dict["OPTIONS"].update(limits)
+    try:
+        yield asked
+    finally:
+        asked.close()
+
+
+def check_database(**_: Any) -> Iterator[CheckMessage]:
+    """Ask the database, as a connection of the site finds it, whether its guards hold."""
+    try:
+        with asked_database() as asked:
+            asked.check_database_version_supported()  # Django's own, which it makes only once
+            if asked.vendor == "mysql":
+                yield from _session(_variables(asked))
+            yield from _constraints(asked)
+    except NotSupportedError as error:
+        yield Error(
+            f"The database is too old. {error}",
+            hint="Install MariaDB 10.5 or newer, or MySQL 8.0.16 or newer.",
+            id="seckill.E022",
+        )
+    except DatabaseError as error:
+        yield _unasked("The database", error, "DATABASE_URL", "seckill.W020")
+
+
+def check_migrations(**_: Any) -> Iterator[CheckMessage]:
+    """Find migrations that the database has not had yet."""
+    try:
+        with asked_database() as asked:
+            executor = MigrationExecutor(asked)
+            plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
+    except DatabaseError:
+        return  # another check says so
+    if plan:
+        yield Warning(
+            f"Migrations are not applied: {len(plan)}. The first is {plan[0][0]}.",
+            hint="Run manage.py migrate.",
+            id="seckill.W023",
+        )
+
+
+def _variables(asked: BaseDatabaseWrapper) -> dict[str, str]:
+    with asked.cursor() as cursor:
+        cursor.execute("SHOW SESSION VARIABLES WHERE variable_name IN %s", [VARIABLES])
+        return dict(cursor.fetchall())
+
+
+def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
+    # MySQL has the one name, older MariaDB the other, newer MariaDB both.
+    level = variables.get("transaction_isolation") or variables.get("tx_isolation", "")
+    if level != "READ-COMMITTED":
+        yield Error(
+            f"Transactions are {level}. A worker would count the orders of the past.",
+            hint="Leave isolation_level 'read committed' in the options of DATABASES.",
+            id="seckill.E020",
+        )
+    if not {"STRICT_TRANS_TABLES", "STRICT_ALL_TABLES"} & set(variables["sql_mode"].split(",")):
+        yield Error(
+            "The database clips what does not fit. Its sql_mode is not strict.",
+            hint="Put STRICT_TRANS_TABLES into sql_mode, in the init_command of DATABASES.",
+            id="seckill.E021",
+        )
+    if int(variables["innodb_lock_wait_timeout"]) > LONGEST_LOCK_WAIT_SECONDS:
+        yield Warning(
+            f"A row is waited for {variables['innodb_lock_wait_timeout']} s. Workers would stand.",
+            hint="Set innodb_lock_wait_timeout to 3, in the init_command of DATABASES.",
+            id="seckill.W021",
+        )
+    charsets = {variables["character_set_connection"], variables["character_set_database"]}
+    if charsets != {"utf8mb4"}:
+        yield Warning(
+            f"The database speaks {', '.join(sorted(charsets))}. Some texts cannot be stored.",
+            hint="Use utf8mb4: ALTER DATABASE … CHARACTER SET utf8mb4, and charset in OPTIONS.",
+            id="seckill.W022",
+        )
+
+
+def _constraints(asked: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    with asked.cursor() as cursor:
+        tables = asked.introspection.table_names(cursor)
+        for model in apps.get_models():
+            if not model._meta.constraints or model._meta.db_table not in tables:
+                continue  # a table that is not there yet is a migration to come
+            there = asked.introspection.get_constraints(cursor, model._meta.db_table)
+            for constraint in model._meta.constraints:
+                if not _stands(constraint, model, there.get(constraint.name, {})):
+                    yield _missing(constraint.name, model._meta.db_table)
+
+
+def _stands(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
+    if isinstance(constraint, CheckConstraint):
+        return bool(found.get("check"))
+    if not isinstance(constraint, UniqueConstraint) or not constraint.fields:
+        return True
+    fields = [field for field in model._meta.concrete_fields if field.name in constraint.fields]
+    columns = {field.column for field in fields}
+    return bool(found.get("unique")) and set(found["columns"]) == columns
+
+
+def _missing(name: str, table: str) -> CheckMessage:
+    return Error(
+        f"The table {table} is without its constraint {name}. Nothing stands behind Redis there.",
+        hint="Find out who removed it, and put it back: manage.py sqlmigrate shows its statement.",
+        id="seckill.E023",
+    )
+
+
+OF_SERVICES: list[Check] = [check_ledger, check_neighbours, check_database, check_migrations]
+
+
+def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:
+    return Warning(
+        f"{what} could not be asked. {error}",
+        hint=f"See whether it runs, whether {setting} is right, and check again.",
+        id=number,
+    )

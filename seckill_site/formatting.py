@@ -1,0 +1,101 @@
+"""Money, numbers, durations and timestamps as text, in the language and time zone of the page."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from django.utils import timezone
+from django.utils.formats import date_format
+from django.utils.translation import gettext, ngettext, pgettext
+
+NO_VALUE = "–"
+"""Stands where a figure is not known or does not exist."""
+
+
+def money(cents: int) -> str:
+    """Return an amount with its cents: ``128050`` is ``¥1,280.50``."""
+    # Whole numbers all the way: a float would round somebody's money.
+    sign = "-" if cents < 0 else ""
+    yuan, rest = divmod(abs(cents), 100)
+    return f"{sign}¥{yuan:,}.{rest:02d}"
+
+
+def short_money(cents: int) -> str:
+    """Return an amount without ``.00`` if there are no cents: ``128000`` is ``¥1,280``."""
+    return money(cents).removesuffix(".00")
+
+
+def plain_money(cents: int) -> str:
+    """Return an amount as a spreadsheet takes it, in yuan: ``128050`` is ``1280.50``."""
+    return f"{cents // 100}.{cents % 100:02d}"
+
+
+def grouped(number: float | None) -> str:
+    """Return a number with its thousands apart, the same in every language."""
+    return NO_VALUE if number is None else f"{number:,}"
+
+
+def timestamp(moment: dt.datetime, *, exact: bool = False) -> str:
+    """Return a moment as ``2026-11-11 20:00:00``, with milliseconds if ``exact``."""
+    local = timezone.localtime(moment)
+    return f"{local:%Y-%m-%d %H:%M:%S}" + (f".{local.microsecond // 1000:03d}" if exact else "")
+
+
+def date_and_time(moment: dt.datetime) -> str:
+    """Return a moment as the page's language writes it, without the current year."""
+    # The letters are those of Django's date filter.
+    if _is_this_year(moment):
+        return date_format(timezone.localtime(moment), pgettext("date format", "j M, H:i"))
+    return date_format(timezone.localtime(moment), pgettext("date format", "j M Y, H:i"))
+
+
+def exact_date_and_time(moment: dt.datetime) -> str:
+    """Return a moment to the millisecond, as the page's language writes it."""
+    local = timezone.localtime(moment)
+    if _is_this_year(moment):
+        seconds = date_format(local, pgettext("date format", "j M, H:i:s"))
+    else:
+        seconds = date_format(local, pgettext("date format", "j M Y, H:i:s"))
+    return f"{seconds}.{local.microsecond // 1000:03d}"
+
+
+def _is_this_year(moment: dt.datetime) -> bool:
+    return timezone.localtime(moment).year == timezone.localtime().year
+
+
+def duration(length: dt.timedelta, *, units: int = 2) -> str:
+    """Return a length of time as ``2 h 10 min``: its largest unit and those that follow."""
+    minutes, seconds = divmod(int(length.total_seconds()), 60)
+    hours, minutes = divmod(minutes, 60)
+    days, hours = divmod(hours, 24)
+    parts = [
+        (days, gettext("%(count)s d")),
+        (hours, gettext("%(count)s h")),
+        (minutes, gettext("%(count)s min")),
+        (seconds, gettext("%(count)s s")),
+    ]
+    first = next((n for n, (count, _) in enumerate(parts) if count), len(parts) - 1)
+    shown = [part for part in parts[first : first + units] if part[0]] or [parts[-1]]
+    return " ".join(text % {"count": grouped(count)} for count, text in shown)
+
+
+def exact_duration(length: dt.timedelta | None) -> str:
+    """Return a measured length of time, with hundredths of a second below two minutes."""
+    if length is None:
+        return NO_VALUE
+    seconds = length.total_seconds()
+    return (
+        gettext("%(count)s s") % {"count": f"{seconds:.2f}"} if seconds < 120 else duration(length)
+    )
+
+
+def spelled_duration(seconds: int) -> str:
+    """Return a deadline in words, in the largest unit that divides it: ``30 minutes``."""
+    if seconds % 86_400 == 0:
+        days = seconds // 86_400
+        return ngettext("%(count)s day", "%(count)s days", days) % {"count": days}
+    if seconds % 3_600 == 0:
+        hours = seconds // 3_600
+        return ngettext("%(count)s hour", "%(count)s hours", hours) % {"count": hours}
+    minutes = seconds // 60  # rounded down: a deadline must not be promised too late
+    return ngettext("%(count)s minute", "%(count)s minutes", minutes) % {"count": minutes}

@@ -1,0 +1,87 @@
+"""Signing up, and the choice of the language."""
+
+from __future__ import annotations
+
+from django.conf import settings
+from django.contrib.admin.forms import AdminAuthenticationForm
+from django.contrib.auth import login
+from django.contrib.auth.forms import AuthenticationForm, UserCreationForm, UsernameField
+from django.contrib.auth.models import User
+from django.db import IntegrityError, transaction
+from django.forms import EmailInput, TextInput
+from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
+from django.shortcuts import render, resolve_url
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_lazy
+
+from seckill_site.web.responses import allow
+
+YEAR_S = 365 * 24 * 60 * 60
+
+
+class BoundedLoginForm(AuthenticationForm):
+    """Refuses a name that no account can have before anything tries to store it."""
+
+    username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
+
+
+class BoundedAdminLoginForm(BoundedLoginForm, AdminAuthenticationForm):
+    """The same at the admin's door."""
+
+
+class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
+    """Django's own form: a name, a password twice, and whoever likes gives an address."""
+
+    class Meta:
+        model = User
+        fields = ("username", "email")
+        widgets = {"email": EmailInput(attrs={"autocomplete": "email"})}
+        labels = {"email": gettext_lazy("E-mail address (optional)")}
+        help_texts = {"email": gettext_lazy("We write to you about your orders, and nothing else.")}
+
+    def save_unless_taken(self) -> User | None:
+        """Make the account; None, with an error at the name, where somebody was faster."""
+        try:
+            with transaction.atomic():
+                user: User = self.save()
+                return user
+        except IntegrityError:
+            self.add_error("username", gettext("This name was taken a moment ago."))
+            return None
+
+
+@allow("GET", "HEAD", "POST")
+def signup(request: HttpRequest) -> HttpResponseBase:
+    """Make an account, sign its owner in, and go on to where they came from."""
+    form = SignUpForm(request.POST or None)
+    if request.method == "POST" and form.is_valid() and (user := form.save_unless_taken()):
+        login(request, user, backend="django.contrib.auth.backends.ModelBackend")
+        return HttpResponseRedirect(_next_url(request))
+    return render(
+        request, "registration/signup.html", {"form": form, "next": request.GET.get("next", "")}
+    )
+
+
+@allow("GET", "HEAD")
+def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
+    """Remember the language in a cookie and go back to the page."""
+    if code not in dict(settings.LANGUAGES):
+        raise Http404
+    response = HttpResponseRedirect(_next_url(request))
+    response.set_cookie(
+        settings.LANGUAGE_COOKIE_NAME,
+        code,
+        max_age=YEAR_S,
+        samesite="Lax",
+        secure=settings.HTTPS_ONLY,
+    )
+    return response
+
+
+def _next_url(request: HttpRequest) -> str:
+    """Return the ``next`` of the request where it points into this site, else the front page."""
+    target = request.POST.get("next") or request.GET.get("next", "")
+    safe = url_has_allowed_host_and_scheme(
+        target, allowed_hosts={request.get_host()}, require_https=request.is_secure()
+    )
+    return target if safe else resolve_url(settings.LOGIN_REDIRECT_URL)

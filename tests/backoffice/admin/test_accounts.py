@@ -1,0 +1,69 @@
+"""Accounts in the admin: what groups are called there."""
+
+from __future__ import annotations
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from backoffice.admin import accounts as admin
+
+pytestmark = pytest.mark.django_db
+
+USERS, GROUPS = "/admin/auth/user/", "/admin/auth/group/"
+
+
+@pytest.fixture
+def owner(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
+    """The client of a superuser who reads a language in which a keeper is a gardien."""
+    words = {"Keeper": "Gardien"}
+    monkeypatch.setattr(admin, "gettext", lambda text: words.get(text, text))
+    client.force_login(
+        User.objects.create(username="owner", password="!", is_staff=True, is_superuser=True)
+    )
+    return client
+
+
+def make_keeper(name: str) -> User:
+    user = User.objects.create(username=name, password="!", is_staff=True)
+    user.groups.add(Group.objects.get_or_create(name="Keeper")[0])
+    return user
+
+
+def test_a_group_is_chosen_and_listed_by_its_name_in_the_readers_language(owner: Client) -> None:
+    keeper, other = make_keeper("ann"), Group.objects.create(name="Friends")
+    page = owner.get(f"{USERS}{keeper.pk}/change/").text
+    assert ">Gardien</option>" in page
+    assert f'<option value="{other.pk}">Friends</option>' in page
+    assert '<td class="field-roles">Gardien</td>' in owner.get(USERS).text
+    assert ">Gardien</a>" in owner.get(GROUPS).text
+
+
+def test_who_has_no_group_has_no_role_in_the_list(owner: Client) -> None:
+    User.objects.create(username="ben", password="!")
+    assert owner.get(USERS, {"q": "ben"}).text.count('<td class="field-roles">–</td>') == 1
+
+
+def test_a_group_is_given_on_the_users_page(owner: Client) -> None:
+    user, group = User.objects.create(username="ben", password="!"), make_keeper("ann").groups.get()
+    form = owner.get(f"{USERS}{user.pk}/change/").context["adminform"].form
+    joined = form.initial["date_joined"]
+    data = {"username": "ben", "groups": [group.pk], "is_staff": "on", "is_active": "on"}
+    data |= {"date_joined_0": f"{joined:%Y-%m-%d}", "date_joined_1": f"{joined:%H:%M:%S}"}
+    assert owner.post(f"{USERS}{user.pk}/change/", data).status_code == 302
+    assert list(user.groups.all()) == [group]
+
+
+def test_twenty_members_of_staff_take_as_many_queries_as_two(owner: Client) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            owner.get(USERS)
+        return len(captured)
+
+    make_keeper("k0")
+    two = queries()
+    for number in range(1, 20):
+        make_keeper(f"k{number}")
+    assert queries() == two

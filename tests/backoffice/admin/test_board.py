@@ -1,0 +1,640 @@
+"""The board in the admin: who sees it, what can be done from it, and what its history keeps."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.core.cache import cache
+from django.db import OperationalError, connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from backoffice.admin import board as board_admin
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus
+from tests.support.inspection import ledger_contents, rows
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from vouchers.catalogue.sales import change_stock
+from vouchers.inventory import rebuild
+from vouchers.inventory.sale_state import snapshot
+from vouchers.inventory.waiting_list import join_waiting
+from vouchers.models import SaleState, SeckillVoucher
+
+SALES = "/admin/vouchers/seckillvoucher/"
+ACTIONS = ("pause", "resume", "extend", "stock", "end")
+MINUTES_5 = dt.timedelta(minutes=5)
+
+
+def staff_client(name: str, *codenames: str) -> Client:
+    """Return the client of a member of staff who may do these things and no others."""
+    user = User.objects.create(username=name, password="!", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def operator() -> Client:
+    return staff_client("operator", "view_seckillvoucher", "run_seckillvoucher")
+
+
+@pytest.fixture
+def looker() -> Client:
+    return staff_client("looker", "view_seckillvoucher")
+
+
+pytestmark = pytest.mark.django_db
+commits = pytest.mark.django_db(transaction=True)
+"""Where something is done: Redis follows what widens a sale when that is committed."""
+
+
+def board_of(sale: SeckillVoucher, what: str = "") -> str:
+    return f"{SALES}{sale.pk}/board/{what}"
+
+
+def data_of(client: Client, sale: SeckillVoucher) -> dict[str, Any]:
+    response = client.get(board_of(sale, "data/"), headers={"Accept": "application/json"})
+    assert response.status_code == 200
+    found: dict[str, Any] = response.json()
+    return found
+
+
+def said(response: Any) -> list[str]:
+    return [f"{it.level_tag}: {it}" for it in get_messages(response.wsgi_request)]
+
+
+def words(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def will(client: Client, sale: SeckillVoucher, name: str) -> list[str]:
+    """Return the sentences of a confirmation page."""
+    response = client.get(board_of(sale, f"{name}/"))
+    assert response.status_code == 200
+    found: list[str] = response.context["will"]
+    return found
+
+
+def seen_by(client: Client, sale: SeckillVoucher, name: str) -> dict[str, Any]:
+    """Return what the form of a confirmation page would send by itself."""
+    page = client.get(board_of(sale, f"{name}/")).text
+    found = re.search(r'name="seen" value="([^"]*)"', page)
+    return {"seen": unescape(found[1])} if found else {}
+
+
+def act(client: Client, sale: SeckillVoucher, name: str, **fields: Any) -> Any:
+    """Press the button of a confirmation page."""
+    fields = {"reason": "", **seen_by(client, sale, name), **fields}
+    return client.post(board_of(sale, f"{name}/"), fields)
+
+
+def stored(sale: SeckillVoucher) -> SeckillVoucher:
+    return SeckillVoucher.objects.get(pk=sale.pk)
+
+
+def state_of(sale: SeckillVoucher) -> SaleState:
+    return snapshot(sale_id=sale.pk).state
+
+
+def everything(sale: SeckillVoucher) -> Any:
+    return ledger_contents(), rows(), LogEntry.objects.count()
+
+
+def entries() -> list[tuple[str, str]]:
+    """Return who did what to sales, the last first."""
+    return [(it.user.get_username(), it.get_change_message()) for it in LogEntry.objects.all()]
+
+
+def to_the_second(moment: dt.datetime) -> str:
+    return f"{timezone.localtime(moment):%Y-%m-%d %H:%M:%S}"
+
+
+# --- The page and its figures --------------------------------------------------------------------
+
+
+def test_the_page_shows_the_figures_without_any_script(operator: Client) -> None:
+    sale = make_sale(stock=20)
+    reserved(sale, make_buyers(3))
+    fulfill_sale(sale_id=sale.pk)
+    reserved(sale, [make_buyer()])
+    make_order(sale, make_buyer(), status=OrderStatus.EXPIRED)
+
+    page = operator.get(board_of(sale))
+
+    text = words(page.text)
+    assert "On sale" in text
+    assert "Left 16 of 20" in text
+    assert "20 = 16 + 1 + 3 adds up" in text
+    assert "expired 1" in text
+    assert 'aria-label="Left: 16 of 20 units"' in page.text
+    assert re.search(r'<noscript>\s*<meta http-equiv="refresh"', page.text)
+
+
+def test_what_is_asked_every_two_seconds_is_what_the_page_shows(operator: Client) -> None:
+    sale = make_sale(stock=20)
+    page = operator.get(board_of(sale)).text
+    (block,) = re.findall(r'<script id="board-data"[^>]*>(.*?)</script>', page)
+    found = json.loads(unescape(block))
+    moving = {"now_ms", "chart"}
+    assert {k: v for k, v in found.items() if k not in moving} == {
+        k: v for k, v in data_of(operator, sale).items() if k not in moving
+    }
+
+
+def test_no_cache_keeps_the_figures(operator: Client) -> None:
+    response = operator.get(board_of(make_sale(), "data/"))
+    assert {"private", "no-store"} <= set(response["Cache-Control"].split(", "))
+
+
+def test_the_page_brings_its_own_scripts_and_styles_and_no_others(operator: Client) -> None:
+    page = operator.get(board_of(make_sale())).text
+    assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
+    assert not re.search(r"<style|\sstyle=", page)
+
+
+@pytest.mark.parametrize("what", ["", "data/", *(f"{name}/" for name in ACTIONS)])
+def test_a_sale_that_is_not_there_is_not_found(operator: Client, what: str) -> None:
+    assert operator.get(f"{SALES}999999/board/{what}").status_code == 404
+    assert operator.post(f"{SALES}999999/board/{what}").status_code == 404
+
+
+@pytest.mark.parametrize("what", ["", "data/"])
+def test_without_redis_the_board_stands(
+    operator: Client, lose_ledger: Callable[[], None], what: str
+) -> None:
+    sale = make_sale()
+    lose_ledger()
+    response = operator.get(board_of(sale, what))
+    assert response.status_code == 200
+    assert "Redis does not answer" in response.text
+
+
+@pytest.mark.parametrize("what", ["", *(f"{name}/" for name in ACTIONS)])
+def test_the_pages_of_a_sale_that_is_not_loaded_stand(operator: Client, what: str) -> None:
+    sale = make_sale(loaded=False, paused=what == "resume/")
+    assert operator.get(board_of(sale, what)).status_code == 200
+
+
+@commits
+def test_a_look_takes_as_many_statements_however_much_was_done(operator: Client) -> None:
+    def statements() -> int:
+        cache.clear()  # the counts are kept for a second, which may be over now or not
+        with CaptureQueriesContext(connection) as captured:
+            data_of(operator, sale)
+        return len(captured)
+
+    sale = make_sale(stock=100)
+    data_of(operator, sale)  # what is asked for once in a process
+    before = statements()
+    for stock in range(101, 113):
+        act(operator, sale, "stock", stock=stock)
+    reserved(sale, make_buyers(30))
+    fulfill_sale(sale_id=sale.pk)
+    assert statements() == before
+
+
+# --- Who may -------------------------------------------------------------------------------------
+
+
+def test_who_may_look_sees_the_board_without_buttons(looker: Client) -> None:
+    sale = make_sale()
+    page = looker.get(board_of(sale))
+    assert page.status_code == 200
+    assert "data-action" not in page.text
+    assert data_of(looker, sale)["actions"] == []
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_who_may_only_look_can_do_nothing(looker: Client, name: str) -> None:
+    sale = make_sale(paused=name == "resume")
+    before = everything(sale)
+    assert looker.get(board_of(sale, f"{name}/")).status_code == 403
+    assert act(looker, sale, name, reason="why", stock=9, by="5").status_code == 403
+    assert everything(sale) == before
+
+
+@pytest.mark.parametrize("what", ["", "data/", "pause/"])
+def test_who_may_not_see_sales_sees_no_board(what: str) -> None:
+    sale = make_sale()
+    stranger = staff_client("stranger", "run_seckillvoucher", "view_voucherorder")
+    assert stranger.get(board_of(sale, what)).status_code == 403
+    assert Client().get(board_of(sale, what)).status_code == 302
+
+
+@pytest.mark.parametrize(
+    ("fields", "offered"),
+    [
+        ({}, ["pause", "extend", "stock", "end"]),
+        ({"paused": True}, ["resume", "extend", "stock", "end"]),
+        ({"begins_in_s": 60}, ["pause", "extend", "stock"]),
+        ({"ends_in_s": -1}, []),
+    ],
+)
+def test_what_can_be_done_is_what_is_offered(
+    operator: Client, fields: dict[str, Any], offered: list[str]
+) -> None:
+    sale = make_sale(**fields)
+    assert data_of(operator, sale)["actions"] == offered
+    page = operator.get(board_of(sale)).text
+    assert re.findall(r'<li data-action="(\w+)"\s*>', page) == offered
+
+
+# --- What it will do -----------------------------------------------------------------------------
+
+
+def test_the_end_is_explained_by_the_live_figures(operator: Client) -> None:
+    sale, buyers = make_sale(stock=3), make_buyers(5)
+    reserved(sale, buyers[:3])
+    for place, other in enumerate(buyers[3:]):
+        join_waiting(sale_id=sale.pk, order_id=700 + place, user_id=other.pk, joined_at_ms=place)
+    assert will(operator, sale, "end") == [
+        "Ends the sale now, for everybody.",
+        "0 units are unsold.",
+        "3 orders in the queue will still be written.",
+        "2 buyers in the waiting list get nothing.",
+        "Whoever has an order keeps it and can pay it.",
+        "This cannot be undone: a sale that has ended is not resumed, nor extended.",
+    ]
+
+
+def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
+    sale = make_sale(stock=1_500)
+    reserved(sale, [make_buyer()])
+    end = to_the_second(sale.ends_at)
+    assert will(operator, sale, "pause")[:2] == [
+        "Nobody can buy until the sale is resumed. Its end stays where it is.",
+        "1 order in the queue will still be written.",
+    ]
+    assert will(operator, sale, "extend") == [
+        f"The sale ends at {end} as it stands. Buyers can buy until the new end.",
+        "1,499 of 1,500 units are left.",
+    ]
+    assert will(operator, sale, "stock")[:2] == [
+        "1,500 units are offered now, and 1,499 of them are left.",
+        "Fewer than the 1 that are taken cannot be offered, nor more than 1,000,000.",
+    ]
+
+
+def test_the_resumption_of_a_sale_to_come_does_not_promise_that_buyers_can_buy_now(
+    operator: Client,
+) -> None:
+    assert will(operator, make_sale(paused=True, stock=7), "resume") == [
+        "Buyers can buy again at once: 7 of 7 units are left."
+    ]
+    coming = make_sale(paused=True, stock=7, begins_in_s=60)
+    assert will(operator, coming, "resume") == [
+        "Buyers can buy from the begin on: 7 of 7 units are left."
+    ]
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_to_look_at_a_confirmation_changes_nothing(operator: Client, name: str) -> None:
+    sale = make_sale(paused=name == "resume")
+    before = everything(sale)
+    assert operator.get(board_of(sale, f"{name}/")).status_code == 200
+    assert everything(sale) == before
+
+
+# --- Done, with its line in the history ----------------------------------------------------------
+
+
+@commits
+def test_a_pause_and_a_resumption_are_done_and_noted(operator: Client) -> None:
+    sale = make_sale()
+
+    paused = act(operator, sale, "pause", reason="too many complaints")
+    assert state_of(sale) is SaleState.PAUSED
+    resumed = act(operator, sale, "resume")
+
+    assert (paused.url, resumed.url) == (board_of(sale), board_of(sale))
+    assert said(paused) == ["success: Paused. Reason: too many complaints"]
+    assert said(resumed)[-1] == "success: Resumed"
+    assert state_of(sale) is SaleState.OPEN
+    assert entries() == [
+        ("operator", "Resumed"),
+        ("operator", "Paused. Reason: too many complaints"),
+    ]
+
+
+@commits
+@pytest.mark.parametrize(("by", "minutes"), [("5", 5), ("15", 15), ("60", 60)])
+def test_the_end_is_moved_by_minutes(operator: Client, by: str, minutes: int) -> None:
+    sale = make_sale()
+
+    act(operator, sale, "extend", by=by, reason="late buses")
+
+    end = sale.ends_at + dt.timedelta(minutes=minutes)
+    assert stored(sale).ends_at == end
+    assert snapshot(sale_id=sale.pk).figures.ends_at_ms == int(end.timestamp() * 1000)
+    line = f"Ends at: {to_the_second(sale.ends_at)} → {to_the_second(end)}. Reason: late buses"
+    assert entries() == [("operator", line)]
+
+
+@commits
+@pytest.mark.parametrize("written", ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"])
+def test_the_end_is_moved_to_a_moment_of_the_shops_clock(operator: Client, written: str) -> None:
+    sale = make_sale()
+    end = (sale.ends_at + dt.timedelta(days=1)).replace(second=0, microsecond=0)
+
+    act(operator, sale, "extend", by="until", until=f"{timezone.localtime(end):{written}}")
+
+    assert stored(sale).ends_at == end
+
+
+@commits
+@pytest.mark.parametrize("stock", [3, 5_000])
+def test_the_stock_is_changed_up_and_down(operator: Client, stock: int) -> None:
+    sale = make_sale(stock=10)
+    reserved(sale, make_buyers(3))
+
+    response = act(operator, sale, "stock", stock=stock)
+
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == stock
+    assert said(response) == [f"success: Stock: 10 → {stock:,}"]
+    assert entries() == [("operator", f"Stock: 10 → {stock:,}")]
+
+
+@commits
+def test_a_sale_is_ended_and_stays_so(operator: Client) -> None:
+    sale = make_sale()
+
+    act(operator, sale, "end", reason="fraud")
+
+    assert state_of(sale) is SaleState.ENDED
+    before, after = to_the_second(sale.ends_at), to_the_second(stored(sale).ends_at)
+    line = f"Ended now; Ends at: {before} → {after}. Reason: fraud"
+    assert entries() == [("operator", line)]
+    assert data_of(operator, sale)["actions"] == []
+
+
+@commits
+def test_the_board_lists_the_last_ten_that_were_done_the_latest_first(operator: Client) -> None:
+    sale = make_sale(stock=10)
+    for stock in range(11, 23):
+        act(operator, sale, "stock", stock=stock, reason=f"<b>{stock}</b>")
+    act(operator, make_sale(), "pause", reason="another sale")
+
+    history = data_of(operator, sale)["history"]
+
+    assert [it["what"] for it in history] == [
+        f"Stock: {stock - 1} → {stock}. Reason: <b>{stock}</b>" for stock in range(22, 12, -1)
+    ]
+    assert {it["by"] for it in history} == {"operator"}
+    assert (
+        "<b>" not in operator.get(board_of(sale)).text.split("data-history")[1].split("<script")[0]
+    )
+
+
+def test_a_sale_that_is_not_loaded_is_loaded_first(operator: Client) -> None:
+    sale = make_sale(loaded=False)
+    act(operator, sale, "pause", reason="not yet")
+    assert state_of(sale) is SaleState.PAUSED
+
+
+def test_what_redis_has_not_heard_yet_is_said(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(paused=True)
+    monkeypatch.setattr(transaction, "on_commit", lambda call: None)  # it goes away just now
+    response = act(operator, sale, "resume")
+    assert stored(sale).paused is False
+    assert said(response)[1].startswith("warning: Redis has not heard of it yet")
+
+
+# --- Refused -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["pause", "end"])
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
+def test_who_stops_a_sale_says_why(operator: Client, name: str, reason: str) -> None:
+    sale = make_sale()
+    before = everything(sale)
+    response = act(operator, sale, name, reason=reason)
+    assert response.status_code == 200
+    assert "errorlist" in response.text
+    assert everything(sale) == before
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_nothing_of_a_sale_that_is_over_is_changed(operator: Client, name: str) -> None:
+    sale = make_sale(ends_in_s=-1, paused=name == "resume")
+    before = everything(sale)
+    fields = {"reason": "why", "stock": 50, "by": "5", "seen": sale.ends_at.isoformat()}
+    for response in (
+        operator.get(board_of(sale, f"{name}/")),
+        operator.post(board_of(sale, f"{name}/"), fields),
+    ):
+        assert response.url == board_of(sale)
+        assert said(response)[-1] == (
+            "error: Nothing was changed: the sale is over. To sell again, copy it."
+        )
+    assert everything(sale) == before
+
+
+def test_a_sale_that_has_not_begun_is_deleted_or_made_a_draft_and_not_ended(
+    operator: Client,
+) -> None:
+    sale = make_sale(begins_in_s=60)
+    before = everything(sale)
+    response = operator.post(board_of(sale, "end/"), {"reason": "why"})
+    assert said(response) == [
+        "error: Nothing was changed: the sale has not begun, so there is nothing to end. Delete it "
+        "or set it back to draft."
+    ]
+    assert everything(sale) == before
+
+
+def test_the_stock_is_not_changed_below_what_is_taken_pending_included(operator: Client) -> None:
+    sale = make_sale(stock=10)
+    reserved(sale, make_buyers(3))
+    before = everything(sale)
+
+    response = act(operator, sale, "stock", stock=2, reason="fewer came")
+
+    assert "that is fewer than are taken by now" in response.text
+    assert 'value="fewer came"' in response.text
+    assert everything(sale) == before
+
+
+@pytest.mark.parametrize("stock", ["", "10", "-1", "1000001", "1.5", "many", "9" * 400, "\0"])
+def test_a_stock_that_is_none_is_asked_for_again(operator: Client, stock: str) -> None:
+    sale = make_sale()
+    before = everything(sale)
+    response = act(operator, sale, "stock", stock=stock)
+    assert response.status_code == 200
+    assert "errorlist" in response.text
+    assert everything(sale) == before
+
+
+@pytest.mark.parametrize(
+    ("by", "until"),
+    [
+        ("", ""), ("7", ""), ("until", ""), ("until", "soon"), ("until", "2020-01-01T00:00:00"),
+        ("until", "2101-01-01T00:00:00"), ("until", "9999-12-31T23:59:59"),
+    ],
+)  # fmt: skip
+def test_an_end_that_is_none_is_asked_for_again(operator: Client, by: str, until: str) -> None:
+    sale = make_sale()
+    before = everything(sale)
+    response = act(operator, sale, "extend", by=by, until=until)
+    assert response.status_code == 200
+    assert "errorlist" in response.text
+    assert everything(sale) == before
+
+
+@pytest.mark.parametrize(
+    ("name", "seen"),
+    [
+        ("stock", "many"),
+        ("stock", ""),
+        ("end", "soon"),
+        ("end", "2026-11-11"),
+        ("extend", "\0"),
+        ("extend", "9999-12-31T23:59:59+00:00"),
+        ("extend", "0001-01-01T00:00:00+00:00"),
+    ],
+)
+def test_a_form_that_no_page_of_ours_has_sent_is_a_bad_request(
+    operator: Client, name: str, seen: str
+) -> None:
+    sale = make_sale()
+    before = everything(sale)
+    response = act(operator, sale, name, seen=seen, stock=9, by="5", reason="why")
+    assert response.status_code == 400
+    assert everything(sale) == before
+
+
+@commits
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("pause", {"reason": "why"}),
+        ("resume", {}),
+        ("extend", {"by": "5"}),
+        ("stock", {"stock": 20}),
+        ("end", {"reason": "why"}),
+    ],
+)
+def test_a_form_that_comes_twice_does_it_once(
+    operator: Client, name: str, fields: dict[str, Any]
+) -> None:
+    sale = make_sale(stock=10, paused=name == "resume")
+    fields = {"reason": "", **seen_by(operator, sale, name), **fields}
+
+    first = operator.post(board_of(sale, f"{name}/"), fields)
+    done = everything(sale)
+    second = operator.post(board_of(sale, f"{name}/"), fields)
+
+    assert said(first)[-1].startswith("success")
+    assert said(second)[-1].startswith("error: Nothing was changed")
+    assert everything(sale) == done
+    assert len(entries()) == 1
+
+
+@commits
+def test_a_stock_that_was_changed_meanwhile_is_shown_again_before_it_is_changed(
+    operator: Client,
+) -> None:
+    sale = make_sale(stock=10)
+    seen = seen_by(operator, sale, "stock")
+    change_stock(sale_id=sale.pk, stock=500)
+
+    response = operator.post(board_of(sale, "stock/"), {"stock": 20, "reason": "", **seen})
+
+    assert response.url == board_of(sale, "stock/")
+    assert said(response) == [
+        "error: Nothing was changed: somebody was faster. Look at the sale as it is now."
+    ]
+    assert stored(sale).stock == 500
+    assert seen_by(operator, sale, "stock") == {"seen": "500"}
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_without_redis_nothing_is_changed(
+    operator: Client, lose_ledger: Callable[[], None], name: str
+) -> None:
+    sale = make_sale(stock=10, paused=name == "resume")
+    seen = seen_by(operator, sale, name)
+    before = rows()
+    lose_ledger()
+
+    fields = {"reason": "why", "stock": 20, "by": "5", **seen}
+    response = operator.post(board_of(sale, f"{name}/"), fields)
+
+    assert said(response) == ["error: Nothing was changed: Redis did not answer. Try again."]
+    assert rows() == before
+    assert not entries()
+
+
+def test_a_row_that_is_locked_for_too_long_is_a_message(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(**kwargs: Any) -> None:
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    sale = make_sale()
+    monkeypatch.setattr(rebuild, "lock_seckill_voucher", locked)
+    response = act(operator, sale, "pause", reason="why")
+    assert said(response) == ["error: Redis or the database did not answer. Try again."]
+    assert not entries()
+
+
+@commits
+def test_a_change_without_its_line_in_the_history_is_not_made(
+    operator: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut(*args: Any) -> None:
+        raise OperationalError(2013, "Lost connection to server during query")
+
+    sale = make_sale(stock=10)
+    monkeypatch.setattr(board_admin, "with_reason", cut)
+    act(operator, sale, "stock", stock=20)
+    assert (stored(sale).stock, snapshot(sale_id=sale.pk).figures.total) == (10, 10)
+
+
+# --- The ways to the board -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def owner() -> Client:
+    client = staff_client("owner")
+    User.objects.filter(username="owner").update(is_superuser=True)
+    return client
+
+
+def test_the_list_leads_to_the_board_of_each_sale_that_is_not_over(owner: Client) -> None:
+    running, coming, over = make_sale(), make_sale(begins_in_s=60), make_sale(ends_in_s=-1)
+    page = owner.get(SALES).text
+    assert f'<a href="{board_of(running)}">Board</a>' in page
+    assert f'<a href="{board_of(coming)}">Board</a>' in page
+    assert board_of(over) not in page
+
+
+def test_the_form_of_a_sale_leads_to_its_board_and_its_site(owner: Client) -> None:
+    sale = make_sale()
+    page = owner.get(f"{SALES}{sale.pk}/change/").text
+    tools = page.split('class="object-tools"')[1].split("</ul>")[0]
+    assert board_of(sale) in tools
+    assert "historylink" in tools
+    assert "viewsitelink" in tools
+
+
+def test_who_may_only_look_is_led_to_the_board_and_to_no_copy(looker: Client) -> None:
+    sale = make_sale()
+    page = looker.get(f"{SALES}{sale.pk}/change/").text
+    tools = page.split('class="object-tools"')[1].split("</ul>")[0]
+    assert board_of(sale) in tools
+    assert "copy" not in tools
+    assert "rehearse" not in tools
+    assert "series" not in looker.get(SALES).text.split("object-tools")[1].split("</ul>")[0]

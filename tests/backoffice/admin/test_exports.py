@@ -1,0 +1,151 @@
+"""The export of orders from the admin: what the list shows, or what is selected."""
+
+from __future__ import annotations
+
+import csv
+import io
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from backoffice import order_export
+from orders.models import OrderStatus, VoucherOrder
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/orders/voucherorder/"
+EXPORT = f"{LIST}export/"
+
+
+def staff(*permissions: str) -> Client:
+    user = User.objects.create(username="clerk", password="!", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def operator() -> Client:
+    return staff("view_voucherorder", "export_voucherorder", "redeem_voucherorder")
+
+
+def rows(response: Any) -> list[list[str]]:
+    assert response.status_code == 200, response
+    assert response.streaming
+    text = b"".join(response.streaming_content).decode("utf-8-sig")
+    return list(csv.reader(io.StringIO(text, newline="")))[1:]
+
+
+def ids(response: Any) -> list[int]:
+    return [int(row[0]) for row in rows(response)]
+
+
+def shown(client: Client, query: str) -> list[int]:
+    result = client.get(f"{LIST}?{query}&all=").context["cl"].result_list
+    return sorted(order.pk for order in result)
+
+
+def act(client: Client, orders: list[VoucherOrder], query: str = "", **more: str) -> Any:
+    selected = [order.pk for order in orders]
+    data = {"action": "export_selected", "_selected_action": selected, **more}
+    return client.post(f"{LIST}?{query}", data)
+
+
+def test_the_list_has_a_button_that_exports_what_it_shows(operator: Client) -> None:
+    assert reverse("admin:orders_voucherorder_export") == EXPORT
+    page = operator.get(LIST, {"status__exact": "paid"}).text
+    assert f'href="{EXPORT}?status__exact=paid"' in page
+    assert "Export these orders (CSV)" in page
+
+
+@pytest.mark.parametrize(
+    "query", ["", "status__exact=paid", "q=hotpot", "status__exact=unpaid&o=-2", "q=nothing&p=1"]
+)
+def test_exactly_the_orders_that_the_list_shows_are_exported(
+    operator: Client, query: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order_export, "CHUNK", 2)
+    sale = make_sale(loaded=False)
+    states = [OrderStatus.PAID, OrderStatus.UNPAID, OrderStatus.CANCELLED] * 3
+    for buyer, status in zip(make_buyers(9), states, strict=True):
+        make_order(sale, buyer, status=status)
+    assert ids(operator.get(f"{EXPORT}?{query}")) == shown(operator, query)
+
+
+def test_the_orders_of_one_sale_and_one_buyer_are_exported(operator: Client) -> None:
+    wanted, other = make_sale(loaded=False), make_sale(loaded=False)
+    first, second = make_order(wanted, make_buyer()), make_order(other, make_buyer())
+    assert second.user
+    query = {"seckill_voucher__id__exact": wanted.pk}
+    assert ids(operator.get(EXPORT, query)) == [first.pk]
+    assert ids(operator.get(EXPORT, {"q": second.user.username})) == [second.pk]
+
+
+def test_more_orders_than_a_page_of_the_list_has_are_exported(operator: Client) -> None:
+    sale = make_sale(loaded=False)
+    for buyer in make_buyers(105):
+        make_order(sale, buyer)
+    assert len(ids(operator.get(EXPORT))) == 105
+
+
+def test_the_selected_orders_are_exported(operator: Client) -> None:
+    sale = make_sale(loaded=False)
+    first, _second, third = (make_order(sale, buyer) for buyer in make_buyers(3))
+    assert ids(act(operator, [third, first])) == sorted([first.pk, third.pk])
+
+
+def test_all_that_a_filter_finds_can_be_selected(operator: Client) -> None:
+    sale = make_sale(loaded=False)
+    first, second, _third = (make_order(sale, buyer) for buyer in make_buyers(3))
+    VoucherOrder.objects.filter(pk__in=[first.pk, second.pk]).update(status=OrderStatus.PAID)
+    response = act(operator, [first], "status__exact=paid", select_across="1")
+    assert ids(response) == sorted([first.pk, second.pk])
+
+
+def test_the_file_is_named_by_the_day_and_kept_by_no_cache(operator: Client) -> None:
+    response = operator.get(EXPORT)
+    today = f"{timezone.localtime():%Y-%m-%d}"
+    assert response["Content-Disposition"] == f'attachment; filename="orders-{today}.csv"'
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    assert "no-store" in response["Cache-Control"]
+    assert response["X-Accel-Buffering"] == "no"
+    assert rows(response) == []
+
+
+def test_codes_are_written_out_only_for_who_may_redeem_them() -> None:
+    make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
+    VoucherOrder.objects.update(code="0123456789ABCDEF")
+    clerk = staff("view_voucherorder", "export_voucherorder")
+    assert rows(clerk.get(EXPORT))[0][12] == "****-****-****-CDEF"
+    User.objects.get(username="clerk").user_permissions.add(
+        Permission.objects.get(codename="redeem_voucherorder")
+    )
+    assert rows(clerk.get(EXPORT))[0][12] == "0123-4567-89AB-CDEF"
+
+
+@pytest.mark.parametrize("permissions", [["view_voucherorder"], ["export_voucherorder"]])
+def test_who_may_not_export_and_see_orders_gets_none(permissions: list[str]) -> None:
+    order = make_order(make_sale(loaded=False), make_buyer())
+    clerk = staff(*permissions)
+    assert clerk.get(EXPORT).status_code == 403
+    assert not act(clerk, [order]).streaming
+    assert EXPORT not in clerk.get(LIST).text
+
+
+def test_visitors_are_sent_to_sign_in(client: Client) -> None:
+    assert client.get(EXPORT).status_code == 302
+
+
+def test_a_query_that_the_list_does_not_know_leads_to_the_list(operator: Client) -> None:
+    response = operator.get(EXPORT, {"colour": "red"})
+    assert (response.status_code, response["Location"]) == (302, f"{LIST}?colour=red")
+
+
+def test_what_may_not_be_asked_for_is_a_400(operator: Client) -> None:
+    assert operator.get(EXPORT, {"user__password__startswith": "p"}).status_code == 400

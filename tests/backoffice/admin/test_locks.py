@@ -1,0 +1,132 @@
+"""The page of held locks in the admin: seen by who may, changed by nobody."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.core.management import call_command
+from django.test import Client
+from redis import Redis
+
+from tests.backoffice.test_locks_command import redis_away
+from tests.locks.test_inspection import NAME, OTHER, write_lock, write_reader, write_waiting
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/locks/lock/"
+
+
+@pytest.fixture
+def signed_in() -> Callable[..., Client]:
+    """Call it for the browser of a member of staff, in English unless told."""
+
+    def make(*permissions: str, language: str = "en", superuser: bool = False) -> Client:
+        user = User.objects.create(username="boss", is_staff=True, is_superuser=superuser)
+        user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+        client = Client(headers={"Accept": "text/html", "Accept-Language": language})
+        client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+        return client
+
+    return make
+
+
+@pytest.fixture
+def boss(signed_in: Callable[..., Client]) -> Client:
+    """A superuser: who may do everything may not change a lock here either."""
+    return signed_in(superuser=True)
+
+
+def test_the_locks_are_listed_with_what_is_known_of_them(boss: Client, redis_client: Redis) -> None:
+    write_lock(redis_client, token=1_234_567, age_ms=12_300)
+    write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 1_000, left_ms=9_000)
+    write_reader(redis_client, OTHER, key="lock:{12}:page:readers")
+    response = boss.get(LIST)
+    assert response.status_code == 200
+    for text in (NAME, "web-1/4711", ">12.", ">1234567<", "exclusive lock", "read lock"):
+        assert text in response.text
+    assert "2 held locks" in response.text
+
+
+def test_without_locks_the_page_says_so(boss: Client, redis_client: Redis) -> None:
+    response = boss.get(LIST)
+    assert response.status_code == 200
+    assert "0 held locks" in response.text
+    assert "result_list" not in response.text
+
+
+def test_the_page_speaks_chinese(signed_in: Callable[..., Client], redis_client: Redis) -> None:
+    write_lock(redis_client)
+    page = signed_in(superuser=True, language="zh-hans").get(LIST).text
+    for text in ("持有中的锁", "独占锁", "剩余租期", "共持有 1 把锁"):
+        assert text in page
+
+
+def test_a_name_is_text_and_never_markup(boss: Client, redis_client: Redis) -> None:
+    write_lock(redis_client, "lock:<script>")
+    page = boss.get(LIST).text
+    assert "lock:&lt;script&gt;" in page
+    assert "lock:<script>" not in page
+
+
+def test_the_index_leads_to_the_page_and_offers_nothing_else(
+    boss: Client, redis_client: Redis
+) -> None:
+    for index in ("/admin/", "/admin/locks/"):
+        page = boss.get(index).text
+        assert f'href="{LIST}"' in page
+        assert f"{LIST}add/" not in page
+
+
+def test_staff_see_it_only_with_the_permission_to_look(
+    signed_in: Callable[..., Client], redis_client: Redis
+) -> None:
+    write_lock(redis_client)
+    without = signed_in("view_voucherorder")
+    assert without.get(LIST).status_code == 403
+    assert LIST not in without.get("/admin/").text
+    User.objects.all().delete()
+    assert NAME in signed_in("view_lock").get(LIST).text
+
+
+def test_whoever_is_not_staff_is_sent_to_the_login(client: Client) -> None:
+    response = client.get(LIST)
+    assert response.status_code == 302
+    assert "/admin/login/" in response["Location"]
+
+
+def test_there_is_no_permission_but_to_look() -> None:
+    found = Permission.objects.filter(content_type__app_label="locks")
+    assert list(found.values_list("codename", flat=True)) == ["view_lock"]
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("what", ["add/", "x/change/", "x/delete/", "x/history/"])
+def test_nobody_adds_changes_or_deletes_a_lock(
+    boss: Client, redis_client: Redis, method: str, what: str
+) -> None:
+    write_lock(redis_client, "x")
+    assert getattr(boss, method)(f"{LIST}{what}", {"post": "yes"}).status_code == 403
+    assert redis_client.exists("x")
+
+
+def test_an_action_sent_to_the_list_does_nothing(boss: Client, redis_client: Redis) -> None:
+    write_lock(redis_client)
+    boss.post(LIST, {"action": "delete_selected", "_selected_action": NAME, "post": "yes"})
+    assert redis_client.exists(NAME)
+
+
+def test_without_redis_the_page_says_so(boss: Client) -> None:
+    with redis_away():
+        response = boss.get(LIST)
+    assert response.status_code == 503
+    assert "Redis did not answer" in response.text
+    assert "result_list" not in response.text
+
+
+def test_a_dump_of_the_database_goes_on_where_there_is_no_table() -> None:
+    out = io.StringIO()
+    call_command("dumpdata", "locks", stdout=out)
+    assert out.getvalue().strip() == "[]"

@@ -1,0 +1,1100 @@
+"""Orders in the admin: found by id, buyer and voucher, filtered, ended, and never typed."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.db import OperationalError, connection, transaction
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+from redis import Redis
+
+from backoffice.admin import orders as order_admin
+from backoffice.admin import sales as admin
+from backoffice.admin.sales import SaleSum
+from backoffice.bulk_jobs import begin_job, end_order, work_at
+from orders.fulfilment import reconcile as reconciling
+from orders.fulfilment import retry as retrying
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.transitions import SYSTEM, Actor, note
+from orders.models import OrderJob, OrderStatus, Payment, VoucherOrder
+from tests.support.inspection import (
+    assert_conserved,
+    broker_length,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    redis_commands,
+    rows,
+)
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from tests.support.payments import begun, history, paid, status_of, trade_state, won
+from vouchers.admin import sale_list
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/orders/voucherorder/"
+SALES = "/admin/vouchers/seckillvoucher/"
+
+
+@pytest.fixture
+def staff(client: Client) -> Client:
+    """The client of a superuser: who may do everything may not do this either."""
+    client.force_login(
+        User.objects.create(username="boss", password="!", is_staff=True, is_superuser=True)
+    )
+    return client
+
+
+@pytest.fixture
+def boss(staff: Client) -> Client:
+    """The same, reading English."""
+    staff.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+    return staff
+
+
+@pytest.fixture
+def helper(client: Client) -> Client:
+    """The client of somebody who may see sales and orders, and no more."""
+    user = User.objects.create(username="helper", password="!", is_staff=True)
+    allowed = ["view_voucherorder", "view_seckillvoucher"]
+    user.user_permissions.set(Permission.objects.filter(codename__in=allowed))
+    client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def on_commit(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Do at once what waits for the commit: the transaction of a test never commits."""
+    monkeypatch.setattr(transaction, "on_commit", lambda call: call())
+
+
+def said(response: Any) -> list[str]:
+    return [f"{it.level_tag}: {it}" for it in get_messages(response.wsgi_request)]
+
+
+def found(staff: Client, **query: object) -> list[int]:
+    response = staff.get(LIST, query)
+    assert response.status_code == 200, response
+    return sorted(order.pk for order in response.context["cl"].result_list)
+
+
+def change_url(order: VoucherOrder, what: str = "change") -> str:
+    return f"{LIST}{order.pk}/{what}/"
+
+
+def test_orders_are_listed_with_buyer_and_state(staff: Client) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order = make_order(sale, buyer)
+    page = staff.get(LIST).text
+    assert str(order.pk) in page
+    assert buyer.username in page
+    assert sale.voucher.title in page
+
+
+def test_an_order_without_a_buyer_is_listed_and_shown(staff: Client) -> None:
+    order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="inactive_buyer")
+    assert found(staff) == [order.pk]
+    assert staff.get(change_url(order)).status_code == 200
+
+
+def test_an_order_is_found_by_its_id_and_by_nothing_near_it(staff: Client) -> None:
+    sale, (first, second) = make_sale(), make_buyers(2)
+    order = make_order(sale, first, order_id=2**53 + 1)
+    make_order(sale, second, order_id=2**53 + 2)
+    assert found(staff, q=str(order.pk)) == [order.pk]
+    assert found(staff, q=str(order.pk)[:-1]) == []
+
+
+def test_orders_are_found_by_the_buyers_name_and_by_the_vouchers_title(staff: Client) -> None:
+    first, second = (make_order(make_sale(), make_buyer()) for _ in range(2))
+    assert first.user
+    assert found(staff, q=first.user.username) == [first.pk]
+    assert found(staff, q=second.seckill_voucher.voucher.title.split(" ")[-1]) == [second.pk]
+
+
+@pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "_", "'", "\0", "é🙂"])
+def test_a_search_for_anything_is_answered(staff: Client, text: str) -> None:
+    make_order(make_sale(), make_buyer())
+    assert len(found(staff, q=text)) <= 1
+
+
+def test_orders_are_filtered_by_status_reason_and_sale(staff: Client) -> None:
+    sale, other, buyers = make_sale(), make_sale(), make_buyers(4)
+    paid = make_order(sale, buyers[0], status=OrderStatus.PAID)
+    sold_out = make_order(sale, buyers[1], status=OrderStatus.REFUSED, reason="sold_out")
+    failed = make_order(other, buyers[2], status=OrderStatus.REFUSED, reason="failed")
+    assert found(staff, status__exact="paid") == [paid.pk]
+    assert found(staff, status__exact="refused") == sorted([sold_out.pk, failed.pk])
+    assert found(staff, reason__exact="failed") == [failed.pk]
+    assert found(staff, seckill_voucher__id__exact=sale.pk) == sorted([paid.pk, sold_out.pk])
+    assert found(staff, seckill_voucher__id__exact=sale.pk, status__exact="refused") == [
+        sold_out.pk
+    ]
+
+
+def test_the_sale_filter_offers_only_sales_with_orders(staff: Client) -> None:
+    sale, other, _ = make_sale(), make_sale(), make_sale()
+    make_order(sale, make_buyer())
+    make_order(other, make_buyer())
+    (spec,) = (
+        spec
+        for spec in staff.get(LIST).context["cl"].filter_specs
+        if getattr(spec, "field_path", "") == "seckill_voucher"
+    )
+    assert sorted(pk for pk, _ in spec.lookup_choices) == [sale.pk, other.pk]
+
+
+def test_fifty_orders_take_as_many_queries_as_two(staff: Client) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            found(staff)
+        return len(captured)
+
+    sales = [make_sale(loaded=False) for _ in range(2)]
+    for sale, buyer in zip(sales, make_buyers(2), strict=True):
+        make_order(sale, buyer)
+    two = queries()
+    for buyer in make_buyers(48):
+        make_order(sales[0], buyer)
+    assert queries() == two
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("what", ["add", "delete"])
+def test_nobody_adds_or_deletes_an_order(staff: Client, method: str, what: str) -> None:
+    order = make_order(make_sale(), make_buyer())
+    before = rows()
+    url = f"{LIST}add/" if what == "add" else change_url(order, "delete")
+    response = getattr(staff, method)(url, {"post": "yes"})
+    assert response.status_code == 403
+    assert rows() == before
+
+
+def test_an_order_can_be_looked_at_and_not_changed(staff: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    before = rows()
+    page = staff.get(change_url(order))
+    assert page.status_code == 200
+    assert str(order.pk) in page.text
+    assert 'name="_save"' not in page.text
+    fields: dict[str, Any] = {"status": "paid", "live": "", "unit": "7", "reason": "failed"}
+    assert staff.post(change_url(order), fields).status_code == 403
+    assert rows() == before
+
+
+def test_there_is_no_action_that_deletes(staff: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    before = rows()
+    assert "delete_selected" not in staff.get(LIST).text
+    staff.post(LIST, {"action": "delete_selected", "_selected_action": order.pk, "post": "yes"})
+    assert rows() == before
+
+
+def test_only_staff_with_the_permission_sees_orders(client: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    helper = User.objects.create(username="helper", password="!", is_staff=True)
+    for url in (LIST, change_url(order)):
+        assert client.get(url).status_code == 302
+    client.force_login(helper)
+    assert client.get(LIST).status_code == 403
+    helper.user_permissions.add(Permission.objects.get(codename="view_voucherorder"))
+    assert client.get(LIST).status_code == 200
+
+
+# --- Tried again ---------------------------------------------------------------------------------
+
+
+def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> VoucherOrder:
+    buyer = buyer or make_buyer()
+    return make_order(sale, buyer, status=OrderStatus.REFUSED, reason="failed")
+
+
+def try_again(client: Client, *orders: VoucherOrder) -> Any:
+    chosen = [order.pk for order in orders]
+    return client.post(LIST, {"action": "try_again", "_selected_action": chosen})
+
+
+def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> None:
+    sale = make_sale()
+    first, second, live = set_aside(sale), set_aside(sale), make_order(make_sale(), make_buyer())
+    assert said(try_again(boss, live, second, first)) == [
+        f"success: Order {first.pk} is live now, to be paid by its buyer.",
+        f"success: Order {second.pk} is live now, to be paid by its buyer.",
+        f"warning: Order {live.pk} was not tried again: it is not an order that was set aside.",
+    ]
+    assert live_ids(sale) == [first.pk, second.pk]
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize(
+    ("reason", "words"),
+    [
+        ("closed", "the buyer's account is closed"),
+        ("sold out", "no unit is left"),
+        ("pending", "it is still pending; try again in some seconds"),
+        ("ordered", "the buyer has order {other} of that unit"),
+    ],
+)
+def test_an_order_that_cannot_be_tried_again_is_reported_with_its_reason(
+    boss: Client, reason: str, words: str
+) -> None:
+    sale, buyer = make_sale(stock=0 if reason == "sold out" else 2), make_buyer()
+    order, other = set_aside(sale, buyer), ""
+    if reason == "closed":
+        User.objects.filter(pk=buyer.pk).update(is_active=False)
+    if reason == "pending":
+        waiting = reserved(sale, [buyer])[0].order_id
+        VoucherOrder.objects.filter(pk=order.pk).update(id=waiting)
+        order.pk = waiting
+    if reason == "ordered":
+        other = str(reserved(sale, [buyer])[0].order_id)
+    before = ledger_contents(), rows()
+    text = words.format(other=other)
+    assert said(try_again(boss, order)) == [
+        f"warning: Order {order.pk} was not tried again: {text}."
+    ]
+    assert (ledger_contents(), rows()) == before
+    assert not LogEntry.objects.exists()
+
+
+def test_who_tried_an_order_again_stands_in_its_history(boss: Client) -> None:
+    order = set_aside(make_sale())
+    try_again(boss, order)
+    (entry,) = LogEntry.objects.all()
+    assert (entry.user.username, entry.object_id) == ("boss", str(order.pk))
+    assert entry.get_change_message() == "Tried again."
+
+
+def test_who_may_only_look_cannot_try_again(helper: Client) -> None:
+    order = set_aside(make_sale())
+    before = rows()
+    assert "try_again" not in helper.get(LIST).text
+    try_again(helper, order)
+    assert rows() == before
+
+
+def test_who_may_change_orders_can_try_again_and_still_types_nothing(helper: Client) -> None:
+    order = set_aside(make_sale())
+    User.objects.get(username="helper").user_permissions.add(
+        Permission.objects.get(codename="change_voucherorder")
+    )
+    assert 'name="_save"' not in helper.get(change_url(order)).text
+    try_again(helper, order)
+    assert live_ids(order.seckill_voucher) == [order.pk]
+
+
+def test_without_redis_trying_again_is_a_message(
+    boss: Client, lose_ledger: Callable[[], None]
+) -> None:
+    order = set_aside(make_sale())
+    before = rows()
+    lose_ledger()
+    assert said(try_again(boss, order)) == [f"error: {admin.NO_ANSWER}"]
+    assert rows() == before
+
+
+def test_a_row_that_is_locked_for_too_long_is_a_message(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def locked(**kwargs: Any) -> None:
+        raise OperationalError(1205, "Lock wait timeout exceeded")
+
+    order = set_aside(make_sale())
+    monkeypatch.setattr(retrying, "lock_seckill_voucher", locked)
+    assert said(try_again(boss, order)) == [f"error: {admin.NO_ANSWER}"]
+
+
+def test_one_click_finds_the_orders_that_were_set_aside(boss: Client) -> None:
+    sale = make_sale()
+    order = set_aside(sale)
+    make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
+    make_order(sale, make_buyer())
+    page = boss.get(LIST).text
+    words = "the order could not be written and was set aside"
+    (link,) = re.findall(rf'<a href="([^"]+)">\s*{words}', page)
+    assert sorted(row.pk for row in boss.get(LIST + unescape(link)).context["cl"].result_list) == [
+        order.pk
+    ]
+    assert f'<td class="field-reason">{words}</td>' in page
+
+
+def test_the_page_of_an_order_set_aside_says_that_there_is_nothing_to_refund(boss: Client) -> None:
+    sale = make_sale()
+    assert "nothing to refund" in boss.get(change_url(set_aside(sale))).text
+    assert "nothing to refund" not in boss.get(change_url(make_order(sale, make_buyer()))).text
+
+
+# --- What became of an order ---------------------------------------------------------------------
+
+
+AT = dt.datetime(2026, 11, 11, 4, 5, 6, 789_000, tzinfo=dt.UTC)
+
+
+def grant(name: str, *codenames: str) -> None:
+    user = User.objects.get(username=name)
+    user.user_permissions.add(*Permission.objects.filter(codename__in=codenames))
+
+
+def table(page: str, name: str) -> list[list[str]]:
+    """Return the rows of a table of an order's or a job's page, as they are read."""
+    (section,) = re.findall(rf'<section [^>]*id="{name}".*?</section>', page, re.DOTALL)
+    lines = re.findall(r"<tr>(.*?)</tr>", section.split("<tbody>")[1], re.DOTALL)
+    return [
+        [as_seen(it) for it in re.findall(r"<td[^>]*>(.*?)</td>", line, re.DOTALL)]
+        for line in lines
+    ]
+
+
+def test_the_page_of_an_order_tells_its_history_to_the_second(boss: Client) -> None:
+    order, buyer = make_order(make_sale(), make_buyer()), make_buyer()
+    note(order_ids=[order.pk], before="", after="unpaid", by=SYSTEM, at=AT)
+    note(
+        order_ids=[order.pk], before="unpaid", after="cancelled", by=Actor.buyer(buyer.pk),
+        at=AT + dt.timedelta(seconds=1), why="<b>mistake</b>",
+    )  # fmt: skip
+    assert table(boss.get(change_url(order)).text, "events") == [
+        ["2026-11-11 12:05:06", "–", "unpaid", "system", ""],
+        [
+            "2026-11-11 12:05:07", "unpaid", "cancelled", f"buyer ({buyer.username})",
+            "<b>mistake</b>",
+        ],
+    ]  # fmt: skip
+
+
+def test_the_page_of_an_order_shows_its_payments(boss: Client) -> None:
+    order = won(make_sale())
+    payment = paid(order)
+    Payment.objects.filter(pk=payment.pk).update(
+        created_at=AT, changed_at=AT, problem="99 cents arrived instead of 100"
+    )
+    assert table(boss.get(change_url(order)).text, "payments") == [
+        [
+            "2026-11-11 12:05:06", payment.reference, "sandbox", "¥80.00", "paid (paid the order)",
+            "2026-11-11 12:05:06", "99 cents arrived instead of 100",
+        ]
+    ]  # fmt: skip
+
+
+def test_an_order_without_history_and_payments_says_so(boss: Client) -> None:
+    page = boss.get(change_url(make_order(make_sale(), make_buyer()))).text
+    assert table(page, "events") == [["Nothing is noted."]]
+    assert table(page, "payments") == [["Nobody has tried to pay it."]]
+
+
+def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            boss.get(change_url(order))
+        return len(captured)
+
+    order = make_order(make_sale(), make_buyer())
+    by = Actor.staff(make_buyer().pk)
+    note(order_ids=[order.pk], before="", after="unpaid", by=by, at=AT)
+    few = queries()
+    note(order_ids=[order.pk] * 30, before="unpaid", after="paid", by=by, at=AT)
+    assert queries() == few
+
+
+def test_only_an_unpaid_order_shows_until_when_it_is_to_be_paid(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    for status in (OrderStatus.UNPAID, OrderStatus.PAID):
+        make_order(sale, make_buyer(), status=status)
+    VoucherOrder.objects.update(pay_by=AT)
+    page = boss.get(LIST, {"o": "4"}).text  # by status, paid first
+    cells = re.findall(r'<td class="field-due">(.*?)</td>', page)
+    assert cells == ["–", "2026-11-11 12:05:06"]
+
+
+# --- One order is cancelled or refunded ----------------------------------------------------------
+
+
+def end(client: Client, order: VoucherOrder, kind: str, reason: str = "the buyer called") -> Any:
+    return client.post(change_url(order, kind), {"reason": reason})
+
+
+def links(page: str) -> list[str]:
+    return re.findall(r'href="/admin/orders/voucherorder/[0-9]+/(cancel|refund)/"', page)
+
+
+@pytest.mark.parametrize("status", OrderStatus.values)
+def test_a_page_offers_what_can_be_done_to_the_order_and_nothing_else(
+    boss: Client, status: str
+) -> None:
+    reason = "failed" if status == "refused" else ""
+    order = make_order(make_sale(), make_buyer(), status=OrderStatus(status), reason=reason)
+    offered = {"unpaid": ["cancel"], "paid": ["refund"]}.get(status, [])
+    assert links(boss.get(change_url(order)).text) == offered
+
+
+def test_cancelling_says_what_it_will_do_and_does_it_once_it_is_told_why(boss: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    before = rows()
+    page = boss.get(change_url(order, "cancel")).text
+    assert f"Order {order.pk} will be cancelled." in as_seen(page)
+    assert "goes back on sale at once" in page
+    assert rows() == before
+
+    response = end(boss, order, "cancel")
+
+    assert (response.status_code, response["Location"]) == (302, change_url(order))
+    assert said(response) == [f"success: Order {order.pk} is cancelled now."]
+    assert status_of(order) == "cancelled"
+    assert_conserved(sale)
+    event = order.events.get(after="cancelled")
+    assert event.actor
+    assert (event.actor_kind, event.actor.username, event.reason) == (
+        "staff", "boss", "the buyer called",
+    )  # fmt: skip
+    (entry,) = LogEntry.objects.all()
+    assert (entry.object_id, entry.get_change_message()) == (
+        str(order.pk),
+        "cancel: the buyer called",
+    )
+
+
+def test_refunding_says_how_much_goes_back_and_the_provider_is_told(boss: Client) -> None:
+    sale = make_sale(refundable=False)  # that rule is for buyers
+    order = won(sale)
+    payment = paid(order)
+    page = as_seen(boss.get(change_url(order, "refund")).text)
+    assert f"Order {order.pk} will be refunded. ¥80.00 goes back" in page
+    assert said(end(boss, order, "refund")) == [f"success: Order {order.pk} is refunded now."]
+    assert trade_state(payment) == "refunded"
+    assert history(order)[-2:] == ["refunding by staff", "refunded by system"]
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
+def test_without_a_reason_that_fits_nothing_is_changed(boss: Client, reason: str) -> None:
+    order = won(make_sale())
+    before = ledger_contents(), rows()
+    response = boss.post(change_url(order, "cancel"), {"reason": reason, "more": "1"})
+    assert response.status_code == 200
+    assert "errorlist" in response.text
+    assert (ledger_contents(), rows()) == before
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize(("kind", "status"), [("cancel", "paid"), ("refund", "used")])
+def test_an_order_in_another_state_is_not_changed_and_the_message_says_which(
+    boss: Client, method: str, kind: str, status: str
+) -> None:
+    order = make_order(make_sale(), make_buyer(), status=OrderStatus(status))
+    before = rows()
+    response = getattr(boss, method)(change_url(order, kind), {"reason": "why not"})
+    text = f"warning: Order {order.pk} was not changed: it is {status}."
+    assert (said(response), response["Location"]) == ([text], change_url(order))
+    assert rows() == before
+
+
+def test_an_order_that_was_paid_meanwhile_is_not_cancelled(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = won(make_sale())
+
+    def paid_meanwhile(**kwargs: Any) -> None:
+        paid(order)
+        end_order(**kwargs)
+
+    monkeypatch.setattr(order_admin, "end_order", paid_meanwhile)
+    response = end(boss, order, "cancel")
+    assert said(response) == [f"warning: Order {order.pk} was not changed: it is paid."]
+    assert not LogEntry.objects.exists()
+
+
+def test_a_buyer_who_is_busy_is_a_message(
+    boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
+    order = won(make_sale())
+    assert order.user_id
+    key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id)
+    ledger.set(key, "a worker", px=60_000)
+    text = "somebody else is changing an order of this buyer just now"
+    assert said(end(boss, order, "cancel")) == [
+        f"warning: Order {order.pk} was not changed: {text}."
+    ]
+
+
+def test_without_redis_cancelling_is_a_message(
+    boss: Client, lose_ledger: Callable[[], None]
+) -> None:
+    order = won(make_sale())
+    before = rows()
+    lose_ledger()
+    assert said(end(boss, order, "cancel")) == [f"error: {admin.NO_ANSWER}"]
+    assert rows() == before
+
+
+@pytest.mark.parametrize("order_id", ["404", "0", "-1", "9" * 30, "x"])
+def test_to_end_an_order_that_is_not_there_is_not_found_or_led_home(
+    boss: Client, order_id: str
+) -> None:
+    response = boss.post(f"{LIST}{order_id}/cancel/", {"reason": "why"})
+    assert response.status_code in (302, 404)
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize("kind", ["cancel", "refund"])
+def test_who_may_only_look_ends_nothing(helper: Client, method: str, kind: str) -> None:
+    status = OrderStatus.UNPAID if kind == "cancel" else OrderStatus.PAID
+    order = make_order(make_sale(), make_buyer(), status=status)
+    before = rows()
+    assert links(helper.get(change_url(order)).text) == []
+    assert f"{kind}_selected" not in helper.get(LIST).text
+    data = {"reason": "why", "order_ids": str(order.pk)}
+    for url in (change_url(order, kind), f"{LIST}{kind}/"):
+        assert getattr(helper, method)(url, data).status_code == 403
+    helper.post(LIST, {"action": f"{kind}_selected", "_selected_action": order.pk})
+    assert (rows(), OrderJob.objects.count()) == (before, 0)
+
+
+def test_who_may_change_or_redeem_orders_may_not_end_them(helper: Client) -> None:
+    grant("helper", "change_voucherorder", "redeem_voucherorder", "view_orderjob")
+    order = make_order(make_sale(), make_buyer())
+    assert end(helper, order, "cancel").status_code == 403
+
+
+def test_who_may_end_orders_can(helper: Client) -> None:
+    grant("helper", "end_voucherorder")
+    order = won(make_sale())
+    assert links(helper.get(change_url(order)).text) == ["cancel"]
+    end(helper, order, "cancel")
+    assert status_of(order) == "cancelled"
+
+
+def test_to_end_orders_one_has_to_see_them(helper: Client) -> None:
+    user = User.objects.get(username="helper")
+    user.user_permissions.set(Permission.objects.filter(codename="end_voucherorder"))
+    assert end(helper, won(make_sale()), "cancel").status_code == 403
+
+
+def test_a_stranger_is_led_to_the_login(client: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    for url in (change_url(order, "cancel"), f"{LIST}refund/"):
+        assert "/admin/login/" in client.post(url, {"reason": "why"})["Location"]
+    assert status_of(order) == "unpaid"
+
+
+# --- Many orders are a job -----------------------------------------------------------------------
+
+
+def choose(client: Client, *orders: VoucherOrder, kind: str = "cancel", **more: str) -> Any:
+    data = {"action": f"{kind}_selected", "_selected_action": [it.pk for it in orders], **more}
+    return client.post(f"{LIST}?status__exact=unpaid" if more else LIST, data)
+
+
+def hidden(page: str) -> dict[str, str]:
+    """Return what the confirmation page sends along."""
+    found = re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', page)
+    return {name: value for name, value in found if name != "csrfmiddlewaretoken"}
+
+
+def confirm(
+    client: Client, page: str, kind: str = "cancel", reason: str = "sold by mistake"
+) -> Any:
+    return client.post(f"{LIST}{kind}/", {**hidden(page), "reason": reason})
+
+
+@pytest.mark.usefixtures("on_commit")
+def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> None:
+    sale = make_sale()
+    first, second, third = (won(sale) for _ in range(3))
+    paid(third)
+    before = rows()
+    page = choose(boss, first, second, third).text
+    assert "2 unpaid orders of the 3 selected will be cancelled." in as_seen(page)
+    assert "these stay as they are: 1 paid" in as_seen(page)
+    assert (rows(), OrderJob.objects.count(), broker_length()) == (before, 0, 0)
+
+    response = confirm(boss, page)
+
+    job = OrderJob.objects.get()
+    assert response["Location"] == f"{JOBS}{job.pk}/change/"
+    assert (job.kind, job.why, job.total, job.status) == ("cancel", "sold by mistake", 3, "running")
+    assert job.actor
+    assert job.actor.username == "boss"
+    assert broker_length() == 1
+    assert rows() == before, "the request itself changes no order"
+    while work_at(job_id=job.pk):
+        pass
+    assert {status_of(it) for it in (first, second)} == {"cancelled"}
+    assert_conserved(sale)
+
+
+def test_a_refund_of_many_says_how_much_goes_back(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, it, status=OrderStatus.PAID) for it in make_buyers(3)]
+    page = as_seen(choose(boss, *orders, kind="refund").text)
+    assert "3 paid orders of the 3 selected will be refunded. ¥240.00 goes back" in page
+    assert "these stay as they are" not in page
+
+
+def test_a_thousand_orders_are_chosen_across_pages_in_a_few_statements(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    orders = [make_order(sale, buyer) for buyer in make_buyers(1)]
+    more = [it.pk for it in make_buyers(999)]
+    VoucherOrder.objects.bulk_create(
+        VoucherOrder(
+            id=orders[0].pk + 1 + number, user_id=user_id, seckill_voucher=sale, unit=1,
+            status="unpaid", price_cents=1, accepted_at=orders[0].accepted_at,
+        )
+        for number, user_id in enumerate(more)
+    )  # fmt: skip
+    other = make_order(sale, make_buyer(), status=OrderStatus.PAID)
+    boss.get(LIST)
+    with CaptureQueriesContext(connection) as chosen:
+        page = choose(boss, orders[0], select_across="1").text
+    assert "1000 unpaid orders of the 1000 selected will be cancelled." in as_seen(page)
+    assert len(hidden(page)) == 1, "a form of a thousand fields would be refused"
+    with CaptureQueriesContext(connection) as confirmed:
+        assert confirm(boss, page).status_code == 302
+    # The list itself, the ids, the sums; session and user each time.
+    assert len(chosen) <= 10
+    assert len(confirmed) <= 8
+    job = OrderJob.objects.get()
+    assert (job.total, len(job.order_ids), other.pk in job.order_ids) == (1000, 1000, False)
+
+
+def test_an_order_that_comes_after_the_question_is_not_in_the_answer(boss: Client) -> None:
+    sale = make_sale(loaded=False)
+    first = make_order(sale, make_buyer())
+    page = choose(boss, first, select_across="1").text
+    make_order(sale, make_buyer())
+    confirm(boss, page)
+    assert OrderJob.objects.get().order_ids == [first.pk]
+
+
+def test_without_a_reason_there_is_no_job_and_the_page_keeps_its_orders(boss: Client) -> None:
+    orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(2)]
+    page = choose(boss, *orders).text
+    again = confirm(boss, page, reason=" ")
+    assert again.status_code == 200
+    assert "errorlist" in again.text
+    assert hidden(again.text) == hidden(page)
+    assert not OrderJob.objects.exists()
+
+
+@pytest.mark.parametrize("ids", ["", "x", "1,,2", "1;2", "-1", "9" * 19, "1," * 30_000 + "1"])
+def test_ids_that_no_page_of_ours_sends_are_refused(boss: Client, ids: str) -> None:
+    data = {"order_ids": ids, "reason": "why"}
+    assert boss.post(f"{LIST}cancel/", data).status_code == 400
+    assert not OrderJob.objects.exists()
+
+
+def test_more_orders_than_a_job_takes_are_not_taken(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(order_admin, "MOST_ORDERS", 2)
+    orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
+    response = choose(boss, *orders)
+    assert said(response) == [
+        "error: At most 2 orders can be changed at once. Narrow the list down."
+    ]
+
+
+def test_orders_that_left_the_list_meanwhile_are_a_message(boss: Client) -> None:
+    order = make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
+    response = choose(boss, order, select_across="1")
+    assert said(response) == ["error: These orders are no longer in the list."]
+
+
+def test_the_address_of_the_answer_leads_back_to_the_list(boss: Client) -> None:
+    assert boss.get(f"{LIST}cancel/")["Location"] == LIST
+
+
+# --- The page of a job ---------------------------------------------------------------------------
+
+
+JOBS = "/admin/orders/orderjob/"
+
+
+def a_job(ids: list[int], *, worked: bool = True) -> OrderJob:
+    actor = User.objects.get_or_create(username="boss")[0]
+    job = begin_job(
+        kind=OrderJob.Kind.CANCEL, order_ids=ids, by=Actor.staff(actor.pk), why="by mistake"
+    )
+    while worked and work_at(job_id=job.pk):
+        pass
+    return job
+
+
+def page_of_job(client: Client, job: OrderJob, **query: int) -> str:
+    response = client.get(f"{JOBS}{job.pk}/change/", query)
+    assert response.status_code == 200
+    return str(response.text)
+
+
+def test_a_running_job_shows_its_progress_and_loads_again_by_itself(boss: Client) -> None:
+    page = page_of_job(boss, a_job(list(range(1, 41)), worked=False))
+    assert '<meta http-equiv="refresh" content="2">' in page
+    assert '<progress max="40" value="0" aria-hidden="true"></progress> 0 of 40' in page
+    assert "None so far." in page
+
+
+def test_a_job_that_is_done_stands_still_and_says_by_whom_and_why(boss: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    page = page_of_job(boss, a_job([order.pk]))
+    assert "http-equiv" not in page
+    seen = as_seen(page)
+    for words in ("1 of 1", "boss", "by mistake", "done", "Every order was changed."):
+        assert words in seen
+
+
+def test_a_job_lists_the_orders_it_did_not_change_with_their_reasons(boss: Client) -> None:
+    sale = make_sale()
+    used = make_order(sale, make_buyer(), status=OrderStatus.USED)
+    page = page_of_job(boss, a_job([404, used.pk]))
+    assert table(page, "not-changed") == [
+        ["404", "there is no such order"],
+        [str(used.pk), "it is used"],
+    ]
+    assert f'href="{change_url(used)}"' in page
+    assert "1 × it is used" in as_seen(page)
+
+
+def test_thousands_of_refusals_are_turned_over_page_by_page(boss: Client) -> None:
+    job = a_job(list(range(1, 251)))
+    page = page_of_job(boss, job)
+    assert "250 × there is no such order" in as_seen(page)
+    assert len(table(page, "not-changed")) == 100
+    assert len(table(page_of_job(boss, job, page=3), "not-changed")) == 50
+    assert table(page_of_job(boss, job, page=99), "not-changed")[-1][0] == "250"
+
+
+def test_the_pages_of_staff_have_no_script_of_their_own(boss: Client) -> None:
+    """The policy would not run it, and nothing here needs one."""
+    order = won(make_sale())
+    pages = [
+        choose(boss, order).text,
+        boss.get(change_url(order)).text,
+        boss.get(change_url(order, "cancel")).text,
+        page_of_job(boss, a_job([order.pk])),
+    ]
+    for page in pages:
+        scripts = re.findall(r"<script(.*?)>(.*?)</script>", page, re.DOTALL)
+        assert [it for it in scripts if "src=" not in it[0] and "json" not in it[0]] == []
+        assert " style=" not in page
+
+
+def test_jobs_are_listed_without_their_ids(boss: Client) -> None:
+    a_job([1, 2, 3])
+    with CaptureQueriesContext(connection) as queries:
+        page = boss.get(JOBS).text
+    assert "3 of 3" in page
+    assert not [it["sql"] for it in queries if "order_ids" in it["sql"]]
+
+
+def test_a_job_without_orders_is_shown(boss: Client) -> None:
+    assert '<progress max="1" value="1"' in page_of_job(boss, a_job([]))
+
+
+@pytest.mark.parametrize("model", ["orderjob", "payment"])
+def test_jobs_and_payments_are_read_and_nothing_else(boss: Client, model: str) -> None:
+    order = won(make_sale())
+    begun(order)
+    a_job([order.pk], worked=False)
+    pk = {"orderjob": OrderJob, "payment": Payment}[model].objects.get().pk
+    base = f"/admin/orders/{model}/"
+    page = boss.get(f"{base}{pk}/change/").text
+    assert 'name="_save"' not in page
+    assert "delete_selected" not in boss.get(base).text
+    for url in (f"{base}add/", f"{base}{pk}/delete/", f"{base}{pk}/change/"):
+        assert boss.post(url, {"post": "yes", "status": "done"}).status_code == 403
+
+
+def test_jobs_are_seen_by_who_may_begin_them_or_see_them_and_by_nobody_else(
+    helper: Client,
+) -> None:
+    job = a_job([1])
+    for codename in ("view_orderjob", "end_voucherorder"):
+        assert helper.get(f"{JOBS}{job.pk}/change/").status_code == 403
+        grant("helper", codename)
+        assert helper.get(f"{JOBS}{job.pk}/change/").status_code == 200
+        assert helper.get(JOBS).status_code == 200
+        User.objects.get(username="helper").user_permissions.clear()
+
+
+# --- Payments ------------------------------------------------------------------------------------
+
+
+PAYMENTS = "/admin/orders/payment/"
+
+
+def payments_found(client: Client, **query: str) -> list[str]:
+    response = client.get(PAYMENTS, query)
+    assert response.status_code == 200, response
+    return sorted(it.reference for it in response.context["cl"].result_list)
+
+
+def test_payments_with_a_problem_are_found_by_one_filter(boss: Client) -> None:
+    fine, wrong = (begun(won(make_sale())) for _ in range(2))
+    Payment.objects.filter(pk=wrong.pk).update(problem="99 cents arrived instead of 100")
+    assert payments_found(boss, problem="yes") == [wrong.reference]
+    assert payments_found(boss, problem="no") == [fine.reference]
+    assert len(payments_found(boss)) == 2
+    page = boss.get(PAYMENTS, {"problem": "yes"}).text
+    assert "99 cents arrived instead of 100" in page
+    assert f'href="{change_url(wrong.order)}"' in page
+
+
+def test_payments_are_filtered_by_status(boss: Client) -> None:
+    open_one, paid_one = begun(won(make_sale())), paid(won(make_sale()))
+    assert payments_found(boss, status__exact="open") == [open_one.reference]
+    assert payments_found(boss, status__exact="paid") == [paid_one.reference]
+
+
+@pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
+def test_a_search_for_any_payment_is_answered(boss: Client, text: str) -> None:
+    begun(won(make_sale()))
+    assert len(payments_found(boss, q=text)) <= 1
+
+
+def test_a_payment_is_found_by_its_reference_and_by_its_order(boss: Client) -> None:
+    payment, _ = (begun(won(make_sale())) for _ in range(2))
+    for text in (payment.reference, str(payment.order_id)):
+        assert payments_found(boss, q=text) == [payment.reference]
+    page = as_seen(boss.get(f"{PAYMENTS}{payment.pk}/change/").text)
+    assert f"{payment.order_id}" in page
+    assert "¥80.00" in page
+
+
+def test_payments_are_seen_by_who_may_see_them(helper: Client) -> None:
+    payment = begun(won(make_sale()))
+    assert helper.get(PAYMENTS).status_code == 403
+    # Without that permission the order's page names the payment and does not lead to it.
+    page = helper.get(change_url(payment.order)).text
+    assert payment.reference in page
+    assert PAYMENTS not in page
+    grant("helper", "view_payment")
+    assert helper.get(PAYMENTS).status_code == 200
+    assert PAYMENTS in helper.get(change_url(payment.order)).text
+
+
+# --- The sum of a sale ---------------------------------------------------------------------------
+
+
+def sale_with(*, ordered: int = 0, waiting: int = 0, stock: int = 100) -> SeckillVoucher:
+    """Return a sale with so many orders and so many pending entries."""
+    sale = make_sale(stock=stock)
+    reserved(sale, make_buyers(ordered))
+    fulfill_sale(sale_id=sale.pk)
+    reserved(sale, make_buyers(waiting))
+    return sale
+
+
+def page_of(sale: SeckillVoucher) -> str:
+    return f"{SALES}{sale.pk}/change/"
+
+
+def as_seen(markup: str) -> str:
+    """Return what is read out: the text, and each image by its words."""
+    with_words = re.sub(r'<img [^>]*alt="([^"]*)"[^>]*>', r"\1", markup)
+    return " ".join(unescape(re.sub(r"<[^>]+>", "", with_words)).split())
+
+
+def listed_sums(client: Client) -> list[str]:
+    cells = re.findall(r'<td class="field-sum">(.*?)</td>', client.get(SALES).text, re.DOTALL)
+    return [as_seen(cell) for cell in cells]
+
+
+def sum_of(client: Client, sale: SeckillVoucher) -> str:
+    """Return the sum of the only sale, which list and page have to say alike."""
+    text = client.get(page_of(sale)).text
+    (cell,) = re.findall(r'field-sum.*?<div class="readonly">(.*?)</div>', text, re.DOTALL)
+    assert listed_sums(client) == [as_seen(cell)]
+    return as_seen(cell)
+
+
+def test_a_sale_that_adds_up_has_a_green_tick_that_says_so(boss: Client) -> None:
+    sale = sale_with(ordered=3, waiting=2)
+    assert sum_of(boss, sale) == "100 = 95 + 2 + 3 adds up"
+    assert re.search(r'<img src="[^"]*icon-yes[^"]*" alt="adds up">', boss.get(SALES).text)
+
+
+def test_orders_that_are_over_do_not_count(boss: Client) -> None:
+    sale = sale_with(ordered=1)
+    set_aside(sale)
+    make_order(sale, make_buyer(), status=OrderStatus.CANCELLED)
+    assert sum_of(boss, sale) == "100 = 99 + 0 + 1 adds up"
+
+
+def test_units_that_are_nowhere_are_a_difference_in_red_and_in_words(
+    boss: Client, ledger: Redis
+) -> None:
+    sale = sale_with(ordered=3, waiting=2)
+    ledger.zpopmin(LedgerKeys(sale.pk).pending)
+    assert sum_of(boss, sale) == "100 ≠ 95 + 1 + 3 difference +1"
+    assert "icon-no" in boss.get(SALES).text
+
+
+def test_more_units_in_two_places_than_are_pending_are_a_difference(
+    boss: Client, ledger: Redis
+) -> None:
+    sale = sale_with(ordered=3, waiting=1)
+    buyers = [f"{pk}:1" for pk in sale.orders.values_list("user_id", flat=True)]
+    ledger.hdel(LedgerKeys(sale.pk).buyers, *buyers[:2])
+    assert sum_of(boss, sale) == "100 ≠ 98 + 1 + 3 difference −2"
+
+
+def test_a_total_in_redis_that_is_not_the_rows_is_a_difference(boss: Client, ledger: Redis) -> None:
+    sale = sale_with(ordered=1)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 105)
+    assert sum_of(boss, sale) == "100 ≠ 104 + 0 + 1 difference −5"
+
+
+@pytest.mark.parametrize("where", ["list", "page"])
+def test_orders_written_between_the_two_looks_are_in_flight_and_no_difference(
+    boss: Client, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    sale = sale_with(ordered=3, waiting=2)
+    module = sale_list if where == "list" else admin
+    look = module.cards
+
+    def then_fulfil(**kwargs: Any) -> Any:
+        seen = look(**kwargs)
+        fulfill_sale(sale_id=sale.pk)
+        return seen
+
+    monkeypatch.setattr(module, "cards", then_fulfil)
+    url = SALES if where == "list" else page_of(sale)
+    text = boss.get(url).text
+    assert "100 = 95 + 2 + 5 − 2 in flight" in text
+    assert "icon-no" not in text.split('id="result_list"' if where == "list" else "field-sum")[1]
+
+
+@pytest.mark.parametrize(
+    ("live", "difference", "in_flight"),
+    [(3, 0, False), (4, -1, True), (5, -2, True), (6, -3, False), (2, 1, False)],
+)
+def test_no_more_than_what_is_pending_is_in_flight(
+    live: int, difference: int, in_flight: bool
+) -> None:
+    found = SaleSum(total=10, left=5, pending=2, live=live)
+    assert (found.difference, found.in_flight) == (difference, in_flight)
+
+
+def test_a_sale_that_is_not_loaded_has_no_sum_and_says_so(boss: Client) -> None:
+    assert sum_of(boss, make_sale(loaded=False)) == "– (not loaded)"
+
+
+def test_without_redis_there_is_no_sum_and_both_pages_stand(
+    boss: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale = sale_with(ordered=1)
+    lose_ledger()
+    assert sum_of(boss, sale) == "– (not loaded)"
+
+
+def test_the_page_explains_its_sum_and_the_page_of_a_new_sale_has_none(boss: Client) -> None:
+    assert "total = left + pending + orders" in boss.get(page_of(make_sale())).text
+    assert "field-sum" not in boss.get(f"{SALES}add/").text
+
+
+def test_who_may_only_look_sees_the_sum(helper: Client) -> None:
+    sale = make_sale(stock=7)
+    with translation.override("en"):
+        helper.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
+        assert sum_of(helper, sale) == "7 = 7 + 0 + 0 adds up"
+
+
+def test_thirty_sums_cost_as_much_as_three(boss: Client) -> None:
+    def cost(more: int) -> tuple[int, int]:
+        for _ in range(more):
+            sale_with(ordered=1, waiting=1)
+        boss.get(SALES)
+        with CaptureQueriesContext(connection) as queries, redis_commands() as commands:
+            assert set(listed_sums(boss)) == {"100 = 98 + 1 + 1 adds up"}
+        return len(queries), len(commands.ledger)
+
+    (queries, commands), (queries_30, commands_30) = cost(3), cost(27)
+    assert queries == queries_30
+    # All in one pipeline, as in ``tests/vouchers/admin/test_sale.py``: a call for each sale.
+    assert (commands, commands_30) == (3, 30)
+
+
+def test_the_page_of_a_sale_asks_redis_once_for_its_figures_of_one_moment(boss: Client) -> None:
+    sale = sale_with(ordered=1)
+    boss.get(page_of(sale))
+    with redis_commands() as commands:
+        boss.get(page_of(sale))
+    # One for all figures, and one for whether the sale may be deleted.
+    assert len(commands.ledger) == 2
+
+
+# --- Reconciling by hand -------------------------------------------------------------------------
+
+
+def reconcile(client: Client, *sales: SeckillVoucher) -> Any:
+    chosen = [sale.pk for sale in sales]
+    return client.post(SALES, {"action": "reconcile", "_selected_action": chosen})
+
+
+def test_chosen_sales_are_reconciled_and_each_is_reported(boss: Client, ledger: Redis) -> None:
+    good, bad, lost = sale_with(ordered=1), sale_with(waiting=3), make_sale(loaded=False)
+    ledger.zpopmin(LedgerKeys(bad.pk).pending, 2)
+    assert sorted(said(reconcile(boss, good, bad, lost))) == sorted(
+        [
+            f"success: {good}: fits.",
+            f"warning: {bad}: was different by 2, is repaired.",
+            f"success: {lost}: was not loaded, is loaded now and fits.",
+        ]
+    )
+    assert len(pending_ids(bad)) == 3
+    assert snapshot(sale_id=lost.pk).remaining == lost.stock
+    assert said(reconcile(boss, bad))[-1] == f"success: {bad}: fits."
+
+
+def test_a_difference_that_is_left_is_said(
+    boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = sale_with(waiting=3)
+    ledger.zpopmin(LedgerKeys(sale.pk).pending, 2)
+    monkeypatch.setattr(reconciling, "make_pending", lambda **kwargs: None)
+    assert said(reconcile(boss, sale)) == [f"error: {sale}: still different by 2."]
+
+
+def test_without_redis_reconciling_is_a_message(
+    boss: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    lose_ledger()
+    assert said(reconcile(boss, sale)) == [f"error: {admin.NO_ANSWER}"]
+
+
+def test_a_sale_deleted_meanwhile_does_not_stop_the_others(
+    boss: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gone, sale = make_sale(begins_in_s=-30), make_sale()
+    compare = reconciling.reconcile
+
+    def deleted(**kwargs: Any) -> Any:
+        SeckillVoucher.objects.filter(pk=gone.pk).delete()
+        return compare(**kwargs)
+
+    monkeypatch.setattr(admin, "reconcile", deleted)
+    assert said(reconcile(boss, gone, sale)) == [f"success: {sale}: fits."]
+
+
+def test_who_may_only_look_cannot_reconcile(helper: Client, ledger: Redis) -> None:
+    sale = sale_with(waiting=1)
+    ledger.zpopmin(LedgerKeys(sale.pk).pending)
+    before = ledger_contents()
+    assert 'value="reconcile"' not in helper.get(SALES).text
+    reconcile(helper, sale)
+    assert ledger_contents() == before

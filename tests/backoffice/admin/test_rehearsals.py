@@ -1,0 +1,368 @@
+"""Rehearsals in the admin: who begins one, what its page says, and who may cancel it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable, Iterator
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.test import Client
+from django.utils import timezone, translation
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from backoffice import tasks
+from backoffice.rehearsal.phases import NO_WEB_SERVER
+from backoffice.rehearsal.service import CANCELLED, Plan, begin_rehearsal
+from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
+from backoffice.rehearsal.verdict import Verdict
+from orders.models import Rehearsal, RehearsalPhase
+from tests.support.inspection import broker_length
+from tests.support.orders import make_sale
+from tests.support.rehearsals import crowd_in_a_thread, finish, step, steps_until
+from vouchers.models import SaleStage, SeckillVoucher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+LIST = "/admin/orders/rehearsal/"
+SMALL = {"buyers": "12", "stock": "5", "doubles": "50"}
+
+
+@pytest.fixture(autouse=True)
+def crowd(live_server: LiveServer, settings: Settings) -> Iterator[None]:
+    settings.SECKILL_REHEARSAL_URL = live_server.url
+    with crowd_in_a_thread():
+        yield
+
+
+def staff_client(name: str, *codenames: str) -> Client:
+    """Return the client of a member of staff who may do these things and no others."""
+    user = User.objects.create(username=name, password="!", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def operator() -> Client:
+    return staff_client("operator", "view_seckillvoucher", "add_rehearsal")
+
+
+@pytest.fixture
+def looker() -> Client:
+    return staff_client("looker", "view_seckillvoucher", "view_rehearsal")
+
+
+def later_sale() -> SeckillVoucher:
+    """A sale that begins in hours, so that nobody is there whom a rehearsal would disturb."""
+    return make_sale(begins_in_s=7_200, ends_in_s=9_000)
+
+
+def question_of(sale: SeckillVoucher) -> str:
+    return f"/admin/vouchers/seckillvoucher/{sale.pk}/rehearse/"
+
+
+def page_of(rehearsal: Rehearsal, what: str = "change") -> str:
+    return f"{LIST}{rehearsal.pk}/{what}/"
+
+
+def begin(client: Client, sale: SeckillVoucher, **fields: str) -> Rehearsal:
+    response = client.post(question_of(sale), {**SMALL, **fields})
+    assert response.status_code == 302, words(response.content.decode())
+    rehearsal = Rehearsal.objects.latest("pk")
+    assert response.url == page_of(rehearsal)
+    return rehearsal
+
+
+def words(page: str) -> str:
+    return " ".join(unescape(re.sub(r"<[^>]+>", " ", page)).split())
+
+
+def said(client: Client, url: str) -> str:
+    response = client.get(url)
+    assert response.status_code == 200
+    return words(response.content.decode())
+
+
+# --- Beginning ------------------------------------------------------------------------------------
+
+
+def test_the_question_says_what_will_be_done(operator: Client) -> None:
+    sale = later_sale()
+    text = said(operator, question_of(sale))
+    for promise in (
+        "A copy of this sale is made that the public does not see",
+        "takes from its capacity",
+        "are removed. Only the verdict stays",
+        "nobody is written to",
+    ):
+        assert promise in text
+    assert "SECKILL_REHEARSAL_URL" in text
+
+
+def test_a_rehearsal_is_begun_sent_to_a_worker_and_noted(operator: Client) -> None:
+    sale = later_sale()
+    rehearsal = begin(operator, sale)
+    assert (rehearsal.buyers, rehearsal.stock, rehearsal.duplicates) == (12, 5, 50)
+    assert rehearsal.actor is not None
+    assert rehearsal.actor.username == "operator"
+    assert broker_length() == 1
+    entry = LogEntry.objects.get()
+    assert (entry.object_id, entry.user.username) == (str(sale.pk), "operator")
+    assert entry.get_change_message() == "Rehearsed with 12 buyers and 5 units."
+
+
+def test_the_crowd_is_by_default_twice_the_stock(operator: Client) -> None:
+    sale = make_sale(stock=700, begins_in_s=7_200, ends_in_s=9_000)
+    content = operator.get(question_of(sale)).content.decode()
+    assert 'name="buyers" value="1400"' in content
+    assert 'name="stock" value="700"' in content
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"buyers": "0"},
+        {"buyers": "5001"},
+        {"buyers": "many"},
+        {"stock": "0"},
+        {"stock": "1000001"},
+        {"doubles": "101"},
+        {"doubles": "-1"},
+        {"buyers": ""},
+    ],
+)
+def test_what_is_out_of_bounds_is_refused_at_its_field(
+    operator: Client, wrong: dict[str, str]
+) -> None:
+    response = operator.post(question_of(later_sale()), {**SMALL, **wrong})
+    assert response.status_code == 200
+    (name,) = wrong
+    assert response.context["form"].errors.keys() == {name}
+    assert not Rehearsal.objects.exists()
+
+
+def test_while_buyers_are_here_it_has_to_be_confirmed(operator: Client) -> None:
+    sale, open_now = later_sale(), make_sale()
+    text = said(operator, question_of(sale))
+    assert "Their buyers would notice a rehearsal" in text
+    assert str(open_now) in text
+    response = operator.post(question_of(sale), SMALL)
+    assert response.context["form"].errors.keys() == {"anyway"}
+    begin(operator, sale, anyway="on")
+
+
+def test_where_nobody_is_disturbed_nothing_is_to_be_confirmed(operator: Client) -> None:
+    sale = later_sale()
+    assert "would notice" not in said(operator, question_of(sale))
+    begin(operator, sale)
+
+
+def test_a_second_one_is_refused_by_the_name_of_the_first(operator: Client) -> None:
+    first = begin(operator, later_sale())
+    response = operator.post(question_of(later_sale()), SMALL)
+    assert response.status_code == 200
+    text = f"Rehearsal #{first.pk} is running, and only one does at a time."
+    assert text in words(response.content.decode())
+    assert Rehearsal.objects.count() == 1
+
+
+def test_without_redis_nothing_is_begun(operator: Client, lose_ledger: Callable[[], None]) -> None:
+    sale = later_sale()
+    lose_ledger()
+    response = operator.post(question_of(sale), SMALL)
+    assert "did not answer" in words(response.content.decode())
+    assert not Rehearsal.objects.exists()
+
+
+def test_an_address_that_is_none_is_named_with_its_setting(
+    operator: Client, settings: Settings
+) -> None:
+    settings.SECKILL_REHEARSAL_URL = "shop.example"
+    response = operator.post(question_of(later_sale()), SMALL)
+    assert "SECKILL_REHEARSAL_URL is not the address" in words(response.content.decode())
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_without_a_broker_it_is_begun_by_beat(operator: Client) -> None:
+    assert begin(operator, later_sale()).turn == 0
+
+
+def test_only_who_may_rehearse_does(looker: Client, client: Client) -> None:
+    sale = later_sale()
+    assert looker.get(question_of(sale)).status_code == 403
+    assert looker.post(question_of(sale), SMALL).status_code == 403
+    assert client.get(question_of(sale)).status_code == 302
+    assert not Rehearsal.objects.exists()
+
+
+def test_a_sale_that_is_not_there_is_not_found(operator: Client) -> None:
+    shadow = make_sale(stage=SaleStage.REHEARSAL)
+    for sale in (SeckillVoucher(pk=404_404), shadow):
+        assert operator.get(question_of(sale)).status_code == 404
+        assert operator.post(question_of(sale), SMALL).status_code == 404
+
+
+# --- Watching -------------------------------------------------------------------------------------
+
+
+def test_a_task_does_a_step_and_hands_on(operator: Client) -> None:
+    rehearsal = begin(operator, later_sale())
+    tasks.work_at_rehearsal(rehearsal_id=rehearsal.pk, turn=0, of_a_newer_release=1)
+    assert Rehearsal.objects.get().turn == 1
+    assert broker_length() == 2
+    tasks.work_at_rehearsal(rehearsal_id=rehearsal.pk, turn=0)
+    assert Rehearsal.objects.get().turn == 1
+    assert broker_length() == 2
+
+
+def test_the_page_shows_where_it_is_and_its_script_asks_for_it(operator: Client) -> None:
+    rehearsal = begin(operator, later_sale())
+    shown = {"over": False, "phase": "preparing", "label": "preparing", "done": 0, "total": 12}
+    assert operator.get(page_of(rehearsal, "progress")).json() == {
+        **shown, "text": "0 of 12 buyers made",
+    }  # fmt: skip
+    rehearsal = steps_until(rehearsal, RehearsalPhase.DRAINING)
+    content = operator.get(page_of(rehearsal)).content.decode()
+    assert re.search(r'<progress[^>]* max="5"\s+value="0"', content)
+    assert "0 of 5 orders written" in words(content)
+    assert "<noscript>" in content
+    assert "rehearsal" in content
+    assert "Cancel and clear up" in content
+
+
+def test_after_its_end_the_page_has_the_verdict_in_words(operator: Client, looker: Client) -> None:
+    rehearsal = finish(begin(operator, later_sale()))
+    assert operator.get(page_of(rehearsal, "progress")).json()["over"]
+    for client in (operator, looker):
+        text = said(client, page_of(rehearsal))
+        assert "It holds: 5 units sold, none twice, nothing lost" in text
+        assert "99 of 100 within" in text
+        assert "The copy, its buyers and its orders are removed." in text
+        assert "Cancel" not in text
+    content = operator.get(page_of(rehearsal)).content.decode()
+    assert 'http-equiv="refresh"' not in content
+    assert "rehearsal.js" not in content
+
+
+def test_the_list_says_how_each_ended(operator: Client) -> None:
+    sale = later_sale()
+    finish(begin(operator, sale))
+    wrong = finish(begin(operator, sale))
+    Rehearsal.objects.filter(pk=wrong.pk).update(
+        verdict={**wrong.verdict, "lost": 2, "oversold": 1_000}
+    )
+    begin(operator, sale)
+    text = said(operator, LIST)
+    assert " right 12 5 operator" in text
+    assert " wrong: 1,000 oversold, 2 lost 12 5 operator" in text
+    assert " preparing 12 5 operator" in text
+
+
+def test_one_that_failed_says_why(operator: Client, settings: Settings) -> None:
+    settings.SECKILL_REHEARSAL_URL = "http://127.0.0.1:1"
+    rehearsal = finish(begin(operator, later_sale()))
+    text = said(operator, page_of(rehearsal))
+    assert f"No verdict: {NO_WEB_SERVER}" in text
+    assert f"failed: {NO_WEB_SERVER}" in said(operator, LIST)
+
+
+def test_silence_is_told(operator: Client) -> None:
+    rehearsal = begin(operator, later_sale())
+    later = timezone.now() + dt.timedelta(seconds=11)
+    with translation.override("en"):
+        text = progress_json(rehearsal, now=later)["text"]
+    assert text.startswith("Nothing was heard of it for a while. Are a worker and beat running?")
+
+
+def test_what_is_wrong_is_named_and_marked() -> None:
+    rehearsal = Rehearsal(running=None, phase=RehearsalPhase.DONE, verdict=a_verdict(lost=1_234))
+    with translation.override("en"):
+        assert headline(rehearsal) == ("It does not hold: 1,234 lost", "wrong")
+        assert outcome(rehearsal) == "wrong: 1,234 lost"
+        first = tables(rehearsal)[0]
+    assert [row for row in first.rows if not row[2]] == [("Accepted and lost", "1,234", False)]
+
+
+def test_a_verdict_without_any_answer_has_no_times() -> None:
+    none = dict.fromkeys(("p50_ms", "p90_ms", "p99_ms", "max_ms", "drain_s", "orders_per_s"))
+    rehearsal = Rehearsal(running=None, problem=CANCELLED, verdict=a_verdict(**none))
+    with translation.override("en"):
+        assert headline(rehearsal) == ("No verdict: it was cancelled", "failed")
+        fast = tables(rehearsal)[1]
+    assert [value for _, value, _ in fast.rows] == ["–"] * 4 + ["12.5 a second"] + ["–"] * 2
+
+
+def a_verdict(**changes: Any) -> dict[str, Any]:
+    counts = dict.fromkeys(Verdict.__dataclass_fields__, 0)
+    answers = {"accepted": 3, "teapot": 1}
+    right = {**counts, "accepted": 3, "answers": answers, "drained": True, "requests_per_s": 12.5}
+    return {**right, **changes}
+
+
+# --- Cancelling and deleting ----------------------------------------------------------------------
+
+
+def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
+    rehearsal = steps_until(begin(operator, later_sale()), RehearsalPhase.BUYING)
+    sent = broker_length()
+    response = operator.post(page_of(rehearsal, "cancel"))
+    assert response.url == page_of(rehearsal)
+    assert [str(it) for it in get_messages(response.wsgi_request)] == [
+        "Cancelled; what it made is removed."
+    ]
+    assert broker_length() == sent + 1
+    rehearsal = Rehearsal.objects.get()
+    assert rehearsal.phase == RehearsalPhase.CLEARING
+    assert "Cancel and clear up" not in said(operator, page_of(rehearsal))
+    rehearsal = finish(rehearsal)
+    assert "No verdict: it was cancelled" in said(operator, page_of(rehearsal))
+    assert LogEntry.objects.filter(object_id=rehearsal.pk, change_message="Cancelled.").exists()
+
+
+def test_what_is_over_is_not_cancelled(operator: Client) -> None:
+    rehearsal = finish(begin(operator, later_sale()))
+    response = operator.post(page_of(rehearsal, "cancel"), follow=True)
+    assert "It is over, or clears up already." in words(response.content.decode())
+    assert Rehearsal.objects.get().phase == RehearsalPhase.DONE
+
+
+def test_only_who_may_rehearse_cancels_and_only_by_asking_for_it(
+    operator: Client, looker: Client
+) -> None:
+    rehearsal = begin(operator, later_sale())
+    assert looker.post(page_of(rehearsal, "cancel")).status_code == 403
+    assert operator.get(page_of(rehearsal, "cancel")).status_code == 302
+    assert operator.post(page_of(Rehearsal(pk=404), "cancel")).status_code == 404
+    assert Rehearsal.objects.get().running
+
+
+def test_who_may_not_look_sees_nothing(operator: Client) -> None:
+    rehearsal = begin(operator, later_sale())
+    stranger = staff_client("stranger")
+    for what in ("change", "progress"):
+        assert stranger.get(page_of(rehearsal, what)).status_code == 403
+    assert stranger.get(LIST).status_code == 403
+    assert "add/" not in operator.get("/admin/").content.decode()
+    assert operator.get(f"{LIST}add/").status_code == 403
+
+
+def test_a_sale_is_deleted_with_its_rehearsals_but_not_during_one(operator: Client) -> None:
+    sale = later_sale()
+    boss = staff_client("boss", "view_seckillvoucher", "delete_seckillvoucher", "view_rehearsal")
+    delete = f"/admin/vouchers/seckillvoucher/{sale.pk}/delete/"
+    plan = Plan(buyers=1, stock=1, doubles=0, connections=1, url="http://x")
+    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    boss.post(delete, {"post": "yes"})
+    assert SeckillVoucher.objects.filter(pk=sale.pk).exists()
+    finish(step(rehearsal))
+    boss.post(delete, {"post": "yes"})
+    assert not SeckillVoucher.objects.exists()
+    assert not Rehearsal.objects.exists()

@@ -1,0 +1,301 @@
+"""The report's page, its CSV and who may see them."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import CHANGE, LogEntry
+from django.contrib.auth.models import Permission, User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.urls import reverse
+from django.utils import timezone
+
+from backoffice.report import tables
+from orders.models import OrderStatus
+from tests.support.orders import make_buyers, make_order, make_sale
+from vouchers.models import AnswerCount, SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+
+def staff_with(*permissions: str) -> Client:
+    user = User.objects.create(username="-".join(["staff", *permissions]), is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+@pytest.fixture
+def reader(db: None) -> Client:
+    """Somebody who may look at sales and no more, reading English."""
+    return staff_with("view_seckillvoucher")
+
+
+def page_url(sale: SeckillVoucher) -> str:
+    return reverse("admin:sale-report", args=[sale.pk])
+
+
+def csv_url(sale: SeckillVoucher) -> str:
+    return reverse("admin:sale-report-csv", args=[sale.pk])
+
+
+def over(sale: SeckillVoucher) -> SeckillVoucher:
+    """Let a sale have ended a minute ago."""
+    sale.ends_at = timezone.now() - dt.timedelta(minutes=1)
+    sale.begins_at = sale.ends_at - dt.timedelta(hours=2)
+    sale.save()
+    return sale
+
+
+def with_answers(sale: SeckillVoucher, *, first_s: int, seconds: int, count: int) -> None:
+    """Store an accepted and two sold-out answers for each of so many times."""
+    begins = sale.begins_at.replace(second=0, microsecond=0)
+    AnswerCount.objects.bulk_create(
+        AnswerCount(
+            seckill_voucher=sale, at=begins + dt.timedelta(seconds=first_s + number * seconds),
+            answer=answer, count=times, seconds=seconds,
+        )
+        for number in range(count)
+        for answer, times in (("accepted", 1), ("sold_out", 2))
+    )  # fmt: skip
+
+
+def rows_of(response: Any) -> list[list[str]]:
+    """Read the CSV back, as a spreadsheet does."""
+    assert response["Content-Type"] == "text/csv; charset=utf-8"
+    text = response.content.decode("utf-8-sig")
+    return list(csv.reader(io.StringIO(text, newline="")))
+
+
+def figures_of(response: Any) -> dict[tuple[str, str], str]:
+    """Return the figures of the CSV by section and name."""
+    rows = rows_of(response)
+    assert rows[0] == ["Section", "Figure", "Value"]
+    return {(section, name): value for section, name, value in rows[1 : rows.index([])]}
+
+
+def chart_data(page: str) -> dict[str, Any]:
+    match = re.search(r'<script id="charts" type="application/json">(.*?)</script>', page)
+    assert match
+    found: dict[str, Any] = json.loads(match[1])
+    return found
+
+
+def shown(page: str, label: str) -> str:
+    """Return the figure that stands beside a label on the page."""
+    match = re.search(rf"<th scope=\"row\">{re.escape(label)}</th>\s*<td>(.*?)</td>", page)
+    assert match, label
+    return match[1]
+
+
+# --- Who may see it ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
+def test_who_may_view_sales_may_see_the_report_and_nobody_else(
+    url: Callable[[SeckillVoucher], str], reader: Client, client: Client
+) -> None:
+    sale = make_sale()
+    assert reader.get(url(sale)).status_code == 200
+    assert staff_with("view_voucherorder").get(url(sale)).status_code == 403
+    answer = client.get(url(sale))
+    assert answer.status_code == 302
+    assert answer["Location"].startswith("/admin/login/")
+
+
+@pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
+def test_no_cache_keeps_it(url: Callable[[SeckillVoucher], str], reader: Client) -> None:
+    assert "no-store" in reader.get(url(make_sale()))["Cache-Control"]
+
+
+@pytest.mark.parametrize("name", ["sale-report", "sale-report-csv"])
+def test_of_a_sale_that_does_not_exist_there_is_none(name: str, reader: Client) -> None:
+    assert reader.get(reverse(f"admin:{name}", args=[4_711])).status_code == 404
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+
+def test_the_page_of_a_sale_that_is_over_says_all(reader: Client) -> None:
+    sale, (first, second, third) = over(make_sale(stock=2)), make_buyers(3)
+    for buyer, status in [
+        (first, OrderStatus.PAID), (second, OrderStatus.UNPAID), (third, OrderStatus.CANCELLED),
+    ]:  # fmt: skip
+        make_order(sale, buyer, status=status)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=2)
+    with_answers(sale, first_s=0, seconds=1, count=4)
+    page = reader.get(page_url(sale)).text
+    assert f"Report: {sale}" in page
+    assert "so far" not in page
+    expected = {
+        "Units offered": "2", "Sold": "2", "Requests": "12", "Accepted": "4", "Sold out": "8",
+        "Most requests per second": "3", "Orders": "3", "Paid": "1", "Cancelled": "1",
+        "Buyers": "3", "Revenue": "¥80.00", "Orders that were paid": "33.3 %", "Joined": "0",
+    }  # fmt: skip
+    assert {label: shown(page, label) for label in expected} == expected
+    assert "Nobody has changed it in the admin." in page
+
+
+def test_a_running_sale_is_told_so_far(reader: Client) -> None:
+    sale = make_sale(stock=5)
+    page = reader.get(page_url(sale)).text
+    assert f"Report so far: {sale}" in page
+    assert "The sale is not over" in page
+    assert (shown(page, "Left"), shown(page, "Pending")) == ("5", "0")
+    assert "No order request is known." in page
+
+
+def test_a_sale_that_is_not_loaded_says_what_its_rows_say(reader: Client) -> None:
+    page = reader.get(page_url(make_sale(loaded=False))).text
+    assert (shown(page, "Left"), shown(page, "Units offered")) == ("–", "10")
+    assert "Redis does not answer" not in page
+
+
+def test_without_redis_the_page_names_what_is_missing(
+    reader: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale, (buyer,) = make_sale(), make_buyers(1)
+    make_order(sale, buyer)
+    lose_ledger()
+    page = reader.get(page_url(sale)).text
+    assert "Redis does not answer" in page
+    assert shown(page, "Orders") == "1"
+    names = {name for _, name in figures_of(reader.get(csv_url(sale)))}
+    assert "Not known" in names
+
+
+def test_a_title_is_text_and_never_markup(reader: Client) -> None:
+    sale = make_sale()
+    Voucher.objects.update(title="</script><b>bold")
+    page = reader.get(page_url(sale)).text
+    assert "<b>bold" not in page
+
+
+def test_the_page_stands_in_chinese_too(reader: Client) -> None:
+    sale = over(make_sale())
+    with_answers(sale, first_s=0, seconds=1, count=2)
+    answer = reader.get(page_url(sale), headers={"Accept-Language": "zh-hans"})
+    assert answer.status_code == 200
+    assert '<html lang="zh-hans"' in answer.text
+
+
+# --- Requests over time --------------------------------------------------------------------------
+
+
+def test_the_begin_is_drawn_by_seconds_and_the_whole_by_minutes(reader: Client) -> None:
+    sale = over(make_sale())
+    with_answers(sale, first_s=0, seconds=1, count=3)
+    with_answers(sale, first_s=1_200, seconds=60, count=1)
+    near, whole = chart_data(reader.get(page_url(sale)).text)["parts"]
+    begins = int(sale.begins_at.timestamp()) // 60 * 60
+    assert near["times"] == [begins, begins + 1, begins + 2]
+    assert [it["values"] for it in near["series"]] == [[3, 3, 3], [1, 1, 1], [2, 2, 2], [0, 0, 0]]
+    assert whole["times"] == list(range(begins, begins + 1_201, 60))
+    assert whole["series"][0]["values"] == [9, *[0] * 19, 3]
+    assert (near["unit"], whole["unit"]) == ("per second", "per minute")
+    assert "The most requests, 9, came in the 60 s from" in whole["summary"]
+
+
+def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:
+    sale = over(make_sale())
+    with_answers(sale, first_s=0, seconds=1, count=3)
+    assert len(chart_data(reader.get(page_url(sale)).text)["parts"]) == 1
+
+
+def test_a_long_sale_makes_no_long_page_and_the_csv_has_it_all(
+    reader: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tables, "MOST_POINTS", 50)
+    sale = over(make_sale())
+    with_answers(sale, first_s=0, seconds=1, count=300)
+    with_answers(sale, first_s=1_200, seconds=60, count=600)
+    answer = reader.get(page_url(sale))
+    parts = answer.context["requests"]
+    assert [part.step for part in parts] == ["Each row is 5 seconds.", "Each row is 10 minutes."]
+    assert all(len(part.rows) <= 100 for part in parts)
+    assert sum(int(row[1]) for row in parts[1].rows) == 900 * 3
+    assert all(len(part.chart["times"]) <= 50 for part in parts)
+    rows = rows_of(reader.get(csv_url(sale)))
+    head = rows.index(["From", "Seconds", "Requests", "Accepted", "Sold out"])
+    times = rows[head + 1 : rows.index([], head)]
+    assert len(times) == 900
+    assert {tuple(row[1:]) for row in times} == {("1", "3", "1", "2"), ("60", "3", "1", "2")}
+
+
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+def test_the_csv_parses_back_to_the_figures(reader: Client) -> None:
+    sale, buyers = over(make_sale(stock=2)), make_buyers(2)
+    for buyer in buyers:
+        make_order(sale, buyer, status=OrderStatus.PAID)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=2)
+    with_answers(sale, first_s=0, seconds=1, count=4)
+    response = reader.get(csv_url(sale))
+    assert response.content.startswith(b"\xef\xbb\xbf")
+    figures = figures_of(response)
+    assert figures["Report", "Voucher"] == sale.voucher.title
+    assert figures["Report", "Times are in"] == "Asia/Shanghai (UTC+8)"
+    expected = {
+        ("Sale", "Sold"): "2", ("Requests", "Requests"): "12", ("Orders", "Paid"): "2",
+        ("Money", "Revenue (¥)"): "160.00", ("Money", "Orders that were paid (%)"): "100.0",
+        ("Waiting list", "Joined"): "0",
+    }  # fmt: skip
+    assert expected.items() <= figures.items()
+    local = timezone.localtime(sale.begins_at)
+    assert figures["Sale", "Begin"] == f"{local:%Y-%m-%d %H:%M:%S}"
+
+
+def test_the_file_is_named_by_sale_and_day(reader: Client) -> None:
+    sale = make_sale()
+    name = f"sale-{sale.pk}-report-{timezone.localtime():%Y-%m-%d}.csv"
+    assert reader.get(csv_url(sale))["Content-Disposition"] == f'attachment; filename="{name}"'
+
+
+@pytest.mark.parametrize(
+    "title", ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", "＝1+1", '=HYPERLINK("http://x","y")']
+)
+def test_no_cell_of_the_csv_is_a_formula(reader: Client, title: str) -> None:
+    sale = make_sale()
+    Voucher.objects.update(title=title)
+    rows = rows_of(reader.get(csv_url(sale)))
+    assert figures_of(reader.get(csv_url(sale)))["Report", "Voucher"] == f"'{title}"
+    starts = {cell[0] for row in rows for cell in row if cell}
+    assert not starts & set("=+-@\t\r\n＝＋－＠")
+
+
+def test_a_change_with_a_line_break_and_a_comma_stays_one_cell(reader: Client) -> None:
+    sale = make_sale()
+    boss = User.objects.create(username="=boss")
+    LogEntry.objects.log_actions(
+        boss.pk, [sale], CHANGE, change_message="Stock: 5 → 9,\nas agreed", single_object=True
+    )
+    *_, last = rows_of(reader.get(csv_url(sale)))
+    assert last[1:] == ["during the sale", "'=boss", "Stock: 5 → 9,\nas agreed"]
+
+
+# --- What it costs -------------------------------------------------------------------------------
+
+
+def test_the_page_takes_as_many_statements_for_many_orders_as_for_one(reader: Client) -> None:
+    small, large = over(make_sale(stock=1)), over(make_sale(stock=60))
+    for sale, count in ((small, 1), (large, 60)):
+        for buyer in make_buyers(count):
+            make_order(sale, buyer, status=OrderStatus.PAID)
+        with_answers(sale, first_s=0, seconds=1, count=count)
+    taken = []
+    for sale in (small, small, large):  # the first look fills the caches of Django itself
+        with CaptureQueriesContext(connection) as queries:
+            assert reader.get(page_url(sale)).status_code == 200
+        taken.append(len(queries))
+    assert taken[1] == taken[2]

@@ -1,0 +1,471 @@
+"""Rehearsals: bought and written like a sale, judged, and gone; whoever dies on the way."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.contrib.auth.forms import UserCreationForm
+from django.contrib.auth.models import User
+from django.db import IntegrityError
+from django.test import Client
+from django.utils import timezone
+from pytest_django.live_server_helper import LiveServer
+
+from backoffice.rehearsal import service as rehearsing
+from backoffice.rehearsal.buyers import buyers_of, clicks_of, count_clicks, name_of
+from backoffice.rehearsal.crowd import BadAddress
+from backoffice.rehearsal.phases import (
+    ANOTHER_SHOP,
+    DRAIN_PATIENCE,
+    NO_WEB_SERVER,
+    NOT_DRAINED,
+    NOTHING_BOUGHT,
+)
+from backoffice.rehearsal.service import (
+    CANCELLED,
+    DIED,
+    INTERRUPTED,
+    MOST_INTERRUPTIONS,
+    AnotherRehearsal,
+    NotRunning,
+    Stuck,
+    busy_sales,
+    cancel_rehearsal,
+    clear_leftovers,
+    progress,
+    work_at,
+    work_through,
+)
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
+from seckill_site.failpoints import FailpointReached, armed
+from tests.support.inspection import assert_conserved, broker_length, ledger_contents
+from tests.support.orders import at_once, make_buyers, make_sale, reserved
+from tests.support.rehearsals import (
+    begun,
+    crowd_in_a_thread,
+    everything_there,
+    finish,
+    resumed,
+    shadow_of,
+    step,
+    steps_until,
+)
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.models import SaleStage, SeckillVoucher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+PREPARING, BUYING = RehearsalPhase.PREPARING, RehearsalPhase.BUYING
+DRAINING, CLEARING = RehearsalPhase.DRAINING, RehearsalPhase.CLEARING
+DONE, FAILED = RehearsalPhase.DONE, RehearsalPhase.FAILED
+
+POINTS = [
+    "rehearse.copied",
+    "rehearse.peopled",
+    "rehearse.fired",
+    "rehearse.judged",
+    "clear.closed",
+    "clear.before_commit",
+    "clear.orders_deleted",
+    "clear.buyers_deleted",
+    "clear.shadow_deleted",
+    "rehearse.cleared",
+]
+
+
+@pytest.fixture(autouse=True)
+def crowd() -> Iterator[None]:
+    with crowd_in_a_thread():
+        yield
+
+
+@pytest.fixture
+def url(live_server: LiveServer) -> str:
+    return live_server.url
+
+
+def source_of_truth(**fields: Any) -> SeckillVoucher:
+    """Return a sale with buyers of its own, some of whom have their order and some not."""
+    sale = make_sale(stock=8, limit=2, begins_in_s=-60, **fields)
+    reserved(sale, make_buyers(2))
+    fulfill_sale(sale_id=sale.pk)
+    reserved(sale, make_buyers(1))
+    return sale
+
+
+# --- A rehearsal from beginning to end ------------------------------------------------------------
+
+
+def test_a_rehearsal_sells_the_copy_exactly_and_leaves_nothing_but_its_verdict(url: str) -> None:
+    sale = source_of_truth()
+    before, row = everything_there(), SeckillVoucher.objects.values().get(pk=sale.pk)
+
+    rehearsal = finish(begun(sale, url))
+
+    assert (rehearsal.phase, rehearsal.problem, rehearsal.running) == (DONE, "", None)
+    verdict = rehearsal.verdict
+    assert verdict["is_right"]
+    assert verdict["cleared"]
+    assert verdict["drained"]
+    assert verdict["requests"] == 18
+    assert verdict["accepted"] == verdict["orders"] == 5
+    wrong = ("oversold", "lost", "doubled", "undersold", "difference", "refused", "unanswered")
+    assert [verdict[name] for name in wrong] == [0] * 7
+    assert verdict["p50_ms"] <= verdict["p90_ms"] <= verdict["p99_ms"] <= verdict["max_ms"]
+    assert verdict["drain_s"] > 0
+    assert sum(verdict["answers"].values()) == 18
+    assert everything_there() == before
+    assert SeckillVoucher.objects.values().get(pk=sale.pk) == row
+    assert (rehearsal.shadow_id, rehearsal.crowd) == (None, {})
+
+
+def test_more_units_than_buyers_are_sold_to_each_of_them(url: str) -> None:
+    sale = make_sale(limit=2)
+    rehearsal = finish(begun(sale, url, stock=100, buyers=6, doubles=100))
+    # Of six who press twice three do so in a second tab, and two units is what one may have.
+    assert rehearsal.verdict["accepted"] == rehearsal.verdict["orders"] == 9
+    assert rehearsal.verdict["is_right"]
+
+
+def test_the_copy_has_the_terms_of_the_sale_and_an_hour_of_its_own(url: str) -> None:
+    sale = make_sale(limit=3, begins_in_s=86_400, ends_in_s=90_000, rebuy=False, paused=True)
+    shadow = shadow_of(step(begun(sale, url, stock=7)))
+    now = timezone.now()
+    assert (shadow.limit, shadow.rebuy, shadow.refundable) == (3, False, True)
+    assert (shadow.stock, shadow.paused) == (7, False)
+    assert shadow.begins_at <= now
+    assert dt.timedelta(minutes=59) < shadow.ends_at - now <= dt.timedelta(hours=1)
+    assert shadow.pay_within_s == 86_400
+    assert shadow.voucher_id != sale.voucher_id
+    assert shadow.voucher.price_cents == sale.voucher.price_cents
+
+
+def test_the_stock_is_that_of_the_sale_unless_told_otherwise(url: str) -> None:
+    assert begun(make_sale(stock=42), url, stock=None).stock == 42
+
+
+def test_the_public_sees_nothing_of_it(url: str, client: Client) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), BUYING)
+    shadow = shadow_of(rehearsal)
+    assert shadow.voucher.title not in client.get("/").content.decode()
+    assert client.get(f"/vouchers/{shadow.pk}/").status_code == 404
+    client.force_login(make_buyers(1)[0])
+    assert client.get(f"/vouchers/{shadow.pk}/token/").status_code == 404
+
+
+def test_its_buyers_cannot_be_taken_for_anybody_else(url: str) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), BUYING)
+    buyers = list(buyers_of(shadow_id=rehearsal.shadow_id))
+    assert len(buyers) == 12
+    assert all(it.is_active and not it.has_usable_password() for it in buyers)
+    assert {it.email for it in buyers} == {""}
+    name = name_of(shadow_id=rehearsal.shadow_id, number=13)
+    words = {"username": name, "password1": "correct horse", "password2": "correct horse"}
+    assert "username" in UserCreationForm(words).errors
+
+
+def test_the_buyers_of_one_rehearsal_are_not_those_of_another() -> None:
+    User.objects.create(username=name_of(shadow_id=12, number=3))
+    assert not buyers_of(shadow_id=1).exists()
+    assert buyers_of(shadow_id=12).count() == 1
+
+
+# --- Clicks ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("doubles", [0, 1, 10, 33, 50, 99, 100])
+def test_so_many_percent_click_twice_and_half_of_those_in_a_second_tab(doubles: int) -> None:
+    clicks = list(clicks_of(buyers=200, doubles=doubles))
+    assert len(clicks) == count_clicks(buyers=200, doubles=doubles) == 200 + 2 * doubles
+    assert {click.buyer for click in clicks} == set(range(200))
+    assert max(Counter(click.buyer for click in clicks).values()) <= 2
+    assert sum(click.tab for click in clicks) == doubles  # half of two for each percent
+
+
+# --- Who may begin one, and when ------------------------------------------------------------------
+
+
+def test_only_one_runs_at_a_time(url: str) -> None:
+    first = begun(make_sale(), url)
+    with pytest.raises(AnotherRehearsal) as caught:
+        begun(make_sale(), url)
+    assert caught.value.rehearsal_id == first.pk
+    finish(first)
+    begun(make_sale(), url)
+
+
+def test_of_many_who_begin_at_once_one_does(url: str) -> None:
+    sale = make_sale()
+    outcomes = at_once(*[partial(begun, sale, url)] * 4)
+    assert Counter(type(it) for it in outcomes) == {Rehearsal: 1, AnotherRehearsal: 3}
+
+
+def test_a_row_that_runs_and_is_over_cannot_be_written(url: str) -> None:
+    rehearsal = begun(make_sale(), url)
+    with pytest.raises(IntegrityError):
+        Rehearsal.objects.filter(pk=rehearsal.pk).update(phase=DONE)
+
+
+def test_a_sale_that_is_not_there_and_a_copy_are_not_rehearsed(url: str) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), BUYING)
+    for sale_id in (404_404, rehearsal.shadow_id):
+        with pytest.raises(SeckillVoucher.DoesNotExist):
+            begun(SeckillVoucher(pk=sale_id), url)
+
+
+@pytest.mark.parametrize(
+    "url", ["", "shop", "ftp://shop", "http://", "http://a b", "http://x:99999"]
+)
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(BadAddress):
+        begun(make_sale(), url)
+    assert not Rehearsal.objects.exists()
+
+
+def test_without_redis_nothing_begins(url: str, lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        begun(sale, url)
+    assert not Rehearsal.objects.exists()
+
+
+def test_sales_that_are_open_or_begin_soon_are_named() -> None:
+    make_sale(begins_in_s=-600, ends_in_s=-60)
+    make_sale(begins_in_s=3_000)
+    make_sale(stage=SaleStage.DRAFT)
+    make_sale(stage=SaleStage.REHEARSAL)
+    named = [make_sale(begins_in_s=-60), make_sale(begins_in_s=500)]
+    assert busy_sales(now=timezone.now()) == named
+
+
+# --- When something is away -----------------------------------------------------------------------
+
+
+def test_without_a_web_server_it_says_so_and_leaves_nothing() -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = finish(begun(sale, "http://127.0.0.1:1"))
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, NO_WEB_SERVER)
+    assert rehearsal.verdict == {}
+    assert everything_there() == before
+
+
+def test_a_web_server_with_another_key_is_told_from_ours(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    before = everything_there()
+    monkeypatch.setattr("backoffice.rehearsal.buyers.PurchaseToken.sign", lambda token: "1-2-3-4:x")
+    rehearsal = finish(begun(sale, url))
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, ANOTHER_SHOP)
+    assert everything_there() == before
+
+
+def test_a_web_server_that_goes_away_is_no_buyers_fault(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), BUYING)
+    Rehearsal.objects.filter(pk=rehearsal.pk).update(url="http://127.0.0.1:1")
+    rehearsal = finish(Rehearsal.objects.get(pk=rehearsal.pk))
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, NOTHING_BOUGHT)
+    assert rehearsal.verdict["unanswered"] == rehearsal.verdict["answers"]["unanswered"] == 18
+    assert rehearsal.verdict["requests"] == 5 * 18
+    assert everything_there() == before
+
+
+def test_without_a_worker_it_says_so_and_clears_up_all_the_same(url: str) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), DRAINING)
+    rehearsal = step(rehearsal)
+    assert (rehearsal.phase, progress(rehearsal)) == (DRAINING, (0, 5))
+    rehearsal = step(rehearsal, later=DRAIN_PATIENCE + dt.timedelta(seconds=1))
+    assert rehearsal.phase == CLEARING
+    rehearsal = step(rehearsal)  # closed
+    rehearsal = step(rehearsal)  # a worker may still come
+    assert SeckillVoucher.objects.filter(pk=rehearsal.shadow_id).exists()
+    rehearsal = step(rehearsal, later=dt.timedelta(minutes=1))
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, NOT_DRAINED)
+    assert not rehearsal.verdict["drained"]
+    assert not rehearsal.verdict["is_right"]
+    assert everything_there() == before
+
+
+def test_redis_that_is_away_for_a_while_is_waited_for(
+    url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), DRAINING)
+    with monkeypatch.context():
+        lose_ledger()
+        again = work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now())
+    assert again is not None
+    assert (again.turn, again.pause_s) == (rehearsal.turn, 1.0)
+    monkeypatch.undo()
+    assert finish(rehearsal).verdict["is_right"]
+
+
+def test_who_does_all_steps_does_not_wait_for_redis_for_ever(
+    url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), DRAINING)
+    monkeypatch.setattr(rehearsing, "GIVE_UP_S", 0)
+    lose_ledger()
+    with pytest.raises(Stuck):
+        list(work_through(rehearsal_id=rehearsal.pk))
+
+
+# --- Cancelling -----------------------------------------------------------------------------------
+
+
+def test_one_that_has_not_begun_is_cancelled_without_a_worker(url: str) -> None:
+    rehearsal = cancel_rehearsal(rehearsal_id=begun(make_sale(), url).pk)
+    assert (rehearsal.phase, rehearsal.problem, rehearsal.running) == (FAILED, CANCELLED, None)
+
+
+@pytest.mark.parametrize("phase", [PREPARING, BUYING, DRAINING])
+def test_one_that_is_cancelled_clears_up(url: str, phase: RehearsalPhase) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), phase)
+    rehearsal = step(rehearsal) if phase == PREPARING else rehearsal
+    rehearsal = cancel_rehearsal(rehearsal_id=rehearsal.pk)
+    assert rehearsal.phase == CLEARING
+    if phase == DRAINING:
+        fulfill_sale(sale_id=rehearsal.shadow_id)
+    rehearsal = finish(rehearsal)
+    assert (rehearsal.phase, rehearsal.problem, rehearsal.verdict) == (FAILED, CANCELLED, {})
+    assert everything_there() == before
+
+
+def test_what_is_over_or_clears_up_is_not_cancelled(url: str) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), CLEARING)
+    with pytest.raises(NotRunning):
+        cancel_rehearsal(rehearsal_id=rehearsal.pk)
+    rehearsal = finish(rehearsal)
+    with pytest.raises(NotRunning):
+        cancel_rehearsal(rehearsal_id=rehearsal.pk)
+    assert rehearsal.phase == DONE
+
+
+# --- Whoever dies ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_one_whose_process_dies_goes_on_and_comes_to_its_end(url: str, point: str) -> None:
+    sale = source_of_truth()
+    before = everything_there()
+    rehearsal = begun(sale, url)
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        finish(rehearsal)
+
+    ((rehearsal_id, turn),) = resumed()
+
+    rehearsal = Rehearsal.objects.get(pk=rehearsal_id)
+    assert rehearsal.turn == turn
+    rehearsal = finish(rehearsal)
+    assert (rehearsal.phase, rehearsal.problem) == (DONE, "")
+    assert rehearsal.verdict["is_right"]
+    assert rehearsal.verdict["interruptions"] == (
+        POINTS.index(point) < POINTS.index("clear.closed")
+    )
+    assert everything_there() == before
+
+
+def test_one_that_dies_again_and_again_clears_up(url: str) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), BUYING)
+    for minutes in range(1, MOST_INTERRUPTIONS + 1):
+        resumed(later=dt.timedelta(minutes=minutes))
+    assert Rehearsal.objects.get().phase == BUYING
+    resumed(later=dt.timedelta(minutes=minutes + 1))
+    rehearsal = finish(Rehearsal.objects.get(pk=rehearsal.pk))
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, INTERRUPTED)
+    assert everything_there() == before
+
+
+def test_one_that_is_being_worked_at_is_left_alone(url: str) -> None:
+    begun(make_sale(), url)
+    assert resumed(later=dt.timedelta()) == []
+
+
+def test_of_two_processes_at_one_step_one_goes_on(url: str) -> None:
+    rehearsal = steps_until(begun(make_sale(), url), BUYING)
+    ((_, turn),) = resumed()
+    assert work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now()) is None
+    assert work_at(rehearsal_id=rehearsal.pk, turn=turn, now=timezone.now()) is not None
+
+
+def test_what_a_step_finds_after_it_was_overtaken_is_not_noted(
+    url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), BUYING)
+
+    def slow(name: str) -> None:
+        if name == "rehearse.fired":
+            cancel_rehearsal(rehearsal_id=rehearsal.pk)
+
+    monkeypatch.setattr("backoffice.rehearsal.phases.failpoint", slow)
+    assert work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now()) is None
+    found = Rehearsal.objects.get(pk=rehearsal.pk)
+    assert (found.phase, found.crowd["requests"]) == (CLEARING, 0)
+    fulfill_sale(sale_id=found.shadow_id)
+    finish(found)
+    assert everything_there() == before
+
+
+def test_a_copy_whose_rehearsal_is_gone_is_cleared_up_by_beat(url: str) -> None:
+    sale = make_sale()
+    before = everything_there()
+    steps_until(begun(sale, url), BUYING).delete()
+    for minutes in (1, 2):
+        assert resumed(later=dt.timedelta(minutes=minutes)) == []
+    assert everything_there() == before
+
+
+def test_leftovers_are_cleared_up_by_hand(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, url), BUYING)
+    Rehearsal.objects.update(changed_at=timezone.now() - dt.timedelta(minutes=1))
+    assert list(clear_leftovers()) == [str(rehearsal)]
+    rehearsal.refresh_from_db()
+    assert (rehearsal.phase, rehearsal.problem) == (FAILED, DIED)
+    assert everything_there() == before
+    assert list(clear_leftovers()) == []
+
+
+def test_one_that_lives_is_no_leftover(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    rehearsal = begun(make_sale(), url)
+    clock = SimpleNamespace(sleep=lambda seconds: step(rehearsal))
+    monkeypatch.setattr(rehearsing, "time", clock)
+    with pytest.raises(AnotherRehearsal):
+        list(clear_leftovers())
+
+
+# --- The source -----------------------------------------------------------------------------------
+
+
+def test_the_sale_that_is_rehearsed_can_be_sold_meanwhile(url: str) -> None:
+    sale = source_of_truth()
+    keys = LedgerKeys(sale.pk)
+    rehearsal = steps_until(begun(sale, url), DRAINING)
+    tokens = reserved(sale, make_buyers(2))
+    fulfill_sale(sale_id=sale.pk)
+    finish(rehearsal)
+    assert VoucherOrder.objects.filter(pk__in=[it.order_id for it in tokens]).count() == 2
+    assert {keys.sale, keys.buyers} <= set(ledger_contents())
+    assert_conserved(sale)
+    assert broker_length() >= 0

@@ -1,0 +1,199 @@
+"""The verdict of a rehearsal: what is wrong is found, each wrong by its own name."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+from django.db import connection
+from django.db.models import F
+from django.utils import timezone
+from pytest_django.live_server_helper import LiveServer
+from redis import Redis
+
+from backoffice.rehearsal.buyers import Told, buyers_of
+from backoffice.rehearsal.verdict import Verdict, _percentile
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
+from tests.support.orders import make_order, make_sale
+from tests.support.rehearsals import (
+    begun,
+    crowd_in_a_thread,
+    everything_there,
+    finish,
+    shadow_of,
+    step,
+    steps_until,
+)
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def crowd() -> Iterator[None]:
+    with crowd_in_a_thread():
+        yield
+
+
+@pytest.fixture
+def drained(live_server: LiveServer) -> Rehearsal:
+    """A rehearsal all of whose orders are written, and that is not judged yet."""
+    rehearsal = steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
+    fulfill_sale(sale_id=shadow_of(rehearsal).pk)
+    return rehearsal
+
+
+def judged(rehearsal: Rehearsal) -> Verdict:
+    rehearsal = step(rehearsal)
+    assert rehearsal.phase == RehearsalPhase.CLEARING
+    return Verdict.of(rehearsal.verdict)
+
+
+def first_order(shadow: SeckillVoucher) -> VoucherOrder:
+    return VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
+
+
+def delete_order(shadow: SeckillVoucher, ledger: Redis) -> None:
+    """The order goes in both places, as if it had never been accepted."""
+    order = first_order(shadow)
+    OrderEvent.objects.filter(order=order).delete()
+    order.delete()
+    SeckillVoucher.objects.filter(pk=shadow.pk).update(sold=F("sold") - 1)
+    ledger.hdel(LedgerKeys(shadow.pk).buyers, f"{order.user_id}:1")
+
+
+def sell_one_too_many(shadow: SeckillVoucher, ledger: Redis) -> None:
+    """A row more than there are units, of a buyer who had none, as without the row lock."""
+    winners = VoucherOrder.objects.filter(seckill_voucher=shadow).values("user")
+    loser = buyers_of(shadow_id=shadow.pk).exclude(pk__in=winners)[0]
+    with without_checks():
+        order = make_order(shadow, loser)
+        SeckillVoucher.objects.filter(pk=shadow.pk).update(sold=F("sold") + 1)
+    ledger.hset(LedgerKeys(shadow.pk).buyers, f"{loser.pk}:1", order.pk)
+
+
+def sell_two_to_one(shadow: SeckillVoucher, ledger: Redis) -> None:
+    """One buyer has another's unit besides."""
+    one, other = VoucherOrder.objects.filter(seckill_voucher=shadow).order_by("pk")[:2]
+    VoucherOrder.objects.filter(pk=other.pk).update(user=one.user_id, unit=2)
+    keys = LedgerKeys(shadow.pk)
+    ledger.hdel(keys.buyers, f"{other.user_id}:1")
+    ledger.hset(keys.buyers, f"{one.user_id}:2", other.pk)
+
+
+def forget_a_buyer(shadow: SeckillVoucher, ledger: Redis) -> None:
+    ledger.hdel(LedgerKeys(shadow.pk).buyers, f"{first_order(shadow).user_id}:1")
+
+
+def refuse_an_order(shadow: SeckillVoucher, ledger: Redis) -> None:
+    """An accepted order became a refused row, and its unit is on sale with nobody to buy it."""
+    order = first_order(shadow)
+    refused = VoucherOrder.objects.filter(pk=order.pk)
+    refused.update(status=OrderStatus.REFUSED, live=None, reason="failed")
+    SeckillVoucher.objects.filter(pk=shadow.pk).update(sold=F("sold") - 1)
+    ledger.hdel(LedgerKeys(shadow.pk).buyers, f"{order.user_id}:1")
+
+
+@contextmanager
+def without_checks() -> Iterator[None]:
+    """Let the database take what its constraints forbid."""
+    with connection.cursor() as cursor:
+        cursor.execute("SET SESSION check_constraint_checks = 0")
+        try:
+            yield
+        finally:
+            cursor.execute("SET SESSION check_constraint_checks = 1")
+
+
+WRONGS = {
+    "lost": (delete_order, {"lost": 1, "undersold": 1}),
+    "oversold": (sell_one_too_many, {"oversold": 1}),
+    "doubled": (sell_two_to_one, {"doubled": 1}),
+    "difference": (forget_a_buyer, {"difference": 1}),
+    "undersold": (refuse_an_order, {"undersold": 1}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONGS)
+def test_what_is_wrong_is_found_and_cleared_up(
+    drained: Rehearsal, ledger: Redis, wrong: str
+) -> None:
+    tamper, expected = WRONGS[wrong]
+    tamper(shadow_of(drained), ledger)
+    verdict = judged(drained)
+    names = ("oversold", "lost", "doubled", "undersold", "difference")
+    found = {name: getattr(verdict, name) for name in names if getattr(verdict, name)}
+    assert found == expected
+    assert not verdict.is_right
+    rehearsal = finish(Rehearsal.objects.get(pk=drained.pk))
+    assert (rehearsal.phase, rehearsal.problem) == (RehearsalPhase.DONE, "")
+    assert rehearsal.verdict["cleared"]
+    assert not rehearsal.verdict["is_right"]
+
+
+def test_where_nothing_is_wrong_nothing_is_found(drained: Rehearsal) -> None:
+    verdict = judged(drained)
+    assert verdict.is_right
+    assert verdict.as_json()["is_right"]
+
+
+def test_a_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
+    refuse_an_order(shadow_of(drained), ledger)
+    verdict = judged(drained)
+    assert (verdict.accepted, verdict.orders, verdict.refused, verdict.lost) == (5, 5, 1, 0)
+
+
+def test_whose_outcome_is_unknown_did_not_ask_in_vain(drained: Rehearsal) -> None:
+    """Five of twelve have a unit; the others never got through, so nobody was sent away."""
+    shadow = shadow_of(drained)
+    told = Told.of(drained.crowd)
+    told.answers = {"accepted": 5, "unanswered": 13}
+    SeckillVoucher.objects.filter(pk=shadow.pk).update(stock=12)
+    Rehearsal.objects.filter(pk=drained.pk).update(crowd=told.as_json(), stock=12)
+    drained.refresh_from_db()
+    verdict = judged(drained)
+    assert (verdict.unanswered, verdict.undersold) == (13, 0)
+
+
+def test_the_time_until_the_last_order_is_that_of_the_rows(drained: Rehearsal) -> None:
+    rows = VoucherOrder.objects.filter(seckill_voucher=drained.shadow_id)
+    rows.update(created_at=timezone.now())
+    rows.filter(pk=rows.earliest("pk").pk).update(
+        created_at=dt.datetime.fromtimestamp(drained.crowd["began_ms"] / 1000 + 7.5, tz=dt.UTC)
+    )
+    verdict = judged(drained)
+    assert verdict.drain_s == 7.5
+    assert verdict.orders_per_s == 0.7
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "expected"),
+    [
+        ({}, (None, None, None)),
+        ({"3": 1}, (3, 3, 3)),
+        ({"10": 50, "9": 49, "200": 1}, (10, 10, 200)),
+        ({"1": 50, "2": 50}, (1, 2, 2)),
+        ({"1": 990, "1000": 10}, (1, 1, 1000)),
+    ],
+)
+def test_so_many_percent_were_answered_within(
+    took_ms: dict[str, int], expected: tuple[int | None, ...]
+) -> None:
+    told = Told(took_ms=took_ms)
+    assert tuple(_percentile(told, percent) for percent in (50, 99, 100)) == expected
+
+
+def test_nothing_is_left_of_one_that_was_wrong(live_server: LiveServer, ledger: Redis) -> None:
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = steps_until(begun(sale, live_server.url), RehearsalPhase.DRAINING)
+    shadow = shadow_of(rehearsal)
+    fulfill_sale(sale_id=shadow.pk)
+    sell_one_too_many(shadow, ledger)
+    with without_checks():
+        finish(rehearsal)
+    assert everything_there() == before

@@ -1,0 +1,400 @@
+"""The report's figures, each against a small sale made by hand, in a fixed number of statements."""
+
+from __future__ import annotations
+
+import datetime as dt
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.contrib.auth.models import User
+from django.contrib.contenttypes.models import ContentType
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+
+from backoffice.report import figures as reporting
+from backoffice.report.figures import Change, Line, SaleReport, Took, report_sale
+from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
+from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from tests.support.orders import make_buyer, make_buyers, make_sale, reserved
+from vouchers.inventory.request_stats import Tallied, count_answer, flush
+from vouchers.models import AnswerCount, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+NOON = dt.datetime(2026, 11, 11, 12, tzinfo=dt.UTC)
+OVER = NOON + dt.timedelta(hours=3)
+SHANGHAI = ZoneInfo("Asia/Shanghai")
+
+
+def at(seconds: float) -> dt.datetime:
+    return NOON + dt.timedelta(seconds=seconds)
+
+
+def seconds(number: float) -> dt.timedelta:
+    return dt.timedelta(seconds=number)
+
+
+def a_sale(*, stock: int = 5) -> SeckillVoucher:
+    """Return a sale that began at noon and took two hours."""
+    sale = make_sale(stock=stock, loaded=False)
+    sale.begins_at, sale.ends_at = NOON, NOON + dt.timedelta(hours=2)
+    sale.save()
+    return sale
+
+
+class Row(NamedTuple):
+    """An order as the tests write it down: times in seconds, the first from noon."""
+
+    accepted: float
+    written_after: float
+    status: OrderStatus
+    reason: str = ""
+    paid_after: float | None = None
+    cents: int = 8_000
+
+
+def add_orders(sale: SeckillVoucher, rows: Sequence[Row], buyers: Sequence[User]) -> None:
+    """Write orders with ids from 1 on, and the history of those that were paid."""
+    first = VoucherOrder.objects.count() + 1
+    for number, (row, buyer) in enumerate(zip(rows, buyers, strict=True), start=first):
+        live = row.status in LIVE_STATUSES or None
+        order = VoucherOrder(
+            id=number, user=buyer, seckill_voucher=sale, unit=1 + number % 20, status=row.status,
+            live=live, reason=row.reason, price_cents=row.cents, accepted_at=at(row.accepted),
+        )  # fmt: skip
+        order.save()
+        written_at = at(row.accepted + row.written_after)
+        VoucherOrder.objects.filter(pk=number).update(created_at=written_at)
+        if row.paid_after is not None:
+            add_paid_event(order, at(row.accepted + row.paid_after))
+    live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=live)
+
+
+def add_paid_event(order: VoucherOrder, moment: dt.datetime) -> None:
+    OrderEvent.objects.create(
+        order=order, before="unpaid", after="paid", at=moment, actor_kind="provider"
+    )
+
+
+def add_answers(sale: SeckillVoucher, *counts: tuple[float, int, str, int]) -> None:
+    """Store answers: seconds after noon, length, answer, count."""
+    for second, length, answer, count in counts:
+        AnswerCount.objects.create(
+            seckill_voucher=sale, at=at(second), answer=answer, count=count, seconds=length
+        )
+
+
+def report_of(sale: SeckillVoucher, now: dt.datetime = OVER) -> SaleReport:
+    return report_sale(sale_id=sale.pk, now=now)
+
+
+TEN = [
+    Row(0.1, 0.1, OrderStatus.PAID, paid_after=10),
+    Row(0.2, 0.2, OrderStatus.USED, paid_after=20, cents=7_000),
+    Row(0.3, 0.3, OrderStatus.REFUSED, "sold_out"),
+    Row(0.4, 0.4, OrderStatus.CANCELLED),
+    Row(0.5, 0.5, OrderStatus.REFUNDED, paid_after=30),
+    Row(0.6, 0.6, OrderStatus.EXPIRED),
+    Row(60, 0.7, OrderStatus.REFUNDING, paid_after=400),
+    Row(61, 0.8, OrderStatus.UNPAID),
+    Row(62, 0.9, OrderStatus.REFUSED, "failed"),
+    Row(63, 1.0, OrderStatus.PAID, paid_after=50),
+]
+
+
+@pytest.fixture
+def ten() -> SeckillVoucher:
+    """A sale of five units and ten orders, the last by the buyer of the first."""
+    sale, buyers = a_sale(stock=5), make_buyers(9)
+    add_orders(sale, TEN, [*buyers, buyers[0]])
+    return sale
+
+
+# --- Orders and money ----------------------------------------------------------------------------
+
+
+def test_orders_are_counted_by_state_and_the_refused_by_reason(ten: SeckillVoucher) -> None:
+    report = report_of(ten)
+    assert {it.status: it.count for it in report.orders} == {
+        "unpaid": 1, "paid": 2, "used": 1, "cancelled": 1, "expired": 1, "refunding": 1,
+        "refunded": 1, "refused": 2,
+    }  # fmt: skip
+    assert report.refused == {"sold_out": 1, "failed": 1}
+    assert report.accepted == 10
+
+
+def test_a_buyer_counts_once_and_one_who_was_refused_not_at_all(ten: SeckillVoucher) -> None:
+    assert report_of(ten).buyers == 7
+
+
+def test_revenue_is_what_is_paid_and_used_and_refunds_stand_apart(ten: SeckillVoucher) -> None:
+    report = report_of(ten)
+    assert report.cents(OrderStatus.PAID, OrderStatus.USED) == 8_000 + 8_000 + 7_000
+    assert report.cents(OrderStatus.REFUNDED) == report.cents(OrderStatus.REFUNDING) == 8_000
+
+
+def test_conversion_counts_every_order_that_was_ever_paid(ten: SeckillVoucher) -> None:
+    assert report_of(ten).conversion == 5 / 10
+
+
+def test_another_sales_orders_are_no_concern_of_this_one(ten: SeckillVoucher) -> None:
+    other = a_sale()
+    add_orders(other, TEN, make_buyers(10))
+    add_answers(other, (0, 1, "accepted", 5))
+    before = report_of(ten)
+    VoucherOrder.objects.filter(seckill_voucher=other).update(price_cents=1)
+    after = report_of(ten)
+    assert (before.orders, before.buyers, before.paid, before.spans) == (
+        after.orders, after.buyers, after.paid, after.spans,
+    )  # fmt: skip
+    assert after.answers.total() == 0
+
+
+# --- When it was sold out ------------------------------------------------------------------------
+
+
+def test_sold_out_is_when_as_many_were_accepted_as_there_are_units(ten: SeckillVoucher) -> None:
+    """The refused third does not count, the cancelled fourth does: so it is the sixth."""
+    report = report_of(ten)
+    assert (report.sold_out_at, report.sold_out_after) == (at(0.6), seconds(0.6))
+
+
+def test_a_sale_with_a_unit_never_taken_was_not_sold_out(ten: SeckillVoucher) -> None:
+    SeckillVoucher.objects.update(stock=8)
+    assert report_of(ten).sold_out_at == at(63)
+    SeckillVoucher.objects.update(stock=9)
+    assert report_of(ten).sold_out_at is None
+
+
+def test_where_the_begin_was_moved_later_nobody_says_how_long_it_took(ten: SeckillVoucher) -> None:
+    SeckillVoucher.objects.update(begins_at=at(30))
+    report = report_of(ten)
+    assert (report.sold_out_at, report.sold_out_after) == (at(0.6), None)
+
+
+def test_a_sale_of_no_units_is_never_sold_out() -> None:
+    sale = a_sale(stock=0)
+    add_orders(sale, [Row(1, 1, OrderStatus.CANCELLED)], [make_buyer()])
+    assert report_of(sale).sold_out_at is None
+
+
+# --- How long it took ----------------------------------------------------------------------------
+
+
+def test_from_accepted_to_written_every_order_is_measured(ten: SeckillVoucher) -> None:
+    assert report_of(ten).written == Took(10, seconds(0.5), seconds(1), is_sample=False)
+
+
+def test_from_accepted_to_paid_those_are_measured_that_were_paid(ten: SeckillVoucher) -> None:
+    assert report_of(ten).paid == Took(5, seconds(30), seconds(400), is_sample=False)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 19, 20, 21, 40])
+def test_median_and_p95_are_those_of_the_sorted_list(count: int) -> None:
+    """The smallest value that at least so many of all do not exceed."""
+    sale, took = a_sale(stock=100), [(7 * number) % 41 + 1 for number in range(count)]
+    add_orders(sale, [Row(0, it, OrderStatus.EXPIRED) for it in took], make_buyers(count))
+    median, p95 = (sorted(took)[math.ceil(count * share / 100) - 1] for share in (50, 95))
+    expected = Took(count, seconds(median), seconds(p95), is_sample=False)
+    assert report_of(sale).written == expected
+
+
+def test_only_the_step_to_paid_is_a_payment(ten: SeckillVoucher) -> None:
+    order = VoucherOrder.objects.get(pk=2)
+    for after in ("unpaid", "used"):
+        OrderEvent.objects.create(order=order, after=after, at=at(9_000), actor_kind="staff")
+    assert report_of(ten).paid.count == 5
+
+
+def test_a_row_written_by_a_clock_that_is_behind_took_no_time() -> None:
+    sale = a_sale()
+    add_orders(sale, [Row(5, -2, OrderStatus.UNPAID)], [make_buyer()])
+    assert report_of(sale).written.median == seconds(0)
+
+
+def test_of_many_orders_a_sample_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reporting, "SAMPLE", 10)
+    sale = a_sale(stock=100)
+    paid = [Row(0, it / 100, OrderStatus.PAID, paid_after=it) for it in range(1, 101)]
+    add_orders(sale, paid, make_buyers(100))
+    report = report_of(sale)
+    assert report.written == Took(10, seconds(0.5), seconds(1), is_sample=True)
+    assert report.paid == Took(10, seconds(50), seconds(100), is_sample=True)
+
+
+# --- Requests ------------------------------------------------------------------------------------
+
+
+def test_requests_are_summed_by_answer_and_their_peak_is_found(ten: SeckillVoucher) -> None:
+    add_answers(
+        ten,
+        (-1, 1, "not_started", 3),
+        (0, 1, "accepted", 4), (0, 1, "sold_out", 8),
+        (1, 1, "sold_out", 11),
+        (600, 60, "sold_out", 600), (600, 60, "unavailable", 60),
+    )  # fmt: skip
+    report = report_of(ten)
+    assert report.answers == {
+        "not_started": 3, "accepted": 4, "sold_out": 619, "unavailable": 60,
+    }  # fmt: skip
+    assert report.peak == Span(at(0), 1, {"accepted": 4, "sold_out": 8})
+    add_answers(ten, (660, 60, "sold_out", 1_200))
+    peak = report_of(ten).peak
+    assert peak
+    assert (peak.at, peak.per_second) == (at(660), 20)
+
+
+def test_requests_not_stored_yet_are_in_it(ten: SeckillVoucher) -> None:
+    add_answers(ten, (0, 1, "accepted", 4))
+    count_answer(sale_id=ten.pk, answer="ended")
+    flush()
+    report = report_of(ten)
+    assert report.answers == {"accepted": 4, "ended": 1}
+    assert report.knows_latest
+
+
+def test_without_redis_the_stored_requests_are_shown_and_the_rest_is_named_unknown(
+    ten: SeckillVoucher, lose_ledger: Callable[[], None]
+) -> None:
+    add_answers(ten, (0, 1, "accepted", 4))
+    lose_ledger()
+    report = report_of(ten)
+    assert (report.found, report.knows_latest) == (None, False)
+    assert (report.accepted, report.answers.total()) == (10, 4)
+
+
+def test_answers_of_a_later_release_are_told_together() -> None:
+    rows = [Tallied(NOON, "teapot", 2), Tallied(NOON, "queue_full", 3), Tallied(NOON, "ended", 1)]
+    assert spans_of(rows) == [Span(NOON, 1, {OTHER: 5, "ended": 1})]
+
+
+def test_near_the_begin_only_single_seconds_are_shown() -> None:
+    spans = [Span(at(it), length, {"ended": 1}) for it, length in [(-1, 1), (0, 1), (9, 60)]]
+    assert near(spans, since=at(0), until=at(10)) == [spans[1]]
+
+
+def test_spans_are_made_as_coarse_as_it_takes_and_lose_no_request() -> None:
+    spans = [Span(at(it), 1, {"accepted": 1, "sold_out": it % 3}) for it in range(0, 600, 2)]
+    for most, step in [(1_000, 1), (100, 10), (50, 15), (7, 120), (1, 600)]:
+        rows = coarser(spans, most=most, zone=SHANGHAI)
+        assert {row.seconds for row in rows} == {step}
+        assert len(rows) <= most
+        assert sum(row.requests for row in rows) == sum(span.requests for span in spans)
+        assert all(row.requests for row in rows)
+
+
+def test_no_row_is_finer_than_what_is_known() -> None:
+    spans = [Span(at(0), 1, {"accepted": 1}), Span(at(60), 60, {"accepted": 2})]
+    assert coarser(spans, most=1_000, zone=SHANGHAI) == [
+        Span(at(0), 60, {"accepted": 1}), Span(at(60), 60, {"accepted": 2}),
+    ]  # fmt: skip
+
+
+def test_days_begin_at_the_shops_midnight() -> None:
+    """Noon in UTC is eight in the evening in Shanghai, where 16:00 is the next day."""
+    spans = [Span(NOON + dt.timedelta(hours=it), 60, {"ended": 1}) for it in (0, 3, 4, 100)]
+    found = coarser(spans, most=6, zone=SHANGHAI)
+    assert {it.seconds for it in found} == {86_400}
+    assert [it.requests for it in found] == [2, 1, 1]
+    assert {it.at.astimezone(SHANGHAI).hour for it in found} == {0}
+
+
+def test_of_nothing_there_is_neither_a_peak_nor_a_row() -> None:
+    assert peak_of([]) is None
+    assert coarser([], most=10, zone=SHANGHAI) == []
+
+
+# --- The waiting list and the changes ------------------------------------------------------------
+
+
+def test_who_waited_is_counted_by_what_became_of_it(ten: SeckillVoucher) -> None:
+    outcomes = ["offered", "offered", "left", "over", ""]
+    for number, (buyer, outcome) in enumerate(zip(make_buyers(5), outcomes, strict=True)):
+        WaitingEntry.objects.create(
+            seckill_voucher=ten, user=buyer, order_id=10**6 + number, joined_at=NOON,
+            live=None if outcome else True, outcome=outcome,
+        )  # fmt: skip
+    assert report_of(ten).line == Line(joined=5, waiting=1, offered=2, left=1, over=1)
+
+
+def note(sale: SeckillVoucher, by: User, what: str, moment: dt.datetime, **fields: Any) -> None:
+    content_type = ContentType.objects.get_for_model(fields.pop("model", SeckillVoucher))
+    entry = LogEntry.objects.create(
+        user=by, content_type=content_type, object_id=str(sale.pk), object_repr=str(sale),
+        action_flag=fields.pop("flag", CHANGE), change_message=what,
+    )  # fmt: skip
+    LogEntry.objects.filter(pk=entry.pk).update(action_time=moment)
+
+
+def test_changes_of_this_sale_are_listed_oldest_first(ten: SeckillVoucher) -> None:
+    boss = User.objects.create(username="boss")
+    note(ten, boss, "Stock: 4 → 5", at(30))
+    note(ten, boss, '[{"added": {}}]', at(-60), flag=ADDITION)
+    note(ten, boss, "of an order with the same id", at(31), model=VoucherOrder)
+    note(a_sale(), boss, "of another sale", at(32))
+    with translation.override("en"):
+        found = report_of(ten).changes
+    assert found == (
+        Change(at(-60), "boss", "Added."),
+        Change(at(30), "boss", "Stock: 4 → 5"),
+    )
+
+
+def test_very_many_changes_are_cut_off(
+    ten: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reporting, "MOST_CHANGES", 2)
+    boss = User.objects.create(username="boss")
+    for number in range(3):
+        note(ten, boss, f"{number}", at(number))
+    assert [it.what for it in report_of(ten).changes] == ["0", "1"]
+
+
+# --- The whole -----------------------------------------------------------------------------------
+
+
+def test_a_sale_to_which_nobody_came_has_a_report_too() -> None:
+    report = report_of(a_sale())
+    assert (report.accepted, report.buyers, report.conversion, report.peak) == (0, 0, None, None)
+    assert report.written == report.paid == Took(0, None, None, is_sample=False)
+    assert (report.line, report.changes, report.spans) == (Line(0, 0, 0, 0, 0), (), ())
+
+
+def test_a_running_sale_is_told_with_what_is_pending() -> None:
+    sale = make_sale(stock=10)
+    reserved(sale, make_buyers(3))
+    report = report_of(sale, now=sale.begins_at + seconds(60))
+    assert not report.is_over
+    assert report.found
+    assert (report.found.remaining, report.found.pending, report.accepted) == (7, 3, 0)
+
+
+def test_a_sale_that_is_not_loaded_is_told_by_its_rows(ten: SeckillVoucher) -> None:
+    report = report_of(ten)
+    assert (report.found, report.knows_latest, report.accepted) == (None, True, 10)
+
+
+def test_there_is_no_report_on_no_sale() -> None:
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        report_sale(sale_id=4_711, now=OVER)
+
+
+def test_three_hundred_orders_take_as_many_statements_as_one() -> None:
+    small, large = a_sale(stock=1), a_sale(stock=300)
+    for sale, count in ((small, 1), (large, 300)):
+        paid = [Row(it / 100, 0.1, OrderStatus.PAID, paid_after=9) for it in range(count)]
+        add_orders(sale, paid, make_buyers(count))
+        add_answers(sale, *((it, 1, "accepted", 1) for it in range(count)))
+    taken = []
+    for sale in (small, large):
+        with CaptureQueriesContext(connection) as queries:
+            report = report_of(sale)
+        assert report.sold_out_at
+        taken.append(len(queries))
+    assert taken == [9, 9]

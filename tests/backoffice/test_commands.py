@@ -1,0 +1,310 @@
+"""The commands of the contract: demo, create_buyers, reconcile, retry_orders."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from django.test import Client
+from redis import Redis
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from orders.placing.order_ids import mint_order_ids
+from orders.placing.tokens import read_token
+from tests.support.inspection import assert_conserved, ledger_contents, live_ids, pending_ids, rows
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+
+def run(*arguments: str) -> str:
+    out = io.StringIO()
+    call_command(*arguments, stdout=out)
+    return out.getvalue()
+
+
+def refusal_of(*arguments: str) -> CommandError:
+    """Return the error, which has to be one clear line, of a command that prints nothing else."""
+    out = io.StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command(*arguments, stdout=out)
+    message = str(caught.value)
+    assert message
+    assert "\n" not in message
+    assert "Traceback" not in message
+    assert out.getvalue() == ""
+    assert caught.value.returncode != 0
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    "command", ["demo", "create_buyers", "reconcile", "retry_orders", "rehearse", "export_orders"]
+)
+def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        call_command(command, "--help")
+    assert caught.value.code == 0
+    assert "usage:" in capsys.readouterr().out
+
+
+# --- demo ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_demo_makes_three_sales_an_admin_and_two_buyers_and_prints_their_passwords() -> None:
+    text = run("demo")
+    assert User.objects.count() == 3
+    for user in User.objects.all():
+        (line,) = (line for line in text.splitlines() if line.split()[:1] == [user.username])
+        assert user.check_password(line.split()[1])
+        assert user.is_superuser == user.is_staff == (user.username == "admin")
+    sales = SeckillVoucher.objects.order_by("pk")
+    assert [snapshot(sale_id=sale.pk).state for sale in sales] == ["open", "scheduled", "ended"]
+    assert all(f"/vouchers/{sale.pk}/" in text for sale in sales)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_demo_twice_changes_nothing_and_prints_no_password() -> None:
+    run("demo")
+    before = rows(), ledger_contents(), list(User.objects.order_by("pk").values_list())
+    again = run("demo")
+    assert (rows(), ledger_contents(), list(User.objects.order_by("pk").values_list())) == before
+    assert Voucher.objects.count() == 3
+    assert not any(name in again for name in ("alice", "bob", "admin "))
+
+
+# --- create_buyers -------------------------------------------------------------------------------
+
+
+def test_create_buyers_prints_one_token_a_line_and_each_of_them_orders(client: Client) -> None:
+    sale = make_sale(stock=5)
+    lines = run("create_buyers", "--count", "3", "--tokens-for", str(sale.pk)).splitlines()
+    assert len(lines) == len(set(lines)) == 3
+    for text in lines:
+        answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": text})
+        assert answer.status_code == 202
+    assert len(pending_ids(sale)) == 3
+    fulfill_sale(sale_id=sale.pk)
+    assert_conserved(sale)
+
+
+def test_the_buyers_cannot_log_in_and_each_token_is_another_ones() -> None:
+    sale = make_sale(begins_in_s=600)
+    lines = run("create_buyers", "--count", "501", "--tokens-for", str(sale.pk)).splitlines()
+    now_ms = time.time_ns() // 1_000_000
+    tokens = [read_token(text, sale_id=sale.pk, now_ms=now_ms) for text in lines]
+    assert {token.user_id for token in tokens} == set(User.objects.values_list("pk", flat=True))
+    assert len({token.order_id for token in tokens}) == len(tokens) == 501
+    assert not any(user.has_usable_password() for user in User.objects.all())
+    assert User.objects.filter(is_active=True, is_staff=False).count() == 501
+
+
+def test_a_second_crowd_is_another_one() -> None:
+    sale = make_sale()
+    for _ in range(2):
+        run("create_buyers", "--count", "2", "--tokens-for", str(sale.pk))
+    assert User.objects.count() == 4
+
+
+@pytest.mark.parametrize("count", ["0", "-1", "x", "1.5", ""])
+def test_a_wrong_count_is_one_clear_line(count: str) -> None:
+    refusal = refusal_of("create_buyers", f"--count={count}", f"--tokens-for={make_sale().pk}")
+    assert "count" in str(refusal)
+    assert not User.objects.exists()
+
+
+def test_a_sale_that_there_is_not_is_one_clear_line() -> None:
+    unknown = make_sale().pk + 1
+    refusal = refusal_of("create_buyers", "--count=3", f"--tokens-for={unknown}")
+    assert str(unknown) in str(refusal)
+    assert not User.objects.exists()
+
+
+def test_without_redis_no_buyers_are_made(lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    lose_ledger()
+    refusal_of("create_buyers", "--count=3", f"--tokens-for={sale.pk}")
+
+
+# --- reconcile -----------------------------------------------------------------------------------
+
+KEYS = [
+    "voucher_id",
+    "total",
+    "sold",
+    "live_orders",
+    "buyers",
+    "pending",
+    "remaining",
+    "difference",
+]
+
+
+def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
+    """Run ``reconcile --json`` and return its list, after a look at its exit status."""
+    out = io.StringIO()
+    try:
+        call_command("reconcile", "--json", *arguments, stdout=out)
+        left = 0
+    except SystemExit as error:
+        left = int(error.code or 0)
+    assert left == status
+    found: list[dict[str, Any]] = json.loads(out.getvalue())
+    return found
+
+
+def test_the_json_is_a_list_with_one_object_a_sale_of_exactly_these_keys() -> None:
+    sale, other = make_sale(stock=9), make_sale(loaded=False)
+    reserved(sale, make_buyers(2))
+    fulfill_sale(sale_id=sale.pk)
+    reserved(sale, make_buyers(1))
+    found = reconcile_json()
+    assert [list(entry) for entry in found] == [KEYS, KEYS]
+    assert [list(entry.values())[1:] for entry in found] == [
+        [9, 2, 2, 3, 1, 6, 0],
+        [10, 0, 0, 0, 0, None, 0],
+    ]
+    assert [str(entry["voucher_id"]) for entry in found] == [str(sale.pk), str(other.pk)]
+
+
+def test_without_sales_the_json_is_an_empty_list() -> None:
+    assert reconcile_json() == []
+
+
+def test_a_difference_that_is_left_is_exit_status_1_and_repaired_it_is_0(ledger: Redis) -> None:
+    sale, good = make_sale(), make_sale()
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
+    assert [entry["difference"] for entry in reconcile_json(status=1)] == [3, 0]
+    assert reconcile_json(str(good.pk))[0]["difference"] == 0
+    assert reconcile_json(str(sale.pk), status=1)[0]["difference"] == 3
+    assert [entry["difference"] for entry in reconcile_json("--repair")] == [0, 0]
+    assert [entry["difference"] for entry in reconcile_json()] == [0, 0]
+
+
+def test_without_json_it_is_a_table_of_the_same() -> None:
+    sale = make_sale(stock=9)
+    head, row = run("reconcile", str(sale.pk)).splitlines()
+    assert head.split() == KEYS
+    assert row.split() == [str(sale.pk), "9", "0", "0", "0", "0", "9", "0"]
+
+
+def test_the_progress_is_not_in_the_output() -> None:
+    make_sale()
+    assert run("reconcile", "--json").lstrip().startswith("[")
+
+
+def test_a_sale_that_there_is_not_is_one_clear_line_and_none_is_repaired(ledger: Redis) -> None:
+    sale = make_sale()
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
+    before = ledger_contents()
+    refusal = refusal_of("reconcile", "--repair", str(sale.pk), str(sale.pk + 1))
+    assert str(sale.pk + 1) in str(refusal)
+    assert ledger_contents() == before
+
+
+def test_without_redis_reconciling_is_one_clear_line(lose_ledger: Callable[[], None]) -> None:
+    make_sale()
+    lose_ledger()
+    refusal_of("reconcile", "--json")
+
+
+def test_minting_and_commands_share_one_sequence() -> None:
+    sale = make_sale()
+    (before,) = mint_order_ids(count=1)
+    text = run("create_buyers", "--count", "1", "--tokens-for", str(sale.pk)).strip()
+    assert int(text.split("-")[0]) > before
+
+
+# --- retry_orders --------------------------------------------------------------------------------
+
+
+def set_aside(sale: SeckillVoucher) -> VoucherOrder:
+    return make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="failed")
+
+
+def retry_orders(*arguments: str, status: int = 0) -> list[str]:
+    """Run ``retry_orders`` and return its lines, after a look at its exit status."""
+    out = io.StringIO()
+    try:
+        call_command("retry_orders", *arguments, stdout=out, stderr=io.StringIO())
+        left = 0
+    except SystemExit as error:
+        left = int(error.code or 0)
+    assert left == status
+    return out.getvalue().splitlines()
+
+
+def test_the_orders_set_aside_are_listed_with_buyer_and_sale_and_nothing_changes() -> None:
+    sale = make_sale()
+    order = set_aside(sale)
+    nobodys = make_order(sale, None, status=OrderStatus.REFUSED, reason="failed")
+    make_order(sale, make_buyer())
+    make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
+    before = ledger_contents(), rows()
+    lines = retry_orders("--list")
+    assert (ledger_contents(), rows()) == before
+    assert [line.split()[0] for line in lines] == [str(order.pk), str(nobodys.pk)]
+    assert order.user
+    assert order.user.username in lines[0]
+    assert all(str(sale) in line for line in lines)
+
+
+def test_named_orders_are_retried() -> None:
+    sale = make_sale()
+    first, second, third = (set_aside(sale) for _ in range(3))
+    assert retry_orders(str(third.pk), str(first.pk)) == [
+        f"{third.pk}  live, to be paid",
+        f"{first.pk}  live, to be paid",
+    ]
+    assert live_ids(sale) == [first.pk, third.pk]
+    assert VoucherOrder.objects.get(pk=second.pk).reason == "failed"
+    assert_conserved(sale)
+
+
+def test_all_orders_set_aside_are_retried_and_then_there_are_none() -> None:
+    sales = make_sale(), make_sale()
+    orders = [set_aside(sale) for sale in (*sales, *sales)]
+    assert retry_orders("--all") == [f"{order.pk}  live, to be paid" for order in orders]
+    for sale in sales:
+        assert_conserved(sale)
+    assert retry_orders("--all") == retry_orders("--list") == []
+
+
+def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -> None:
+    sale = make_sale(stock=1)
+    first, second = set_aside(sale), set_aside(sale)
+    assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
+        f"{first.pk}  live, to be paid",
+        f"{second.pk}  not retried: no unit is left",
+        "404  not retried: there is no such order",
+        f"{first.pk}  not retried: it is not an order that was set aside",
+    ]
+    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no unit is left"]
+
+
+@pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
+def test_retrying_without_saying_what_or_saying_it_twice_is_one_clear_line(
+    arguments: list[str],
+) -> None:
+    order = set_aside(make_sale())
+    assert "--all" in str(refusal_of("retry_orders", *arguments))
+    assert VoucherOrder.objects.get(pk=order.pk).live is None
+
+
+def test_without_redis_retrying_is_one_clear_line(lose_ledger: Callable[[], None]) -> None:
+    order = set_aside(make_sale())
+    before = rows()
+    lose_ledger()
+    assert refusal_of("retry_orders", str(order.pk)).returncode == 2
+    assert rows() == before

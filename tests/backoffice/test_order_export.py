@@ -1,0 +1,322 @@
+"""The export: exactly these orders, as a spreadsheet keeps them, in bounded statements."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.management import CommandError, call_command
+from django.db import OperationalError, connection
+from django.db.models import QuerySet
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone, translation
+
+from backoffice import order_export
+from backoffice.order_export import export_orders
+from orders.lifecycle.transitions import SYSTEM, note
+from orders.models import OrderStatus, Payment, VoucherOrder
+from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
+from vouchers.models import SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+NOW = dt.datetime(2026, 12, 1, 4, 0, 0, tzinfo=dt.UTC)
+HEADINGS = [
+    "order id", "sale id", "voucher", "buyer", "unit", "status", "reason", "price in yuan",
+    "accepted at (Asia/Shanghai, UTC+8)", "written at (Asia/Shanghai, UTC+8)",
+    "paid at (Asia/Shanghai, UTC+8)", "used at (Asia/Shanghai, UTC+8)",
+    "voucher code", "payment reference",
+]  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    with translation.override("en"):
+        yield
+
+
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Walk a few orders as if they were many."""
+    monkeypatch.setattr(order_export, "CHUNK", 3)
+    monkeypatch.setattr(order_export, "WINDOW", 5)
+
+
+def exported(orders: QuerySet[VoucherOrder] | None = None, *, codes: bool = True) -> list[Any]:
+    """Return the rows below the headings, as a program reads them."""
+    found = VoucherOrder.objects.all() if orders is None else orders
+    text = "".join(part.text for part in export_orders(orders=found, codes=codes, now=NOW))
+    assert text.startswith("\ufeff")
+    headings, *rows = csv.reader(io.StringIO(text[1:], newline=""), strict=True)
+    assert headings == HEADINGS
+    return rows
+
+
+def ids_in(rows: list[Any]) -> list[int]:
+    return [int(row[0]) for row in rows]
+
+
+def only(**fields: Any) -> dict[str, str]:
+    """Return the one row of the export, by its headings."""
+    (row,) = exported(**fields)
+    return dict(zip((it.partition(" (")[0] for it in HEADINGS), row, strict=True))
+
+
+def make_orders(sale: SeckillVoucher, count: int) -> None:
+    buyers = make_buyers(count)
+    VoucherOrder.objects.bulk_create(
+        VoucherOrder(
+            id=id_minted(seconds_ago=60), user=buyer, seckill_voucher=sale, unit=1,
+            status=OrderStatus.UNPAID, price_cents=8_000, accepted_at=NOW,
+        )
+        for buyer in buyers
+    )  # fmt: skip
+
+
+# --- What stands in a row -------------------------------------------------------------------------
+
+
+def test_an_order_is_written_with_what_became_of_it() -> None:
+    sale = make_sale(loaded=False)
+    order = make_order(sale, make_buyer(), status=OrderStatus.USED)
+    VoucherOrder.objects.update(accepted_at=NOW, created_at=NOW, code="0123456789ABCDEF")
+    paid_at, used_at = (NOW + dt.timedelta(minutes=minutes) for minutes in (5, 90))
+    for to, at in (("paid", paid_at), ("used", used_at)):
+        note(order_ids=[order.pk], before="", after=to, by=SYSTEM, at=at)
+    for reference, settles in (("a" * 32, False), ("1" * 32, True)):
+        Payment.objects.create(
+            order=order, reference=reference, provider="sandbox", amount_cents=1, settles=settles
+        )
+
+    assert order.user
+    assert only() == {
+        "order id": f"\t{order.pk}",
+        "sale id": str(sale.pk),
+        "voucher": sale.voucher.title,
+        "buyer": order.user.username,
+        "unit": "1",
+        "status": "used",
+        "reason": "",
+        "price in yuan": "80.00",
+        "accepted at": "2026-12-01 12:00:00",
+        "written at": "2026-12-01 12:00:00",
+        "paid at": "2026-12-01 12:05:00",
+        "used at": "2026-12-01 13:30:00",
+        "voucher code": "0123-4567-89AB-CDEF",
+        "payment reference": "\t" + "1" * 32,
+    }
+
+
+def test_a_code_is_masked_for_who_may_not_redeem() -> None:
+    make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
+    VoucherOrder.objects.update(code="0123456789ABCDEF")
+    assert only(codes=False)["voucher code"] == "****-****-****-CDEF"
+
+
+def test_a_refused_order_without_a_buyer_says_why() -> None:
+    make_order(make_sale(loaded=False), None, status=OrderStatus.REFUSED, reason="sold_out")
+    row = only()
+    assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no unit was left")
+    assert (row["paid at"], row["voucher code"], row["payment reference"]) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("cents", "yuan"), [(0, "0.00"), (1, "0.01"), (29, "0.29"), (100_000_000, "1000000.00")]
+)
+def test_money_has_two_decimals(cents: int, yuan: str) -> None:
+    make_order(make_sale(loaded=False), make_buyer())
+    VoucherOrder.objects.update(price_cents=cents)
+    assert only()["price in yuan"] == yuan
+
+
+@pytest.mark.parametrize("order_id", [2**53 + 1, 1205689618834327, 2**63 - 1])
+def test_all_digits_of_an_order_id_stay_as_they_are_text(order_id: int) -> None:
+    make_order(make_sale(loaded=False), make_buyer(), order_id=order_id)
+    assert only()["order id"] == f"\t{order_id}"
+
+
+@pytest.mark.parametrize(
+    "title",
+    [
+        "=1+1", "+1", "-1", "@SUM(A1)", "\t=1+1", "\r=1+1", "\n=1+1", " =1+1", "＝1+1", "＠x",
+        '=HYPERLINK("https://evil.example","x")', "=cmd|' /C calc'!A0",
+    ],
+)  # fmt: skip
+def test_what_a_spreadsheet_would_work_out_is_made_harmless(title: str) -> None:
+    sale = make_sale(loaded=False)
+    Voucher.objects.update(title=title)
+    make_order(sale, User.objects.create(username=f"{title[:1].strip() or '@'}buyer"))
+    row = only()
+    assert row["voucher"] == f"'{title}"
+    assert row["buyer"].startswith("'")
+
+
+@pytest.mark.parametrize(
+    "title", ["12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"]
+)
+def test_what_a_spreadsheet_would_take_for_a_number_or_a_date_is_kept_as_text(title: str) -> None:
+    sale = make_sale(loaded=False)
+    Voucher.objects.update(title=title)
+    make_order(sale, make_buyer())
+    assert only()["voucher"] == f"\t{title}"
+
+
+@pytest.mark.parametrize(
+    "title", ["火锅券", "100元火锅券", 'a "quoted", title', "two\nlines", "a=b"]
+)
+def test_other_text_is_written_as_it_is(title: str) -> None:
+    sale = make_sale(loaded=False)
+    Voucher.objects.update(title=title)
+    make_order(sale, make_buyer())
+    assert only()["voucher"] == title
+
+
+def test_the_file_speaks_the_readers_language() -> None:
+    make_order(make_sale(loaded=False), make_buyer())
+    with translation.override("zh-hans"):
+        parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    text = "".join(part.text for part in parts)  # sent later, when nobody's language is set
+    assert "受理时间" in text
+    assert "未支付" in text or "待支付" in text or "待付款" in text
+
+
+def test_where_the_clock_changes_both_offsets_are_named() -> None:
+    with timezone.override("Europe/Berlin"):
+        first = next(export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW))
+    assert "accepted at (Europe/Berlin, UTC+1/UTC+2)" in first.text
+
+
+# --- Which orders ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("small")
+@pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 31])
+def test_every_order_is_written_once_oldest_first(count: int) -> None:
+    make_orders(make_sale(loaded=False), count)
+    every = VoucherOrder.objects.order_by("pk").values_list("pk", flat=True)
+    assert ids_in(exported()) == list(every)
+
+
+@pytest.mark.usefixtures("small")
+def test_only_the_orders_of_the_query_are_written_however_few_they_are() -> None:
+    wanted, other = make_sale(loaded=False), make_sale(loaded=False)
+    for sale, count in ((other, 13), (wanted, 1), (other, 12), (wanted, 7), (other, 1)):
+        make_orders(sale, count)
+    orders = VoucherOrder.objects.filter(seckill_voucher=wanted)
+    assert ids_in(exported(orders)) == sorted(orders.values_list("pk", flat=True))
+
+
+@pytest.mark.usefixtures("small")
+def test_orders_written_meanwhile_come_twice_never_and_hide_none() -> None:
+    sale = make_sale(loaded=False)
+    make_orders(sale, 20)
+    before = sorted(VoucherOrder.objects.values_list("pk", flat=True))
+    rows = []
+    between = itertools.cycle([before[0] - 1, before[10] + 1, before[-1] + 1_000])
+    parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    for number, part in enumerate(parts):
+        rows += list(csv.reader(io.StringIO(part.text, newline="")))
+        # One behind the walk, one before it, one after its end.
+        make_order(sale, make_buyer(), order_id=next(between) + number * 1_000_000)
+    ids = ids_in(rows[1:])
+    assert ids == sorted(set(ids))
+    assert set(before) <= set(ids)
+    assert max(ids) == before[-1]
+
+
+# --- In bounded statements ------------------------------------------------------------------------
+
+
+def statements(orders: QuerySet[VoucherOrder]) -> int:
+    with CaptureQueriesContext(connection) as captured:
+        for _ in export_orders(orders=orders, codes=True, now=NOW):
+            pass
+    return len(captured)
+
+
+def test_statements_grow_by_chunks_only() -> None:
+    sale = make_sale(loaded=False)
+    make_orders(sale, 50)
+    # The newest id, the end of the window; and for each chunk orders, history and payments.
+    assert statements(VoucherOrder.objects.all()) == 2 + 3
+    make_orders(sale, 2_450)
+    assert statements(VoucherOrder.objects.all()) == 2 + 3 * 3
+
+
+@pytest.mark.usefixtures("small")
+def test_no_statement_looks_at_more_orders_than_a_window_and_none_waits_in_a_transaction() -> None:
+    make_orders(make_sale(loaded=False), 30)
+    with CaptureQueriesContext(connection) as captured:
+        exported(VoucherOrder.objects.filter(user__username="nobody"))
+    reads = [it["sql"] for it in captured if "username" in it["sql"]]
+    assert len(reads) == 6
+    assert all("`id` > " in sql and "`id` <= " in sql and "LIMIT 3" in sql for sql in reads)
+    assert not any("BEGIN" in it["sql"] or "SAVEPOINT" in it["sql"] for it in captured)
+
+
+@pytest.mark.usefixtures("small")
+def test_the_headings_come_at_once_and_nothing_is_read_after_a_broken_connection() -> None:
+    make_orders(make_sale(loaded=False), 30)
+    parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
+    with CaptureQueriesContext(connection) as captured:
+        assert "order id" in next(parts).text
+        assert len(captured) == 0
+        next(parts)
+        read = len(captured)
+        parts.close()  # type: ignore[attr-defined]
+        assert list(parts) == []
+        assert len(captured) == read
+
+
+# --- The command ----------------------------------------------------------------------------------
+
+
+def commanded(*arguments: str) -> list[list[str]]:
+    out = io.StringIO()
+    call_command("export_orders", *arguments, stdout=out, stderr=io.StringIO())
+    text = out.getvalue()
+    assert text.startswith("\ufeff")
+    return list(csv.reader(io.StringIO(text[1:], newline="")))[1:]
+
+
+def test_the_command_prints_all_orders_or_those_of_a_sale_or_since_a_moment() -> None:
+    first, second = make_sale(loaded=False), make_sale(loaded=False)
+    old, new = make_order(first, make_buyer()), make_order(second, make_buyer())
+    VoucherOrder.objects.filter(pk=old.pk).update(accepted_at=NOW - dt.timedelta(seconds=1))
+    VoucherOrder.objects.filter(pk=new.pk).update(accepted_at=NOW, code="0123456789ABCDEF")
+
+    assert ids_in(commanded()) == sorted([old.pk, new.pk])
+    assert ids_in(commanded("--sale", str(first.pk))) == [old.pk]
+    assert ids_in(commanded("--since", "2026-12-01T12:00")) == [new.pk]
+    assert ids_in(commanded("--since", "2026-12-01T04:00:00Z")) == [new.pk]
+    assert commanded("--sale", str(second.pk))[0][12] == "****-****-****-CDEF"
+    assert commanded("--sale", str(second.pk), "--codes")[0][12] == "0123-4567-89AB-CDEF"
+
+
+def test_the_command_speaks_english_whatever_the_sites_language_is() -> None:
+    make_order(make_sale(loaded=False), make_buyer())
+    with translation.override("zh-hans"):
+        assert commanded()[0][5] == "unpaid"
+
+
+@pytest.mark.parametrize("since", ["yesterday", "2026-13-01T00:00", ""])
+def test_the_command_refuses_what_is_no_moment(since: str) -> None:
+    with pytest.raises(CommandError, match="--since"):
+        commanded("--since", since)
+
+
+def test_the_command_says_that_a_file_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    make_order(make_sale(loaded=False), make_buyer())
+
+    def away(order_ids: object) -> None:
+        raise OperationalError(2013, "lost connection")
+
+    monkeypatch.setattr(order_export, "_moments", away)
+    with pytest.raises(CommandError, match="the file ends here"):
+        commanded()

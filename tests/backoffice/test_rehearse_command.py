@@ -1,0 +1,199 @@
+"""``manage.py rehearse``: its words, its exit status, and its refusals in one clear line."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+
+import pytest
+from django.core.management import call_command
+from django.core.management.base import CommandError
+from pytest_django import Settings
+from pytest_django.live_server_helper import LiveServer
+
+from backoffice.management.commands import rehearse as command
+from backoffice.rehearsal import phases
+from backoffice.rehearsal import service as rehearsing
+from backoffice.rehearsal.phases import NOTHING_BOUGHT
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import Rehearsal, RehearsalPhase
+from seckill_site.failpoints import FailpointReached, armed
+from tests.support.orders import make_sale
+from tests.support.rehearsals import begun, crowd_in_a_thread, everything_there
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def worker(
+    live_server: LiveServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[None]:
+    """A web server, and orders that are written whenever the command waits for them."""
+    settings.SECKILL_REHEARSAL_URL = live_server.url
+
+    def work(seconds: float) -> None:
+        draining = Rehearsal.objects.filter(phase=RehearsalPhase.DRAINING).first()
+        if draining:
+            fulfill_sale(sale_id=draining.shadow_id)
+
+    clock = SimpleNamespace(sleep=work, monotonic=time.monotonic)
+    monkeypatch.setattr(rehearsing, "time", clock)
+    with crowd_in_a_thread():
+        yield
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody counts late here, and nothing is on its way."""
+    none = rehearsing.dt.timedelta()
+    monkeypatch.setattr("backoffice.rehearsal.cleanup.SETTLED", none)
+    monkeypatch.setattr("backoffice.rehearsal.cleanup.PATIENCE", none)
+
+
+def rehearse(*arguments: object) -> tuple[int, str]:
+    """Return the exit status and what was printed."""
+    out = io.StringIO()
+    try:
+        call_command("rehearse", *map(str, arguments), stdout=out, stderr=io.StringIO())
+    except SystemExit as end:
+        return int(end.code or 0), out.getvalue()
+    return 0, out.getvalue()
+
+
+def refusal_of(*arguments: object) -> CommandError:
+    out = io.StringIO()
+    with pytest.raises(CommandError) as caught:
+        call_command("rehearse", *map(str, arguments), stdout=out, stderr=io.StringIO())
+    assert "\n" not in str(caught.value)
+    assert out.getvalue() == ""
+    return caught.value
+
+
+def test_it_prints_the_verdict_and_ends_well() -> None:
+    sale = make_sale(stock=5)
+    before = everything_there()
+    status, out = rehearse(sale.pk, "--buyers", 12, "--duplicates", 50, "--connections", 4)
+    assert status == 0
+    assert "oversold                                     0\n" in out
+    assert "  answered accepted" in out
+    assert out.endswith("Right: every unit was sold once, and nothing is left of it.\n")
+    assert Rehearsal.objects.get().stock == 5
+    assert everything_there() == before
+
+
+def test_as_json_it_is_one_object() -> None:
+    status, out = rehearse(make_sale().pk, "--buyers", 6, "--stock", 2, "--json")
+    found = json.loads(out)
+    assert status == 0
+    assert (found["phase"], found["problem"], found["is_right"]) == ("done", "", True)
+    assert found["rehearsal"] == str(Rehearsal.objects.get().pk)
+    assert (found["orders"], found["cleared"]) == (2, True)
+
+
+def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = phases.find_verdict
+
+    def tampered(**arguments: object) -> object:
+        shadow: SeckillVoucher = arguments["shadow"]  # type: ignore[assignment]
+        order = shadow.orders.earliest("pk")
+        order.events.all().delete()
+        order.delete()
+        return find(**arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(phases, "find_verdict", tampered)
+    status, out = rehearse(make_sale().pk, "--buyers", 6, "--stock", 2)
+    assert status == 1
+    assert "lost                                         1\n" in out
+    assert out.endswith("WRONG: see what is not 0 above. Nothing is left of it.\n")
+
+
+def test_where_nobody_was_accepted_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale = make_sale()
+    shot = phases.buy
+
+    def paused(**arguments: object) -> object:
+        SeckillVoucher.objects.filter(pk=Rehearsal.objects.get().shadow_id).update(paused=True)
+        phases.load_sale(sale_id=Rehearsal.objects.get().shadow_id)
+        return shot(**arguments)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(phases, "buy", paused)
+    status, out = rehearse(sale.pk, "--buyers", 6, "--stock", 2)
+    assert status == 1
+    assert NOTHING_BOUGHT in out
+    assert "answered paused" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((), "which sale"),
+        ((404_404,), "there is no seckill voucher 404404"),
+        ((1, "--buyers", 0), "--buyers must be from 1 to 100000"),
+        ((1, "--buyers", 100_001), "--buyers must be from 1 to 100000"),
+        ((1, "--stock", 0), "--stock must be from 1 to 1000000"),
+        ((1, "--duplicates", 101), "--duplicates must be from 0 to 100"),
+        ((1, "--connections", 1_001), "--connections must be from 1 to 1000"),
+    ],
+)
+def test_what_it_cannot_do_it_says(arguments: tuple[object, ...], words: str) -> None:
+    error = refusal_of(*arguments)
+    assert words in str(error)
+    assert error.returncode == 2
+    assert not Rehearsal.objects.exists()
+
+
+def test_an_address_where_nobody_answers_is_named() -> None:
+    sale = make_sale()
+    before = everything_there()
+    error = refusal_of(sale.pk, "--url", "http://127.0.0.1:1/")
+    assert "Failed at http://127.0.0.1:1: no web server of this shop answers" in str(error)
+    assert error.returncode == 2
+    assert "not the address of a web server" in str(refusal_of(sale.pk, "--url", "shop"))
+    assert everything_there() == before
+
+
+def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    lose_ledger()
+    error = refusal_of(sale.pk)
+    assert "Redis or the database did not answer" in str(error)
+    assert error.returncode == 2
+
+
+def test_while_another_runs_it_does_not(live_server: LiveServer) -> None:
+    sale = make_sale()
+    running = begun(sale, live_server.url)
+    assert f"rehearsal #{running.pk} is running" in str(refusal_of(sale.pk))
+
+
+def test_whatever_happens_it_clears_up() -> None:
+    sale = make_sale()
+    before = everything_there()
+    with armed("rehearse.fired=raise"), pytest.raises(FailpointReached):
+        rehearse(sale.pk, "--buyers", 6)
+    assert Rehearsal.objects.get().phase == RehearsalPhase.FAILED
+    assert everything_there() == before
+
+
+def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert rehearse("--clear") == (0, "Nothing is left of earlier rehearsals.\n")
+    sale = make_sale()
+    before = everything_there()
+    rehearsal = begun(sale, live_server.url)
+    rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=rehearsing.timezone.now())
+    monkeypatch.setattr(rehearsing, "LEFT_ALONE", rehearsing.dt.timedelta())
+    assert rehearse("--clear") == (0, f"cleared up after rehearsal #{rehearsal.pk}\n")
+    assert everything_there() == before
+
+
+def test_it_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        call_command("rehearse", "--help")
+    out = capsys.readouterr().out
+    for option in ("--buyers", "--stock", "--duplicates", "--connections", "--url", "--clear"):
+        assert option in out
+    assert command.COULD_NOT == 2

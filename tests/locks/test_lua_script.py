@@ -1,0 +1,216 @@
+"""The script loader: by SHA in one round trip, in full where the server does not know it."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import pytest
+from django.test import override_settings
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import ResponseError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.patience import MOMENT_S
+
+ADD = """
+redis.call('INCRBY', KEYS[1], ARGV[1])
+return {KEYS[1], ARGV[1], redis.call('GET', KEYS[1])}
+"""
+
+
+@pytest.fixture
+def script(tmp_path, ledger):
+    """A script that the server does not know."""
+    path = tmp_path / "add.lua"
+    path.write_text(ADD, encoding="utf-8")
+    ledger.script_flush()
+    return LuaScript(path)
+
+
+def calls(ledger, command):
+    """How often the server was sent a command since its statistics were reset."""
+    return ledger.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
+
+
+def test_a_script_is_named_after_its_file_and_known_by_its_sha(script, ledger):
+    assert script.name == "add"
+    assert ledger.script_load(ADD) == script.sha
+
+
+def test_keys_and_arguments_arrive_as_strings(script, ledger):
+    assert script.run(ledger, keys=["k"], args=[3]) == ["k", "3", "3"]
+    assert script.run(ledger, keys=["k"], args=["4"]) == ["k", "4", "7"]
+
+
+def test_an_unknown_script_is_sent_in_full_once_and_then_by_its_sha(script, ledger):
+    ledger.config_resetstat()
+
+    for _ in range(5):
+        script.run(ledger, keys=["k"], args=[1])
+
+    assert ledger.get("k") == "5"
+    assert calls(ledger, "eval") == 1
+    assert calls(ledger, "script|load") + calls(ledger, "script") == 0
+
+
+def test_a_known_script_is_one_round_trip(script, ledger, ledger_trips):
+    script.run(ledger, keys=["k"], args=[1])
+    ledger_trips.clear()
+
+    script.run(ledger, keys=["k"], args=[1])
+
+    assert len(ledger_trips) == 1
+
+
+def test_a_script_survives_script_flush(script, ledger):
+    script.run(ledger, keys=["k"], args=[1])
+    ledger.script_flush()
+
+    assert script.run(ledger, keys=["k"], args=[1]) == ["k", "1", "2"]
+
+
+def test_many_calls_of_a_known_script_are_one_round_trip(script, ledger, ledger_trips):
+    script.run(ledger, keys=["k"], args=[1])
+    ledger_trips.clear()
+
+    answers = script.run_many(ledger, [([f"k{n}"], [n]) for n in range(100)])
+
+    assert len(ledger_trips) == 1
+    assert answers == [[f"k{n}", str(n), str(n)] for n in range(100)]
+
+
+def test_many_calls_survive_script_flush_and_run_once_each(script, ledger):
+    script.run(ledger, keys=["k"], args=[1])
+    ledger.script_flush()
+
+    answers = script.run_many(ledger, [([f"k{n}"], [1]) for n in range(10)])
+
+    assert answers == [[f"k{n}", "1", "1"] for n in range(10)]
+
+
+def test_no_calls_at_all_ask_the_server_nothing(script, ledger, ledger_trips):
+    assert script.run_many(ledger, []) == []
+    assert script.run_many(ledger, iter([])) == []
+    assert ledger_trips == []
+
+
+def test_calls_may_come_from_a_generator(script, ledger):
+    answers = script.run_many(ledger, (([f"k{n}"], [1]) for n in range(3)))
+
+    assert len(answers) == 3
+
+
+def test_a_script_that_fails_is_an_error_not_an_answer(script, ledger):
+    ledger.rpush("list", "x")
+
+    with pytest.raises(ResponseError):
+        script.run(ledger, keys=["list"], args=[1])
+    with pytest.raises(ResponseError):
+        script.run_many(ledger, [(["k"], [1]), (["list"], [1])])
+
+
+def test_a_file_of_any_language_is_read_as_utf_8(tmp_path, ledger):
+    path = tmp_path / "say.lua"
+    path.write_text("-- 牛肉面\nreturn '售罄'", encoding="utf-8")
+
+    assert LuaScript(path).run(ledger, keys=[], args=[]) == "售罄"
+
+
+def test_what_several_scripts_share_stands_in_front_of_each(tmp_path, ledger):
+    prelude, path = tmp_path / "_shared.lua", tmp_path / "twice.lua"
+    prelude.write_text("local function twice(n) return 2 * n end", encoding="utf-8")
+    path.write_text("return twice(ARGV[1])", encoding="utf-8")
+
+    script = LuaScript(path, prelude=prelude)
+
+    assert script.name == "twice"
+    assert script.run(ledger, keys=[], args=[21]) == 42
+    assert ledger.script_exists(script.sha) == [True]
+
+
+# --- the ledger's client -------------------------------------------------------------------------
+
+
+def test_replies_are_text(ledger):
+    ledger.set("k", "售罄")
+
+    assert ledger.get("k") == "售罄"
+
+
+class Listener:
+    """A server that accepts, and then hangs up or says nothing."""
+
+    def __init__(self, *, hang_up):
+        self.hang_up, self.accepted, self._held = hang_up, 0, []
+        self._socket = socket.create_server(("127.0.0.1", 0))
+        self.url = f"redis://127.0.0.1:{self._socket.getsockname()[1]}/0"
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+
+    def _serve(self):
+        while True:
+            try:
+                connection, _ = self._socket.accept()
+            except OSError:
+                return
+            self.accepted += 1
+            if self.hang_up:
+                connection.close()
+            else:
+                self._held.append(connection)
+
+    def close(self):
+        self._socket.shutdown(socket.SHUT_RDWR)
+        self._socket.close()
+        self._thread.join(5)
+        for connection in self._held:
+            connection.close()
+
+
+@pytest.fixture
+def at_listener(settings):
+    """Point the ledger at a listener; return a function that makes it."""
+    made = []
+
+    def point(*, hang_up):
+        listener = Listener(hang_up=hang_up)
+        made.append(listener)
+        there = settings.CACHES
+        override = override_settings(
+            CACHES={**there, "ledger": {**there["ledger"], "LOCATION": listener.url}}
+        )
+        override.enable()
+        made.append(override)
+        return listener
+
+    yield point
+    for thing in reversed(made):
+        if isinstance(thing, Listener):
+            thing.close()
+        else:
+            thing.disable()
+
+
+def test_an_error_is_said_at_once_and_the_command_is_not_sent_again(at_listener):
+    """Who replays a script is decided where its answer is needed, not in the client."""
+    listener = at_listener(hang_up=True)
+
+    with pytest.raises(RedisConnectionError):
+        ledger_connection().ping()
+
+    assert listener.accepted == 1
+
+
+def test_a_server_that_says_nothing_is_given_up_within_its_timeout(at_listener):
+    listener = at_listener(hang_up=False)
+    started = time.monotonic()
+
+    with pytest.raises(RedisTimeoutError):
+        ledger_connection().ping()
+
+    assert 0.5 < time.monotonic() - started < MOMENT_S
+    assert listener.accepted == 1

@@ -1,0 +1,620 @@
+"""One transaction of the back half, on MariaDB: what it writes, what it costs, what guards it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orders.fulfilment import batch
+from orders.fulfilment.batch import (
+    LedgerWentBack,
+    LockLost,
+    OrderIdTaken,
+    StaleFence,
+    Verdict,
+    write_batch,
+)
+from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
+from orders.receipts.row_copy import ReceiptRow, read_receipt_row
+from tests.support.inspection import live_ids, refusals_of, rows, statements
+from tests.support.orders import (
+    PRICE_CENTS,
+    an_entry,
+    at_once,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+)
+from vouchers.inventory.reservations import PendingEntry, Release
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+SALE, ORDERS, USERS = "vouchers_seckillvoucher", "orders_voucherorder", "auth_user"
+EVENTS = "orders_orderevent"
+
+
+class AboveAny(int):
+    """A batch number that counts as higher than any other, whoever comes first."""
+
+    def __le__(self, other: int) -> bool:
+        return False
+
+
+def write(
+    sale: SeckillVoucher,
+    entries: Sequence[PendingEntry],
+    *,
+    fencing_token: int | None = None,
+    number: int | None = None,
+    lost: Callable[[], bool] = lambda: False,
+    refuse_as: RefusalReason | None = None,
+) -> Verdict:
+    return write_batch(
+        sale_id=sale.pk,
+        entries=entries,
+        fencing_token=sale.fence + 1 if fencing_token is None else fencing_token,
+        number=AboveAny(1) if number is None else number,
+        lost=lost,
+        refuse_as=refuse_as,
+    )
+
+
+def entries_for(sale: SeckillVoucher, count: int, *, first_id: int = 1_001) -> list[PendingEntry]:
+    return [
+        an_entry(sale, buyer.pk, order_id=first_id + n)
+        for n, buyer in enumerate(make_buyers(count))
+    ]
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+def test_each_entry_becomes_a_live_unpaid_order_with_the_price_and_time_of_its_acceptance() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 3)
+    verdict = write(sale, entries)
+    assert (verdict.done, verdict.releases) == (entries, [])
+    for entry in entries:
+        order = VoucherOrder.objects.get(pk=entry.order_id)
+        assert ReceiptRow.unpack(verdict.rows[order.pk]) == read_receipt_row(order_id=order.pk)
+        assert (order.user_id, order.unit, order.seckill_voucher_id) == (entry.user_id, 1, sale.pk)
+        assert (order.status, order.live, order.reason) == ("unpaid", True, "")
+        assert order.price_cents == PRICE_CENTS
+        assert int(order.accepted_at.timestamp() * 1000) == entry.accepted_at_ms
+    sale.refresh_from_db()
+    assert sale.sold == 3
+
+
+def test_the_fencing_token_of_the_writer_is_kept_in_the_row() -> None:
+    sale = make_sale()
+    token = sale.fence + 5
+    write(sale, entries_for(sale, 1), fencing_token=token)
+    sale.refresh_from_db()
+    assert sale.fence == token
+
+
+def test_those_for_whom_nothing_is_left_are_refused_as_sold_out_in_their_order() -> None:
+    sale = make_sale(stock=2)
+    entries = entries_for(sale, 4)
+    verdict = write(sale, entries)
+    assert verdict.done == entries[:2]
+    assert verdict.releases == [Release(entry, "sold_out") for entry in entries[2:]]
+    assert verdict.sold_out_early
+    assert live_ids(sale) == [1_001, 1_002]
+    assert refusals_of(sale) == {1_003: "sold_out", 1_004: "sold_out"}
+    sale.refresh_from_db()
+    assert sale.sold == 2
+
+
+def test_a_buyer_who_has_the_unit_is_refused_with_the_order_that_holds_it() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    held = make_order(sale, buyer)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    verdict = write(sale, [entry])
+    assert verdict.releases == [Release(entry, "already_ordered", held.pk)]
+    assert not verdict.sold_out_early
+    assert refusals_of(sale) == {1_001: "already_ordered"}
+
+
+def test_two_entries_of_one_buyers_unit_in_a_batch_make_one_order() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    first, second = (an_entry(sale, buyer.pk, order_id=order_id) for order_id in (1_001, 1_002))
+    verdict = write(sale, [first, second])
+    assert verdict.done == [first]
+    assert verdict.releases == [Release(second, "already_ordered", 1_001)]
+
+
+def test_the_units_of_one_buyer_are_orders_of_their_own() -> None:
+    sale, buyer = make_sale(limit=3), make_buyer()
+    entries = [an_entry(sale, buyer.pk, order_id=1_000 + unit, unit=unit) for unit in (1, 2, 3)]
+    assert write(sale, entries).done == entries
+    assert live_ids(sale) == [1_001, 1_002, 1_003]
+
+
+def test_a_buyer_may_order_again_after_an_order_that_is_over() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    make_order(sale, buyer, status=OrderStatus.REFUSED, reason="sold_out")
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).done == [entry]
+
+
+def test_a_closed_account_is_refused() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    buyer.is_active = False
+    buyer.save()
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).releases == [Release(entry, "inactive_buyer")]
+    assert refusals_of(sale) == {1_001: "inactive_buyer"}
+
+
+def test_a_deleted_account_is_refused_in_a_row_without_a_buyer() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    buyer.delete()
+    for _ in range(2):  # written, then found written
+        assert write(sale, [entry]).releases == [Release(entry, "inactive_buyer")]
+    order = VoucherOrder.objects.get(pk=1_001)
+    assert (order.user_id, order.reason, order.live) == (None, "inactive_buyer", None)
+
+
+def test_a_batch_can_be_refused_as_a_whole() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 2)
+    verdict = write(sale, entries, refuse_as=RefusalReason.FAILED)
+    assert verdict.releases == [Release(entry, "failed") for entry in entries]
+    sale.refresh_from_db()
+    assert sale.sold == 0
+
+
+# --- Who has had an order ------------------------------------------------------------------------
+
+OVER = [OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUNDED]
+
+
+@pytest.mark.parametrize("status", OVER)
+def test_who_has_had_an_order_is_refused_where_that_bars_another(status: OrderStatus) -> None:
+    sale, (once, new) = make_sale(rebuy=False), make_buyers(2)
+    make_order(sale, once, status=status)
+    barred, entry = (
+        an_entry(sale, buyer.pk, order_id=1_001 + n) for n, buyer in enumerate((once, new))
+    )
+    verdict = write(sale, [barred, entry])
+    assert verdict.releases == [Release(barred, "already_ordered")]
+    assert verdict.done == [entry]
+    assert refusals_of(sale) == {1_001: "already_ordered"}
+    sale.refresh_from_db()
+    assert sale.sold == 1
+
+
+@pytest.mark.parametrize("status", OVER)
+def test_who_has_had_an_order_may_order_again_where_the_sale_says_so(status: OrderStatus) -> None:
+    sale, buyer = make_sale(rebuy=True), make_buyer()
+    make_order(sale, buyer, status=status)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).done == [entry]
+
+
+@pytest.mark.parametrize("reason", [it.value for it in RefusalReason])
+def test_who_was_only_refused_has_had_no_order(reason: str) -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    make_order(sale, buyer, status=OrderStatus.REFUSED, reason=reason)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).done == [entry]
+
+
+def test_neither_another_sales_order_nor_a_live_one_bars_a_buyer() -> None:
+    sale, other, buyer = make_sale(rebuy=False, limit=2), make_sale(rebuy=False), make_buyer()
+    make_order(other, buyer, status=OrderStatus.CANCELLED)
+    make_order(sale, buyer, unit=1)
+    entry = an_entry(sale, buyer.pk, order_id=1_001, unit=2)
+    assert write(sale, [entry]).done == [entry]
+
+
+def test_the_live_order_at_the_unit_is_named_also_to_a_buyer_who_is_barred() -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    held = make_order(sale, buyer)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    assert write(sale, [entry]).releases == [Release(entry, "already_ordered", held.pk)]
+
+
+def test_an_order_that_was_written_before_it_could_bar_is_reported_as_done() -> None:
+    sale, buyer = make_sale(rebuy=False), make_buyer()
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    write(sale, [entry])
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    assert write(sale, [entry]).done == [entry]
+
+
+# --- Time to pay, and history --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [60, 900, 7 * 24 * 3600])
+def test_an_order_is_to_be_paid_so_long_after_it_was_written(seconds: int) -> None:
+    sale, allowed = make_sale(pay_within_s=seconds), dt.timedelta(seconds=seconds)
+    before = timezone.now()
+    write(sale, entries_for(sale, 2))
+    after = timezone.now()
+    for order in VoucherOrder.objects.all():
+        assert before + allowed <= order.pay_by <= after + allowed
+
+
+def history() -> list[tuple[Any, ...]]:
+    """Return every change of every order's state, without its time."""
+    columns = ("order_id", "before", "after", "actor_kind", "actor_id", "reason", "told_at")
+    return list(OrderEvent.objects.order_by("order_id", "pk").values_list(*columns))
+
+
+def test_the_history_of_each_order_begins_with_what_it_was_written_as() -> None:
+    sale = make_sale(stock=1)
+    before = timezone.now()
+    write(sale, entries_for(sale, 2))
+    assert history() == [
+        (1_001, "", "unpaid", "system", None, "", None),
+        (1_002, "", "refused", "system", None, "", None),
+    ]
+    for event in OrderEvent.objects.all():
+        assert before <= event.at <= timezone.now()
+
+
+def test_orders_that_are_refused_as_a_whole_have_that_in_their_history() -> None:
+    sale = make_sale()
+    write(sale, entries_for(sale, 2), refuse_as=RefusalReason.FAILED)
+    assert [event[:3] for event in history()] == [(1_001, "", "refused"), (1_002, "", "refused")]
+
+
+def test_what_is_found_written_adds_nothing_to_its_history() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 2)
+    write(sale, entries[:1])
+    write(sale, entries)
+    assert [event[:3] for event in history()] == [(1_001, "", "unpaid"), (1_002, "", "unpaid")]
+
+
+def test_what_is_rolled_back_has_no_history() -> None:
+    sale = make_sale()
+    with pytest.raises(LockLost):
+        write(sale, entries_for(sale, 2), lost=lambda: True)
+    assert history() == []
+
+
+# --- The batch's number ---------------------------------------------------------------------------
+
+
+def test_the_number_of_the_last_batch_is_kept_in_the_row() -> None:
+    sale = make_sale()
+    write(sale, entries_for(sale, 1), number=3)
+    sale.refresh_from_db()
+    assert sale.batch == 3
+
+
+@pytest.mark.parametrize("number", [2, 3])
+def test_a_number_that_the_row_has_seen_writes_nothing(number: int) -> None:
+    """A ledger that gives one is an older one than the row: it knows buyers who are gone."""
+    sale = make_sale()
+    write(sale, entries_for(sale, 1), number=3)
+    before = rows()
+    with pytest.raises(LedgerWentBack):
+        write(sale, entries_for(sale, 1, first_id=2_001), number=number)
+    assert rows() == before
+
+
+# --- Replay --------------------------------------------------------------------------------------
+
+
+def test_the_same_batch_again_reports_the_same_and_writes_nothing_new() -> None:
+    sale = make_sale(stock=2)
+    buyers = make_buyers(3)
+    buyers[1].is_active = False
+    buyers[1].save()
+    entries = [an_entry(sale, buyer.pk, order_id=1_001 + n) for n, buyer in enumerate(buyers)]
+    fence = sale.fence + 1
+    first = write(sale, entries, fencing_token=fence)
+    before = rows()
+    again = write(sale, entries, fencing_token=fence)
+    assert (again.done, again.releases) == (first.done, first.releases)
+    assert again.rows == {}  # by now they may say something else
+    assert rows() == before
+
+
+def test_a_batch_that_was_sold_out_still_says_so_when_it_is_found_written() -> None:
+    """A crash between commit and release: the total has to be corrected by the next pass."""
+    sale = make_sale(stock=1)
+    entries = entries_for(sale, 2)
+    assert write(sale, entries).sold_out_early
+    assert write(sale, entries).sold_out_early
+
+
+def test_a_refusal_as_already_ordered_still_names_the_holder_when_it_is_found_written() -> None:
+    """A crash between commit and release: else the next pass frees the field of a live order."""
+    sale, buyer = make_sale(), make_buyer()
+    held = make_order(sale, buyer)
+    entry = an_entry(sale, buyer.pk, order_id=1_001)
+    write(sale, [entry])
+    assert write(sale, [entry]).releases == [Release(entry, "already_ordered", held.pk)]
+
+
+def test_an_order_that_is_over_by_now_is_reported_as_over() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    entry = an_entry(sale, buyer.pk, order_id=order.pk)
+    assert write(sale, [entry]).releases == [Release(entry, "cancelled", had_order=True)]
+
+
+def test_an_id_that_is_another_buyers_order_is_refused_by_name_and_nothing_is_written() -> None:
+    sale, (owner, other) = make_sale(), make_buyers(2)
+    make_order(sale, owner, order_id=1_001)
+    before = rows()
+    with pytest.raises(OrderIdTaken):
+        write(sale, [*entries_for(sale, 1, first_id=999), an_entry(sale, other.pk, order_id=1_001)])
+    assert rows() == before
+
+
+def test_an_id_that_is_another_sales_order_is_refused_by_name() -> None:
+    sale, other, buyer = make_sale(), make_sale(), make_buyer()
+    make_order(other, buyer, order_id=1_001)
+    with pytest.raises(OrderIdTaken):
+        write(sale, [an_entry(sale, buyer.pk, order_id=1_001)])
+
+
+# --- Fence and lock ------------------------------------------------------------------------------
+
+
+def test_a_stale_fencing_token_is_refused_and_nothing_is_written() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 2)
+    before = rows()
+    with pytest.raises(StaleFence) as caught:
+        write(sale, entries, fencing_token=sale.fence - 1)
+    assert caught.value.stored == sale.fence
+    assert rows() == before
+
+
+def test_the_fencing_token_that_wrote_last_may_write_again() -> None:
+    sale = make_sale()
+    fence = sale.fence + 3
+    write(sale, entries_for(sale, 1), fencing_token=fence)
+    write(sale, entries_for(sale, 1, first_id=2_001), fencing_token=fence)
+    with pytest.raises(StaleFence):
+        write(sale, entries_for(sale, 1, first_id=3_001), fencing_token=fence - 1)
+    assert live_ids(sale) == [1_001, 2_001]
+
+
+def test_a_lock_that_was_lost_before_the_commit_rolls_everything_back() -> None:
+    sale = make_sale(stock=1)
+    entries = entries_for(sale, 2)
+    before = rows()
+    seen = []
+
+    def lost() -> bool:
+        seen.append(VoucherOrder.objects.count())  # asked last, after everything is written
+        return True
+
+    with pytest.raises(LockLost):
+        write(sale, entries, lost=lost)
+    assert seen == [2]
+    assert rows() == before
+
+
+def test_a_sale_that_there_is_not_is_said_by_name() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 1)
+    missing = SeckillVoucher(pk=sale.pk + 1)
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        write(missing, entries)
+
+
+# --- Statements ----------------------------------------------------------------------------------
+
+THE_STATEMENTS = [
+    f"SELECT {SALE} FOR UPDATE",
+    f"SELECT {ORDERS}",  # by id: what is done already
+    f"SELECT {ORDERS}",  # live: who has ordered
+    f"SELECT {USERS}",  # who is active
+    "SELECT vouchers_voucher",  # the price
+    f"INSERT {ORDERS}",
+    f"INSERT {EVENTS}",  # the history of each begins
+    f"UPDATE {SALE}",
+]
+
+
+def statements_of(work: Callable[[], Any]) -> list[str]:
+    with CaptureQueriesContext(connection) as captured:
+        work()
+    return statements(captured.captured_queries)
+
+
+@pytest.mark.parametrize("size", [1, 10, 200])
+def test_a_batch_of_two_hundred_takes_as_many_statements_as_a_batch_of_one(size: int) -> None:
+    sale = make_sale(stock=size)
+    entries = entries_for(sale, size)
+    assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
+
+
+@pytest.mark.parametrize("size", [1, 10, 200])
+def test_refusals_take_the_same_statements(size: int) -> None:
+    sale = make_sale(stock=size // 2)
+    entries = entries_for(sale, size)
+    assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
+
+
+@pytest.mark.parametrize("size", [1, 10, 200])
+def test_where_an_order_bars_another_they_are_the_same_statements(size: int) -> None:
+    sale = make_sale(stock=size, rebuy=False)
+    entries = entries_for(sale, size)
+    for entry in entries[::2]:
+        make_order(sale, User.objects.get(pk=entry.user_id), status=OrderStatus.CANCELLED)
+    assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
+    assert len(live_ids(sale)) == size // 2
+
+
+def test_a_batch_that_is_written_already_inserts_nothing() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 10)
+    write(sale, entries)
+    expected = [*THE_STATEMENTS[:4], THE_STATEMENTS[-1]]
+    assert statements_of(lambda: write(sale, entries)) == expected
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_sales_row_is_locked_before_anything_else_in_one_durable_transaction() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 2)
+    with CaptureQueriesContext(connection) as captured:
+        write(sale, entries)
+    own = [query["sql"] for query in captured.captured_queries]
+    first = next(sql for sql in own if sql.split(" ")[0] not in ("BEGIN", "SET"))
+    assert first.startswith("SELECT")
+    assert "FOR UPDATE" in first
+    assert f"`{SALE}`" in first
+    assert own[-1] == "COMMIT"
+    assert own.count("COMMIT") == 1
+    assert not any(sql.startswith("SAVEPOINT") for sql in own)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_batch_inside_another_transaction_is_refused_since_it_could_be_rolled_back() -> None:
+    sale = make_sale()
+    entries = entries_for(sale, 1)
+    with pytest.raises(RuntimeError), transaction.atomic():
+        write(sale, entries)
+
+
+# --- Guards and their controls -------------------------------------------------------------------
+
+
+class MeetingPoint:
+    """Where two writers stand after a step until both are there, then write one after the other.
+
+    Where a guard keeps the second one from getting there, the first goes on alone.
+    """
+
+    def __init__(self) -> None:
+        self._barrier = threading.Barrier(2)
+        self._order = iter((1, 2))
+        self._guard = threading.Lock()
+        self._first_is_done = threading.Event()
+        self._mine = threading.local()
+
+    def meet(self) -> None:
+        try:
+            self._barrier.wait(timeout=0.5)
+        except threading.BrokenBarrierError:
+            return
+        with self._guard:
+            self._mine.turn = next(self._order)
+        if self._mine.turn == 2:
+            assert self._first_is_done.wait(timeout=10)
+
+    def leave(self) -> None:
+        if getattr(self._mine, "turn", None) == 1:
+            self._first_is_done.set()
+
+
+@pytest.fixture
+def meeting() -> MeetingPoint:
+    return MeetingPoint()
+
+
+def two_writers(
+    sale: SeckillVoucher, batches: Sequence[Sequence[PendingEntry]], meeting: MeetingPoint
+) -> list[Any]:
+    def writer(entries: Sequence[PendingEntry]) -> Callable[[], Verdict]:
+        def run() -> Verdict:
+            try:
+                return write(sale, entries)
+            finally:
+                meeting.leave()
+
+        return run
+
+    return at_once(*map(writer, batches))
+
+
+def with_meeting(step: Callable[..., Any], meeting: MeetingPoint) -> Callable[..., Any]:
+    def wrapped(*args: Any, **kwargs: Any) -> Any:
+        result = step(*args, **kwargs)
+        meeting.meet()
+        return result
+
+    return wrapped
+
+
+def plain_read(*, sale_id: int) -> SeckillVoucher:
+    """Read the sale as ``lock_seckill_voucher`` does, without the lock."""
+    return SeckillVoucher.objects.get(pk=sale_id)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_two_writers_sell_the_last_unit_once(
+    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(stock=1)
+    monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(lock_seckill_voucher, meeting))
+    batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
+    verdicts = two_writers(sale, batches, meeting)
+    assert sorted(len(verdict.done) for verdict in verdicts) == [0, 1]
+    assert len(live_ids(sale)) == 1
+    assert list(refusals_of(sale).values()) == ["sold_out"]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
+    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(stock=1)
+    monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(plain_read, meeting))
+    batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
+    verdicts = two_writers(sale, batches, meeting)
+    assert [len(verdict.done) for verdict in verdicts] == [1, 1]
+    assert live_ids(sale) == [1_001, 2_001], "the control did not show the race"
+    sale.refresh_from_db()
+    assert (sale.sold, sale.stock) == (1, 1)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order(
+    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
+    monkeypatch.setattr(batch, "_read", with_meeting(batch._read, meeting))
+    batches = [[an_entry(sale, buyer.pk, order_id=order_id)] for order_id in (1_001, 1_002)]
+    outcomes = two_writers(sale, batches, meeting)
+    (refused,) = (outcome for outcome in outcomes if not isinstance(outcome, Verdict))
+    assert isinstance(refused, IntegrityError)
+    assert "order_one_live_per_buyer_unit" in str(refused)
+    assert len(live_ids(sale)) == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_four_writers_of_the_same_entries_write_each_once() -> None:
+    sale = make_sale(stock=30)
+    entries = entries_for(sale, 40)
+    fence = sale.fence + 1
+    verdicts = at_once(*[lambda: write(sale, entries, fencing_token=fence)] * 4)
+    assert all(verdict.done == entries[:30] for verdict in verdicts)
+    assert len(live_ids(sale)) == 30
+    assert len(refusals_of(sale)) == 10
+    sale.refresh_from_db()
+    assert sale.sold == 30

@@ -1,0 +1,464 @@
+"""Reconciling: no difference where all is well or in flight; every real one found and mended."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError
+from django.utils import timezone
+from redis import Redis
+
+from orders.fulfilment import reconcile as reconciling
+from orders.fulfilment import worker
+from orders.fulfilment.reconcile import Comparison, reconcile, reconcile_many, reconcile_running
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from tests.support.inspection import (
+    assert_conserved,
+    buyers_of,
+    ended_of,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    rows,
+)
+from tests.support.orders import (
+    another_session,
+    at_once,
+    hold_row,
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved,
+)
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.reservations import PendingEntry, Release, release
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def sale_with(*, ordered: int, waiting: int = 0, stock: int = 20) -> SeckillVoucher:
+    """Return a healthy sale with so many orders, and so many pending entries."""
+    sale = make_sale(stock=stock)
+    reserved(sale, make_buyers(ordered))
+    fulfill_sale(sale_id=sale.pk)
+    if waiting:
+        reserved(sale, make_buyers(waiting))
+    sale.refresh_from_db()
+    return sale
+
+
+def difference(sale: SeckillVoucher) -> int:
+    return reconcile(sale_id=sale.pk).difference
+
+
+# --- What it finds -------------------------------------------------------------------------------
+
+
+def test_a_healthy_sale_with_pending_entries_has_no_difference() -> None:
+    sale = sale_with(ordered=3, waiting=2)
+    assert reconcile(sale_id=sale.pk) == Comparison(
+        voucher_id=sale.pk,
+        total=20,
+        sold=3,
+        live_orders=3,
+        buyers=5,
+        pending=2,
+        remaining=15,
+        difference=0,
+    )
+
+
+def test_orders_that_are_over_are_no_difference() -> None:
+    sale = sale_with(ordered=2)
+    make_order(sale, make_buyer(), status=OrderStatus.CANCELLED)
+    make_order(sale, None, status=OrderStatus.REFUSED, reason="inactive_buyer")
+    assert difference(sale) == 0
+
+
+def a_stray_buyer(ledger: Redis, sale: SeckillVoucher) -> int:
+    """A buyer with neither an order nor a promise, as a lost pending entry leaves it."""
+    (token,) = reserved(sale, [make_buyer()])
+    ledger.zrem(LedgerKeys(sale.pk).pending, f"{token.order_id}:{token.user_id}:1")
+    return token.order_id
+
+
+def a_missing_buyer(ledger: Redis, sale: SeckillVoucher) -> int:
+    """A live order that the ledger does not know."""
+    order = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)[0]
+    ledger.hdel(LedgerKeys(sale.pk).buyers, f"{order.user_id}:{order.unit}")
+    return order.pk
+
+
+def test_a_stray_buyer_goes_back_to_pending_never_to_release(ledger: Redis) -> None:
+    sale = sale_with(ordered=1)
+    order_id = a_stray_buyer(ledger, sale)
+    assert difference(sale) == 1
+    repaired = reconcile(sale_id=sale.pk, repair=True)
+    assert (repaired.difference, repaired.pending, repaired.buyers) == (0, 1, 2)
+    assert pending_ids(sale) == [order_id]
+    fulfill_sale(sale_id=sale.pk)
+    assert order_id in live_ids(sale)
+    assert_conserved(sale)
+
+
+def test_a_buyer_whose_order_was_cancelled_without_redis_gets_no_second_one(ledger: Redis) -> None:
+    sale = sale_with(ordered=2)
+    order = VoucherOrder.objects.filter(seckill_voucher=sale)[0]
+    VoucherOrder.objects.filter(pk=order.pk).update(status="cancelled", live=None)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
+    assert difference(sale) == 1
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    fulfill_sale(sale_id=sale.pk)
+    assert ended_of(sale) == {order.pk: f"{order.user_id}:cancelled"}
+    assert_conserved(sale)
+
+
+def test_a_live_order_that_the_ledger_lost_is_entered_among_the_buyers(ledger: Redis) -> None:
+    sale = sale_with(ordered=3, waiting=1)
+    before = buyers_of(sale)
+    a_missing_buyer(ledger, sale)
+    assert difference(sale) == 1
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert buyers_of(sale) == before
+
+
+def test_a_pending_entry_that_is_no_buyer_is_a_difference_since_its_unit_is_offered_again(
+    ledger: Redis,
+) -> None:
+    sale = sale_with(ordered=1)
+    (token,) = reserved(sale, [make_buyer()])
+    before = buyers_of(sale)
+    ledger.hdel(LedgerKeys(sale.pk).buyers, f"{token.user_id}:1")
+    assert difference(sale) == 1
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert buyers_of(sale) == before
+    assert pending_ids(sale) == [token.order_id]
+
+
+@pytest.mark.parametrize("off", [-2, 2])
+def test_a_wrong_count_of_sold_units_is_counted_again(off: int) -> None:
+    sale = sale_with(ordered=3)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=3 + off)
+    assert difference(sale) == 2
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    sale.refresh_from_db()
+    assert sale.sold == 3
+
+
+@pytest.mark.parametrize(("total", "off"), [(17, 3), (23, 3), (20, 0)])
+def test_a_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int) -> None:
+    sale = sale_with(ordered=3)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
+    assert difference(sale) == off
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert snapshot(sale_id=sale.pk).figures.total == 20
+
+
+@pytest.mark.parametrize("name", ["begins_at_ms", "ends_at_ms", "limit", "paused"])
+def test_another_wrong_figure_counts_one_and_is_copied_from_the_row(
+    ledger: Redis, name: str
+) -> None:
+    sale = sale_with(ordered=1)
+    key = LedgerKeys(sale.pk).sale
+    before = ledger.hgetall(key)
+    ledger.hset(key, name, 1 if name == "paused" else 12)
+    assert difference(sale) == 1
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert ledger.hgetall(key) == before
+
+
+def test_a_sale_that_is_not_loaded_differs_by_its_live_orders_and_is_loaded(
+    ledger: Redis,
+) -> None:
+    sale = sale_with(ordered=3)
+    ledger.flushdb()
+    found = reconcile(sale_id=sale.pk)
+    assert (found.remaining, found.buyers, found.pending, found.difference) == (None, 0, 0, 3)
+    with pytest.raises(NotLoaded):
+        snapshot(sale_id=sale.pk)  # comparing alone changes nothing
+    repaired = reconcile(sale_id=sale.pk, repair=True)
+    assert (repaired.remaining, repaired.buyers, repaired.difference) == (17, 3, 0)
+
+
+def test_everything_at_once_is_found_and_mended(ledger: Redis) -> None:
+    sale = sale_with(ordered=4, waiting=2)
+    a_stray_buyer(ledger, sale)
+    a_stray_buyer(ledger, sale)
+    a_missing_buyer(ledger, sale)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 25)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
+    assert difference(sale) == 2 + 1 + 5 + 3
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    fulfill_sale(sale_id=sale.pk)
+    assert len(live_ids(sale)) == 8
+    assert_conserved(sale)
+
+
+def test_repairing_twice_is_repairing_once(ledger: Redis) -> None:
+    sale = sale_with(ordered=3)
+    a_stray_buyer(ledger, sale)
+    a_missing_buyer(ledger, sale)
+    first = reconcile(sale_id=sale.pk, repair=True)
+    before = ledger_contents(), rows()
+    assert reconcile(sale_id=sale.pk, repair=True) == first
+    assert (ledger_contents(), rows()) == before
+
+
+def test_comparing_alone_changes_nothing(ledger: Redis) -> None:
+    sale = sale_with(ordered=3, waiting=1)
+    a_stray_buyer(ledger, sale)
+    a_missing_buyer(ledger, sale)
+    before = ledger_contents(), rows()
+    assert difference(sale) == 2
+    assert (ledger_contents(), rows()) == before
+
+
+# --- No false alarm ------------------------------------------------------------------------------
+
+
+def reserve_one(sale: SeckillVoucher) -> None:
+    reserved(sale, [make_buyer()])
+
+
+def fulfil_all(sale: SeckillVoucher) -> None:
+    fulfill_sale(sale_id=sale.pk)
+
+
+def reserve_and_fulfil(sale: SeckillVoucher) -> None:
+    reserve_one(sale)
+    fulfil_all(sale)
+
+
+def refuse_all(sale: SeckillVoucher) -> None:
+    User.objects.update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+
+
+def cancel_one(sale: SeckillVoucher) -> None:
+    """The database first, then Redis, as the life of an order does it."""
+    order = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).order_by("pk")[0]
+    VoucherOrder.objects.filter(pk=order.pk).update(status="cancelled", live=None)
+    sold = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=sold)
+    entry = PendingEntry(order.pk, order.user_id, order.unit, 0)
+    release(sale_id=sale.pk, releases=[Release(entry, "cancelled")])
+
+
+@pytest.mark.parametrize("step", ["snapshots", "read_buyers", "read_pending", "_live"])
+@pytest.mark.parametrize(
+    "meanwhile", [reserve_one, fulfil_all, reserve_and_fulfil, refuse_all, cancel_one]
+)
+@pytest.mark.parametrize("repair", [False, True])
+def test_what_moves_while_it_reads_is_no_difference(
+    step: str,
+    meanwhile: Callable[[SeckillVoucher], None],
+    repair: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = sale_with(ordered=3, waiting=3)
+    read = getattr(reconciling, step)
+    done: list[str] = []
+
+    def read_then_something_moves(*args: Any, **kwargs: Any) -> Any:
+        result = read(*args, **kwargs)
+        if not done:
+            done.append(step)
+            meanwhile(sale)
+        return result
+
+    monkeypatch.setattr(reconciling, step, read_then_something_moves)
+    found = reconcile(sale_id=sale.pk, repair=repair)
+    assert done
+    assert found.difference == 0
+    fulfill_sale(sale_id=sale.pk)
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("step", ["confirm", "release"])
+def test_what_is_committed_and_not_yet_confirmed_is_no_difference(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = sale_with(ordered=1)
+    active, closed = make_buyers(2)
+    reserved(sale, [active, closed])
+    User.objects.filter(pk=closed.pk).update(is_active=False)
+    tell = getattr(worker, step)
+    seen: list[int] = []
+
+    def told(**kwargs: Any) -> None:
+        seen.append(difference(sale))
+        tell(**kwargs)
+
+    monkeypatch.setattr(worker, step, told)
+    fulfill_sale(sale_id=sale.pk)
+    assert seen == [0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+def test_under_load_it_raises_no_false_alarm_and_repairs_nothing_that_is_in_flight() -> None:
+    sale = make_sale(stock=200)
+    crowds = [make_buyers(40) for _ in range(3)]
+    over = threading.Event()
+
+    def buy(crowd: list[User]) -> Callable[[], None]:
+        def run() -> None:
+            for first in range(0, len(crowd), 5):
+                reserved(sale, crowd[first : first + 5])
+                fulfill_sale(sale_id=sale.pk)
+
+        return run
+
+    def buyers_then_over() -> None:
+        try:
+            assert at_once(*map(buy, crowds)) == [None] * 3
+        finally:
+            over.set()
+
+    def watch() -> list[int]:
+        seen = []
+        while not over.is_set():
+            seen.append(reconcile(sale_id=sale.pk, repair=len(seen) % 2 == 0).difference)
+        return seen
+
+    nothing, seen = at_once(buyers_then_over, watch)
+    assert nothing is None
+    assert len(seen) >= 3
+    assert set(seen) == {0}
+    fulfill_sale(sale_id=sale.pk)
+    assert len(live_ids(sale)) == 120
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_while_it_enters_a_live_order_nobody_can_cancel_it(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a cancel in between would free a unit that is then entered as taken for good."""
+    sale = sale_with(ordered=2)
+    a_missing_buyer(ledger, sale)
+    enter = reconciling.add_buyers
+    refused: list[int] = []
+
+    def entered(**kwargs: Any) -> None:
+        with another_session() as session, pytest.raises(OperationalError) as caught:
+            hold_row(session, sale, how="NOWAIT")
+        refused.append(caught.value.args[0])
+        enter(**kwargs)
+
+    monkeypatch.setattr(reconciling, "add_buyers", entered)
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert refused == [1205]
+
+
+# --- Which sales ---------------------------------------------------------------------------------
+
+
+def test_every_sale_is_compared_where_none_is_named() -> None:
+    sales = [make_sale() for _ in range(3)]
+    found = list(reconcile_many(sale_ids=[], repair=False))
+    assert [comparison.voucher_id for comparison in found] == [sale.pk for sale in sales]
+
+
+def test_the_named_sales_are_compared_in_their_order() -> None:
+    sales = [make_sale() for _ in range(3)]
+    named = [sales[2].pk, sales[0].pk]
+    found = list(reconcile_many(sale_ids=named, repair=False))
+    assert [comparison.voucher_id for comparison in found] == named
+
+
+def test_where_one_of_the_named_does_not_exist_none_is_touched(ledger: Redis) -> None:
+    sale = sale_with(ordered=1)
+    a_missing_buyer(ledger, sale)
+    before = ledger_contents()
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        list(reconcile_many(sale_ids=[sale.pk, sale.pk + 1], repair=True))
+    assert ledger_contents() == before
+
+
+def test_beat_repairs_the_sales_that_may_still_change(ledger: Redis) -> None:
+    broken, never_loaded, just_over, long_over = (
+        make_sale(),
+        make_sale(loaded=False),
+        make_sale(begins_in_s=-7_200, ends_in_s=-3_600),
+        make_sale(begins_in_s=-200_000, ends_in_s=-100_000),
+    )
+    for sale in (broken, just_over, long_over):
+        ledger.hset(LedgerKeys(sale.pk).sale, "total", 3)
+    healthy = sale_with(ordered=2, waiting=1)
+    compared = reconcile_running(now=timezone.now())
+    changing = [broken.pk, never_loaded.pk, just_over.pk, healthy.pk]
+    assert [found.voucher_id for found in compared] == changing
+    assert {found.difference for found in compared} == {0}
+    assert_conserved(never_loaded)
+    assert difference(long_over) == 7
+
+
+def test_beat_compares_a_large_sale_by_ids_only_where_its_counts_do_not_fit(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("orders.fulfilment.reconcile.BY_IDS_UP_TO", 1)
+    sale = sale_with(ordered=2, waiting=1)
+    assert reconcile_running(now=timezone.now()) == []
+    a_missing_buyer(ledger, sale)
+    (compared,) = reconcile_running(now=timezone.now())
+    assert compared.difference == 0
+    assert reconcile_running(now=timezone.now()) == []
+
+
+@pytest.mark.parametrize("fault", [a_stray_buyer, a_missing_buyer])
+def test_beat_repairs_what_is_stray_and_what_is_missing(
+    ledger: Redis, fault: Callable[[Redis, SeckillVoucher], int]
+) -> None:
+    sale = sale_with(ordered=2)
+    fault(ledger, sale)
+    reconcile_running(now=timezone.now())
+    fulfill_sale(sale_id=sale.pk)
+    assert_conserved(sale)
+
+
+def test_beat_is_not_taken_in_by_two_differences_whose_counts_make_up_for_each_other(
+    ledger: Redis,
+) -> None:
+    """The stray buyer was accepted, and nobody but reconciling can bring that order about."""
+    sale = sale_with(ordered=2)
+    stray_id = a_stray_buyer(ledger, sale)
+    a_missing_buyer(ledger, sale)
+    reconcile_running(now=timezone.now())
+    fulfill_sale(sale_id=sale.pk)
+    assert stray_id in live_ids(sale)
+    assert_conserved(sale)
+
+
+def test_a_sale_that_cannot_be_reconciled_does_not_stop_the_rest(ledger: Redis) -> None:
+    broken, sale = make_sale(), sale_with(ordered=1)
+    ledger.hset(LedgerKeys(broken.pk).buyers, "written by hand", "x")
+    a_missing_buyer(ledger, sale)
+    reconcile_running(now=timezone.now())
+    assert_conserved(sale)
+
+
+def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        reconcile(sale_id=sale.pk)
+
+
+def test_a_stray_of_an_id_that_nobody_minted_ends_as_an_order_of_its_buyer(ledger: Redis) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order_id = id_minted(seconds_ago=5)
+    ledger.hset(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1", order_id)
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [order_id]
+    assert_conserved(sale)

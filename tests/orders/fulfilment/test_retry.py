@@ -1,0 +1,524 @@
+"""Trying a set-aside order again, on MariaDB: it becomes live once, or nothing changes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import IntegrityError
+from django.utils import timezone
+from redis import Redis
+
+from orders.fulfilment import batch
+from orders.fulfilment import retry as retrying
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.retry import (
+    BuyerClosed,
+    NotSetAside,
+    Retry,
+    retry_order,
+    retry_orders,
+    set_aside_orders,
+)
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.transitions import Actor
+from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from orders.receipts.service import find_receipt
+from seckill_site.failpoints import FailpointReached, armed
+from tests.support.inspection import (
+    assert_conserved,
+    buyers_of,
+    ended_of,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    refusals_of,
+    rows,
+    tries_of,
+)
+from tests.support.orders import (
+    at_once,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    pending,
+    reserved,
+    token_for,
+)
+from vouchers.inventory.batch_journal import count_try
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.reservations import (
+    AlreadyOrdered,
+    Release,
+    ReservationRefused,
+    SoldOut,
+    StillPending,
+    claim,
+    release,
+    reserve,
+)
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> int:
+    """Let an order be accepted, set aside as the worker does it, and given back; return its id."""
+    (token,) = reserved(sale, [buyer or make_buyer()])
+    (entry,) = (it for it in pending(sale) if it.order_id == token.order_id)
+    row = VoucherOrder.objects.create(
+        id=token.order_id,
+        user_id=token.user_id,
+        seckill_voucher=sale,
+        unit=entry.unit,
+        status=OrderStatus.REFUSED,
+        live=None,
+        reason="failed",
+        price_cents=sale.voucher.price_cents,
+        accepted_at=timezone.now(),
+    )
+    release(sale_id=sale.pk, releases=[Release(entry, "failed")])
+    return row.pk
+
+
+def history_of(order_id: int) -> list[tuple[str, str]]:
+    """Return each change of the order's state, oldest first, as what it was and what it became."""
+    events = OrderEvent.objects.filter(order=order_id).order_by("pk")
+    return list(events.values_list("before", "after"))
+
+
+def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
+    """Assert that the order is refused in this way, and that nothing is written anywhere."""
+    before = ledger_contents(), rows()
+    with pytest.raises(error) as refused:
+        retry_order(order_id=order_id)
+    assert (ledger_contents(), rows()) == before
+    return refused.value
+
+
+# --- What it does --------------------------------------------------------------------------------
+
+
+def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    """From the acceptance to the receipt, with the real worker in between."""
+    settings.SECKILL_MAX_TRIES = 1
+    sale = make_sale()
+    (token,) = reserved(sale, [make_buyer()])
+    make_row = batch._row
+
+    def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
+        if reason is None:
+            raise ZeroDivisionError
+        return make_row(sale, entry, known, reason)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(batch, "_row", poisoned)
+        for _ in range(2):
+            fulfill_sale(sale_id=sale.pk)
+    mine: dict[str, int] = {
+        "sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id,
+    }  # fmt: skip
+    assert (find_receipt(**mine).status, find_receipt(**mine).reason) == ("refused", "failed")
+    assert list(set_aside_orders()) == [VoucherOrder.objects.get(pk=token.order_id)]
+
+    retry_order(order_id=token.order_id)
+
+    assert (find_receipt(**mine).status, find_receipt(**mine).reason) == ("unpaid", "")
+    assert not set_aside_orders()
+    assert live_ids(sale) == [token.order_id]
+    assert_conserved(sale)
+    assert reconcile(sale_id=sale.pk).difference == 0
+
+
+def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -> None:
+    sale = make_sale(limit=2)
+    buyer = make_buyer()
+    reserved(sale, [buyer])
+    order_id = set_aside(sale, buyer)
+    count_try(sale_id=sale.pk, order_id=order_id)
+    before = VoucherOrder.objects.get(pk=order_id)
+
+    retry_order(order_id=order_id)
+
+    after = VoucherOrder.objects.get(pk=order_id)
+    assert (after.status, after.live, after.reason) == ("unpaid", True, "")
+    for name in ("user_id", "seckill_voucher_id", "unit", "price_cents", "accepted_at"):
+        assert getattr(after, name) == getattr(before, name)
+    assert after.unit == 2
+    assert buyers_of(sale)[f"{buyer.pk}:2"] == str(order_id)
+    assert (ended_of(sale), tries_of(sale)) == ({}, {})
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("by_staff", [False, True], ids=["system", "staff"])
+def test_a_retry_is_in_the_orders_history_with_who_did_it(by_staff: bool) -> None:
+    sale, clerk = make_sale(), make_buyer()
+    order_id = set_aside(sale)
+    before = timezone.now()
+
+    retry_order(order_id=order_id, **({"by": Actor.staff(clerk.pk)} if by_staff else {}))
+
+    event = OrderEvent.objects.get(order=order_id)
+    assert (event.before, event.after, event.reason) == ("refused", "unpaid", "tried again")
+    assert before <= event.at <= timezone.now()
+    expected = (ActorKind.STAFF, clerk.pk) if by_staff else (ActorKind.SYSTEM, None)
+    assert (event.actor_kind, event.actor_id) == expected
+
+
+def test_a_retried_order_has_the_sales_time_to_pay_from_now_on() -> None:
+    sale = make_sale(pay_within_s=600)
+    order_id = set_aside(sale)
+    before = timezone.now()
+
+    retry_order(order_id=order_id)
+
+    allowed = dt.timedelta(seconds=600)
+    pay_by = VoucherOrder.objects.get(pk=order_id).pay_by
+    assert before + allowed <= pay_by <= timezone.now() + allowed
+
+
+@pytest.mark.parametrize("changes", [{"paused": True}, {"begins_in_s": -60, "ends_in_s": -1}])
+def test_neither_the_end_nor_a_pause_is_held_against_who_was_accepted_in_time(
+    changes: dict[str, Any],
+) -> None:
+    sale, buyer = make_sale(**changes), make_buyer()
+    order = make_order(sale, buyer, status=OrderStatus.REFUSED, reason="failed")
+    retry_order(order_id=order.pk)
+    assert_conserved(sale)
+
+
+def test_a_sale_whose_ledger_is_gone_is_loaded_first(ledger: Redis) -> None:
+    sale = make_sale()
+    order_id = set_aside(sale)
+    ledger.flushdb()
+    retry_order(order_id=order_id)
+    assert buyers_of(sale)
+    assert_conserved(sale)
+
+
+def test_the_token_of_a_retried_order_gets_the_same_order_again() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order_id = set_aside(sale, buyer)
+    retry_order(order_id=order_id)
+    again = reserve(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
+    assert again.order_id == order_id
+    assert pending_ids(sale) == []
+
+
+def test_many_are_retried_one_by_one_and_a_refused_one_does_not_stop_the_rest() -> None:
+    sale = make_sale()
+    first, second = set_aside(sale), set_aside(sale)
+    results = list(retry_orders(order_ids=[first, first, 404, second]))
+    assert [(it.order_id, type(it.refusal)) for it in results] == [
+        (first, type(None)),
+        (first, NotSetAside),
+        (404, VoucherOrder.DoesNotExist),
+        (second, type(None)),
+    ]
+    assert results[0] == Retry(first)
+    assert_conserved(sale)
+
+
+# --- What it refuses, changing nothing -----------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("status", "reason"),
+    [
+        (OrderStatus.UNPAID, ""),
+        (OrderStatus.PAID, ""),
+        (OrderStatus.CANCELLED, ""),
+        (OrderStatus.REFUSED, "sold_out"),
+        (OrderStatus.REFUSED, "lost"),
+    ],
+)
+def test_only_what_was_set_aside_is_retried(status: OrderStatus, reason: str) -> None:
+    order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
+    assert_nothing_changes(order.pk, NotSetAside)
+
+
+@pytest.mark.parametrize("order_id", [404, 0, -1, 10**30])
+def test_an_order_that_there_is_not_is_refused(order_id: int) -> None:
+    make_sale()
+    assert_nothing_changes(order_id, VoucherOrder.DoesNotExist)
+
+
+def test_nobody_gets_an_order_whose_account_is_closed() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order_id = set_aside(sale, buyer)
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    assert_nothing_changes(order_id, BuyerClosed)
+
+
+def test_nobody_gets_an_order_whose_account_was_deleted_before() -> None:
+    order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="failed")
+    assert_nothing_changes(order.pk, BuyerClosed)
+
+
+def test_a_unit_that_was_sold_to_somebody_else_meanwhile_is_not_sold_twice() -> None:
+    sale = make_sale(stock=1)
+    order_id = set_aside(sale)
+    reserved(sale, make_buyers(1))
+    assert_nothing_changes(order_id, SoldOut)
+    fulfill_sale(sale_id=sale.pk)
+    assert_nothing_changes(order_id, SoldOut)
+    assert_conserved(sale)
+
+
+def test_the_database_says_sold_out_where_the_ledger_has_a_unit_left(ledger: Redis) -> None:
+    sale = make_sale(stock=1)
+    order_id = set_aside(sale)
+    reserved(sale, make_buyers(1))
+    fulfill_sale(sale_id=sale.pk)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 5)
+    assert snapshot(sale_id=sale.pk).remaining == 4
+    assert_nothing_changes(order_id, SoldOut)
+
+
+def test_the_ledger_says_sold_out_where_the_database_has_a_unit_left(ledger: Redis) -> None:
+    sale = make_sale(stock=2)
+    order_id = set_aside(sale)
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", 0)
+    assert_nothing_changes(order_id, SoldOut)
+
+
+@pytest.mark.parametrize("written", [False, True], ids=["promised", "written"])
+def test_a_buyer_who_has_ordered_again_meanwhile_keeps_the_new_order(written: bool) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order_id = set_aside(sale, buyer)
+    (new,) = reserved(sale, [buyer])
+    if written:
+        fulfill_sale(sale_id=sale.pk)
+    refusal = assert_nothing_changes(order_id, AlreadyOrdered)
+    assert isinstance(refusal, AlreadyOrdered)
+    assert refusal.order_id == new.order_id
+
+
+def a_live_order_that_the_ledger_lost(ledger: Redis) -> tuple[SeckillVoucher, int, int]:
+    """Return a sale, a set-aside order, and its buyer's live one of which only the row is left."""
+    sale, buyer = make_sale(), make_buyer()
+    order_id = set_aside(sale, buyer)
+    (new,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    ledger.hdel(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1")
+    return sale, order_id, new.order_id
+
+
+def test_the_database_knows_the_buyers_order_where_the_ledger_has_lost_it(ledger: Redis) -> None:
+    _, order_id, live_id = a_live_order_that_the_ledger_lost(ledger)
+    refusal = assert_nothing_changes(order_id, AlreadyOrdered)
+    assert isinstance(refusal, AlreadyOrdered)
+    assert refusal.order_id == live_id
+
+
+@pytest.mark.django_db(transaction=True)
+def test_control_without_that_look_the_unique_key_still_holds(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale, order_id, live_id = a_live_order_that_the_ledger_lost(ledger)
+    monkeypatch.setattr(retrying, "_live_order_at", lambda order: None)
+    before = rows()
+    with pytest.raises(IntegrityError, match="order_one_live_per_buyer_unit"):
+        retry_order(order_id=order_id)
+    assert rows() == before
+    assert live_ids(sale) == [live_id]
+
+
+def test_an_order_whose_release_is_still_on_its_way_waits_for_it() -> None:
+    """Else the release would take the retried order's unit away again."""
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    make_order(sale, buyer, order_id=token.order_id, status=OrderStatus.REFUSED, reason="failed")
+    assert_nothing_changes(token.order_id, StillPending)
+    fulfill_sale(sale_id=sale.pk)  # finds the refused row and releases
+    retry_order(order_id=token.order_id)
+    assert_conserved(sale)
+
+
+def test_without_redis_nothing_is_written_and_afterwards_it_goes_on(
+    lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    order_id = set_aside(sale)
+    before = rows()
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        retry_order(order_id=order_id)
+    assert rows() == before
+    monkeypatch.undo()
+    retry_order(order_id=order_id)
+    assert_conserved(sale)
+
+
+# --- A crash between the claim and the commit ----------------------------------------------------
+
+
+def crash_after_the_claim(order_id: int) -> None:
+    with armed("retry.claimed=raise"), pytest.raises(FailpointReached):
+        retry_order(order_id=order_id)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_a_crash_after_the_claim_leaves_is_released_by_reconcile_and_fulfilment() -> None:
+    sale = make_sale(stock=1)
+    order_id = set_aside(sale)
+    before = rows()
+    crash_after_the_claim(order_id)
+    assert rows() == before
+    assert list(buyers_of(sale).values()) == [str(order_id)]
+    assert reconcile(sale_id=sale.pk).difference == 1
+
+    assert reconcile(sale_id=sale.pk, repair=True).difference == 0
+    assert pending_ids(sale) == [order_id]
+    fulfill_sale(sale_id=sale.pk)
+
+    assert (buyers_of(sale), pending_ids(sale)) == ({}, [])
+    assert [reason.partition(":")[2] for reason in ended_of(sale).values()] == ["failed"]
+    assert refusals_of(sale) == {order_id: "failed"}
+    assert snapshot(sale_id=sale.pk).remaining == 1
+    assert_conserved(sale)
+    retry_order(order_id=order_id)
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_after_such_a_crash_finds_its_own_claim_and_goes_on() -> None:
+    sale = make_sale(stock=1)
+    order_id = set_aside(sale)
+    crash_after_the_claim(order_id)
+    retry_order(order_id=order_id)
+    assert live_ids(sale) == [order_id]
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_reconcile_between_claim_and_commit_takes_nothing_from_the_order(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sees a buyer without a live order; fulfilment finds the row live and confirms."""
+    sale = make_sale(stock=1)
+    order_id = set_aside(sale)
+
+    def reconciled(name: str) -> None:
+        member = next(f"{id}:{field}" for field, id in buyers_of(sale).items())
+        ledger.zadd(LedgerKeys(sale.pk).pending, {member: 1})
+
+    monkeypatch.setattr(retrying, "failpoint", reconciled)
+    retry_order(order_id=order_id)
+    assert pending_ids(sale) == [order_id]
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [order_id]
+    assert pending_ids(sale) == []
+    assert_conserved(sale)
+
+
+# --- Two at once ---------------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_two_staff_who_retry_the_same_order_at_once_retry_it_once() -> None:
+    sale = make_sale(stock=5)
+    for _ in range(5):
+        order_id = set_aside(sale)
+        outcomes = at_once(*[lambda order_id=order_id: retry_order(order_id=order_id)] * 2)
+        assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "NotSetAside"]
+        assert_conserved(sale)
+
+
+def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id: int) -> list[Any]:
+    """Let two retry an order after both have found it set aside; return what became of each."""
+    both = threading.Barrier(2, timeout=10)
+
+    def unlocked_sale(*, sale_id: int) -> SeckillVoucher:
+        return SeckillVoucher.objects.get(pk=sale_id)
+
+    def unlocked_order(*, order_id: int) -> VoucherOrder:
+        return VoucherOrder.objects.get(pk=order_id)
+
+    def claim_together(**which: Any) -> None:
+        both.wait()  # each has found the order set aside
+        claim(**which)
+
+    monkeypatch.setattr(retrying, "lock_seckill_voucher", unlocked_sale)
+    monkeypatch.setattr(retrying, "_lock_order", unlocked_order)
+    monkeypatch.setattr(retrying, "claim", claim_together)
+    return at_once(*[lambda: retry_order(order_id=order_id)] * 2)
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_without_the_row_locks_the_conditional_change_still_retries_it_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale(stock=5)
+    order_id = set_aside(sale)
+    outcomes = retried_at_once_without_row_locks(monkeypatch, order_id)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "WrongState"]
+    assert history_of(order_id) == [("refused", "unpaid")]
+    assert_conserved(sale)
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_control_with_neither_row_locks_nor_a_condition_both_think_that_they_did_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale(stock=5)
+    order_id = set_aside(sale)
+
+    def unconditional(*, order_id: int, to: str, **fields: Any) -> None:
+        told = {name: fields[name] for name in ("reason", "pay_by")}
+        VoucherOrder.objects.filter(pk=order_id).update(status=to, live=True, **told)
+
+    monkeypatch.setattr(retrying, "change_order", unconditional)
+    assert retried_at_once_without_row_locks(monkeypatch, order_id) == [None, None]
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_a_retry_against_the_buyers_new_order_leaves_one_live_order() -> None:
+    for _ in range(5):
+        sale, buyer = make_sale(stock=5), make_buyer()
+        order_id = set_aside(sale, buyer)
+        token = token_for(sale, buyer)
+
+        def buy(sale: SeckillVoucher = sale, buyer: User = buyer, id: int = token.order_id) -> None:
+            reserve(sale_id=sale.pk, order_id=id, user_id=buyer.pk)
+            fulfill_sale(sale_id=sale.pk)
+
+        outcomes = at_once(buy, lambda order_id=order_id: retry_order(order_id=order_id))
+        fulfill_sale(sale_id=sale.pk)
+        (refusal,) = (outcome for outcome in outcomes if outcome is not None)
+        assert isinstance(refusal, ReservationRefused)
+        assert len(live_ids(sale)) == 1
+        assert_conserved(sale)
+
+
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.django_db(transaction=True)
+def test_retries_and_new_buyers_for_the_last_units_never_oversell() -> None:
+    sale = make_sale(stock=4)
+    order_ids = [set_aside(sale) for _ in range(4)]
+    tokens = [token_for(sale, buyer) for buyer in make_buyers(4)]
+
+    def buy(token: Any) -> None:
+        reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
+        fulfill_sale(sale_id=sale.pk)
+
+    outcomes = at_once(
+        *[lambda id=id: retry_order(order_id=id) for id in order_ids],
+        *[lambda token=token: buy(token) for token in tokens],
+    )
+    fulfill_sale(sale_id=sale.pk)
+    assert {type(outcome) for outcome in outcomes} == {type(None), SoldOut}
+    assert len(live_ids(sale)) == 4
+    assert_conserved(sale)

@@ -1,0 +1,118 @@
+"""The sweep: what waits for too long is sent again, once, and nothing else is."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import pytest
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+from redis import Redis
+
+from orders.fulfilment.sweep import sweep
+from orders.fulfilment.worker import fulfill_sale
+from orders.placing.publishing import publish_fulfillment
+from tests.support.inspection import broker_length, live_ids, pending_ids
+from tests.support.orders import make_buyers, make_sale, reserved
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def sale_with_pending(ledger: Redis, *, age_ms: int, ended: bool = False) -> SeckillVoucher:
+    """Return a sale with two pending entries, one of this age, whose message was lost."""
+    sale = make_sale()
+    first, _ = reserved(sale, make_buyers(2))
+    keys = LedgerKeys(sale.pk)
+    ledger.zincrby(keys.pending, -age_ms, f"{first.order_id}:{first.user_id}:1")
+    ledger.delete(keys.kick)
+    if ended:
+        long_ago = sale.begins_at - dt.timedelta(days=9)
+        SeckillVoucher.objects.filter(pk=sale.pk).update(
+            begins_at=long_ago, ends_at=long_ago + dt.timedelta(hours=1)
+        )
+        load_sale(sale_id=sale.pk)
+    return sale
+
+
+def test_only_a_sale_whose_oldest_entry_waits_too_long_is_swept(ledger: Redis) -> None:
+    sale_with_pending(ledger, age_ms=0)
+    overdue = sale_with_pending(ledger, age_ms=2_500)
+    make_sale()
+    swept: list[int] = []
+    assert sweep(now=timezone.now(), publish=lambda *, sale_id: swept.append(sale_id)) == [
+        overdue.pk
+    ]
+    assert swept == [overdue.pk]
+
+
+def test_a_sale_that_is_over_is_swept_too(ledger: Redis) -> None:
+    sale = sale_with_pending(ledger, age_ms=60_000, ended=True)
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
+    assert sweep(now=timezone.now(), publish=publish_fulfillment, long_over=True) == [sale.pk]
+    fulfill_sale(sale_id=sale.pk)
+    assert len(live_ids(sale)) == 2
+
+
+def test_a_sale_is_sent_once_for_each_kick(ledger: Redis) -> None:
+    sale = sale_with_pending(ledger, age_ms=60_000)
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
+    assert [sweep(now=timezone.now(), publish=publish_fulfillment) for _ in range(3)] == [[]] * 3
+    assert broker_length() == 1
+    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= 5_000
+    # That task has started, or the kick has run out, and so has the pause.
+    ledger.delete(LedgerKeys(sale.pk).kick, LedgerKeys(sale.pk).swept)
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
+    assert broker_length() == 2
+
+
+def test_a_kick_of_the_buyers_stops_the_sweep_as_well(ledger: Redis) -> None:
+    sale = sale_with_pending(ledger, age_ms=20_000)
+    reserved(sale, make_buyers(1))
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
+
+
+def test_where_nothing_waits_nothing_is_published(ledger: Redis) -> None:
+    sale_with_pending(ledger, age_ms=0)
+    make_sale()
+    make_sale(loaded=False)
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
+    assert broker_length() == 0
+
+
+def test_forty_sales_are_asked_for_in_one_query(
+    ledger: Redis, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sales = [sale_with_pending(ledger, age_ms=60_000) for _ in range(40)]
+    with django_assert_num_queries(1):
+        assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk for sale in sales]
+    assert broker_length() == 40
+
+
+def test_a_key_of_a_wrong_type_does_not_stop_the_sweep_of_the_others(ledger: Redis) -> None:
+    broken = make_sale()
+    ledger.set(LedgerKeys(broken.pk).pending, "written by hand")
+    overdue = sale_with_pending(ledger, age_ms=60_000)
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [overdue.pk]
+
+
+def test_a_ledger_that_was_built_again_is_swept_for_what_survived(ledger: Redis) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    ledger.delete(LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).kick)
+    load_sale(sale_id=sale.pk)
+    assert pending_ids(sale) == [token.order_id for token in tokens]
+    ledger.zincrby(
+        LedgerKeys(sale.pk).pending, -60_000, f"{tokens[0].order_id}:{tokens[0].user_id}:1"
+    )
+    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
+
+
+def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+    make_sale()
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        sweep(now=timezone.now(), publish=publish_fulfillment)

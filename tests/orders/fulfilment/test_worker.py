@@ -1,0 +1,774 @@
+"""The back half: every accepted reservation ends as a row, once, whatever fails on the way."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import (
+    connection,
+)
+from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
+from redis import Redis
+
+from locks import MultiLock, RedisLock
+from orders.fulfilment import worker
+from orders.fulfilment.batch import Verdict, write_batch
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from orders.placing.tokens import PurchaseToken
+from tests.support.inspection import (
+    assert_conserved,
+    buyers_of,
+    ended_of,
+    fulfilled,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    refusals_of,
+    rows,
+    statements,
+    tries_of,
+)
+from tests.support.orders import (
+    at_once,
+    ids,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    reserved,
+    token_for,
+    wait_for,
+)
+from vouchers.inventory import rebuild
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.rebuild import FENCE_BITS, load_sale
+from vouchers.inventory.reservations import TAKEN_KICK_MS, PendingEntry, Reservation, reserve
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def reserve_for(sale: SeckillVoucher, buyer: User) -> Reservation:
+    token = token_for(sale, buyer)
+    return reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
+
+
+def offer_too_much(ledger: Redis, sale: SeckillVoucher, total: int) -> None:
+    """Let the ledger believe in more units than the row has."""
+    ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
+
+
+# --- From pending to rows ------------------------------------------------------------------------
+
+
+def test_what_is_pending_becomes_rows_and_is_pending_no_more(ledger: Redis) -> None:
+    sale, unpaid = make_sale(stock=5), fulfilled("unpaid")
+    tokens = reserved(sale, make_buyers(3))
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert live_ids(sale) == ids(tokens)
+    assert pending_ids(sale) == []
+    assert fulfilled("unpaid") == unpaid + 3
+    assert_conserved(sale)
+    assert snapshot(sale_id=sale.pk).remaining == 2
+    assert not ledger.exists(LedgerKeys(sale.pk).kick)
+
+
+def test_the_oldest_are_served_first(ledger: Redis) -> None:
+    sale = make_sale(stock=2)
+    offer_too_much(ledger, sale, 5)
+    tokens = reserved(sale, make_buyers(5))
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens[:2])
+
+
+def test_nothing_pending_writes_nothing() -> None:
+    sale = make_sale()
+    before = rows()
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert rows() == before
+
+
+def test_a_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings.SECKILL_BATCH_UNITS = 10
+    sale = make_sale(stock=25)
+    tokens = reserved(sale, make_buyers(25))
+    sizes = []
+
+    def spied(**kwargs: Any) -> Any:
+        sizes.append(len(kwargs["entries"]))
+        return write_batch(**kwargs)
+
+    monkeypatch.setattr(worker, "write_batch", spied)
+    fulfill_sale(sale_id=sale.pk)
+    assert sizes == [10, 10, 5]
+    assert live_ids(sale) == ids(tokens)
+
+
+def test_two_hundred_take_as_many_statements_as_one() -> None:
+    def statements_for(size: int) -> list[str]:
+        sale = make_sale(stock=size)
+        reserved(sale, make_buyers(size))
+        with CaptureQueriesContext(connection) as captured:
+            fulfill_sale(sale_id=sale.pk)
+        assert len(live_ids(sale)) == size
+        return statements(captured.captured_queries)
+
+    assert statements_for(1) == statements_for(10) == statements_for(200)
+    assert len(statements_for(1)) == 8
+
+
+def test_every_lock_is_free_afterwards(ledger: Redis) -> None:
+    sale = make_sale()
+    reserved(sale, make_buyers(3))
+    fulfill_sale(sale_id=sale.pk)
+    left = {key: ledger.ttl(key) for key in ledger.scan_iter("lock:*")}
+    assert left.pop(LedgerKeys(sale.pk).fence) == -1
+    # What a released lock leaves, for a repeated release, goes by itself.
+    assert all(0 < seconds <= 5 for seconds in left.values()), left
+    assert all(":released:" in key for key in left), left
+
+
+# --- Refusals ------------------------------------------------------------------------------------
+
+
+def test_sold_out_in_the_database_releases_the_unit_and_corrects_the_total(ledger: Redis) -> None:
+    sale, refused = make_sale(stock=2), fulfilled("refused")
+    offer_too_much(ledger, sale, 5)
+    tokens = reserved(sale, make_buyers(4))
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens[:2])
+    assert refusals_of(sale) == {token.order_id: "sold_out" for token in tokens[2:]}
+    assert ended_of(sale) == {t.order_id: f"{t.user_id}:sold_out" for t in tokens[2:]}
+    assert fulfilled("refused") == refused + 2
+    assert snapshot(sale_id=sale.pk).figures.total == 2
+    assert snapshot(sale_id=sale.pk).remaining == 0
+    assert_conserved(sale)
+
+
+def test_already_ordered_puts_the_live_order_among_the_buyers() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    held = _order_unknown_to_the_ledger(sale, buyer)
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    assert refusals_of(sale) == {token.order_id: "already_ordered"}
+    assert ended_of(sale) == {token.order_id: f"{buyer.pk}:already_ordered"}
+    assert buyers_of(sale) == {f"{buyer.pk}:1": str(held.pk)}
+    assert_conserved(sale)
+
+
+def _order_unknown_to_the_ledger(sale: SeckillVoucher, buyer: User) -> VoucherOrder:
+    order = make_order(sale, buyer)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=sale.sold + 1)
+    return order
+
+
+@pytest.mark.parametrize("closed", ["inactive", "deleted"])
+def test_a_buyer_whose_account_is_closed_is_refused_and_the_unit_is_back(closed: str) -> None:
+    sale, (buyer, other) = make_sale(stock=2), make_buyers(2)
+    token, good = reserved(sale, [buyer, other])
+    if closed == "deleted":
+        User.objects.filter(pk=buyer.pk).delete()
+    else:
+        User.objects.filter(pk=buyer.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    assert refusals_of(sale) == {token.order_id: "inactive_buyer"}
+    assert ended_of(sale) == {token.order_id: f"{token.user_id}:inactive_buyer"}
+    assert live_ids(sale) == [good.order_id]
+    assert snapshot(sale_id=sale.pk).remaining == 1
+    assert_conserved(sale)
+
+
+def test_the_ended_ids_are_kept_longer_than_any_token_that_names_them(ledger: Redis) -> None:
+    sale, buyer = make_sale(ends_in_s=100), make_buyer()
+    reserved(sale, [buyer])
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    token_ends_in_s = 100 + 10 * 60
+    assert token_ends_in_s + 3_500 < ledger.ttl(LedgerKeys(sale.pk).ended) <= token_ends_in_s + 3600
+
+
+# --- Again and again -----------------------------------------------------------------------------
+
+
+def test_the_task_five_times_over_leaves_the_same_rows_and_the_same_ledger(ledger: Redis) -> None:
+    sale = make_sale(stock=2)
+    offer_too_much(ledger, sale, 3)
+    reserved(sale, make_buyers(3))
+    fulfill_sale(sale_id=sale.pk)
+    before = _without_fence(rows()), buyers_of(sale), ended_of(sale)
+    for _ in range(4):
+        fulfill_sale(sale_id=sale.pk)
+    assert (_without_fence(rows()), buyers_of(sale), ended_of(sale)) == before
+    assert_conserved(sale)
+
+
+def _without_fence(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    names = [it.name for it in SeckillVoucher._meta.concrete_fields if it.name != "batch"]
+    return [row[: names.index("fence")] if len(row) == len(names) else row for row in found]
+
+
+def test_a_task_an_hour_late_after_a_cancel_does_not_bring_the_order_back() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    VoucherOrder.objects.create(
+        id=token.order_id,
+        user=buyer,
+        seckill_voucher=sale,
+        unit=1,
+        status=OrderStatus.CANCELLED,
+        live=None,
+        price_cents=1,
+        accepted_at=sale.begins_at,
+    )
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == []
+    assert ended_of(sale) == {token.order_id: f"{buyer.pk}:cancelled"}
+    assert buyers_of(sale) == {}
+
+
+class Crash(BaseException):
+    """The process is gone."""
+
+
+@contextmanager
+def crash_at(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
+    def crash(**kwargs: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, name, crash)
+        with pytest.raises(Crash):
+            yield
+
+
+@pytest.mark.parametrize("at", ["confirm", "release"])
+def test_after_a_crash_between_commit_and_confirm_the_next_pass_confirms(
+    at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale, buyers = make_sale(), make_buyers(3)
+    tokens = reserved(sale, buyers)
+    User.objects.filter(pk=buyers[2].pk).update(is_active=False)
+    with crash_at(monkeypatch, at):
+        fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens[:2])
+    assert set(pending_ids(sale)) >= {tokens[0].order_id}
+    before = _without_fence(rows())
+    fulfill_sale(sale_id=sale.pk)
+    assert _without_fence(rows()) == before
+    assert pending_ids(sale) == []
+    assert_conserved(sale)
+
+
+def test_after_a_crash_before_the_release_of_a_sold_out_entry_the_unit_is_not_offered_again(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(stock=1)
+    offer_too_much(ledger, sale, 2)
+    reserved(sale, make_buyers(2))
+    with crash_at(monkeypatch, "release"):
+        fulfill_sale(sale_id=sale.pk)
+    fulfill_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).remaining == 0
+    assert_conserved(sale)
+
+
+def test_after_a_crash_before_the_release_of_a_second_order_the_first_keeps_its_unit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    held = _order_unknown_to_the_ledger(sale, buyer)
+    reserved(sale, [buyer])
+    with crash_at(monkeypatch, "release"):
+        fulfill_sale(sale_id=sale.pk)
+    fulfill_sale(sale_id=sale.pk)
+    assert buyers_of(sale) == {f"{buyer.pk}:1": str(held.pk)}
+    assert_conserved(sale)
+
+
+# --- Locks and fences ----------------------------------------------------------------------------
+
+
+def test_while_another_worker_holds_the_sale_this_one_ends(
+    ledger: Redis, elsewhere: Callable[..., Any]
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    theirs = RedisLock(ledger, LedgerKeys(sale.pk).sale_lock)
+    elsewhere(theirs.acquire)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert live_ids(sale) == []
+    elsewhere(theirs.release)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+
+
+def test_whoever_held_the_sale_looks_again_after_letting_go(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A task that found the lock taken has ended, so nobody else would come for its entry."""
+    sale, (early, late) = make_sale(), make_buyers(2)
+    reserved(sale, [early])
+    walk = worker._locked_pass
+    late_tokens: list[PurchaseToken] = []
+
+    def walked(**kwargs: Any) -> Any:
+        result = walk(**kwargs)
+        if not late_tokens:
+            late_tokens.extend(reserved(sale, [late]))
+        return result
+
+    monkeypatch.setattr(worker, "_locked_pass", walked)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert late_tokens[0].order_id in live_ids(sale)
+
+
+def test_an_entry_whose_user_key_is_busy_stays_pending_while_the_others_go_on(
+    ledger: Redis, settings: Settings, elsewhere: Callable[..., Any]
+) -> None:
+    settings.SECKILL_BATCH_UNITS = 2
+    sale, buyers = make_sale(), make_buyers(5)
+    tokens = reserved(sale, buyers)
+    busy = [LedgerKeys(sale.pk).user_lock(buyers[n].pk) for n in (0, 3)]
+    theirs = MultiLock(ledger, busy)
+    elsewhere(theirs.acquire_all)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert pending_ids(sale) == [tokens[0].order_id, tokens[3].order_id]
+    assert live_ids(sale) == [tokens[n].order_id for n in (1, 2, 4)]
+    assert tries_of(sale) == {}
+    assert fulfill_sale(sale_id=sale.pk) is False, "nothing to do is no reason to go on"
+    elsewhere(theirs.release)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_stale_fence_writes_nothing_and_raises_the_counter_so_that_the_next_goes_through(
+    size: int,
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(size))
+    ahead = sale.fence + 1_000
+    SeckillVoucher.objects.filter(pk=sale.pk).update(fence=ahead)
+    before = rows()
+    assert fulfill_sale(sale_id=sale.pk) is True, "a fresh task with a newer token goes on at once"
+    assert rows() == before
+    assert pending_ids(sale) == ids(tokens)
+    assert tries_of(sale) == {}
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    sale.refresh_from_db()
+    assert sale.fence > ahead
+
+
+def test_after_a_stale_fence_no_build_may_use_an_epoch_that_was_raised_before(
+    ledger: Redis,
+) -> None:
+    """It would know nothing of the batch of a worker whose token is of the same epoch."""
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    raised = rebuild._raise_epoch(sale_id=sale.pk)  # by a process that stands still after it
+    assert fulfill_sale(sale_id=sale.pk) is True
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    ledger.delete(LedgerKeys(sale.pk).sale)
+    assert not rebuild._build_ledger(sale_id=sale.pk, epoch=raised)
+    load_sale(sale_id=sale.pk)
+    assert_conserved(sale)
+
+
+def test_a_stale_fence_without_a_ledger_is_left_to_whoever_loads_it(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    SeckillVoucher.objects.filter(pk=sale.pk).update(fence=sale.fence + 1_000)
+
+    def lost(**kwargs: Any) -> Verdict:
+        monkeypatch.setattr(worker, "write_batch", write_batch)
+        ledger.delete(LedgerKeys(sale.pk).sale)
+        return write_batch(**kwargs)
+
+    monkeypatch.setattr(worker, "write_batch", lost)
+    assert fulfill_sale(sale_id=sale.pk) is True
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+
+
+def test_the_loss_of_the_fencing_counter_refuses_nobody_for_good(ledger: Redis) -> None:
+    sale = make_sale()
+    for _ in range(3):
+        reserved(sale, [make_buyer()])
+        fulfill_sale(sale_id=sale.pk)
+    ledger.delete(LedgerKeys(sale.pk).fence)
+    (token,) = reserved(sale, [make_buyer()])
+    fulfill_sale(sale_id=sale.pk)
+    fulfill_sale(sale_id=sale.pk)
+    assert token.order_id in live_ids(sale)
+
+
+def test_a_worker_that_began_on_an_older_ledger_is_refused_by_the_fence(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    before = VoucherOrder.objects.count()
+
+    def rebuilt_meanwhile(**kwargs: Any) -> Any:
+        ledger.delete(LedgerKeys(sale.pk).sale)
+        load_sale(sale_id=sale.pk)
+        return write_batch(**kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "write_batch", rebuilt_meanwhile)
+        assert fulfill_sale(sale_id=sale.pk) is True
+    assert VoucherOrder.objects.count() == before
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    sale.refresh_from_db()
+    assert sale.fence >> FENCE_BITS == sale.epoch == 2
+    assert_conserved(sale)
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_lock_that_is_lost_in_mid_work_writes_nothing_and_the_next_worker_does(
+    ledger: Redis, settings: Settings, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_LEASE_MS = 300
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(size))
+
+    def lost_meanwhile(**kwargs: Any) -> Any:
+        ledger.delete(LedgerKeys(sale.pk).sale_lock)
+        wait_for(kwargs["lost"])  # the watchdog is told at its next renewal
+        return write_batch(**kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(worker, "write_batch", lost_meanwhile)
+        assert fulfill_sale(sale_id=sale.pk) is False
+    assert live_ids(sale) == []
+    assert pending_ids(sale) == ids(tokens)
+    assert tries_of(sale) == {}, "a lost lock says nothing about the entry"
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+
+
+# --- A ledger that is not whole ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["sale", "buyers"])
+def test_a_ledger_that_lost_a_key_is_built_again_and_its_pending_entries_become_rows(
+    ledger: Redis, key: str
+) -> None:
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(3))
+    ledger.delete(getattr(LedgerKeys(sale.pk), key))
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    assert_conserved(sale)
+
+
+def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        fulfill_sale(sale_id=sale.pk)
+
+
+# --- Handing on ----------------------------------------------------------------------------------
+
+
+class SteppingClock:
+    """A clock on which every look takes a second."""
+
+    def __init__(self) -> None:
+        self._now = 0.0
+
+    def monotonic(self) -> float:
+        self._now += 1
+        return self._now
+
+
+def test_after_its_time_the_task_hands_on_to_a_fresh_one(
+    ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(5))
+    monkeypatch.setattr(worker, "time", SteppingClock())
+    assert fulfill_sale(sale_id=sale.pk) is True
+    assert live_ids(sale) == ids(tokens[:2])
+    assert ledger.exists(LedgerKeys(sale.pk).kick), "the fresh task is the one that is on its way"
+    assert not ledger.exists(LedgerKeys(sale.pk).sale_lock)
+
+
+def test_it_does_not_hand_on_where_a_task_is_on_its_way_already(
+    ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
+    sale = make_sale()
+    reserved(sale, make_buyers(5))
+    monkeypatch.setattr(worker, "time", SteppingClock())
+    walk = worker._locked_pass
+
+    def walked(**kwargs: Any) -> Any:
+        result = walk(**kwargs)
+        ledger.delete(LedgerKeys(sale.pk).kick)  # its time is over
+        assert reserve_for(sale, make_buyer()).kick_due, "a message is on its way"
+        return result
+
+    monkeypatch.setattr(worker, "_locked_pass", walked)
+    assert fulfill_sale(sale_id=sale.pk) is False
+
+
+def test_a_task_beside_a_working_one_lets_nobody_send_another_for_a_moment(
+    ledger: Redis, elsewhere: Callable[..., Any]
+) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    elsewhere(RedisLock(ledger, LedgerKeys(sale.pk).sale_lock).acquire)
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= TAKEN_KICK_MS
+    assert not reserve_for(sale, make_buyer()).kick_due
+
+
+def test_who_is_accepted_before_the_last_look_is_seen_by_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale()
+    late = iter([make_buyer()])
+    reserved(sale, [make_buyer()])
+    end_kick = worker.end_kick
+
+    def end_late(**kwargs: Any) -> None:
+        for buyer in late:
+            assert not reserve_for(sale, buyer).kick_due, "of the one that is sent already"
+        end_kick(**kwargs)
+
+    monkeypatch.setattr(worker, "end_kick", end_late)
+    fulfill_sale(sale_id=sale.pk)
+    assert pending_ids(sale) == []
+
+
+def test_who_is_accepted_after_the_last_look_sends_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    looks = worker.pending_entries
+    due = []
+
+    def look(*, count: int, **kwargs: Any) -> Any:
+        found = looks(count=count, **kwargs)
+        if count == 1:
+            due.append(reserve_for(sale, make_buyer()).kick_due)
+        return found
+
+    monkeypatch.setattr(worker, "pending_entries", look)
+    fulfill_sale(sale_id=sale.pk)
+    assert due == [True]
+
+
+# --- Small batches -------------------------------------------------------------------------------
+
+
+class RestingClock:
+    """A clock that only goes on where somebody sleeps on it, who is called then."""
+
+    def __init__(self, on_sleep: Callable[[], object]) -> None:
+        self.now, self._on_sleep = 0.0, on_sleep
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        self._on_sleep()
+
+
+@pytest.fixture
+def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
+    """Fulfil a sale in which one comes beside the first, then so many in each step of waiting.
+
+    Returns the sizes of the batches.
+    """
+
+    def of(*coming: int) -> list[int]:
+        sale, sizes, steps = make_sale(stock=1_000), list[int](), iter(coming)
+        reserved(sale, [make_buyer()])
+
+        def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> Verdict:
+            sizes.append(len(entries))
+            if len(sizes) == 1:
+                reserved(sale, [make_buyer()])
+            return write_batch(entries=entries, **kwargs)
+
+        monkeypatch.setattr(worker, "write_batch", write)
+        clock = RestingClock(lambda: reserved(sale, make_buyers(next(steps, 0))))
+        monkeypatch.setattr(worker, "time", clock)
+        fulfill_sale(sale_id=sale.pk)
+        assert pending_ids(sale) == []
+        return sizes
+
+    return of
+
+
+def test_of_a_burst_a_small_batch_waits_as_long_as_more_come(
+    burst: Callable[..., list[int]],
+) -> None:
+    assert burst(3, 2, 0) == [1, 6]
+    assert burst(0, 3) == [1, 1]
+
+
+def test_it_waits_no_longer_than_a_tenth_of_a_second(burst: Callable[..., list[int]]) -> None:
+    assert burst(*[1] * 8) == [1, 6]
+
+
+def test_it_waits_for_no_more_than_a_batch_may_hold(
+    burst: Callable[..., list[int]], settings: Settings
+) -> None:
+    settings.SECKILL_BATCH_UNITS = 4
+    assert burst(2, 5) == [1, 4, 4]
+
+
+@pytest.mark.parametrize(("orders", "most"), [(1, 500), (4, 2)])
+def test_neither_a_lone_order_nor_a_full_batch_waits(
+    orders: int, most: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings.SECKILL_BATCH_UNITS = most
+    sale, clock = make_sale(), RestingClock(lambda: None)
+    reserved(sale, make_buyers(orders))
+    monkeypatch.setattr(worker, "time", clock)
+    fulfill_sale(sale_id=sale.pk)
+    assert pending_ids(sale) == []
+    assert clock.now == 0
+
+
+# --- Guards of their own -------------------------------------------------------------------------
+
+
+class NoLock:
+    """A lock that keeps nobody out; its fencing token never rises."""
+
+    lost = False
+    fencing_token = 1 << 60
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def __enter__(self) -> NoLock:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+
+class NoMultiLock(NoLock):
+    def __init__(self, client: Redis, names: list[str], **kwargs: Any) -> None:
+        self._names = set(names)
+
+    @contextmanager
+    def holding_free(self) -> Iterator[set[str]]:
+        yield self._names
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_nothing_twice(
+    ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The control of the guards that are left, without the row lock, is in ``test_batch.py``."""
+    settings.SECKILL_BATCH_UNITS = 7
+    sale, unlucky = make_sale(stock=30), make_buyer()
+    held = _order_unknown_to_the_ledger(sale, unlucky)
+    offer_too_much(ledger, sale, 60)
+    tokens = reserved(sale, [*make_buyers(45), unlucky])
+    monkeypatch.setattr(worker, "RedisLock", NoLock)
+    monkeypatch.setattr(worker, "MultiLock", NoMultiLock)
+    start = threading.Barrier(4)
+
+    def work() -> bool:
+        start.wait(10)
+        return fulfill_sale(sale_id=sale.pk)
+
+    at_once(*[work] * 4)
+    while fulfill_sale(sale_id=sale.pk):  # whom another worker overtook, hands on
+        pass
+    assert len(live_ids(sale)) == 30
+    assert held.pk in live_ids(sale)
+    assert set(live_ids(sale)) | set(refusals_of(sale)) == {*ids(tokens), held.pk}
+    users = VoucherOrder.objects.filter(live=True).values_list("user_id", flat=True)
+    assert len(set(users)) == 30
+    assert pending_ids(sale) == []
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_two_workers_write_two_sales_at_the_same_time_and_one_sale_never(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    writing, met, patience_s = set[int](), list[bool](), [20.0]
+
+    def write_and_look(**options: Any) -> Verdict:
+        me = threading.get_ident()
+        writing.add(me)
+        try:
+            met.append(another_writes())
+            return write_batch(**options)
+        finally:
+            writing.remove(me)
+
+    def another_writes() -> bool:
+        with suppress(AssertionError):
+            wait_for(lambda: len(writing) > 1 or True in met, within_s=patience_s[-1])
+            return True
+        return False
+
+    monkeypatch.setattr(worker, "write_batch", write_and_look)
+    first, second = make_sale(), make_sale()
+    for sale in (first, second):
+        reserved(sale, make_buyers(3))
+    works = [lambda it=it: fulfill_sale(sale_id=it.pk) for it in (first, second)]
+    assert at_once(*works) == [False, False]
+    assert met == [True, True]
+    assert len(live_ids(first)) == len(live_ids(second)) == 3
+
+    met.clear()
+    patience_s.append(1)
+    reserved(first, make_buyers(3))
+    assert at_once(works[0], works[0]) == [False, False]
+    assert met == [False]
+    assert len(live_ids(first)) == 6
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_four_workers_and_buyers_at_once_lose_nobody() -> None:
+    sale = make_sale(stock=60)
+    crowds = [make_buyers(15) for _ in range(4)]
+
+    def buy_and_fulfil(crowd: list[User]) -> Callable[[], None]:
+        def run() -> None:
+            for buyer in crowd:
+                token = token_for(sale, buyer)
+                reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
+                fulfill_sale(sale_id=sale.pk)
+
+        return run
+
+    assert at_once(*map(buy_and_fulfil, crowds)) == [None] * 4
+    fulfill_sale(sale_id=sale.pk)
+    assert len(live_ids(sale)) == 60
+    assert pending_ids(sale) == []
+    assert_conserved(sale)
+    assert "seckill" in next(iter(ledger_contents()))

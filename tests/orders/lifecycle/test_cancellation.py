@@ -1,0 +1,377 @@
+"""Orders that end: the unit goes back in the database and in the ledger, once, whoever dies."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import OperationalError, connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from redis import Redis
+
+from locks import RedisLock
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle import cancellation
+from orders.lifecycle.cancellation import Busy, cancel_order, end_orders, give_back
+from orders.lifecycle.transitions import SYSTEM, Actor, WrongState
+from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from orders.payments import expiry
+from orders.payments.expiry import expire_orders
+from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.inspection import (
+    assert_conserved,
+    buyers_of,
+    ended_of,
+    ledger_contents,
+    live_ids,
+    pending_ids,
+    rows,
+    statements,
+)
+from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.reservations import AlreadyOrdered, reserve
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+STAFF = Actor(ActorKind.STAFF)
+
+
+def won(sale: SeckillVoucher, buyers: list[User]) -> list[int]:
+    """Let these buyers win an unpaid order each; return the ids."""
+    tokens = reserved(sale, buyers)
+    fulfill_sale(sale_id=sale.pk)
+    return [token.order_id for token in tokens]
+
+
+def buy(sale: SeckillVoucher, buyer: User) -> int:
+    token = token_for(sale, buyer)
+    reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
+    return token.order_id
+
+
+def overdue(sale: SeckillVoucher) -> None:
+    """Let the time to pay of all unpaid orders of a sale be over."""
+    orders = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
+    orders.update(pay_by=timezone.now() - dt.timedelta(seconds=1))
+
+
+def status_of(order_id: int) -> str:
+    return VoucherOrder.objects.values_list("status", flat=True).get(pk=order_id)
+
+
+# --- Cancelling ----------------------------------------------------------------------------------
+
+
+def test_a_cancelled_order_gives_its_unit_back_in_both_places() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    assert snapshot(sale_id=sale.pk).remaining == 0
+
+    cancel_order(order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind")
+
+    assert status_of(order_id) == "cancelled"
+    assert live_ids(sale) == []
+    assert snapshot(sale_id=sale.pk).remaining == 1
+    assert ended_of(sale) == {order_id: f"{buyer.pk}:cancelled"}
+    assert_conserved(sale)
+    assert buy(sale, make_buyer())
+
+
+def test_the_history_says_who_cancelled_when_and_why() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    before = timezone.now()
+    cancel_order(order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind")
+    first, last = OrderEvent.objects.filter(order=order_id)
+    assert (first.before, first.after, first.actor_kind) == ("", "unpaid", "system")
+    assert (last.before, last.after, last.actor_kind, last.actor_id, last.reason) == (
+        "unpaid", "cancelled", "buyer", buyer.pk, "changed my mind",
+    )  # fmt: skip
+    assert before <= last.at <= timezone.now()
+
+
+@pytest.mark.parametrize(
+    "status", ["paid", "used", "refunding", "refunded", "cancelled", "expired"]
+)
+def test_only_an_unpaid_order_is_cancelled(status: str) -> None:
+    sale = make_sale()
+    (order_id,) = won(sale, [make_buyer()])
+    live = status in ("paid", "used", "refunding") or None
+    VoucherOrder.objects.filter(pk=order_id).update(status=status, live=live)
+    before = ledger_contents(), rows(), OrderEvent.objects.count()
+    with pytest.raises(WrongState) as refused:
+        cancel_order(order_id=order_id, by=STAFF)
+    assert refused.value.status == status
+    assert (ledger_contents(), rows(), OrderEvent.objects.count()) == before
+
+
+def test_one_who_cancels_meets_another_at_the_user_key_that_fulfilment_holds() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    key = LedgerKeys(sale.pk).user_lock(buyer.pk)
+    # Another process: this thread itself would enter its own lock again.
+    ledger_connection().set(key, "a worker", px=60_000)
+    with pytest.raises(Busy):
+        cancel_order(order_id=order_id, by=STAFF)
+    assert status_of(order_id) == "unpaid"
+    ledger_connection().delete(key)
+    cancel_order(order_id=order_id, by=STAFF)
+    assert_conserved(sale)
+
+
+def test_fulfilment_waits_for_one_who_holds_the_user_key_and_takes_the_others() -> None:
+    sale = make_sale(limit=2)
+    mine, other = make_buyers(2)
+    won(sale, [mine])
+    later, theirs = buy(sale, mine), buy(sale, other)
+    ledger_connection().set(LedgerKeys(sale.pk).user_lock(mine.pk), "one who cancels", px=60_000)
+    fulfill_sale(sale_id=sale.pk)
+    assert theirs in live_ids(sale)
+    assert pending_ids(sale) == [later]
+    ledger_connection().delete(LedgerKeys(sale.pk).user_lock(mine.pk))
+    fulfill_sale(sale_id=sale.pk)
+    assert later in live_ids(sale)
+    assert_conserved(sale)
+
+
+def test_the_user_key_is_let_go_after_a_cancel_and_after_a_refusal() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    cancel_order(order_id=order_id, by=STAFF)
+    with pytest.raises(WrongState):
+        cancel_order(order_id=order_id, by=STAFF)
+    key = LedgerKeys(sale.pk).user_lock(buyer.pk)
+    assert not RedisLock(ledger_connection(), key).locked()
+
+
+def test_without_redis_nothing_is_cancelled(lose_ledger: Callable[[], None]) -> None:
+    sale = make_sale()
+    (order_id,) = won(sale, [make_buyer()])
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        cancel_order(order_id=order_id, by=STAFF)
+    assert status_of(order_id) == "unpaid"
+
+
+# --- Buying again --------------------------------------------------------------------------------
+
+
+def test_the_same_buyer_buys_again_where_the_sale_allows_it() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    cancel_order(order_id=order_id, by=STAFF)
+    again = buy(sale, buyer)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [again]
+    assert_conserved(sale)
+
+
+def test_where_it_does_not_the_buyer_is_led_to_the_ended_order() -> None:
+    sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    cancel_order(order_id=order_id, by=STAFF)
+    with pytest.raises(AlreadyOrdered) as refused:
+        buy(sale, buyer)
+    assert refused.value.order_id == order_id
+    assert buy(sale, make_buyer())
+
+
+def test_the_database_bars_too_where_the_ledger_has_forgotten(ledger: Redis) -> None:
+    sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    cancel_order(order_id=order_id, by=STAFF)
+    ledger.delete(LedgerKeys(sale.pk).barred)
+    again = buy(sale, buyer)
+    fulfill_sale(sale_id=sale.pk)
+    assert status_of(again) == "refused"
+    assert live_ids(sale) == []
+    assert_conserved(sale)
+
+
+def test_what_was_only_refused_bars_nobody() -> None:
+    sale = make_sale(stock=1, rebuy=False)
+    buyer = make_buyer()
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    (refused,) = won(sale, [buyer])
+    assert status_of(refused) == "refused"
+    User.objects.filter(pk=buyer.pk).update(is_active=True)
+    again = buy(sale, buyer)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [again]
+
+
+# --- Expiring ------------------------------------------------------------------------------------
+
+
+def test_an_order_expires_when_its_time_is_over_and_not_before() -> None:
+    sale = make_sale(stock=2, pay_within_s=600)
+    early, late = won(sale, make_buyers(2))
+    now = timezone.now()
+    pay_by = VoucherOrder.objects.values_list("pay_by", flat=True).get(pk=early)
+    assert now + dt.timedelta(seconds=590) < pay_by <= now + dt.timedelta(seconds=600)
+    assert expire_orders(now=now) == 0
+    VoucherOrder.objects.filter(pk=early).update(pay_by=now)
+    assert expire_orders(now=now) == 1
+    assert (status_of(early), status_of(late)) == ("expired", "unpaid")
+    assert_conserved(sale)
+    assert snapshot(sale_id=sale.pk).remaining == 1
+
+
+def test_a_paid_order_does_not_expire() -> None:
+    sale = make_sale()
+    (order_id,) = won(sale, [make_buyer()])
+    VoucherOrder.objects.filter(pk=order_id).update(status="paid")
+    VoucherOrder.objects.filter(pk=order_id).update(pay_by=timezone.now() - dt.timedelta(days=1))
+    assert expire_orders(now=timezone.now()) == 0
+
+
+def test_orders_of_several_sales_expire_and_one_sale_that_fails_stops_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    bad, good = make_sale(), make_sale()
+    for sale in (bad, good):
+        won(sale, make_buyers(2))
+        overdue(sale)
+
+    def fails_for_one(*, sale_id: int, **kwargs: object) -> object:
+        if sale_id == bad.pk:
+            raise OperationalError(1205, "by the test")
+        return end_orders(sale_id=sale_id, **kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(expiry, "end_orders", fails_for_one)
+    assert expire_orders(now=timezone.now()) == 2
+    assert len(live_ids(bad)) == 2
+    assert live_ids(good) == []
+
+
+def test_the_row_of_the_sale_is_locked_before_anything_else() -> None:
+    sale = make_sale()
+    won(sale, make_buyers(2))
+    overdue(sale)
+    with CaptureQueriesContext(
+        connection,
+    ) as queries:
+        expire_orders(now=timezone.now())
+    locking = [sql for sql in statements(queries.captured_queries) if "FOR UPDATE" in sql]
+    assert "vouchers_seckillvoucher" in locking[0]
+    assert "orders_voucherorder" in locking[1]
+
+
+@pytest.mark.parametrize("count", [1, 10, 500])
+def test_the_statements_of_a_batch_do_not_grow_with_its_orders(count: int) -> None:
+    sale = make_sale(stock=count)
+    won(sale, make_buyers(count))
+    overdue(sale)
+    with CaptureQueriesContext(connection) as queries:
+        assert expire_orders(now=timezone.now()) == count
+    assert len(queries) == EXPIRY_STATEMENTS
+    assert_conserved(sale)
+
+
+EXPIRY_STATEMENTS = 11
+"""To find the sales, the batch, its open payments; the transaction; the look for another batch."""
+
+
+@pytest.mark.timeout(300)
+def test_ten_thousand_orders_expire_in_batches() -> None:
+    sale = make_sale(stock=10_000)
+    buyers = make_buyers(10_000)
+    reserved(sale, buyers)
+    while snapshot(sale_id=sale.pk).pending:
+        fulfill_sale(sale_id=sale.pk)
+    overdue(sale)
+    with CaptureQueriesContext(connection) as queries:
+        assert expire_orders(now=timezone.now()) == 10_000
+    assert len(queries) < 10_000 / 500 * EXPIRY_STATEMENTS
+    assert live_ids(sale) == []
+    assert OrderEvent.objects.filter(after="expired").count() == 10_000
+    assert snapshot(sale_id=sale.pk).remaining == 10_000
+    assert_conserved(sale)
+
+
+# --- Whoever dies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("point", ["end.before_commit", "end.committed", "end.released"])
+def test_a_worker_that_dies_at_any_step_leaves_what_reconciling_puts_right(point: str) -> None:
+    sale = make_sale(stock=3)
+    order_ids = won(sale, make_buyers(3))
+    overdue(sale)
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        expire_orders(now=timezone.now())
+    gone = point != "end.before_commit"
+    assert {status_of(order_id) for order_id in order_ids} == {"expired" if gone else "unpaid"}
+
+    expire_orders(now=timezone.now())
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)  # decides on what was made pending
+
+    assert {status_of(order_id) for order_id in order_ids} == {"expired"}
+    assert snapshot(sale_id=sale.pk).remaining == 3
+    assert buyers_of(sale) == {}
+    assert reconcile(sale_id=sale.pk).difference == 0
+    assert_conserved(sale)
+
+
+def test_units_that_redis_did_not_take_back_come_with_reconciling(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sale = make_sale(stock=1)
+    (order_id,) = won(sale, [make_buyer()])
+
+    def away(**kwargs: object) -> None:
+        raise LedgerUnavailable("by the test")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cancellation, "release", away)
+        cancel_order(order_id=order_id, by=STAFF)
+    assert status_of(order_id) == "cancelled"
+    assert snapshot(sale_id=sale.pk).remaining == 0, "careful: nobody is sold what may not be there"
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).remaining == 1
+    assert_conserved(sale)
+
+
+def test_a_release_of_an_ended_order_that_comes_late_takes_nobody_elses_unit() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    (order_id,) = won(sale, [buyer])
+    orders = [VoucherOrder.objects.get(pk=order_id)]
+    cancel_order(order_id=order_id, by=STAFF)
+    again = buy(sale, buyer)
+    fulfill_sale(sale_id=sale.pk)
+
+    give_back(sale_id=sale.pk, orders=orders, reason="cancelled")
+    assert buyers_of(sale) == {f"{buyer.pk}:1": str(again)}
+    assert_conserved(sale)
+
+
+def test_the_task_of_an_hour_ago_finds_nothing_to_do_for_a_cancelled_order() -> None:
+    sale = make_sale(stock=1)
+    (order_id,) = won(sale, [make_buyer()])
+    cancel_order(order_id=order_id, by=STAFF)
+    before = rows()
+    for _ in range(5):
+        fulfill_sale(sale_id=sale.pk)
+    assert rows() == before
+    assert_conserved(sale)
+
+
+def test_an_ended_order_that_is_over_by_now_is_passed_over() -> None:
+    sale = make_sale()
+    first, second = won(sale, make_buyers(2))
+    cancel_order(order_id=first, by=STAFF)
+    ended = end_orders(
+        sale_id=sale.pk, order_ids=[first, second], to=OrderStatus.EXPIRED, by=SYSTEM
+    )
+    assert [order.pk for order in ended] == [second]
+    assert OrderEvent.objects.filter(order=first).count() == 2
+    assert_conserved(sale)

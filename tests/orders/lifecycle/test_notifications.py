@@ -1,0 +1,346 @@
+"""Telling buyers by mail what has become of their orders: each change once, and nothing lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import smtplib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.contrib.auth.models import User
+from django.core import mail
+from django.core.mail import EmailMessage
+from django.core.mail.backends.locmem import EmailBackend
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone, translation
+from django.utils.translation import gettext
+from redis import Redis
+
+from locks import RedisLock
+from orders.lifecycle import notifications
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.notifications import tell_buyers
+from orders.lifecycle.redemption import written_code
+from orders.lifecycle.transitions import PROVIDER, Actor, note
+from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from orders.payments.refunds import refund_order
+from tests.support.orders import make_buyers, make_order, make_sale
+from tests.support.payments import paid, won
+from vouchers.inventory.keys import LedgerUnavailable
+
+pytestmark = pytest.mark.django_db
+
+NOW = timezone.now()
+
+
+class Server(EmailBackend):
+    """A mail server that does what the test says before it takes a mail in."""
+
+    before: Callable[[EmailMessage], None] = staticmethod(lambda message: None)
+    opened = 0
+
+    def open(self) -> bool:
+        Server.opened += 1
+        return True
+
+    def send_messages(self, messages: Any) -> int:
+        for message in messages:
+            Server.before(message)
+        return int(super().send_messages(messages))
+
+
+@pytest.fixture
+def server(monkeypatch: pytest.MonkeyPatch, settings: Any) -> type[Server]:
+    settings.EMAIL_BACKEND = f"{__name__}.Server"
+    monkeypatch.setattr(Server, "before", staticmethod(lambda message: None))
+    monkeypatch.setattr(Server, "opened", 0)
+    return Server
+
+
+def buyers_with_addresses(count: int) -> list[User]:
+    found = make_buyers(count)
+    for user in found:
+        user.email = f"{user.username}@example.com"
+    User.objects.bulk_update(found, ["email"])
+    return found
+
+
+def orders_won(count: int) -> list[VoucherOrder]:
+    """Return new orders of buyers with addresses; the change that made each is untold."""
+    sale = make_sale(stock=count)
+    orders = [make_order(sale, user) for user in buyers_with_addresses(count)]
+    for order in orders:
+        an_event(order, OrderStatus.UNPAID)
+    return orders
+
+
+def an_event(order: VoucherOrder, after: OrderStatus, **more: Any) -> OrderEvent:
+    fields = {"at": timezone.now(), "actor_kind": ActorKind.SYSTEM, **more}
+    return OrderEvent.objects.create(order=order, after=after, **fields)
+
+
+def tell() -> int:
+    return tell_buyers(now=NOW)
+
+
+def untold() -> int:
+    return OrderEvent.objects.filter(told_at=None).count()
+
+
+def recipients() -> list[str]:
+    return [message.to[0] for message in mail.outbox]
+
+
+# --- What is written ------------------------------------------------------------------------------
+
+
+def test_each_change_of_an_order_is_one_mail(settings: Any) -> None:
+    settings.SECKILL_SITE_URL = "https://shop.example"
+    (buyer,) = buyers_with_addresses(1)
+    order = won(make_sale(), [buyer])
+    assert tell() == 1
+    paid(order)
+    assert tell() == 1
+    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk))
+    assert tell() == 2
+    subjects = [message.subject.rpartition("：")[2] for message in mail.outbox]
+    assert subjects == ["待支付", "已支付", "退款中", "已退款"]
+    assert {message.to[0] for message in mail.outbox} == {buyer.email}
+    url = f"https://shop.example/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/"
+    assert all(url in message.body for message in mail.outbox)
+
+
+@pytest.mark.parametrize("after", OrderStatus)
+def test_every_status_has_its_mail_in_plain_text(settings: Any, after: OrderStatus) -> None:
+    settings.LANGUAGE_CODE = "en"
+    (user,) = buyers_with_addresses(1)
+    reason = "sold_out" if after == "refused" else ""
+    order = make_order(make_sale(), user, status=after, reason=reason)
+    an_event(order, after)
+    assert tell() == 1
+    body = mail.outbox[0].body
+    assert str(order.pk) in body
+    assert "<" not in body
+    assert "\n\n\n\n" not in body
+
+
+def test_a_won_order_says_how_much_until_when_and_where(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    order = won(make_sale(), buyers_with_addresses(1))
+    tell()
+    assert order.pay_by
+    time = f"{timezone.localtime(order.pay_by):%-d %b, %H:%M} (UTC+8)"
+    assert f"To pay: ¥80.00, until {time}" in mail.outbox[0].body
+
+
+def test_a_paid_order_brings_its_code() -> None:
+    order = won(make_sale(), buyers_with_addresses(1))
+    paid(order)
+    tell()
+    order.refresh_from_db()
+    assert order.code
+    assert written_code(order.code) in mail.outbox[-1].body
+
+
+def test_a_code_that_was_given_back_meanwhile_is_not_sent() -> None:
+    (buyer,) = buyers_with_addresses(1)
+    order = won(make_sale(), [buyer])
+    paid(order)
+    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk))
+    tell()
+    code = VoucherOrder.objects.get(pk=order.pk).code or "?"
+    assert not any(written_code(code) in message.body for message in mail.outbox)
+
+
+def test_a_refused_order_says_why(settings: Any) -> None:
+    settings.LANGUAGE_CODE = "en"
+    (user,) = buyers_with_addresses(1)
+    order = make_order(make_sale(), user, status=OrderStatus.REFUSED, reason="sold_out")
+    an_event(order, OrderStatus.REFUSED)
+    tell()
+    assert "The last unit went to somebody before you." in mail.outbox[0].body
+
+
+def test_staff_who_cancel_give_their_reason_in_the_mail() -> None:
+    order = won(make_sale(), buyers_with_addresses(1))
+    cancel_order(order_id=order.pk, by=Actor.staff(None), why="the kitchen burnt down")
+    tell()
+    assert "the kitchen burnt down" in mail.outbox[-1].body
+
+
+def test_a_title_is_written_as_it_is_and_cannot_break_the_subject() -> None:
+    (order,) = orders_won(1)
+    voucher = order.seckill_voucher.voucher
+    voucher.title = "Fish & <chips>\nBcc: all@example.com"
+    voucher.save()
+    assert tell() == 1
+    assert "Fish & <chips>" in mail.outbox[0].body
+    assert "\n" not in mail.outbox[0].subject
+    assert mail.outbox[0].recipients() == [order.user.email]
+
+
+# --- Once, and not never --------------------------------------------------------------------------
+
+
+def test_in_quiet_times_nobody_is_told_twice_and_no_server_is_asked(server: type[Server]) -> None:
+    orders_won(3)
+    assert [tell(), tell(), tell()] == [3, 0, 0]
+    assert len(mail.outbox) == 3
+    assert server.opened == 1
+
+
+def test_a_buyer_without_an_address_counts_as_told(server: type[Server]) -> None:
+    order = won(make_sale())
+    assert tell() == 0
+    assert OrderEvent.objects.get(order=order).told_at == NOW
+    assert server.opened == 0
+
+
+def test_the_order_of_an_account_that_is_gone_counts_as_told() -> None:
+    order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="inactive_buyer")
+    an_event(order, OrderStatus.REFUSED)
+    assert tell() == 0
+    assert untold() == 0
+
+
+def test_what_a_server_that_is_away_did_not_take_comes_with_the_next_call(
+    server: type[Server],
+) -> None:
+    orders = orders_won(3)
+
+    def away_after_the_first(message: EmailMessage) -> None:
+        if mail.outbox:
+            raise smtplib.SMTPServerDisconnected("by the test")
+
+    server.before = staticmethod(away_after_the_first)
+    with pytest.raises(OSError, match="by the test"):
+        tell()
+    assert (len(mail.outbox), untold()) == (1, 2)
+    server.before = staticmethod(lambda message: None)
+    assert tell() == 2
+    assert recipients() == [order.user.email for order in orders if order.user]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        smtplib.SMTPRecipientsRefused({"x": (550, b"no such user")}),
+        smtplib.SMTPDataError(554, b"no"),
+        smtplib.SMTPNotSupportedError("no SMTPUTF8"),
+        ValueError("no address"),
+    ],
+)
+def test_a_mail_that_is_refused_for_good_does_not_hold_up_the_others(
+    server: type[Server], error: Exception
+) -> None:
+    first, second = orders_won(2)
+    refuse(server, first, error)
+    assert tell() == 1
+    assert recipients() == [second.user.email]
+    assert untold() == 0
+
+
+def refuse(server: type[Server], order: VoucherOrder, error: Exception) -> None:
+    def before(message: EmailMessage) -> None:
+        if order.user and message.to == [order.user.email]:
+            raise error
+
+    server.before = staticmethod(before)
+
+
+def test_an_address_that_takes_no_mail_just_now_is_tried_again_for_a_day(
+    server: type[Server],
+) -> None:
+    first, second = orders_won(2)
+    refuse(server, first, smtplib.SMTPRecipientsRefused({"x": (450, b"later")}))
+    assert tell() == 1
+    assert recipients() == [second.user.email]
+    assert untold() == 1
+    assert tell_buyers(now=timezone.now() + dt.timedelta(days=2)) == 0
+    assert untold() == 0
+
+
+@pytest.mark.parametrize("error", [smtplib.SMTPSenderRefused(550, b"", "we")])
+def test_where_the_server_takes_nothing_nothing_counts_as_told(
+    server: type[Server], error: Exception
+) -> None:
+    (order,) = orders_won(1)
+    refuse(server, order, error)
+    with pytest.raises(smtplib.SMTPException):
+        tell()
+    assert untold() == 1
+
+
+def test_while_another_process_tells_nobody_else_does(
+    ledger: Redis, elsewhere: Callable[..., Any]
+) -> None:
+    orders_won(1)
+    theirs = RedisLock(ledger, "lock:telling")
+    elsewhere(theirs.acquire)
+    assert tell() == 0
+    assert untold() == 1
+    elsewhere(theirs.release)
+    assert tell() == 1
+
+
+def test_while_redis_is_away_nobody_is_told(lose_ledger: Callable[[], None]) -> None:
+    orders_won(1)
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        tell()
+    assert (len(mail.outbox), untold()) == (0, 1)
+
+
+def test_a_batch_takes_three_statements_however_long_it_is() -> None:
+    def statements() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            tell()
+        return len(captured)
+
+    orders_won(1)
+    one = statements()
+    orders_won(20)
+    assert statements() == one == 3
+
+
+def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> None:
+    (order,) = orders_won(1)
+    tell()
+    mail.outbox.clear()
+    VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
+    why = "The money came too late and goes back."
+    note(
+        order_ids=[order.pk],
+        before="expired",
+        after="expired",
+        by=PROVIDER,
+        at=timezone.now(),
+        why=why,
+    )
+    assert tell() == 1
+    (message,) = mail.outbox
+    with translation.override(django_settings.LANGUAGE_CODE):
+        assert message.body.count(gettext(why)) == 1
+
+
+def test_who_gave_no_address_does_not_keep_the_others_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(notifications, "TOLD_AT_ONCE", 2)
+    silent = orders_won(5)
+    User.objects.filter(pk__in=[order.user_id for order in silent]).update(email="")
+    (order,) = orders_won(1)
+    assert tell() == 1
+    assert order.user
+    assert recipients() == [order.user.email]
+    assert not OrderEvent.objects.filter(told_at=None).exists()
+
+
+def test_a_call_tells_so_many_and_the_next_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notifications, "TOLD_AT_ONCE", 2)
+    orders = orders_won(5)
+    assert [tell(), tell(), tell(), tell()] == [2, 2, 1, 0]
+    assert recipients() == [order.user.email for order in orders if order.user]

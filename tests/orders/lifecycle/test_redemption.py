@@ -1,0 +1,278 @@
+"""Redeeming: a code is read however it is typed, and gives what it is worth once."""
+
+from __future__ import annotations
+
+import datetime as dt
+import secrets
+import threading
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.utils import timezone
+from redis import Redis
+
+from orders.lifecycle.redemption import (
+    MOST_WRONG,
+    WINDOW_S,
+    GuessesUnknown,
+    NoSuchCode,
+    NotRedeemable,
+    Redeemable,
+    TooManyGuesses,
+    counted_guess,
+    find_by_code,
+    read_code,
+    redeem,
+    written_code,
+)
+from orders.lifecycle.transitions import Actor
+from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
+from orders.payments.service import CODE_ALPHABET
+from tests.support.inspection import rows
+from tests.support.orders import at_once, make_buyer, make_order, make_sale
+
+pytestmark = pytest.mark.django_db
+
+CODE = "AB01CDEF0V1TVWXY"
+NOW = dt.datetime(2026, 11, 11, 12, 0, 20, tzinfo=dt.UTC)
+
+
+def with_code(
+    code: str = CODE, status: OrderStatus = OrderStatus.PAID, buyer: User | None = None
+) -> VoucherOrder:
+    order = make_order(make_sale(loaded=False), buyer or make_buyer(), status=status)
+    VoucherOrder.objects.filter(pk=order.pk).update(code=code)
+    return order
+
+
+def clerk(name: str = "clerk") -> User:
+    return User.objects.create(username=name, password="!", is_staff=True)
+
+
+def events(order: VoucherOrder) -> list[tuple[str, str, str, int | None]]:
+    found = OrderEvent.objects.filter(order=order)
+    return list(found.values_list("before", "after", "actor_kind", "actor"))
+
+
+# --- Reading -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        CODE,
+        "AB01-CDEF-0V1T-VWXY",
+        "ab01 cdef 0v1t vwxy",
+        "  aB01--CdeF 0v1t\tvwxy\n",
+        "ABO1-CDEF-OV1T-VWXY",
+        "ABOI-CDEF-OVLT-VWXY",
+        "aboi cdef oult uwxy",
+        "AB01–CDEF—0V1T−VWXY",  # the dashes of phones
+        "AB01\u00a0CDEF\u20090V1T\u3000VWXY",  # their spaces
+        "ＡＢ０１－ＣＤＥＦ－０Ｖ１Ｔ－ＶＷＸＹ",  # a Chinese keyboard's full width
+        "AB01.CDEF.0V1T.VWXY",
+        "https://shop.example/staff/redeem/?code=AB01-CDEF-0V1T-VWXY",
+    ],
+)
+def test_a_code_is_read_however_it_is_typed(typed: str) -> None:
+    assert read_code(typed) == CODE
+    order = with_code()
+    assert find_by_code(code=typed).order == order
+
+
+def test_a_code_that_is_shown_is_read_again() -> None:
+    for _ in range(50):
+        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+        shown = written_code(code)
+        assert [len(group) for group in shown.split("-")] == [4, 4, 4, 4]
+        assert read_code(shown) == read_code(shown.lower()) == code
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["", " ", "-", "%", "_" * 16, "AB01", CODE[:-1], CODE + "0", "9" * 5000, "\0", "é🙂", "٣"],
+)
+def test_what_is_no_code_is_no_such_code(typed: str) -> None:
+    with_code()
+    with_code(code="X" * CODE_LENGTH)
+    with pytest.raises(NoSuchCode):
+        find_by_code(code=typed)
+    with pytest.raises(NoSuchCode):
+        redeem(code=typed, by=Actor.staff(None))
+
+
+def test_orders_without_a_code_are_found_by_none() -> None:
+    make_order(make_sale(loaded=False), make_buyer())
+    with pytest.raises(NoSuchCode):
+        find_by_code(code="")
+
+
+# --- Redeeming -----------------------------------------------------------------------------------
+
+
+def test_a_paid_voucher_is_used_and_the_history_says_by_whom_and_when() -> None:
+    order, staff, before = with_code(), clerk(), timezone.now()
+    assert find_by_code(code=CODE).may_be_used
+    found = redeem(code=CODE, by=Actor.staff(staff.pk))
+    assert found.order.status == OrderStatus.USED
+    assert not found.may_be_used
+    assert found.last_event
+    assert found.last_event.actor == staff
+    assert before <= found.last_event.at <= timezone.now()
+    assert events(order) == [("paid", "used", "staff", staff.pk)]
+
+
+def test_a_used_voucher_still_holds_its_unit() -> None:
+    order = with_code()
+    redeem(code=CODE, by=Actor.staff(clerk().pk))
+    order.refresh_from_db()
+    assert order.live is True
+
+
+def test_a_voucher_is_used_once_and_the_second_is_told_who_was_first() -> None:
+    with_code()
+    first, second = clerk("anna"), clerk("ben")
+    redeem(code=CODE, by=Actor.staff(first.pk))
+    before = rows()
+    with pytest.raises(NotRedeemable) as refused:
+        redeem(code=CODE, by=Actor.staff(second.pk))
+    found: Redeemable = refused.value.found
+    assert found.order.status == OrderStatus.USED
+    assert found.last_event
+    assert found.last_event.actor == first
+    assert rows() == before
+
+
+@pytest.mark.parametrize("status", sorted(set(OrderStatus.values) - {"paid", "refused"}))
+def test_only_a_paid_voucher_is_used(status: str) -> None:
+    with_code(status=OrderStatus(status))
+    before = rows()
+    with pytest.raises(NotRedeemable) as refused:
+        redeem(code=CODE, by=Actor.staff(clerk().pk))
+    assert refused.value.found.order.status == status
+    assert rows() == before
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_of_two_who_redeem_at_the_same_time_exactly_one_wins() -> None:
+    staff = [clerk("anna"), clerk("ben")]
+    for _ in range(20):
+        code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+        order = with_code(code=code)
+        tries = [partial(redeem, code=code, by=Actor.staff(it.pk)) for it in staff]
+        outcomes = at_once(*tries)
+        winners = [it for it, what in zip(staff, outcomes, strict=True) if _won(what)]
+        assert len(winners) == 1
+        (loss,) = (what for what in outcomes if not _won(what))
+        assert isinstance(loss, NotRedeemable)
+        assert loss.found.last_event
+        assert loss.found.last_event.actor == winners[0]
+        assert events(order) == [("paid", "used", "staff", winners[0].pk)]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_the_race_happens_where_the_state_is_read_first_and_saved_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The control: without the condition in the statement both win, every time."""
+    meet = threading.Barrier(2, timeout=10)
+
+    def read_then_save(*, order_id: int, to: str, **kwargs: Any) -> None:
+        order = VoucherOrder.objects.get(pk=order_id)
+        meet.wait()
+        assert order.status == OrderStatus.PAID
+        order.status = to
+        order.save()
+
+    monkeypatch.setattr("orders.lifecycle.redemption.change_order", read_then_save)
+    with_code()
+    tries = [partial(redeem, code=CODE, by=Actor.staff(clerk(name).pk)) for name in ("a", "b")]
+    assert all(_won(it) for it in at_once(*tries))
+
+
+def _won(outcome: object) -> bool:
+    return isinstance(outcome, Redeemable)
+
+
+# --- Guessing ------------------------------------------------------------------------------------
+
+
+def guess(user_id: int = 1, *, now: dt.datetime = NOW, right: bool = False) -> None:
+    with counted_guess(user_id=user_id, now=now):
+        if not right:
+            raise NoSuchCode
+
+
+def wrong(count: int, **options: Any) -> None:
+    for _ in range(count):
+        with pytest.raises(NoSuchCode):
+            guess(**options)
+
+
+def test_after_so_many_wrong_codes_one_has_to_wait_for_the_next_minute() -> None:
+    wrong(MOST_WRONG)
+    with pytest.raises(TooManyGuesses) as refused:
+        guess(right=True)
+    assert refused.value.retry_after_s == 40
+    guess(now=NOW + dt.timedelta(seconds=40), right=True)
+
+
+def test_right_codes_do_not_count_however_many() -> None:
+    for _ in range(2 * MOST_WRONG):
+        guess(right=True)
+    wrong(MOST_WRONG)
+
+
+def test_a_right_code_that_cannot_be_redeemed_does_not_count() -> None:
+    for _ in range(MOST_WRONG + 5):
+        with pytest.raises(ZeroDivisionError), counted_guess(user_id=1, now=NOW):
+            raise ZeroDivisionError
+
+
+def test_each_member_of_staff_is_counted_alone() -> None:
+    wrong(MOST_WRONG, user_id=1)
+    guess(2, right=True)
+
+
+def test_many_guesses_at_once_get_no_further() -> None:
+    outcomes = at_once(*[guess] * (MOST_WRONG + 10))
+    kinds = [type(it) for it in outcomes]
+    assert kinds.count(NoSuchCode) == MOST_WRONG
+    assert kinds.count(TooManyGuesses) == 10
+
+
+def test_the_count_goes_away_by_itself(redis_databases: list[Redis]) -> None:
+    wrong(1)
+    _, cached, _ = redis_databases
+    (key,) = cached.keys("*redeem-wrong*")
+    assert 0 < cached.ttl(key) <= 2 * WINDOW_S
+
+
+def test_where_the_cache_is_away_no_code_is_looked_at(lose_cache: Callable[[], None]) -> None:
+    lose_cache()
+    with pytest.raises(GuessesUnknown):
+        guess(right=True)
+
+
+def test_a_cache_that_forgets_in_between_does_no_harm() -> None:
+    with counted_guess(user_id=1, now=NOW):
+        cache.clear()
+    wrong(MOST_WRONG)
+
+
+@pytest.fixture
+def lose_cache(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Call it, and nothing listens where the cache was."""
+    return partial(lose_the_cache, monkeypatch)
+
+
+def lose_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    client: Any = cache.client  # type: ignore[attr-defined]
+    nowhere = Redis(port=1)
+    monkeypatch.setattr(type(client), "get_client", lambda self, *args, **options: nowhere)

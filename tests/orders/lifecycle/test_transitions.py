@@ -1,0 +1,299 @@
+"""The states of an order: which change is allowed, that it is one statement, and its history."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from functools import partial
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orders.lifecycle.transitions import (
+    PROVIDER,
+    SYSTEM,
+    Actor,
+    WrongState,
+    change_order,
+    change_orders,
+    note,
+)
+from orders.models import LIVE_STATUSES, SOURCES, ActorKind, OrderEvent, OrderStatus, VoucherOrder
+from tests.support.inspection import rows, statements
+from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
+
+pytestmark = pytest.mark.django_db
+
+AT = dt.datetime(2026, 11, 11, 12, 0, 0, 123456, tzinfo=dt.UTC)
+
+PAIRS = list(product(OrderStatus, SOURCES))
+ALLOWED = [(source, to) for source, to in PAIRS if SOURCES[to] == source]
+REFUSED = [(source, to) for source, to in PAIRS if SOURCES[to] != source]
+
+
+def an_order(status: OrderStatus) -> VoucherOrder:
+    reason = "failed" if status == OrderStatus.REFUSED else ""
+    return make_order(make_sale(loaded=False), make_buyer(), status=status, reason=reason)
+
+
+def orders_in(status: OrderStatus, count: int) -> list[int]:
+    sale = make_sale(loaded=False)
+    return [make_order(sale, buyer, status=status).pk for buyer in make_buyers(count)]
+
+
+def sale_of(order_id: int) -> int:
+    """Return the sale of an order, 1 where there is no such order."""
+    found = VoucherOrder.objects.filter(pk=order_id).values_list("seckill_voucher_id", flat=True)
+    return found.first() or 1
+
+
+def change(order_id: int, to: OrderStatus, *, by: Actor = SYSTEM, why: str = "") -> None:
+    fields = {"reason": ""} if to == OrderStatus.UNPAID else {}
+    with transaction.atomic():
+        change_order(
+            sale_id=sale_of(order_id), order_id=order_id, to=to, by=by, at=AT, why=why, **fields
+        )
+
+
+# --- Each change ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("source", "to"), ALLOWED)
+def test_each_allowed_change_is_made_and_holds_a_unit_or_none(
+    source: OrderStatus, to: OrderStatus
+) -> None:
+    order = an_order(source)
+    change(order.pk, to)
+    order.refresh_from_db()
+    assert (order.status, order.live) == (to, True if to in LIVE_STATUSES else None)
+
+
+@pytest.mark.parametrize(("source", "to"), REFUSED)
+def test_every_other_change_is_refused_and_changes_nothing(
+    source: OrderStatus, to: OrderStatus
+) -> None:
+    order = an_order(source)
+    before = rows()
+    with pytest.raises(WrongState) as refused:
+        change(order.pk, to)
+    assert refused.value.status == source
+    assert rows() == before
+
+
+def test_nothing_leads_to_refused_and_all_else_is_led_to() -> None:
+    assert {*SOURCES, OrderStatus.REFUSED} == set(OrderStatus)
+    assert len(ALLOWED) == len(SOURCES)
+
+
+def test_an_order_that_is_not_there_is_not_changed() -> None:
+    with pytest.raises(VoucherOrder.DoesNotExist):
+        change(404, OrderStatus.PAID)
+    assert not OrderEvent.objects.exists()
+
+
+def test_what_comes_with_the_state_is_set_in_the_same_statement() -> None:
+    order = an_order(OrderStatus.UNPAID)
+    with CaptureQueriesContext(connection) as queries, transaction.atomic():
+        change_order(
+            sale_id=order.seckill_voucher_id,
+            order_id=order.pk,
+            to=OrderStatus.PAID,
+            by=PROVIDER,
+            at=AT,
+            code="C" * 16,
+        )
+    order.refresh_from_db()
+    assert (order.status, order.code) == ("paid", "C" * 16)
+    assert statements(queries.captured_queries) == [
+        "UPDATE orders_voucherorder",
+        "INSERT orders_orderevent",
+    ]
+
+
+# --- Conditional ---------------------------------------------------------------------------------
+
+
+def test_what_an_object_says_of_its_state_does_not_matter() -> None:
+    """Someone who read the order as unpaid cannot pay it after it was cancelled."""
+    order = an_order(OrderStatus.UNPAID)
+    stale = VoucherOrder.objects.get(pk=order.pk)
+    change(order.pk, OrderStatus.CANCELLED)
+    assert stale.status == OrderStatus.UNPAID
+    with pytest.raises(WrongState) as refused:
+        change(stale.pk, OrderStatus.PAID)
+    assert refused.value.status == "cancelled"
+    order.refresh_from_db()
+    assert (order.status, order.live) == ("cancelled", None)
+
+
+def test_the_condition_stands_in_the_statement_that_changes() -> None:
+    order = an_order(OrderStatus.UNPAID)
+    with CaptureQueriesContext(connection) as queries:
+        change(order.pk, OrderStatus.PAID)
+    (update,) = (it["sql"] for it in queries if it["sql"].startswith("UPDATE"))
+    assert re.search(r"WHERE .*.status. = 'unpaid'", update)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_of_changes_that_meet_exactly_one_is_made() -> None:
+    ends = (OrderStatus.PAID, OrderStatus.CANCELLED, OrderStatus.EXPIRED)
+    for _ in range(10):
+        order = an_order(OrderStatus.UNPAID)
+        outcomes = at_once(*[partial(change, order.pk, to) for to in ends])
+        (winner,) = (to for to, what in zip(ends, outcomes, strict=True) if what is None)
+        assert sorted(str(it) for it in outcomes if it) == [winner, winner]
+        order.refresh_from_db()
+        assert order.status == winner
+        assert [event.after for event in order.events.all()] == [winner]
+
+
+# --- The history ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["buyer", "staff", "provider", "system"])
+def test_each_change_leaves_a_row_with_who_when_and_why(kind: str) -> None:
+    order, user = an_order(OrderStatus.UNPAID), make_buyer()
+    by = {
+        "buyer": Actor.buyer(user.pk),
+        "staff": Actor.staff(user.pk),
+        "provider": PROVIDER,
+        "system": SYSTEM,
+    }[kind]
+    change(order.pk, OrderStatus.CANCELLED, by=by, why="the buyer called")
+    (event,) = order.events.all()
+    assert (event.before, event.after, event.at) == ("unpaid", "cancelled", AT)
+    assert (event.actor_kind, event.actor_id) == (ActorKind(kind), by.user_id)
+    assert (event.reason, event.told_at) == ("the buyer called", None)
+
+
+def test_the_history_of_a_whole_life_is_in_order() -> None:
+    order = an_order(OrderStatus.UNPAID)
+    for to in (OrderStatus.PAID, OrderStatus.REFUNDING, OrderStatus.REFUNDED):
+        change(order.pk, to)
+    steps = list(order.events.values_list("before", "after"))
+    assert steps == [("unpaid", "paid"), ("paid", "refunding"), ("refunding", "refunded")]
+
+
+def test_a_reason_that_is_too_long_is_cut() -> None:
+    order = an_order(OrderStatus.UNPAID)
+    change(order.pk, OrderStatus.PAID, why="é" * 500)
+    assert order.events.get().reason == "é" * 200
+
+
+def test_a_change_that_is_rolled_back_leaves_no_history() -> None:
+    order = an_order(OrderStatus.UNPAID)
+    before = rows()
+    with transaction.atomic():
+        change_order(
+            sale_id=order.seckill_voucher_id,
+            order_id=order.pk,
+            to=OrderStatus.PAID,
+            by=SYSTEM,
+            at=AT,
+        )
+        transaction.set_rollback(True)
+    assert rows() == before
+
+
+def test_the_history_stays_where_its_actor_is_deleted() -> None:
+    order, staff = an_order(OrderStatus.UNPAID), make_buyer()
+    change(order.pk, OrderStatus.CANCELLED, by=Actor.staff(staff.pk))
+    staff.delete()
+    event = order.events.get()
+    assert (event.actor_kind, event.actor_id) == ("staff", None)
+
+
+# --- Many at once --------------------------------------------------------------------------------
+
+
+def test_many_orders_are_changed_in_two_statements_each_with_its_history() -> None:
+    ids = orders_in(OrderStatus.UNPAID, 5)
+    sale_id = sale_of(ids[0])
+    with CaptureQueriesContext(connection) as queries, transaction.atomic():
+        changed = change_orders(
+            sale_id=sale_id,
+            order_ids=ids,
+            to=OrderStatus.EXPIRED,
+            by=SYSTEM,
+            at=AT,
+            why="too late",
+        )
+    assert changed == 5
+    assert len(statements(queries.captured_queries)) == 2
+    events = OrderEvent.objects.filter(before="unpaid", after="expired", at=AT, reason="too late")
+    assert sorted(events.values_list("order", flat=True)) == ids
+
+
+def test_where_one_of_many_cannot_be_changed_none_has_a_history() -> None:
+    """The caller is told how many, and rolls back: a history must not name the wrong ones."""
+    ids = orders_in(OrderStatus.UNPAID, 3)
+    change(ids[1], OrderStatus.PAID)
+    OrderEvent.objects.all().delete()
+    with transaction.atomic():
+        changed = change_orders(
+            sale_id=sale_of(ids[0]), order_ids=ids, to=OrderStatus.EXPIRED, by=SYSTEM, at=AT
+        )
+        transaction.set_rollback(True)
+    assert changed == 2
+    assert not OrderEvent.objects.exists()
+    assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"unpaid", "paid"}
+
+
+def test_to_change_none_is_no_change() -> None:
+    with transaction.atomic():
+        assert change_orders(sale_id=1, order_ids=[], to=OrderStatus.PAID, by=SYSTEM, at=AT) == 0
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("how", ["one", "many"])
+def test_outside_of_a_transaction_nothing_is_changed(how: str) -> None:
+    order = an_order(OrderStatus.UNPAID)
+    before = rows()
+    common: dict[str, Any] = {"sale_id": 1, "to": OrderStatus.PAID, "by": SYSTEM, "at": AT}
+    calls: dict[str, Callable[[], object]] = {
+        "one": partial(change_order, order_id=order.pk, **common),
+        "many": partial(change_orders, order_ids=[order.pk], **common),
+    }
+    with pytest.raises(AssertionError, match="the change and its history are one"):
+        calls[how]()
+    assert rows() == before
+
+
+def test_a_note_begins_the_history_of_each_order() -> None:
+    ids = orders_in(OrderStatus.UNPAID, 2)
+    note(order_ids=ids, before="", after="unpaid", by=SYSTEM, at=timezone.now())
+    found = OrderEvent.objects.values_list("order", "before", "after")
+    assert sorted(found) == [(order_id, "", "unpaid") for order_id in ids]
+
+
+# --- The diagram ---------------------------------------------------------------------------------
+
+
+def arrows() -> set[tuple[str, str]]:
+    """Return the arrows of the state diagram in ``docs/orders.md``."""
+    page = (Path(settings.BASE_DIR) / "docs" / "orders.md").read_text(encoding="utf-8")
+    (diagram,) = re.findall(r"```mermaid\nstateDiagram-v2\n(.*?)```", page, re.DOTALL)
+    found = re.findall(r"^ *(\[\*\]|\w+) --> (\[\*\]|\w+)(?: *:.*)?$", diagram, re.MULTILINE)
+    assert len(found) == diagram.count("-->"), "an arrow that cannot be read"
+    return set(found)
+
+
+def test_the_diagram_of_the_docs_shows_the_states_as_they_are() -> None:
+    changes = {(before, after) for before, after in arrows() if "[*]" not in (before, after)}
+    assert changes == {(source.value, to.value) for to, source in SOURCES.items()}
+
+
+def test_the_diagram_begins_and_ends_where_orders_do() -> None:
+    begins = {after for before, after in arrows() if before == "[*]"}
+    ends = {before for before, after in arrows() if after == "[*]"}
+    # A refused order is over too, unless staff tries it again.
+    assert begins == {"unpaid", "refused"}
+    assert ends == {str(it) for it in OrderStatus if it not in SOURCES.values()} | {"refused"}

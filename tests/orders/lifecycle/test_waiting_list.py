@@ -1,0 +1,379 @@
+"""Waiting for a unit that comes back: one place to a buyer, in the order of asking, never lost."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from redis import Redis
+
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle import waiting_list
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.transitions import SYSTEM
+from orders.lifecycle.waiting_list import NotWaiting, Place, join, leave, place_of, restore_lines
+from orders.models import VoucherOrder, WaitingEntry
+from orders.payments.expiry import expire_orders
+from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
+from orders.receipts.service import NoReceipt, find_receipt
+from tests.support.inspection import assert_conserved, buyers_of, live_ids, refusals_of
+from tests.support.orders import at_once, make_buyer, make_buyers, make_sale, reserved, token_for
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
+from vouchers.inventory.sale_state import snapshot
+from vouchers.inventory.waiting_list import UnitAvailable, join_waiting
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def sold_out(**terms: object) -> tuple[SeckillVoucher, int]:
+    """Return a sale whose only unit is sold, and the order that has it."""
+    sale = make_sale(stock=1, **terms)  # type: ignore[arg-type]
+    (token,) = reserved(sale, [make_buyer()])
+    fulfill_sale(sale_id=sale.pk)
+    return sale, token.order_id
+
+
+def wait_in(sale: SeckillVoucher, buyer: User, token: PurchaseToken | None = None) -> Place:
+    token = token or token_for(sale, buyer)
+    now_ms = time.time_ns() // 1_000_000
+    return join(token_text=token.sign(), sale_id=sale.pk, user_id=buyer.pk, now_ms=now_ms)
+
+
+def outcomes() -> list[str]:
+    entries = WaitingEntry.objects.filter(live=None).order_by("pk")
+    return list(entries.values_list("outcome", flat=True))
+
+
+def test_buyers_stand_in_line_in_the_order_of_asking() -> None:
+    sale, _ = sold_out()
+    assert [wait_in(sale, buyer).place for buyer in make_buyers(3)] == [1, 2, 3]
+    assert snapshot(sale_id=sale.pk).waiting == 3
+
+
+def test_one_who_asks_again_keeps_the_place_and_the_order_id() -> None:
+    sale, _ = sold_out()
+    first, second = make_buyers(2)
+    before = wait_in(sale, first)
+    wait_in(sale, second)
+    assert wait_in(sale, first) == before == place_of(sale_id=sale.pk, user_id=first.pk)
+    assert WaitingEntry.objects.filter(user=first).count() == 1
+
+
+def test_a_unit_that_comes_back_is_the_first_ones_order_with_its_own_time_to_pay() -> None:
+    sale, held = sold_out(pay_within_s=300)
+    buyers = make_buyers(2)
+    first, second = [wait_in(sale, buyer) for buyer in buyers]
+    cancel_order(order_id=held, by=SYSTEM)
+    assert snapshot(sale_id=sale.pk).remaining == 0, "it was never on sale in between"
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [first.order_id]
+    order = VoucherOrder.objects.get(pk=first.order_id)
+    assert order.user_id == buyers[0].pk
+    assert order.pay_by
+    assert order.pay_by > timezone.now() + dt.timedelta(seconds=280)
+    assert place_of(sale_id=sale.pk, user_id=buyers[0].pk) == Place(first.order_id, None, True)
+    assert place_of(sale_id=sale.pk, user_id=buyers[1].pk) == Place(second.order_id, 1)
+    assert outcomes() == ["offered"]
+    assert_conserved(sale)
+
+
+def test_an_offer_that_is_not_paid_goes_to_the_next() -> None:
+    sale, held = sold_out()
+    first, second = [wait_in(sale, buyer) for buyer in make_buyers(2)]
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    VoucherOrder.objects.filter(pk=first.order_id).update(pay_by=timezone.now())
+    assert expire_orders(now=timezone.now()) == 1
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [second.order_id]
+    assert_conserved(sale)
+
+
+def test_who_leaves_is_passed_over() -> None:
+    sale, held = sold_out()
+    first, second = make_buyers(2)
+    wait_in(sale, first)
+    expected = wait_in(sale, second)
+    assert leave(sale_id=sale.pk, user_id=first.pk).has_come is False
+    with pytest.raises(NotWaiting):
+        place_of(sale_id=sale.pk, user_id=first.pk)
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [expected.order_id]
+    assert outcomes() == ["left"]
+
+
+def test_who_leaves_just_after_the_turn_came_is_told_so() -> None:
+    sale, held = sold_out()
+    buyer = make_buyer()
+    place = wait_in(sale, buyer)
+    cancel_order(order_id=held, by=SYSTEM)
+    assert leave(sale_id=sale.pk, user_id=buyer.pk) == Place(place.order_id, None, has_come=True)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [place.order_id]
+
+
+def test_one_may_wait_again_after_leaving_at_the_end_of_the_line() -> None:
+    sale, _ = sold_out()
+    first, second = make_buyers(2)
+    wait_in(sale, first)
+    wait_in(sale, second)
+    leave(sale_id=sale.pk, user_id=first.pk)
+    assert wait_in(sale, first).place == 2
+
+
+def test_where_a_unit_is_free_nobody_waits() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    with pytest.raises(UnitAvailable):
+        wait_in(sale, buyer)
+    assert not WaitingEntry.objects.filter(live=True).exists()
+
+
+@pytest.mark.parametrize(
+    ("terms", "error"),
+    [
+        ({"begins_in_s": 60}, NotStarted),
+        ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
+    ],
+)
+def test_outside_of_the_window_nobody_waits(terms: dict[str, int], error: type[Exception]) -> None:
+    sale, buyer = make_sale(stock=0, **terms), make_buyer()  # type: ignore[arg-type]
+    with pytest.raises(error):
+        wait_in(sale, buyer)
+    assert not WaitingEntry.objects.filter(live=True).exists()
+
+
+def test_who_has_an_order_does_not_wait_for_another() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    with pytest.raises(AlreadyOrdered) as refused:
+        wait_in(sale, buyer)
+    assert refused.value.order_id == token.order_id
+
+
+def test_a_token_of_somebody_else_puts_nobody_in_line() -> None:
+    sale, _ = sold_out()
+    mine, theirs = make_buyers(2)
+    with pytest.raises(BadToken):
+        wait_in(sale, mine, token_for(sale, theirs))
+    with pytest.raises(MalformedToken):
+        join(token_text=None, sale_id=sale.pk, user_id=mine.pk, now_ms=0)
+    assert not WaitingEntry.objects.exists()
+
+
+def test_without_redis_nobody_knows_and_the_same_call_again_is_safe(
+    lose_ledger: Callable[[], None],
+) -> None:
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    token = token_for(sale, buyer)
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        wait_in(sale, buyer, token)
+    assert WaitingEntry.objects.get(user=buyer).live
+
+
+# --- A line that was lost ------------------------------------------------------------------------
+
+
+def test_a_line_that_was_lost_is_restored_in_its_order(ledger: Redis) -> None:
+    sale, _ = sold_out()
+    buyers = make_buyers(3)
+    places = [wait_in(sale, buyer) for buyer in buyers]
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+    assert restore_lines(now=timezone.now()) == 3
+    assert [place_of(sale_id=sale.pk, user_id=buyer.pk) for buyer in buyers] == places
+    assert restore_lines(now=timezone.now()) == 0
+
+
+def test_a_line_that_was_lost_while_a_unit_came_back_is_restored_and_served(ledger: Redis) -> None:
+    sale, held = sold_out()
+    places = [wait_in(sale, buyer) for buyer in make_buyers(3)]
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+    cancel_order(order_id=held, by=SYSTEM)
+    restore_lines(now=timezone.now())
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [places[0].order_id]
+    assert snapshot(sale_id=sale.pk).waiting == 2
+    assert_conserved(sale)
+
+
+def test_one_who_leaves_while_the_line_is_being_restored_stays_out(
+    monkeypatch: pytest.MonkeyPatch, ledger: Redis
+) -> None:
+    sale, held = sold_out()
+    buyer = make_buyer()
+    place = wait_in(sale, buyer)
+    ledger.delete(LedgerKeys(sale.pk).waiting)
+
+    def left_meanwhile(**kwargs: object) -> int:
+        leave(sale_id=sale.pk, user_id=buyer.pk)
+        return join_waiting(**kwargs)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(waiting_list, "join_waiting", left_meanwhile)
+    restore_lines(now=timezone.now())
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
+    assert snapshot(sale_id=sale.pk).waiting == 0
+
+
+def test_one_in_line_whose_row_waits_no_more_is_taken_out(ledger: Redis) -> None:
+    sale, held = sold_out()
+    place = wait_in(sale, make_buyer())
+    WaitingEntry.objects.update(live=None, outcome="left")
+    restore_lines(now=timezone.now())  # nobody waits, so nothing is looked at
+    other = wait_in(sale, make_buyer())
+    restore_lines(now=timezone.now())
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [other.order_id]
+    assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
+
+
+def test_an_edit_that_died_half_way_ends_nobodys_waiting(ledger: Redis) -> None:
+    """It has narrowed the ledger, where the sale is over now, and not the row."""
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    wait_in(sale, buyer)
+    keys = LedgerKeys(sale.pk)
+    ledger.hset(keys.sale, "ends_at_ms", 1)
+    ledger.delete(keys.waiting)
+    restore_lines(now=timezone.now())
+    with pytest.raises(SaleEnded):
+        wait_in(sale, buyer)
+    load_sale(sale_id=sale.pk)  # as reconciling does
+    restore_lines(now=timezone.now())
+    assert place_of(sale_id=sale.pk, user_id=buyer.pk).place == 1
+
+
+def test_the_receipt_of_one_who_waits_never_says_lost(ledger: Redis) -> None:
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    place = wait_in(sale, buyer)
+    ledger.delete(LedgerKeys(sale.pk).sale)
+    ledger.hset(LedgerKeys(sale.pk).sale, "loaded_at_ms", 1)
+    time.sleep(1.1)  # an id names its second only
+    load_sale(sale_id=sale.pk)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)
+
+
+def test_a_unit_that_was_never_there_does_not_go_down_the_line(ledger: Redis) -> None:
+    """The ledger lacks a buyer: one of the line is refused, and not each after the other."""
+    sale, _ = sold_out()
+    for buyer in make_buyers(3):
+        wait_in(sale, buyer)
+    keys = LedgerKeys(sale.pk)
+    (field,) = [name for name in ledger.hkeys(keys.buyers) if name != "epoch"]
+    ledger.hdel(keys.buyers, field)
+    load_sale(sale_id=sale.pk)  # gives what seems to be free
+    fulfill_sale(sale_id=sale.pk)
+    assert list(refusals_of(sale).values()) == ["sold_out"]
+    assert snapshot(sale_id=sale.pk).waiting == 2
+    reconcile(sale_id=sale.pk, repair=True)
+    assert_conserved(sale)
+
+
+def test_a_ledger_that_is_built_anew_has_its_line(ledger: Redis) -> None:
+    sale, held = sold_out()
+    buyers = make_buyers(3)
+    places = [wait_in(sale, buyer) for buyer in buyers]
+    cancel_order(order_id=held, by=SYSTEM)
+    ledger.flushdb()
+    load_sale(sale_id=sale.pk)
+    # The promise to the first died with Redis before it was a row, and is given again.
+    assert snapshot(sale_id=sale.pk).waiting == 2
+    assert restore_lines(now=timezone.now()) == 0
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [places[0].order_id]
+    assert_conserved(sale)
+
+
+def test_a_unit_that_lies_free_beside_the_line_is_given_by_beat(ledger: Redis) -> None:
+    sale, held = sold_out()
+    place = wait_in(sale, make_buyer())
+    keys = LedgerKeys(sale.pk)
+    begins_at_ms = ledger.hget(keys.sale, "begins_at_ms")
+    ledger.hset(keys.sale, "begins_at_ms", 2**52)  # an edit has moved the begin: nothing is given
+    cancel_order(order_id=held, by=SYSTEM)
+    ledger.hset(keys.sale, "begins_at_ms", begins_at_ms)
+    assert (snapshot(sale_id=sale.pk).remaining, snapshot(sale_id=sale.pk).waiting) == (1, 1)
+    restore_lines(now=timezone.now())
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [place.order_id]
+    assert_conserved(sale)
+
+
+def test_after_the_end_of_the_sale_the_waiting_is_over(ledger: Redis) -> None:
+    sale, _ = sold_out()
+    for buyer in make_buyers(2):
+        wait_in(sale, buyer)
+    now = timezone.now()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(
+        begins_at=now - dt.timedelta(hours=2), ends_at=now - dt.timedelta(seconds=1)
+    )
+    load_sale(sale_id=sale.pk)
+    restore_lines(now=now)
+    assert outcomes() == ["over", "over"]
+    entry = WaitingEntry.objects.latest("pk")
+    assert place_of(sale_id=sale.pk, user_id=entry.user_id) == Place(entry.order_id, None)
+
+
+def test_an_order_of_the_line_that_is_a_row_is_noted_as_offered() -> None:
+    sale, held = sold_out()
+    wait_in(sale, make_buyer())
+    cancel_order(order_id=held, by=SYSTEM)
+    fulfill_sale(sale_id=sale.pk)
+    restore_lines(now=timezone.now())
+    assert outcomes() == ["offered"]
+    entry = WaitingEntry.objects.get()
+    mine = place_of(sale_id=sale.pk, user_id=entry.user_id)
+    assert mine == Place(entry.order_id, None, has_come=True)
+
+
+# --- At once -------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+@pytest.mark.usefixtures("row_locks")
+def test_many_clicks_at_once_are_one_place() -> None:
+    sale, _ = sold_out()
+    buyer = make_buyer()
+    tokens = [token_for(sale, buyer) for _ in range(8)]
+    places = at_once(*[lambda token=token: wait_in(sale, buyer, token) for token in tokens])
+    assert {place.place for place in places} == {1}
+    assert len({place.order_id for place in places}) == 1
+    assert snapshot(sale_id=sale.pk).waiting == 1
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.concurrency
+@pytest.mark.usefixtures("row_locks")
+def test_units_that_come_back_while_buyers_join_are_given_once_each() -> None:
+    sale = make_sale(stock=8)
+    held = [token.order_id for token in reserved(sale, make_buyers(8))]
+    fulfill_sale(sale_id=sale.pk)
+    buyers = make_buyers(8)
+
+    def cancel(order_id: int) -> None:
+        cancel_order(order_id=order_id, by=SYSTEM)
+
+    at_once(
+        *[lambda order_id=order_id: cancel(order_id) for order_id in held],
+        *[lambda buyer=buyer: wait_in(sale, buyer) for buyer in buyers],
+    )
+    fulfill_sale(sale_id=sale.pk)
+    found = snapshot(sale_id=sale.pk)
+    assert found.waiting == 0 or found.remaining == 0, "nobody waits while a unit is free"
+    assert len(buyers_of(sale)) + found.remaining == 8
+    assert_conserved(sale)

@@ -1,0 +1,512 @@
+"""Refunding: money goes back once and the unit with it, whoever is away or dies between."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from orders.fulfilment.reconcile import reconcile
+from orders.fulfilment.worker import fulfill_sale
+from orders.lifecycle.redemption import redeem
+from orders.lifecycle.transitions import Actor, WrongState
+from orders.models import (
+    ActorKind,
+    OrderEvent,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    VoucherOrder,
+)
+from orders.payments.providers import ChargeState
+from orders.payments.refunds import (
+    LONGEST_PAUSE_S,
+    TOLD_AT_ONCE,
+    NotRefundable,
+    finish_refund,
+    finish_refunds,
+    refund_order,
+)
+from orders.payments.service import start_payment
+from seckill_site import ledger_connection as ledger_module
+from seckill_site.failpoints import FailpointReached, armed
+from tests.support.inspection import assert_conserved, assert_refused, buyers_of, live_ids, rows
+from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
+from tests.support.payments import (
+    ADDRESSES,
+    FakeProvider,
+    begun,
+    history,
+    nowhere,
+    paid,
+    payment_status,
+    receipt_url,
+    status_of,
+    tell,
+    tell_of_fake,
+    trade_state,
+    use_fake,
+    won,
+)
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+STAFF = Actor.staff(None)
+AN_HOUR = dt.timedelta(hours=1)
+WHOLE = [
+    "unpaid by system",
+    "paid by provider",
+    "refunding by buyer",
+    "refunded by system",
+]
+
+
+@pytest.fixture
+def fake(settings: Any) -> FakeProvider:
+    return use_fake(settings)
+
+
+def buyer_of(order: VoucherOrder) -> Actor:
+    assert order.user_id is not None
+    return Actor.buyer(order.user_id)
+
+
+def paid_at_fake(order: VoucherOrder) -> Payment:
+    payment = begun(order)
+    tell_of_fake(payment)
+    assert status_of(order) == "paid"
+    return payment
+
+
+def assert_unit_is_back(sale: SeckillVoucher) -> None:
+    """Assert that nobody holds anything of this sale any more, in either place."""
+    assert_conserved(sale)
+    assert (sale.sold, live_ids(sale), buyers_of(sale)) == (0, [], {})
+    assert snapshot(sale_id=sale.pk).remaining == sale.stock
+
+
+# --- From paid to refunded -----------------------------------------------------------------------
+
+
+def test_a_refund_gives_money_and_unit_back_and_the_history_says_who_and_when() -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    payment = paid(order)
+    before = timezone.now()
+    refund_order(order_id=order.pk, by=buyer_of(order), why="changed my mind")
+
+    payment.refresh_from_db()
+    assert (status_of(order), payment.status, payment.ask_at) == ("refunded", "refunded", None)
+    assert trade_state(payment) == "refunded"
+    assert history(order) == WHOLE
+    first, second = OrderEvent.objects.filter(order=order).order_by("-pk")[:2][::-1]
+    assert (first.before, first.actor_kind, first.actor_id, first.reason) == (
+        "paid", ActorKind.BUYER, order.user_id, "changed my mind",
+    )  # fmt: skip
+    assert (second.before, second.actor_kind, second.actor_id) == (
+        "refunding", ActorKind.SYSTEM, None,
+    )  # fmt: skip
+    assert before <= first.at <= second.at <= timezone.now()
+    assert_unit_is_back(sale)
+
+
+def test_the_unit_of_a_refunded_order_is_won_by_the_next() -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    paid(order)
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    other = won(sale)
+    assert live_ids(sale) == [other.pk]
+    assert_conserved(sale)
+
+
+def test_what_cost_nothing_is_refunded_without_a_provider() -> None:
+    sale = make_sale()
+    Voucher.objects.update(price_cents=0)
+    order = won(sale)
+    start_payment(order_id=order.pk, addresses=ADDRESSES)
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    assert (status_of(order), Payment.objects.get().status) == ("refunded", "refunded")
+    assert_unit_is_back(sale)
+
+
+def test_the_buyer_does_it_over_http(client: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    paid(order)
+    client.force_login(order.user)
+    assert client.get(receipt_url(order)).json()["refundable"] is True
+    body = client.post(f"{receipt_url(order)}refund/").json()
+    assert (body["status"], body["code"], body["late_payment"]) == ("refunded", "", "")
+    assert_refused(client.post(f"{receipt_url(order)}refund/"), 409, "wrong_state")
+    assert_unit_is_back(sale)
+
+
+# --- Who may, and when ---------------------------------------------------------------------------
+
+
+def assert_refusal(order: VoucherOrder, by: Actor, error: type[Exception]) -> Any:
+    before = rows(), list(Payment.objects.values_list())
+    with pytest.raises(error) as refused:
+        refund_order(order_id=order.pk, by=by)
+    assert (rows(), list(Payment.objects.values_list())) == before
+    return refused.value
+
+
+def test_where_the_sales_rule_says_no_the_buyer_cannot_and_staff_can(client: Client) -> None:
+    sale = make_sale(refundable=False)
+    order = won(sale)
+    payment = paid(order)
+    assert_refusal(order, buyer_of(order), NotRefundable)
+    client.force_login(order.user)
+    assert client.get(receipt_url(order)).json()["refundable"] is False
+    assert_refused(client.post(f"{receipt_url(order)}refund/"), 409, "not_refundable")
+    assert trade_state(payment) == "paid"
+
+    refund_order(order_id=order.pk, by=STAFF, why="goodwill")
+    assert status_of(order) == "refunded"
+    assert history(order)[2:] == ["refunding by staff", "refunded by system"]
+    assert_unit_is_back(sale)
+
+
+@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.PAID}))
+def test_only_a_paid_order_is_refunded(status: OrderStatus) -> None:
+    reason = "sold_out" if status == OrderStatus.REFUSED else ""
+    order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
+    for by in (buyer_of(order), STAFF):
+        assert assert_refusal(order, by, WrongState).status == status
+
+
+def test_a_voucher_that_was_used_is_not_refunded() -> None:
+    order = won(make_sale())
+    paid(order)
+    order.refresh_from_db()
+    redeem(code=order.code or "", by=STAFF)
+    assert_refusal(order, STAFF, WrongState)
+
+
+def test_an_order_that_there_is_not_is_not_refunded() -> None:
+    with pytest.raises(VoucherOrder.DoesNotExist):
+        refund_order(order_id=404, by=STAFF)
+
+
+def test_somebody_elses_order_is_not_found(client: Client) -> None:
+    order = won(make_sale())
+    paid(order)
+    client.force_login(make_buyer())
+    assert_refused(client.post(f"{receipt_url(order)}refund/"), 404, "not_found")
+    assert status_of(order) == "paid"
+
+
+def test_a_refund_that_was_begun_is_not_begun_again(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    paid_at_fake(order)
+    fake.away = True
+    refund_order(order_id=order.pk, by=STAFF)
+    assert_refusal(order, STAFF, WrongState)
+
+
+# --- A provider that is away, or slow ------------------------------------------------------------
+
+
+def test_a_provider_that_is_away_is_told_again_until_it_has_done_it(fake: FakeProvider) -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = paid_at_fake(order)
+    fake.away = True
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    assert (status_of(order), payment_status(payment)) == ("refunding", "refunding")
+    assert live_ids(sale) == [order.pk], "the unit is held until the money is back"
+    assert_conserved(sale)
+
+    now, pauses_s = timezone.now(), []
+    for _ in range(9):
+        payment.refresh_from_db()
+        assert payment.ask_at is not None
+        pauses_s.append(round((payment.ask_at - now).total_seconds()))
+        now = payment.ask_at
+        assert finish_refunds(now=now - dt.timedelta(seconds=1)) == 0
+        assert finish_refunds(now=now) == 0
+    assert pauses_s == [5, 10, 20, 40, 80, 160, 320, LONGEST_PAUSE_S, LONGEST_PAUSE_S]
+    assert len(fake.refunds) == 10
+
+    fake.away = False
+    assert finish_refunds(now=now + AN_HOUR) == 1
+    assert history(order) == WHOLE
+    assert payment_status(payment) == "refunded"
+    assert finish_refunds(now=now + 2 * AN_HOUR) == 0
+    assert_unit_is_back(sale)
+
+
+def test_a_provider_that_is_still_at_it_is_asked_again(fake: FakeProvider) -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = paid_at_fake(order)
+    fake.slow = True
+    refund_order(order_id=order.pk, by=STAFF)
+    assert (status_of(order), payment_status(payment)) == ("refunding", "refunding")
+    fake.slow = False
+    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
+    assert status_of(order) == "refunded"
+    assert_unit_is_back(sale)
+
+
+def test_a_provider_that_was_taken_out_of_the_settings_waits_until_it_is_back(
+    fake: FakeProvider, settings: Any
+) -> None:
+    order = won(make_sale())
+    paid_at_fake(order)
+    known = settings.SECKILL_PAYMENT_PROVIDERS
+    settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.Sandbox"]
+    refund_order(order_id=order.pk, by=STAFF)
+    assert status_of(order) == "refunding"
+    settings.SECKILL_PAYMENT_PROVIDERS = known
+    finish_refunds(now=timezone.now() + AN_HOUR)
+    assert status_of(order) == "refunded"
+
+
+def test_one_refund_that_does_not_go_through_does_not_stop_the_others(fake: FakeProvider) -> None:
+    sale = make_sale(stock=3)
+    won(sale, make_buyers(3))
+    orders = list(VoucherOrder.objects.order_by("pk"))
+    fake.slow = True
+    for order in orders:
+        paid_at_fake(order)
+        refund_order(order_id=order.pk, by=STAFF)
+    fake.slow = False
+    Payment.objects.filter(order=orders[0]).update(provider="gone")
+    assert finish_refunds(now=timezone.now() + AN_HOUR) == 2
+    assert [status_of(it) for it in orders] == ["refunding", "refunded", "refunded"]
+    assert_conserved(sale)
+
+
+def test_one_call_tells_no_more_than_its_time_allows(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    paid_at_fake(order)
+    (charge,) = fake.charges.values()
+    for number in range(TOLD_AT_ONCE + 5):
+        payment = Payment.objects.create(
+            order=order,
+            reference=f"many-{number}",
+            provider="fake",
+            amount_cents=order.price_cents,
+            status=PaymentStatus.REFUNDING,
+            ask_at=timezone.now(),
+        )
+        fake.charges[payment.reference] = charge
+    now = timezone.now()
+    assert [finish_refunds(now=now) for _ in range(3)] == [TOLD_AT_ONCE, 5, 0]
+    assert status_of(order) == "paid", "money beside the order's own leaves it alone"
+
+
+def test_late_money_that_is_back_does_not_end_an_order_whose_own_is_still_on_its_way(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale()
+    order = won(sale)
+    late = begun(order)
+    tell_of_fake(late, ChargeState.CLOSED)
+    own = paid_at_fake(order)
+    tell_of_fake(late)
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "refund", lambda reference, **amount: reference == late.reference)
+        refund_order(order_id=order.pk, by=STAFF)
+    assert (payment_status(late), payment_status(own)) == ("refunded", "refunding")
+    assert (status_of(order), live_ids(sale)) == ("refunding", [order.pk])
+    assert_conserved(sale)
+    finish_refunds(now=timezone.now() + AN_HOUR)
+    assert status_of(order) == "refunded"
+    assert_unit_is_back(sale)
+
+
+# --- Told twice ----------------------------------------------------------------------------------
+
+
+def test_a_refund_that_is_finished_again_from_an_old_look_changes_nothing(
+    fake: FakeProvider,
+) -> None:
+    """Two workers that have found the same payment: the second comes after the first is done."""
+    sale = make_sale(stock=2)
+    order = won(sale)
+    payment = paid_at_fake(order)
+    fake.away = True
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    fake.away = False
+    old_look = Payment.objects.select_related("order").get(pk=payment.pk)
+    assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
+    other = won(sale)
+    assert finish_refund(old_look, now=timezone.now() + AN_HOUR)
+    assert history(order) == WHOLE
+    payment.refresh_from_db()
+    assert (payment.status, payment.ask_at) == ("refunded", None)
+    assert live_ids(sale) == [other.pk]
+    assert_conserved(sale)
+
+
+def test_word_of_the_payment_that_comes_after_its_refund_changes_nothing() -> None:
+    order = won(make_sale())
+    payment = paid(order)
+    refund_order(order_id=order.pk, by=STAFF)
+    for state in ("paid", "closed", "open"):
+        tell(payment, state=state)
+    assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
+    assert len(history(order)) == 4
+
+
+# --- Whoever dies --------------------------------------------------------------------------------
+
+POINTS = {
+    "refund.before_commit": "paid",
+    "refund.committed": "refunding",
+    "refund.told": "refunding",
+    "refund.closing": "refunding",
+    "refund.closed": "refunded",
+    "end.released": "refunded",
+}
+"""Where it dies, and what the order is then."""
+
+
+def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
+    """Do what comes again by itself: the buyer's click, and ``beat``."""
+    if status_of(order) == "paid":
+        refund_order(order_id=order.pk, by=by)
+    finish_refunds(now=timezone.now() + AN_HOUR)
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)
+
+
+@pytest.mark.parametrize("point", POINTS)
+def test_a_death_at_any_step_of_a_refund_is_brought_to_its_end(point: str) -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    payment = paid(order)
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        refund_order(order_id=order.pk, by=buyer_of(order))
+    assert status_of(order) == POINTS[point]
+    assert trade_state(payment) == (
+        "paid" if point in ("refund.before_commit", "refund.committed") else "refunded"
+    )
+
+    repeat(order, buyer_of(order), sale)
+    assert history(order) == WHOLE
+    assert (payment_status(payment), trade_state(payment)) == ("refunded", "refunded")
+    assert_unit_is_back(sale)
+    assert reconcile(sale_id=sale.pk).difference == 0
+    repeat(order, buyer_of(order), sale)
+    assert_unit_is_back(sale)
+
+
+@pytest.mark.parametrize("point", list(POINTS)[2:])
+def test_a_death_while_beat_finishes_a_refund_is_brought_to_its_end(
+    point: str, fake: FakeProvider
+) -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    payment = paid_at_fake(order)
+    fake.slow = True
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    fake.slow = False
+    now = timezone.now() + AN_HOUR
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        finish_refunds(now=now)
+    finish_refunds(now=now + AN_HOUR)
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)
+    assert history(order) == WHOLE
+    assert payment_status(payment) == "refunded"
+    assert_unit_is_back(sale)
+
+
+@pytest.mark.parametrize("point", ["refund.told", "refund.closing", "refund.closed"])
+def test_a_death_while_late_money_goes_back_sends_it_once(point: str, fake: FakeProvider) -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    payment = begun(order)
+    VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
+    SeckillVoucher.objects.update(sold=0)
+    tell_of_fake(payment)
+    now = timezone.now()
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        finish_refunds(now=now)
+    finish_refunds(now=now + AN_HOUR)
+    assert (status_of(order), payment_status(payment)) == ("expired", "refunded")
+    assert history(order)[1:] == ["expired by provider"], "the word to the buyer"
+
+
+def test_a_ledger_that_is_away_does_not_hold_a_refund_up_that_the_provider_has_made(
+    fake: FakeProvider,
+) -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    paid_at_fake(order)
+    fake.slow = True
+    refund_order(order_id=order.pk, by=buyer_of(order))
+    fake.slow = False
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger_module, "get_redis_connection", nowhere)
+        assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
+    assert (status_of(order), len(buyers_of(sale))) == ("refunded", 1)
+    reconcile(sale_id=sale.pk, repair=True)
+    fulfill_sale(sale_id=sale.pk)
+    assert_unit_is_back(sale)
+
+
+# --- Races ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_refunds_at_once_one_counts(fake: FakeProvider) -> None:
+    sale = make_sale(stock=2)
+    order = won(sale)
+    payment = paid_at_fake(order)
+    answers = at_once(*[lambda: refund_order(order_id=order.pk, by=buyer_of(order))] * 4)
+    assert sorted(type(it).__name__ for it in answers) == ["NoneType", *["WrongState"] * 3]
+    assert history(order) == WHOLE
+    assert payment_status(payment) == "refunded"
+    assert_unit_is_back(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_refund_and_use_at_once_one_counts(fake: FakeProvider) -> None:
+    for _ in range(10):
+        sale = make_sale(stock=1)
+        order = won(sale)
+        paid_at_fake(order)
+        order.refresh_from_db()
+        refunded, used = at_once(
+            lambda order=order: refund_order(order_id=order.pk, by=STAFF),
+            lambda order=order: redeem(code=order.code, by=STAFF),
+        )
+        assert isinstance(refunded, WrongState) != isinstance(used, Exception)
+        assert status_of(order) == ("used" if isinstance(refunded, WrongState) else "refunded")
+        assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_workers_that_finish_refunds_at_once_give_each_unit_back_once(fake: FakeProvider) -> None:
+    count = 30
+    sale = make_sale(stock=count)
+    won(sale, make_buyers(count))
+    orders = list(VoucherOrder.objects.all())
+    fake.slow = True
+    for order in orders:
+        paid_at_fake(order)
+        refund_order(order_id=order.pk, by=buyer_of(order))
+    fake.slow = False
+    later = timezone.now() + AN_HOUR
+    answers = at_once(*[lambda: finish_refunds(now=later)] * 3)
+    assert all(isinstance(it, int) for it in answers), answers
+    assert {status_of(order) for order in orders} == {"refunded"}
+    assert all(history(order) == WHOLE for order in orders)
+    assert_unit_is_back(sale)

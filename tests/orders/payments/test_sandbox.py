@@ -1,0 +1,664 @@
+"""The sandbox: its books, its signed word over real HTTP, and the page where no money moves."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+from hypothesis import HealthCheck, given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+
+from orders import tasks
+from orders.models import OrderStatus, Payment, SandboxTrade
+from orders.payments import sandbox
+from orders.payments.providers import (
+    BadNotification,
+    Charge,
+    ChargeState,
+    ProviderUnavailable,
+    Statement,
+)
+from orders.payments.sandbox import (
+    NOTIFIED_AFTER_S,
+    PAUSES_S,
+    SIGNATURE_HEADER,
+    Choice,
+    NotOpen,
+    Sandbox,
+    decide,
+    notify,
+)
+from orders.payments.service import Addresses
+from seckill_site import ledger_connection as ledger_module
+from seckill_site.celery import app
+from tests.fixtures.orders import CLOSED_PORT
+from tests.support.inspection import assert_conserved, broker_length
+from tests.support.orders import PRICE_CENTS, at_once, make_sale
+from tests.support.payments import (
+    ADDRESSES,
+    begun,
+    choose,
+    history,
+    notify_url,
+    nowhere,
+    signed,
+    status_of,
+    tell,
+    trade_state,
+    won,
+    word_of,
+)
+
+pytestmark = pytest.mark.django_db
+
+State = SandboxTrade.State
+HTML = "text/html"
+
+
+def a_charge(**changes: Any) -> Charge:
+    facts = {
+        "reference": "a1b2",
+        "amount_cents": PRICE_CENTS,
+        "subject": "火锅 hotpot",
+        "pay_by": timezone.now() + dt.timedelta(minutes=15),
+        "return_url": ADDRESSES.return_url,
+        "notify_url": ADDRESSES.notify_url,
+    }
+    return Charge(**{**facts, **changes})
+
+
+def a_trade(state: str = State.OPEN, *, seconds_left: int = 600, **changes: Any) -> SandboxTrade:
+    charge = a_charge(pay_by=timezone.now() + dt.timedelta(seconds=seconds_left), **changes)
+    return SandboxTrade.objects.create(**vars(charge), state=state)
+
+
+def page_of(trade: SandboxTrade) -> str:
+    return reverse("sandbox", args=[trade.reference])
+
+
+def state_in_books(trade: SandboxTrade) -> str:
+    trade.refresh_from_db()
+    return trade.state
+
+
+# --- The books -----------------------------------------------------------------------------------
+
+
+def test_a_charge_is_paid_at_the_shops_own_host_and_the_same_call_again_says_the_same() -> None:
+    charge = a_charge(return_url="https://shop.example:8443/vouchers/1/orders/2/?x=1")
+    urls = {Sandbox().create(charge) for _ in range(3)}
+    assert urls == {"https://shop.example:8443/sandbox/a1b2/"}
+    (trade,) = SandboxTrade.objects.all()
+    assert (trade.amount_cents, trade.subject) == (PRICE_CENTS, "火锅 hotpot")
+    assert (trade.pay_by, trade.state) == (charge.pay_by, "open")
+
+
+def test_a_subject_that_is_longer_than_the_books_are_wide_is_cut() -> None:
+    Sandbox().create(a_charge(subject="券" * 300))
+    assert SandboxTrade.objects.get().subject == "券" * 200
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds_left", "said"),
+    [
+        (State.OPEN, 600, ChargeState.OPEN),
+        (State.OPEN, -1, ChargeState.CLOSED),
+        (State.PAID, 600, ChargeState.PAID),
+        (State.PAID, -1, ChargeState.PAID),
+        (State.CLOSED, 600, ChargeState.CLOSED),
+        (State.REFUNDED, 600, ChargeState.CLOSED),
+    ],
+)
+def test_a_query_says_what_the_books_say(state: str, seconds_left: int, said: ChargeState) -> None:
+    trade = a_trade(state, seconds_left=seconds_left)
+    assert Sandbox().query("a1b2") == Statement("a1b2", said, PRICE_CENTS, str(trade.pk))
+
+
+def test_a_charge_that_the_books_do_not_know_is_closed() -> None:
+    assert Sandbox().query("nobody") == Statement("nobody", ChargeState.CLOSED, 0)
+
+
+def test_a_charge_of_which_a_query_said_that_it_is_closed_cannot_be_paid_afterwards() -> None:
+    """Also by one who has looked at the clock before: the shop asks no more."""
+    trade = a_trade(seconds_left=-1)
+    before = timezone.now() - dt.timedelta(seconds=2)
+    assert Sandbox().query("a1b2").state is ChargeState.CLOSED
+    with pytest.raises(NotOpen):
+        decide(reference="a1b2", choice=Choice.PAY, now=before)
+    assert state_in_books(trade) == "closed"
+
+
+def test_a_refund_gives_the_money_back_once_however_often_it_is_asked_for() -> None:
+    trade = a_trade(State.PAID)
+    assert [Sandbox().refund("a1b2", amount_cents=PRICE_CENTS) for _ in range(3)] == [True] * 3
+    assert state_in_books(trade) == "refunded"
+
+
+@pytest.mark.parametrize("state", [State.OPEN, State.CLOSED])
+def test_money_that_never_came_does_not_go_back(state: str) -> None:
+    trade = a_trade(state)
+    with pytest.raises(ProviderUnavailable):
+        Sandbox().refund("a1b2", amount_cents=PRICE_CENTS)
+    assert state_in_books(trade) == state
+
+
+@pytest.mark.parametrize("amount_cents", [PRICE_CENTS - 1, PRICE_CENTS + 1, 0])
+@pytest.mark.parametrize("state", [State.PAID, State.REFUNDED])
+def test_another_amount_than_came_does_not_go_back(state: str, amount_cents: int) -> None:
+    trade = a_trade(state)
+    with pytest.raises(ProviderUnavailable):
+        Sandbox().refund("a1b2", amount_cents=amount_cents)
+    assert state_in_books(trade) == state
+
+
+def test_the_money_of_a_charge_that_there_is_not_does_not_go_back() -> None:
+    with pytest.raises(ProviderUnavailable):
+        Sandbox().refund("nobody", amount_cents=1)
+
+
+# --- Deciding ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "pauses_s"),
+    [
+        (Choice.PAY, "paid", (0,)),
+        (Choice.TWICE, "paid", (0, 0)),
+        (Choice.LATE, "paid", (20,)),
+        (Choice.NEVER, "paid", ()),
+        (Choice.DECLINE, "closed", (0,)),
+    ],
+)
+def test_a_choice_pays_or_closes_and_says_when_the_shop_hears_of_it(
+    choice: Choice, state: str, pauses_s: tuple[int, ...]
+) -> None:
+    trade = a_trade()
+    assert decide(reference="a1b2", choice=choice, now=timezone.now()) == pauses_s
+    assert state_in_books(trade) == state
+
+
+def test_every_choice_has_its_notifications() -> None:
+    assert set(NOTIFIED_AFTER_S) == set(Choice)
+
+
+@pytest.mark.parametrize("state", [State.PAID, State.CLOSED, State.REFUNDED])
+@pytest.mark.parametrize("choice", [Choice.PAY, Choice.DECLINE])
+def test_what_is_decided_stays_decided(state: str, choice: Choice) -> None:
+    trade = a_trade(state)
+    with pytest.raises(NotOpen):
+        decide(reference="a1b2", choice=choice, now=timezone.now())
+    assert state_in_books(trade) == state
+
+
+def test_nothing_is_paid_at_or_after_the_end_of_its_time() -> None:
+    trade = a_trade()
+    with pytest.raises(NotOpen):
+        decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by)
+    decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by - dt.timedelta(microseconds=1))
+
+
+def test_a_charge_that_there_is_not_is_not_open() -> None:
+    with pytest.raises(NotOpen):
+        decide(reference="nobody", choice=Choice.PAY, now=timezone.now())
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_two_decisions_at_once_one_counts() -> None:
+    trade, now = a_trade(), timezone.now()
+    pay, decline = at_once(
+        lambda: decide(reference="a1b2", choice=Choice.NEVER, now=now),
+        lambda: decide(reference="a1b2", choice=Choice.DECLINE, now=now),
+    )
+    assert [type(it) for it in (pay, decline)].count(NotOpen) == 1
+    assert state_in_books(trade) == ("closed" if isinstance(pay, NotOpen) else "paid")
+
+
+# --- What it signs and reads ---------------------------------------------------------------------
+
+GOOD_WORD = {"reference": "a1b2", "state": "paid", "amount_cents": PRICE_CENTS, "trade": "7"}
+
+
+def read(content: Any) -> Statement:
+    """Read a notification that has a good signature, whatever it says."""
+    body = content if isinstance(content, bytes) else json.dumps(content).encode()
+    headers, body = signed(body)
+    return Sandbox().read_notification(headers=headers, body=body)
+
+
+@pytest.mark.parametrize("state", ChargeState)
+def test_its_own_word_is_read(state: ChargeState) -> None:
+    said = Statement("a1b2", state, PRICE_CENTS, "7")
+    assert read({**GOOD_WORD, "state": state}) == said
+
+
+def test_the_word_of_a_trade_is_read_as_the_books_have_it() -> None:
+    payment = begun(won(make_sale()))
+    choose(payment)
+    headers, body = word_of(payment)
+    trade = SandboxTrade.objects.get()
+    assert Sandbox().read_notification(headers=headers, body=body) == Statement(
+        payment.reference, ChargeState.PAID, PRICE_CENTS, str(trade.pk)
+    )
+
+
+def test_a_body_that_was_changed_by_one_byte_is_refused() -> None:
+    headers, body = signed(json.dumps(GOOD_WORD).encode())
+    for changed in (body.replace(b"8000", b"8001"), body + b" ", b"", body[:-1]):
+        with pytest.raises(BadNotification, match="signature"):
+            Sandbox().read_notification(headers=headers, body=changed)
+
+
+@pytest.mark.parametrize("signature", [None, "", "0" * 64, "é" * 64, "\udcff", "a" * 10_000])
+def test_a_signature_that_is_none_is_refused(signature: str | None) -> None:
+    headers = {} if signature is None else {SIGNATURE_HEADER: signature}
+    with pytest.raises(BadNotification, match="signature"):
+        Sandbox().read_notification(headers=headers, body=json.dumps(GOOD_WORD).encode())
+
+
+def test_a_word_that_was_signed_with_another_key_is_refused(settings: Any) -> None:
+    settings.SECKILL_SANDBOX_KEY = "another key"
+    headers, body = signed(json.dumps(GOOD_WORD).encode())
+    settings.SECKILL_SANDBOX_KEY = "our key"
+    with pytest.raises(BadNotification, match="signature"):
+        Sandbox().read_notification(headers=headers, body=body)
+
+
+def without(key: str) -> dict[str, Any]:
+    return {name: value for name, value in GOOD_WORD.items() if name != key}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"",
+        b"\xff\xfe",
+        b"\xef\xbb\xbf{}",
+        json.dumps(GOOD_WORD).encode("utf-16"),
+        b"success",
+        b"null",
+        b"[]",
+        b"7",
+        b'"paid"',
+        b"NaN",
+        b"[" * 60_000,
+        b'{"amount_cents":' * 9_000,
+        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": NaN}',
+        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": 8000, "x": NaN}',
+        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": Infinity}',
+        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": 1e400}',
+        b'{"reference": "a1b2", "state": "paid", "trade": "7", "amount_cents": '
+        + b"9" * 10_000
+        + b"}",
+        [GOOD_WORD],
+        {},
+        *map(without, GOOD_WORD),
+        *({**GOOD_WORD, "amount_cents": it} for it in (True, -1, 2**31, 10**400, 1.0, "8000")),
+        *({**GOOD_WORD, "amount_cents": it} for it in (None, [8000], {"cents": 8000})),
+        *({**GOOD_WORD, "state": it} for it in ("refunded", "PAID", "", True, None, ["paid"])),
+        *({**GOOD_WORD, "reference": it} for it in ("", "a" * 65, "a\n", "a\0", "\ud800", "券")),
+        *({**GOOD_WORD, "reference": it} for it in (7, None, ["a1b2"], {"a1b2": 1}, "a' or 1")),
+        *({**GOOD_WORD, "trade": it} for it in (7, None, "", "x" * 65, "\ud800")),
+    ],
+    ids=lambda content: repr(content)[:60],
+)
+def test_a_body_that_cannot_be_is_refused_also_with_a_good_signature(content: Any) -> None:
+    with pytest.raises(BadNotification):
+        read(content)
+
+
+anything = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.sampled_from([*GOOD_WORD, "x"]), inner),
+    max_leaves=8,
+)
+with_odd_values = st.fixed_dictionaries(dict.fromkeys(GOOD_WORD, anything))
+
+
+@examples(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(content=st.binary() | anything | with_odd_values)
+def test_whatever_a_body_is_it_is_a_statement_or_refused_by_name(content: Any) -> None:
+    with suppress(BadNotification):
+        assert isinstance(read(content), Statement)
+
+
+# --- Notifying over HTTP -------------------------------------------------------------------------
+
+
+class Shop(BaseHTTPRequestHandler):
+    """A shop that answers as the test says, and remembers what it was sent."""
+
+    status, answer, where = 200, b"success", ""
+    heard: list[tuple[str, str, bytes]]
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.heard.append((self.path, self.headers[SIGNATURE_HEADER], body))
+        self.send_response(self.status)
+        if self.where:
+            self.send_header("Location", self.where)
+        self.send_header("Content-Length", str(len(self.answer)))
+        self.end_headers()
+        self.wfile.write(self.answer)
+
+    def do_GET(self) -> None:
+        self.heard.append((self.path, "", b""))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(b"success")
+
+    def log_message(self, *args: Any) -> None:
+        """Keep the tests' output quiet."""
+
+
+@contextmanager
+def a_shop(**answers: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
+    """Run a shop of its own; its address, and what it hears."""
+    heard: list[tuple[str, str, bytes]] = []
+    handler = type("ThisShop", (Shop,), {**answers, "heard": heard})
+    with HTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/heard", heard
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_a_notification_is_posted_signed_to_the_address_that_the_shop_named() -> None:
+    with a_shop() as (url, heard):
+        trade = a_trade(State.PAID, notify_url=url)
+        assert notify(reference="a1b2", tries=1) is None
+    ((path, signature, body),) = heard
+    assert path == "/heard"
+    said = Sandbox().read_notification(headers={SIGNATURE_HEADER: signature}, body=body)
+    assert said == Statement("a1b2", ChargeState.PAID, PRICE_CENTS, str(trade.pk))
+
+
+@pytest.mark.parametrize(
+    "answers",
+    [
+        {"answer": b"OK"},
+        {"answer": b""},
+        {"answer": b"success!"},
+        {"status": 201},
+        {"status": 204, "answer": b""},
+        {"status": 400},
+        {"status": 503},
+    ],
+)
+def test_another_answer_than_success_means_that_it_comes_again(answers: dict[str, Any]) -> None:
+    with a_shop(**answers) as (url, heard):
+        a_trade(State.PAID, notify_url=url)
+        assert notify(reference="a1b2", tries=1) == 5
+    assert len(heard) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_notification_follows_nobody_elsewhere(status: int) -> None:
+    with a_shop() as (other_url, elsewhere), a_shop(status=status, where=other_url) as (url, _):
+        a_trade(State.PAID, notify_url=url)
+        assert notify(reference="a1b2", tries=1) == 5
+    assert elsewhere == []
+
+
+def test_the_pauses_grow_and_then_it_is_given_up() -> None:
+    a_trade(State.PAID, notify_url=f"http://127.0.0.1:{CLOSED_PORT}/")
+    pauses_s = [notify(reference="a1b2", tries=tries) for tries in range(1, 7)]
+    assert pauses_s == [5, 15, 60, 300, None, None]
+    assert PAUSES_S == (5, 15, 60, 300)
+
+
+def test_a_shop_that_takes_the_call_and_says_nothing_holds_nobody_for_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sandbox, "NOTIFY_TIMEOUT_S", 0.1)
+    with HTTPServer(("127.0.0.1", 0), Shop) as silent:  # listens, and nobody serves
+        a_trade(State.PAID, notify_url=f"http://127.0.0.1:{silent.server_port}/")
+        assert notify(reference="a1b2", tries=1) == 5
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/hostname", "ftp://127.0.0.1/", "", "http://", "http://[", "http://a b/"]
+)
+def test_an_address_that_is_none_is_not_called(url: str) -> None:
+    a_trade(State.PAID, notify_url=url)
+    assert notify(reference="a1b2", tries=1) == 5
+
+
+@pytest.mark.parametrize(
+    ("state", "said"), [(State.CLOSED, ChargeState.CLOSED), (State.REFUNDED, ChargeState.CLOSED)]
+)
+def test_the_shop_also_hears_of_what_was_not_paid(state: str, said: ChargeState) -> None:
+    with a_shop() as (url, heard):
+        a_trade(state, notify_url=url)
+        assert notify(reference="a1b2", tries=1) is None
+    assert json.loads(heard[0][2])["state"] == said
+
+
+def test_nothing_is_said_of_a_charge_that_is_open_or_not_there() -> None:
+    with a_shop() as (url, heard):
+        a_trade(State.OPEN, notify_url=url)
+        assert notify(reference="a1b2", tries=1) is None
+        assert notify(reference="nobody", tries=1) is None
+    assert heard == []
+
+
+def test_the_task_sends_it_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    published = []
+    monkeypatch.setattr(
+        sandbox, "publish_notification", lambda **arguments: published.append(arguments)
+    )
+    a_trade(State.PAID, notify_url=f"http://127.0.0.1:{CLOSED_PORT}/")
+    for tries in range(1, 6):
+        tasks.notify_from_sandbox(reference="a1b2", tries=tries)
+    assert [(it["tries"], it["in_s"]) for it in published] == [(2, 5), (3, 15), (4, 60), (5, 300)]
+
+
+# --- From the buyer's click to the paid order, over HTTP ------------------------------------------
+
+
+def addresses_at(live_server: Any) -> Addresses:
+    return Addresses(return_url=f"{live_server}/orders/", notify_url=f"{live_server}{notify_url()}")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_shop_takes_the_sandboxs_word_over_http(live_server: Any) -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = begun(order, addresses_at(live_server))
+    assert Payment.objects.get().pay_url == f"{live_server}/sandbox/{payment.reference}/"
+    choose(payment)
+    assert notify(reference=payment.reference, tries=1) is None
+    assert status_of(order) == "paid"
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_what_the_shop_could_not_take_comes_again_until_it_does(
+    live_server: Any,
+) -> None:
+    order = won(make_sale())
+    payment = begun(order, addresses_at(live_server))
+    choose(payment)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ledger_module, "get_redis_connection", nowhere)
+        assert notify(reference=payment.reference, tries=1) == 5
+        assert notify(reference=payment.reference, tries=2) == 15
+        assert status_of(order) == "unpaid"
+    assert notify(reference=payment.reference, tries=3) is None
+    assert history(order)[1:] == ["paid by provider"]
+
+
+# --- The page ------------------------------------------------------------------------------------
+
+
+def choose_on_page(client: Client, trade: SandboxTrade, choice: str) -> Any:
+    return client.post(page_of(trade), {"choice": choice}, headers={"Accept": HTML})
+
+
+def test_the_page_shows_what_is_paid_and_that_no_money_moves(client: Client) -> None:
+    trade = a_trade()
+    response = client.get(page_of(trade), headers={"Accept": HTML, "Accept-Language": "en"})
+    page = response.content.decode()
+    assert response.status_code == 200
+    for text in ("火锅 hotpot", "¥80.00", "No real money moves here."):
+        assert text in page
+    for choice in Choice:
+        assert f'name="choice" value="{choice}"' in page
+    assert response["Cache-Control"] == "private, no-store"
+
+
+def test_the_page_needs_no_script_and_no_style_of_its_own(client: Client) -> None:
+    response = client.get(page_of(a_trade()))
+    page = response.content.decode()
+    assert "<script" not in page
+    assert "<style" not in page
+    assert "style=" not in page
+    assert "'unsafe-inline'" not in response["Content-Security-Policy"]
+
+
+def test_a_subject_is_shown_as_text(client: Client) -> None:
+    trade = a_trade(subject="<script>alert(1)</script>")
+    assert b"<script>" not in client.get(page_of(trade)).content
+
+
+@pytest.mark.parametrize(
+    ("choice", "state", "messages"),
+    [
+        ("pay", "paid", 1),
+        ("twice", "paid", 2),
+        ("late", "paid", 1),
+        ("never", "paid", 0),
+        ("decline", "closed", 1),
+    ],
+)
+def test_a_choice_leads_back_to_the_shop_and_the_shop_is_told(
+    client: Client, choice: str, state: str, messages: int
+) -> None:
+    trade = a_trade()
+    response = choose_on_page(client, trade, choice)
+    assert (response.status_code, response["Location"]) == (303, trade.return_url)
+    assert state_in_books(trade) == state
+    assert broker_length() == messages
+
+
+@pytest.mark.parametrize(("choice", "in_s"), [("pay", [0]), ("twice", [0, 0]), ("late", [20])])
+def test_the_shop_is_told_at_the_time_that_was_chosen(
+    client: Client, monkeypatch: pytest.MonkeyPatch, choice: str, in_s: list[int]
+) -> None:
+    published = []
+    monkeypatch.setattr(
+        sandbox.current_app, "send_task", lambda name, **options: published.append(options)
+    )
+    choose_on_page(client, a_trade(), choice)
+    assert [it["countdown"] for it in published] == in_s
+    assert all(it["kwargs"] == {"reference": "a1b2", "tries": 1} for it in published)
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_a_broker_that_is_away_is_no_error_for_who_pays(
+    client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(app.amqp, "_producer_pool", None)  # that of the broker which was there
+    trade = a_trade()
+    assert choose_on_page(client, trade, "twice").status_code == 303
+    assert state_in_books(trade) == "paid"
+    assert caplog.text.count("the shop will ask") == 1
+
+
+@pytest.mark.parametrize(
+    ("state", "seconds_left", "says"),
+    [
+        (State.PAID, 600, "This payment has been made."),
+        (State.PAID, -1, "This payment has been made."),
+        (State.REFUNDED, 600, "This payment was refunded."),
+        (State.REFUNDED, -1, "This payment was refunded."),
+        (State.CLOSED, 600, "This payment was closed."),
+        (State.CLOSED, -1, "The time to pay is over."),
+        (State.OPEN, -1, "The time to pay is over."),
+    ],
+)
+def test_what_cannot_be_paid_any_more_says_so_and_leads_back(
+    client: Client, state: str, seconds_left: int, says: str
+) -> None:
+    trade = a_trade(state, seconds_left=seconds_left)
+    english = {"Accept": HTML, "Accept-Language": "en"}
+    shown = client.get(page_of(trade), headers=english)
+    tried = client.post(page_of(trade), {"choice": "pay"}, headers=english)
+    assert (shown.status_code, tried.status_code) == (200, 409)
+    for page in (shown.content.decode(), tried.content.decode()):
+        assert says in page
+        assert f'href="{trade.return_url}"' in page
+        assert "<form" not in page
+    assert (state_in_books(trade), broker_length()) == (state, 0)
+
+
+@pytest.mark.parametrize("choice", ["", "PAY", "refund", "\0", "券", "pay "])
+def test_a_choice_that_there_is_not_is_invalid(client: Client, choice: str) -> None:
+    trade = a_trade()
+    assert choose_on_page(client, trade, choice).status_code == 400
+    assert client.post(page_of(trade), b"[]", content_type="application/json").status_code == 400
+    assert state_in_books(trade) == "open"
+
+
+def test_nobody_elses_page_can_choose_for_the_buyer() -> None:
+    trade = a_trade()
+    response = choose_on_page(Client(enforce_csrf_checks=True), trade, "pay")
+    assert response.status_code == 403
+    assert state_in_books(trade) == "open"
+
+
+@pytest.mark.parametrize("reference", ["nobody", "a" * 65, "a" * 5_000])
+def test_a_charge_that_there_is_not_has_no_page(client: Client, reference: str) -> None:
+    url = reverse("sandbox", args=[reference])
+    assert client.get(url).json()["code"] == "not_found"
+    assert client.post(url, {"choice": "pay"}).status_code == 404
+
+
+def test_a_shop_without_a_sandbox_has_no_such_page(client: Client, settings: Any) -> None:
+    settings.SECKILL_PAYMENT_PROVIDERS = ["tests.support.payments.FakeProvider"]
+    trade = a_trade()
+    assert client.get(page_of(trade)).status_code == 404
+    assert choose_on_page(client, trade, "pay").status_code == 404
+    assert state_in_books(trade) == "open"
+
+
+def test_the_page_of_a_sandbox_that_takes_no_new_payments_is_still_there(
+    client: Client, settings: Any
+) -> None:
+    settings.SECKILL_PAYMENT_PROVIDERS = [
+        "tests.support.payments.FakeProvider",
+        "orders.payments.sandbox.Sandbox",
+    ]
+    assert client.get(page_of(a_trade())).status_code == 200
+
+
+@pytest.mark.parametrize("method", ["put", "delete", "patch"])
+def test_other_methods_are_refused(client: Client, method: str) -> None:
+    response = getattr(client, method)(page_of(a_trade()))
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD, POST")
+
+
+def test_a_buyer_who_declined_pays_with_a_new_payment_once_the_shop_has_heard_of_it() -> None:
+    order = won(make_sale())
+    declined = begun(order)
+    choose(declined, Choice.DECLINE)
+    tell(declined)
+    again = begun(order)
+    assert again.pk != declined.pk
+    choose(again)
+    tell(again)
+    assert (status_of(order), trade_state(declined)) == (OrderStatus.PAID, "closed")

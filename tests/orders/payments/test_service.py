@@ -1,0 +1,968 @@
+"""Paying: the provider's word makes an order paid once, whenever and however often it comes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import threading
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any
+
+import pytest
+from celery.exceptions import SoftTimeLimitExceeded
+from django.db import OperationalError, connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orders.lifecycle.cancellation import Busy, cancel_order, user_key
+from orders.lifecycle.transitions import Actor, WrongState
+from orders.models import (
+    CODE_LENGTH,
+    ActorKind,
+    OrderEvent,
+    OrderStatus,
+    Payment,
+    VoucherOrder,
+)
+from orders.payments import service as paying
+from orders.payments.expiry import ASK_AT_ONCE, GRACE, expire_orders
+from orders.payments.providers import (
+    GIVE_UP_AFTER,
+    BadNotification,
+    ChargeState,
+    ProviderUnavailable,
+)
+from orders.payments.refunds import finish_refunds
+from orders.payments.sandbox import Choice
+from orders.payments.service import (
+    ASKED_AT_ONCE,
+    CODE_ALPHABET,
+    poll_payments,
+    start_payment,
+    take_notification,
+)
+from orders.receipts.service import find_receipt
+from seckill_site import ledger_connection as ledger_module
+from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.inspection import (
+    assert_conserved,
+    assert_refused,
+    buyers_of,
+    live_ids,
+    statements,
+)
+from tests.support.orders import (
+    PRICE_CENTS,
+    at_once,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+)
+from tests.support.payments import (
+    ADDRESSES,
+    FakeProvider,
+    begun,
+    choose,
+    history,
+    notify_url,
+    nowhere,
+    over,
+    paid,
+    payment_status,
+    receipt_url,
+    signed,
+    status_of,
+    tell,
+    tell_of_fake,
+    use_fake,
+    won,
+    word_of,
+)
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.models import Voucher
+
+pytestmark = pytest.mark.django_db
+
+A_MINUTE = dt.timedelta(minutes=1)
+ROUNDS = 20
+
+
+@pytest.fixture
+def fake(settings: Any) -> FakeProvider:
+    return use_fake(settings)
+
+
+def buyer_of(order: VoucherOrder) -> Actor:
+    assert order.user_id is not None
+    return Actor.buyer(order.user_id)
+
+
+def receipt_of(order: VoucherOrder) -> Any:
+    assert order.user_id is not None
+    return find_receipt(sale_id=order.seckill_voucher_id, order_id=order.pk, user_id=order.user_id)
+
+
+def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
+    payment.refresh_from_db()
+    return None if payment.ask_at is None else (payment.ask_at - now).total_seconds()
+
+
+# --- Beginning to pay ----------------------------------------------------------------------------
+
+
+def test_a_payment_begun_again_is_the_same_one_at_the_same_address() -> None:
+    order = won(make_sale())
+    urls = {start_payment(order_id=order.pk, addresses=ADDRESSES) for _ in range(3)}
+    (payment,) = Payment.objects.all()
+    assert urls == {payment.pay_url} == {f"https://shop.example/sandbox/{payment.reference}/"}
+    assert (payment.order_id, payment.provider) == (order.pk, "sandbox")
+    assert (payment.amount_cents, payment.status) == (PRICE_CENTS, "open")
+
+
+def test_the_provider_is_told_what_for_how_much_until_when_and_where_to(
+    fake: FakeProvider,
+) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    charge = fake.charges[payment.reference]
+    assert (charge.amount_cents, charge.subject) == (
+        PRICE_CENTS,
+        order.seckill_voucher.voucher.title,
+    )
+    assert charge.pay_by == order.pay_by
+    assert (charge.return_url, charge.notify_url) == (ADDRESSES.return_url, ADDRESSES.notify_url)
+
+
+def test_the_price_is_that_of_the_order_and_not_that_of_today(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    Voucher.objects.update(price_cents=1)
+    assert begun(order).amount_cents == PRICE_CENTS
+
+
+def test_an_order_of_an_older_release_has_no_time_to_pay_and_can_be_paid_all_the_same() -> None:
+    order = make_order(make_sale(), make_buyer())
+    assert order.pay_by is None
+    choose(begun(order))
+
+
+@pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.UNPAID}))
+def test_only_an_unpaid_order_is_paid(status: OrderStatus) -> None:
+    reason = "sold_out" if status == OrderStatus.REFUSED else ""
+    order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
+    with pytest.raises(WrongState) as refused:
+        start_payment(order_id=order.pk, addresses=ADDRESSES)
+    assert refused.value.status == status
+    assert not Payment.objects.exists()
+
+
+def test_an_order_whose_time_is_over_is_not_paid_though_it_is_still_unpaid() -> None:
+    order = won(make_sale())
+    over(order)
+    with pytest.raises(WrongState) as refused:
+        begun(order)
+    assert refused.value.status == "expired"
+
+
+def test_an_order_that_there_is_not_is_not_paid() -> None:
+    with pytest.raises(VoucherOrder.DoesNotExist):
+        start_payment(order_id=404, addresses=ADDRESSES)
+
+
+def test_what_costs_nothing_is_paid_at_once() -> None:
+    sale = make_sale()
+    Voucher.objects.update(price_cents=0)
+    order = won(sale)
+    assert start_payment(order_id=order.pk, addresses=ADDRESSES) == ADDRESSES.return_url
+    order.refresh_from_db()
+    assert (order.status, len(order.code or "")) == ("paid", CODE_LENGTH)
+    (payment,) = Payment.objects.all()
+    assert (payment.provider, payment.status, payment.settles) == ("", "paid", True)
+    with pytest.raises(WrongState):
+        start_payment(order_id=order.pk, addresses=ADDRESSES)
+    assert_conserved(sale)
+
+
+def test_a_provider_that_is_away_is_tried_again_with_the_same_payment(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    fake.away = True
+    with pytest.raises(ProviderUnavailable):
+        begun(order)
+    fake.away = False
+    begun(order)
+    (payment,) = Payment.objects.all()
+    assert payment.pay_url == f"https://pay.example/{payment.reference}"
+
+
+def test_a_charge_that_was_thought_closed_while_it_was_made_is_not_paid(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody would ask for it any more: the buyer gets an address of a new one."""
+    order = won(make_sale())
+    create = fake.create
+
+    def asked_meanwhile(charge: Any) -> str:
+        fake.says.clear()
+        assert poll_payments(now=timezone.now() + A_MINUTE) == 1
+        return create(charge)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "create", asked_meanwhile)
+        with pytest.raises(ProviderUnavailable):
+            begun(order)
+    assert begun(order).status == "open"
+    assert Payment.objects.count() == 2
+
+
+def test_whoever_changes_the_order_just_now_is_waited_for_and_then_it_is_busy(
+    monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
+) -> None:
+    monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
+    order = won(make_sale())
+    held = user_key(sale_id=order.seckill_voucher_id, user_id=order.user_id or 0)
+    elsewhere(held.__enter__)
+    with pytest.raises(Busy):
+        begun(order)
+    elsewhere(held.__exit__, None, None, None)
+    begun(order)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+@pytest.mark.parametrize("price_cents", [PRICE_CENTS, 0])
+def test_clicks_at_once_make_one_payment(price_cents: int) -> None:
+    sale = make_sale()
+    Voucher.objects.update(price_cents=price_cents)
+    order = won(sale)
+    answers = at_once(*[lambda: start_payment(order_id=order.pk, addresses=ADDRESSES)] * 6)
+    (payment,) = Payment.objects.all()
+    urls = {it for it in answers if isinstance(it, str)}
+    assert urls == {payment.pay_url or ADDRESSES.return_url}
+    # Who comes after a free order was paid hears that it is.
+    assert {type(it) for it in answers} <= {str, WrongState if not price_cents else str}
+    assert payment.status == ("open" if price_cents else "paid")
+
+
+# --- The word that it is paid ---------------------------------------------------------------------
+
+
+def test_the_word_makes_the_order_paid_and_its_code_is_there_with_it() -> None:
+    sale = make_sale()
+    order = won(sale)
+    assert order.code is None
+    payment = begun(order)
+    choose(payment)
+    assert status_of(order) == "unpaid"
+    before = timezone.now()
+    assert tell(payment) == "success"
+
+    order.refresh_from_db()
+    payment.refresh_from_db()
+    assert (order.status, order.live) == ("paid", True)
+    assert len(order.code) == CODE_LENGTH
+    assert set(order.code) <= set(CODE_ALPHABET)
+    assert (payment.status, payment.settles, payment.ask_at) == ("paid", True, None)
+    assert payment.provider_reference
+    event = OrderEvent.objects.filter(order=order).last()
+    assert (event.before, event.after) == ("unpaid", "paid")
+    assert (event.actor_kind, event.actor_id) == (ActorKind.PROVIDER, None)
+    assert before <= event.at <= timezone.now()
+    assert_conserved(sale)
+
+
+def test_the_order_is_locked_before_its_payments_as_in_every_flow() -> None:
+    payment = begun(won(make_sale()))
+    choose(payment)
+    with CaptureQueriesContext(connection) as queries:
+        tell(payment)
+    written = [
+        it for it in statements(queries.captured_queries) if "FOR UPDATE" in it or "UPD" in it
+    ]
+    assert written == [
+        "SELECT orders_voucherorder FOR UPDATE",
+        "UPDATE orders_payment",
+        "UPDATE orders_voucherorder",
+        "UPDATE orders_payment",
+    ]
+
+
+def test_the_codes_are_all_different() -> None:
+    sale = make_sale(stock=20)
+    first = won(sale, make_buyers(20))
+    orders = VoucherOrder.objects.filter(seckill_voucher=sale)
+    assert first in orders
+    for order in orders:
+        paid(order)
+    assert len({order.code for order in orders.all()}) == 20
+    assert len(CODE_ALPHABET) == 32
+
+
+def test_the_word_said_again_changes_nothing() -> None:
+    order = won(make_sale())
+    payment = paid(order)
+    order.refresh_from_db()
+    code = order.code
+    for _ in range(3):
+        assert tell(payment) == "success"
+    order.refresh_from_db()
+    assert (order.status, order.code) == ("paid", code)
+    assert history(order) == ["unpaid by system", "paid by provider"]
+
+
+def test_the_word_said_again_of_what_was_used_or_refunded_since_changes_nothing() -> None:
+    order = won(make_sale())
+    payment = paid(order)
+    VoucherOrder.objects.filter(pk=order.pk).update(status="used")
+    tell(payment)
+    assert (status_of(order), payment_status(payment)) == ("used", "paid")
+
+
+def test_paid_that_comes_before_open_and_closed_stays_paid(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    for state in (ChargeState.PAID, ChargeState.OPEN, ChargeState.CLOSED):
+        tell_of_fake(payment, state)
+    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+
+
+def test_paid_that_comes_after_closed_is_money_all_the_same(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    tell_of_fake(payment, ChargeState.CLOSED)
+    assert payment_status(payment) == "closed"
+    tell_of_fake(payment)
+    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+
+
+def test_an_order_that_is_paid_twice_gives_the_second_money_back(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    first = begun(order)
+    tell_of_fake(first, ChargeState.CLOSED)
+    second = begun(order)
+    tell_of_fake(second)
+    tell_of_fake(first)
+    assert (payment_status(second), payment_status(first)) == ("paid", "refunding")
+    assert finish_refunds(now=timezone.now()) == 1
+    assert (status_of(order), payment_status(first)) == ("paid", "refunded")
+    assert fake.refunds == [first.reference]
+
+
+# --- The word that comes too late -----------------------------------------------------------------
+
+
+def cancelled(order: VoucherOrder) -> None:
+    cancel_order(order_id=order.pk, by=buyer_of(order))
+
+
+def expired(order: VoucherOrder) -> None:
+    """Let it expire although its provider says that it is not paid yet."""
+    assert expire_orders(now=over(order)) == 1
+
+
+@pytest.mark.parametrize("end", [cancelled, expired])
+def test_money_for_an_order_that_is_over_goes_back_and_the_buyer_reads_so(
+    end: Callable[[VoucherOrder], None], fake: FakeProvider, client: Client
+) -> None:
+    sale = make_sale(stock=1)
+    order = won(sale)
+    payment = begun(order)
+    end(order)
+    ended = status_of(order)
+    assert tell_of_fake(payment) == "OK"
+    payment.refresh_from_db()
+    assert (status_of(order), payment.status, payment.settles) == (ended, "refunding", False)
+    assert payment.problem
+    assert receipt_of(order).late_payment == "refunding"
+
+    assert finish_refunds(now=timezone.now()) == 1
+    assert tell_of_fake(payment) == "OK"  # once more, later still
+    assert (status_of(order), payment_status(payment)) == (ended, "refunded")
+    assert fake.refunds == [payment.reference]
+    assert receipt_of(order).late_payment == "refunded"
+    client.force_login(order.user)
+    assert client.get(receipt_url(order)).json()["late_payment"] == "refunded"
+    assert history(order)[1:] == [
+        f"{ended} by {'buyer' if end is cancelled else 'system'}",
+        f"{ended} by provider",  # the word to the buyer that the money goes back
+    ]
+    assert (live_ids(sale), buyers_of(sale)) == ([], {})
+    assert_conserved(sale)
+
+
+def test_late_money_does_not_take_the_unit_of_who_bought_it_since(fake: FakeProvider) -> None:
+    sale = make_sale(stock=1)
+    late = won(sale)
+    payment = begun(late)
+    cancelled(late)
+    other = won(sale)
+    tell_of_fake(payment)
+    finish_refunds(now=timezone.now())
+    assert live_ids(sale) == [other.pk]
+    assert_conserved(sale)
+
+
+def test_a_buyer_without_late_money_reads_nothing_of_it() -> None:
+    order = won(make_sale())
+    begun(order)
+    assert receipt_of(order).late_payment == ""
+    cancelled(order)
+    assert receipt_of(order).late_payment == ""
+
+
+def test_an_order_is_asked_for_before_it_expires_and_is_paid_if_it_was() -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = begun(order)
+    choose(payment, Choice.NEVER)
+    assert expire_orders(now=over(order)) == 0
+    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+    assert_conserved(sale)
+
+
+def test_an_order_whose_charge_is_closed_expires_with_its_payment() -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    choose(payment, Choice.DECLINE)
+    assert expire_orders(now=over(order)) == 1
+    assert (status_of(order), payment_status(payment)) == ("expired", "closed")
+
+
+# --- The word that cannot be ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("amount_cents", [0, 1, PRICE_CENTS - 1, PRICE_CENTS + 1, 2**31 - 1])
+def test_another_amount_than_the_price_pays_nothing_and_staff_can_see_it(
+    amount_cents: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    choose(payment)
+    with pytest.raises(BadNotification):
+        tell(payment, amount_cents=amount_cents)
+    payment.refresh_from_db()
+    assert (status_of(order), payment.status) == ("unpaid", "open")
+    assert payment.problem == f"{amount_cents} cents arrived instead of {PRICE_CENTS}"
+    assert str(order.pk) in caplog.text
+    tell(payment)
+    assert status_of(order) == "paid"
+
+
+def test_a_payment_that_is_not_ours_is_refused() -> None:
+    payment = begun(won(make_sale()))
+    choose(payment)
+    with pytest.raises(BadNotification):
+        tell(payment, reference="somebody-elses")
+
+
+def test_one_provider_does_not_speak_for_another(settings: Any) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    use_fake(settings)
+    with pytest.raises(BadNotification):
+        tell_of_fake(payment)
+    assert status_of(order) == "unpaid"
+
+
+def test_a_provider_that_there_is_not_is_refused_before_its_word_is_read() -> None:
+    with pytest.raises(LookupError):
+        take_notification(provider_name="nobody", headers={}, body=b"")
+
+
+# --- Over HTTP -----------------------------------------------------------------------------------
+
+
+def post(client: Client, headers: dict[str, str], body: bytes, provider: str = "sandbox") -> Any:
+    return client.post(notify_url(provider), body, content_type="application/json", headers=headers)
+
+
+def test_a_notification_needs_no_session_and_no_csrf_token() -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    choose(payment)
+    response = post(Client(enforce_csrf_checks=True), *word_of(payment))
+    assert (response.status_code, response.content) == (200, b"success")
+    assert not response.cookies
+    assert status_of(order) == "paid"
+
+
+def test_a_notification_with_a_bad_signature_is_refused(client: Client) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    choose(payment)
+    headers, body = word_of(payment)
+    for signature in ("", "0" * 64, "é"):
+        response = post(client, dict.fromkeys(headers, signature), body)
+        assert_refused(response, 400, "invalid")
+    assert_refused(post(client, headers, body + b" "), 400, "invalid")
+    assert status_of(order) == "unpaid"
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"reference": "nobody"}', b"x" * 100_000])
+def test_nothing_that_is_sent_is_answered_with_a_500(client: Client, body: bytes) -> None:
+    assert_refused(post(client, {}, body), 400, "invalid")
+    assert_refused(post(client, *signed(body)), 400, "invalid")
+
+
+def test_a_word_of_an_unknown_payment_or_of_another_amount_is_refused(client: Client) -> None:
+    payment = begun(won(make_sale()))
+    choose(payment)
+    assert_refused(post(client, *word_of(payment, reference="nobody")), 400, "invalid")
+    assert_refused(post(client, *word_of(payment, amount_cents=1)), 400, "invalid")
+
+
+def test_an_unknown_provider_and_another_method_are_refused(client: Client) -> None:
+    assert_refused(post(client, *signed(b"{}"), provider="nobody"), 404, "not_found")
+    assert_refused(client.get(notify_url()), 405, "invalid")
+
+
+def test_without_redis_the_word_is_answered_503_and_counts_when_it_comes_again(
+    client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    choose(payment)
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger_module, "get_redis_connection", nowhere)
+        assert_refused(post(client, *word_of(payment)), 503, "unavailable")
+    assert (status_of(order), payment_status(payment)) == ("unpaid", "open")
+    assert post(client, *word_of(payment)).content == b"success"
+    assert status_of(order) == "paid"
+
+
+def test_without_the_database_the_word_is_answered_503(
+    client: Client, lose_database: Callable[[], None]
+) -> None:
+    client.raise_request_exception = False
+    body = json.dumps(
+        {"reference": "a1b2", "state": "paid", "amount_cents": 1, "trade": "1"}
+    ).encode()
+    lose_database()
+    assert_refused(post(client, *signed(body)), 503, "unavailable")
+
+
+def test_the_owner_is_led_to_the_provider_and_back(client: Client) -> None:
+    sale = make_sale()
+    order = won(sale)
+    client.force_login(order.user)
+    response = client.post(f"{receipt_url(order)}pay/", headers={"Accept": "text/html"})
+    payment = Payment.objects.get()
+    assert (response.status_code, response["Location"]) == (303, payment.pay_url)
+    assert response["Location"] == f"http://testserver/sandbox/{payment.reference}/"
+    chosen = client.post(response["Location"], {"choice": "pay"})
+    assert chosen["Location"] == f"http://testserver{receipt_url(order)}"
+    tell(payment)
+    body = client.get(receipt_url(order)).json()
+    assert (body["status"], len(body["code"].replace("-", ""))) == ("paid", CODE_LENGTH)
+
+
+# --- A word that never comes ----------------------------------------------------------------------
+
+
+def test_of_what_no_word_comes_the_shop_asks() -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = begun(order)
+    choose(payment, Choice.NEVER)
+    assert poll_payments(now=timezone.now()) == 0
+    assert poll_payments(now=timezone.now() + A_MINUTE) == 1
+    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+    assert poll_payments(now=timezone.now() + dt.timedelta(hours=1)) == 0
+    assert_conserved(sale)
+
+
+def test_the_pauses_between_asking_double_up_to_ten_minutes(fake: FakeProvider) -> None:
+    payment = begun(won(make_sale()))
+    pauses_s = []
+    now = timezone.now() + dt.timedelta(seconds=15)
+    for _ in range(8):
+        assert poll_payments(now=now) == 1
+        pauses_s.append(seconds_until_asked(payment, now))
+        assert poll_payments(now=now) == 0
+        assert payment.ask_at is not None
+        now = payment.ask_at
+    assert pauses_s == [15, 30, 60, 120, 240, 480, 600, 600]
+    assert (payment.asked, payment.status) == (8, "open")
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_a_day_after_the_last_moment_to_pay_a_provider_that_answers_is_asked_no_more(
+    fake: FakeProvider, away: bool
+) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    fake.away = away
+    assert order.pay_by
+    almost = order.pay_by + dt.timedelta(hours=23, minutes=59)
+    assert poll_payments(now=almost) == 1
+    assert seconds_until_asked(payment, almost) == 30 / 2
+    later = almost + dt.timedelta(minutes=2)
+    assert poll_payments(now=later) == 1
+    if away:
+        assert seconds_until_asked(payment, later) == 30, "nobody knows yet"
+        assert poll_payments(now=later + dt.timedelta(days=7)) == 1
+    else:
+        assert seconds_until_asked(payment, later) is None
+        assert poll_payments(now=later + dt.timedelta(days=7)) == 0
+    assert payment.status == "open"
+
+
+def test_a_week_to_pay_is_a_week_of_asking(fake: FakeProvider) -> None:
+    order = won(make_sale(pay_within_s=7 * 24 * 3600))
+    payment = begun(order)
+    poll_payments(now=timezone.now() + dt.timedelta(days=3))
+    fake.says[payment.reference] = ChargeState.PAID
+    poll_payments(now=timezone.now() + dt.timedelta(days=4))
+    assert status_of(order) == "paid"
+
+
+def test_a_provider_that_raises_anything_is_a_silent_one(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = won(make_sale()), won(make_sale())
+    begun(bad)
+    over(bad)
+    over(good)
+
+    def html(reference: str) -> Any:
+        raise ValueError("<html>")
+
+    monkeypatch.setattr(fake, "query", html)
+    assert expire_orders(now=timezone.now()) == 1
+    assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
+
+
+def test_an_answer_that_cannot_be_acted_on_yet_never_counts_as_silence(
+    fake: FakeProvider,
+) -> None:
+    """The provider says paid, and somebody else holds the buyer's lock for long after the grace."""
+    order = won(make_sale())
+    payment = begun(order)
+    fake.says[payment.reference] = ChargeState.PAID
+    now = over(order)
+    key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
+    ledger_connection().set(key, "somebody", px=60_000)
+    for minutes in (0, 5, 10):
+        assert expire_orders(now=now + dt.timedelta(minutes=minutes)) == 0
+    ledger_connection().delete(key)
+    assert expire_orders(now=now + dt.timedelta(minutes=11)) == 0
+    assert status_of(order) == "paid"
+
+
+def test_word_that_comes_after_nobody_asks_any_more_still_counts(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    Payment.objects.update(ask_at=None)
+    tell_of_fake(payment)
+    assert status_of(order) == "paid"
+
+
+def test_a_provider_that_is_away_is_asked_again_later(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    fake.says[payment.reference] = ChargeState.PAID
+    fake.away = True
+    now = timezone.now() + A_MINUTE
+    assert poll_payments(now=now) == 1
+    assert status_of(order) == "unpaid"
+    assert seconds_until_asked(payment, now) == 15
+    fake.away = False
+    assert poll_payments(now=now + A_MINUTE) == 1
+    assert status_of(order) == "paid"
+
+
+def test_one_payment_of_which_nobody_knows_does_not_stop_the_others(fake: FakeProvider) -> None:
+    sale = make_sale(stock=3)
+    won(sale, make_buyers(3))
+    first, second, third = (begun(order) for order in VoucherOrder.objects.order_by("pk"))
+    Payment.objects.filter(pk=first.pk).update(provider="gone", ask_at=timezone.now())
+    Payment.objects.filter(pk=second.pk).update(amount_cents=1)
+    for payment in (second, third):
+        fake.says[payment.reference] = ChargeState.PAID
+    assert poll_payments(now=timezone.now() + A_MINUTE) == 3
+    assert [payment_status(it) for it in (first, second, third)] == ["open", "open", "paid"]
+
+
+def test_one_call_asks_for_no_more_than_its_time_allows(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    Payment.objects.bulk_create(
+        Payment(
+            order=order,
+            reference=f"many-{number}",
+            provider="fake",
+            amount_cents=1,
+            ask_at=timezone.now(),
+        )
+        for number in range(ASKED_AT_ONCE + 5)
+    )
+    assert poll_payments(now=timezone.now()) == ASKED_AT_ONCE
+    assert poll_payments(now=timezone.now()) == 5
+    assert len(set(fake.asked)) == ASKED_AT_ONCE + 5
+
+
+def test_a_payment_that_the_provider_does_not_know_is_closed(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    fake.says.clear()
+    poll_payments(now=timezone.now() + A_MINUTE)
+    assert payment_status(payment) == "closed"
+    assert begun(order).pk != payment.pk
+
+
+# --- Expiring while the provider is away ----------------------------------------------------------
+
+
+def test_an_order_of_which_nobody_knows_stands_for_the_grace_and_then_expires(
+    fake: FakeProvider,
+) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    fake.away = True
+    now = over(order)
+    assert expire_orders(now=now) == 0
+    assert expire_orders(now=now + GRACE - dt.timedelta(seconds=2)) == 0
+    assert status_of(order) == "unpaid"
+    assert expire_orders(now=now + GRACE) == 1
+    fake.away = False
+    fake.says[payment.reference] = ChargeState.PAID
+    poll_payments(now=now + dt.timedelta(hours=1))
+    assert (status_of(order), payment_status(payment)) == ("expired", "refunding")
+
+
+def test_a_provider_that_is_away_keeps_no_other_order_from_expiring(fake: FakeProvider) -> None:
+    """Each question may cost its time-out: after some in vain it is not asked in this call."""
+    sale = make_sale(stock=30)
+    won(sale, make_buyers(30))
+    orders = list(VoucherOrder.objects.order_by("pk"))
+    for order in orders[:25]:
+        begun(order)
+    VoucherOrder.objects.update(pay_by=timezone.now())
+    fake.away, now = True, timezone.now()
+    assert expire_orders(now=now) == 5
+    assert len(fake.asked) == GIVE_UP_AFTER
+    assert len(live_ids(sale)) == 25
+    for seconds in range(1, 9):  # those that were not asked for come first
+        assert expire_orders(now=now + dt.timedelta(seconds=seconds)) == 0
+    assert len(set(fake.asked)) == 25
+    assert expire_orders(now=now + GRACE + dt.timedelta(seconds=8)) == 25
+    assert_conserved(sale)
+
+
+def test_after_an_outage_of_our_own_nothing_expires_before_the_provider_was_asked(
+    fake: FakeProvider,
+) -> None:
+    """Workers were down for longer than the grace; the provider fails a few times, then works."""
+    sale = make_sale(stock=6)
+    won(sale, make_buyers(6))
+    for order in VoucherOrder.objects.all():
+        payment = begun(order)
+        fake.says[payment.reference] = ChargeState.PAID
+    VoucherOrder.objects.update(pay_by=timezone.now() - dt.timedelta(minutes=5))
+    fake.away = True
+    assert expire_orders(now=timezone.now()) == 0
+    fake.away = False
+    assert expire_orders(now=timezone.now()) == 0
+    assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"paid"}
+
+
+def test_what_was_asked_counts_also_where_the_time_is_up_before_all_are(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a slow provider the task ends before it has asked for all: the next one goes on."""
+    count = 2 * ASK_AT_ONCE + 5
+    sale = make_sale(stock=count)
+    won(sale, make_buyers(count))
+    for order in VoucherOrder.objects.all():
+        begun(order)
+    VoucherOrder.objects.update(pay_by=timezone.now())
+    query = fake.query
+
+    def out_of_time(reference: str) -> Any:
+        if len(fake.asked) == ASK_AT_ONCE + 1:
+            raise SoftTimeLimitExceeded
+        return query(reference)
+
+    monkeypatch.setattr(fake, "query", out_of_time)
+    with pytest.raises(SoftTimeLimitExceeded):
+        expire_orders(now=timezone.now())
+    assert len(live_ids(sale)) == count - ASK_AT_ONCE
+    monkeypatch.setattr(fake, "query", query)
+    assert expire_orders(now=timezone.now()) == count - ASK_AT_ONCE
+    assert_conserved(sale)
+
+
+# --- Whoever dies --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("end", [None, cancelled])
+@pytest.mark.parametrize("point", ["settle.before_commit", "settle.committed"])
+def test_a_death_at_any_step_of_the_word_is_made_good_when_it_comes_again(
+    point: str, end: Callable[[VoucherOrder], None] | None, fake: FakeProvider
+) -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = begun(order)
+    if end:
+        end(order)
+    before = status_of(order)
+    after, money = (before, "refunding") if end else ("paid", "paid")
+    with armed(f"{point}=raise"), pytest.raises(FailpointReached):
+        tell_of_fake(payment)
+    if point == "settle.before_commit":
+        assert (status_of(order), payment_status(payment)) == (before, "open")
+    else:
+        assert (status_of(order), payment_status(payment)) == (after, money)
+    assert tell_of_fake(payment) == "OK"
+    assert (status_of(order), payment_status(payment)) == (after, money)
+    assert len(history(order)) == (3 if end else 2)
+    assert_conserved(sale)
+
+
+def test_a_death_while_the_shop_asked_is_made_good_when_it_asks_again(fake: FakeProvider) -> None:
+    order = won(make_sale())
+    payment = begun(order)
+    fake.says[payment.reference] = ChargeState.PAID
+    with armed("settle.before_commit=raise"), pytest.raises(FailpointReached):
+        poll_payments(now=timezone.now() + A_MINUTE)
+    poll_payments(now=timezone.now() + 2 * A_MINUTE)
+    assert status_of(order) == "paid"
+
+
+# --- Races ---------------------------------------------------------------------------------------
+
+
+def again_where_it_failed(answer: Any, call: Callable[[], Any]) -> Any:
+    """Do as a provider does: send again what was not taken in."""
+    refused = isinstance(answer, Busy | LedgerUnavailable | OperationalError)
+    return call() if refused else answer
+
+
+def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: FakeProvider) -> str:
+    """Assert that either the payment won or the end, and that nobody loses money or a unit."""
+    finish_refunds(now=timezone.now() + A_MINUTE)
+    outcome = status_of(order), payment_status(payment)
+    assert outcome in {("paid", "paid"), (ended, "refunded")}
+    gone_back = [payment.reference] if outcome[0] == ended else []
+    assert [it for it in fake.refunds if it == payment.reference] == gone_back
+    assert len(history(order)) == 2 + len(gone_back), "one change, and the word of what goes back"
+    assert_conserved(order.seckill_voucher)
+    assert len(live_ids(order.seckill_voucher)) == (outcome[0] == "paid")
+    return outcome[0]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_the_word_from_many_sides_at_once_pays_once(fake: FakeProvider) -> None:
+    sale = make_sale()
+    order = won(sale)
+    payment = begun(order)
+    fake.says[payment.reference] = ChargeState.PAID
+    later = timezone.now() + A_MINUTE
+    answers = at_once(*[lambda: tell_of_fake(payment)] * 4, *[lambda: poll_payments(now=later)] * 2)
+    assert answers[:4] == ["OK"] * 4
+    assert (status_of(order), payment_status(payment)) == ("paid", "paid")
+    assert history(order) == ["unpaid by system", "paid by provider"]
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+@pytest.mark.parametrize("when", ["at once", "after the last question"])
+def test_of_payment_and_expiry_exactly_one_wins(fake: FakeProvider, when: str) -> None:
+    for _ in range(ROUNDS):
+        order = won(make_sale(stock=1))
+        payment = begun(order)
+        now = over(order)
+        asked = threading.Event()
+
+        def tell_it(payment: Payment = payment, asked: threading.Event = asked) -> str:
+            if when != "at once":
+                assert asked.wait(timeout=10)
+            return tell_of_fake(payment)
+
+        fake.when_asked = asked.set
+        told, _expired = at_once(tell_it, lambda now=now: expire_orders(now=now))
+        assert again_where_it_failed(told, tell_it) == "OK"
+        expire_orders(now=now)
+        assert_one_won(order, payment, "expired", fake)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_payment_and_cancel_exactly_one_wins(fake: FakeProvider) -> None:
+    for _ in range(ROUNDS):
+        order = won(make_sale(stock=1))
+        payment = begun(order)
+        told, refused = at_once(
+            lambda payment=payment: tell_of_fake(payment),
+            lambda order=order: cancelled(order),
+        )
+        assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
+        won_by = assert_one_won(order, payment, "cancelled", fake)
+        assert isinstance(refused, WrongState) == (won_by == "paid")
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_cancels_at_once_one_counts_and_the_unit_is_back_once() -> None:
+    sale = make_sale(stock=3)
+    order = won(sale)
+    answers = at_once(*[lambda: cancelled(order)] * 4)
+    assert sorted(type(it).__name__ for it in answers) == ["NoneType", *["WrongState"] * 3]
+    assert history(order)[1:] == ["cancelled by buyer"]
+    sale.refresh_from_db()
+    assert (sale.sold, buyers_of(sale)) == (0, {})
+    assert_conserved(sale)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_two_workers_that_expire_at_once_give_each_unit_back_once(fake: FakeProvider) -> None:
+    count = 600
+    sale = make_sale(stock=count)
+    won(sale, make_buyers(count))
+    for order in VoucherOrder.objects.order_by("pk")[:30]:
+        begun(order)
+    VoucherOrder.objects.update(pay_by=timezone.now())
+    now = timezone.now()
+    expired_counts = at_once(*[lambda: expire_orders(now=now)] * 2)
+    expired_counts.append(expire_orders(now=now))
+    assert sum(expired_counts) == count
+    sale.refresh_from_db()
+    assert (sale.sold, live_ids(sale), buyers_of(sale)) == (0, [], {})
+    ends = OrderEvent.objects.filter(after="expired").values_list("order", flat=True)
+    assert len(ends) == len(set(ends)) == count
+    assert_conserved(sale)
+
+
+# --- Controls: what the guards are for ------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_without_the_user_key_the_row_still_lets_one_of_payment_and_cancel_win(
+    fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The lock in Redis only keeps them from meeting: the database decides."""
+    monkeypatch.setattr(paying, "user_key", lambda **names: nullcontext())
+    monkeypatch.setattr("orders.lifecycle.cancellation.user_key", lambda **names: nullcontext())
+    for _ in range(ROUNDS):
+        order = won(make_sale(stock=1))
+        payment = begun(order)
+        told, _refused = at_once(
+            lambda payment=payment: tell_of_fake(payment),
+            lambda order=order: cancelled(order),
+        )
+        assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
+        if status_of(order) == "unpaid":
+            cancelled(order)
+        assert_one_won(order, payment, "cancelled", fake)

@@ -1,0 +1,110 @@
+"""Publishing: one small message that expires, a bounded wait, and a short circuit."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import socket
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
+import pytest
+from django.conf import settings as django_settings
+from pytest_django import Settings
+
+from orders.placing import publishing
+from orders.placing.publishing import FULFILL_SALE, ShortCircuit, publish, publish_fulfillment
+from tests.support.inspection import broker_client, broker_length, publishes
+from tests.support.patience import MOMENT_S
+
+
+@pytest.fixture
+def silent_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A broker that accepts connections and never answers."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+        monkeypatch.setenv("CELERY_BROKER_URL", f"redis://127.0.0.1:{port}/0")
+        yield
+
+
+def test_the_message_names_the_sale_and_expires_no_later_than_the_kick() -> None:
+    sent = publishes("sent")
+    before = time.time()
+    assert publish(FULFILL_SALE, sale_id=7) is True
+    (text,) = broker_client().lrange("celery", 0, -1)
+    message = json.loads(text)
+    args, kwargs, _ = json.loads(base64.b64decode(message["body"]))
+    assert (args, kwargs) == ([], {"sale_id": 7})
+    assert message["headers"]["task"] == "orders.tasks.fulfill_sale"
+    assert message["headers"]["ignore_result"] is True
+    expires_at_s = _epoch_s(message["headers"]["expires"])
+    assert before < expires_at_s <= time.time() + django_settings.SECKILL_KICK_MS / 1000
+    assert publishes("sent") == sent + 1
+
+
+def _epoch_s(text: str) -> float:
+    return dt.datetime.fromisoformat(text).timestamp()
+
+
+def test_nothing_but_the_message_is_left_in_the_broker() -> None:
+    publish_fulfillment(sale_id=7)
+    keys = {key.decode() for key in broker_client().scan_iter()}
+    assert keys <= {"celery", "_kombu.binding.celery"}
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_a_broker_that_refuses_is_counted_and_not_asked_again_for_a_while() -> None:
+    failed, skipped = publishes("failed"), publishes("skipped")
+    began = time.monotonic()
+    assert publish(FULFILL_SALE, sale_id=7) is False
+    assert [publish(FULFILL_SALE, sale_id=7) for _ in range(3)] == [False] * 3
+    assert time.monotonic() - began < MOMENT_S
+    assert publishes("failed") == failed + 1
+    assert publishes("skipped") == skipped + 3
+
+
+@pytest.mark.usefixtures("silent_broker")
+def test_a_broker_that_never_answers_costs_a_moment() -> None:
+    failed = publishes("failed")
+    began = time.monotonic()
+    assert publish(FULFILL_SALE, sale_id=7) is False
+    assert time.monotonic() - began < MOMENT_S
+    assert publishes("failed") == failed + 1
+
+
+def test_once_the_pause_is_over_the_broker_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/0")
+        assert publish(FULFILL_SALE, sale_id=7) is False
+    assert publish(FULFILL_SALE, sale_id=7) is False
+    assert broker_length() == 0
+    in_a_minute = time.monotonic() + 61
+    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: in_a_minute))
+    assert publish(FULFILL_SALE, sale_id=7) is True
+    assert broker_length() == 1
+
+
+def test_the_circuit_is_open_for_its_pause_and_closed_before_and_after(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = 100.0
+    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: now))
+    circuit = ShortCircuit(pause_ms=2_000)
+    assert circuit.closed()
+    circuit.trip()
+    now = 101.9
+    assert not circuit.closed()
+    now = 102.0
+    assert circuit.closed()
+
+
+def test_a_short_kick_makes_a_short_expiry(settings: Settings) -> None:
+    settings.SECKILL_KICK_MS = 1_000
+    publish_fulfillment(sale_id=7)
+    (text,) = broker_client().lrange("celery", 0, -1)
+    expires_at_s = _epoch_s(json.loads(text)["headers"]["expires"])
+    assert expires_at_s <= time.time() + 1

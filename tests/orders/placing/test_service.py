@@ -1,0 +1,361 @@
+"""The front half: one Redis command a request, one task a burst, and the same answer every time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries, Settings
+from redis import Redis
+
+from orders.placing.service import place_order
+from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
+from tests.support.inspection import (
+    Commands,
+    broker_length,
+    buyers_of,
+    empty_broker,
+    ledger_contents,
+    pending_ids,
+    publishes,
+    redis_commands,
+)
+from tests.support.orders import (
+    at_once,
+    make_buyer,
+    make_buyers,
+    make_sale,
+    reserved,
+    token_for,
+    tokens_for,
+)
+from tests.support.patience import MOMENT_S
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.reservations import (
+    AlreadyOrdered,
+    NotStarted,
+    ReservationRefused,
+    SaleEnded,
+    SalePaused,
+    SoldOut,
+)
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def place(token: PurchaseToken) -> PurchaseToken:
+    return place_order(
+        token_text=token.sign(), sale_id=token.sale_id, now_ms=time.time_ns() // 1_000_000
+    )
+
+
+def post(client: Client, token: PurchaseToken, accept: str = "application/json") -> Any:
+    return client.post(
+        f"/vouchers/{token.sale_id}/orders/",
+        {"token": token.sign()},
+        content_type="application/json",
+        headers={"Accept": accept},
+    )
+
+
+@pytest.fixture
+def buyer(client: Client) -> User:
+    """A buyer who is signed in: the cookie is sent, the session lies in cache and database."""
+    buyer = make_buyer()
+    client.force_login(buyer)
+    return buyer
+
+
+@pytest.fixture
+def warm(client: Client) -> None:
+    """Connections are open and scripts known to Redis, as in a process that has served before."""
+    assert post(client, token_for(make_sale(), make_buyer())).status_code == 202
+    empty_broker()
+
+
+def assert_one_command_to_the_ledger_alone(commands: Commands) -> None:
+    (command,) = commands
+    assert commands.ledger == [command[1]]
+    assert command[1].startswith("EVALSHA ")
+
+
+# --- What a request costs ------------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize(("accept", "status"), [("application/json", 202), ("text/html", 303)])
+def test_an_order_request_without_a_kick_due_is_one_redis_command_and_no_sql(
+    client: Client,
+    buyer: User,
+    accept: str,
+    status: int,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])  # sets the kick
+    token = token_for(sale, buyer)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        response = post(client, token, accept)
+    assert response.status_code == status
+    assert_one_command_to_the_ledger_alone(commands)
+    assert broker_length() == 0
+
+
+@pytest.mark.usefixtures("warm")
+def test_an_order_request_with_a_kick_due_publishes_exactly_one_task(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    token = token_for(make_sale(), buyer)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert post(client, token).status_code == 202
+    assert broker_length() == 1
+    assert len(commands.ledger) == 1
+    assert commands.cache == []
+    assert [words.split(" ")[0] for words in commands.broker] == ["LPUSH"]
+
+
+@pytest.mark.usefixtures("warm")
+@pytest.mark.parametrize("accept", ["application/json", "text/html"])
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        ({"stock": 1}, "sold_out"),
+        ({"paused": True}, "paused"),
+        ({"begins_in_s": 60}, "not_started"),
+        ({"begins_in_s": -60, "ends_in_s": -1}, "ended"),
+        ({"limit": 1}, "already_ordered"),
+    ],
+)
+def test_a_refusal_is_one_redis_command_and_no_sql_as_well(
+    client: Client,
+    buyer: User,
+    terms: dict[str, Any],
+    code: str,
+    accept: str,
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale = make_sale(**terms)
+    if code == "sold_out":
+        reserved(sale, [make_buyer()])
+    if code == "already_ordered":
+        reserved(sale, [buyer])
+    token = token_for(sale, buyer)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        response = post(client, token, accept)
+    to_the_receipt = accept == "text/html" and code == "already_ordered"
+    assert response.status_code == (303 if to_the_receipt else 409)
+    if accept != "text/html":
+        assert response.json()["code"] == code
+    assert_one_command_to_the_ledger_alone(commands)
+
+
+@pytest.mark.usefixtures("warm")
+def test_a_token_that_is_refused_costs_no_command_at_all(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    token = token_for(make_sale(), buyer)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        response = client.post(f"/vouchers/{token.sale_id + 1}/orders/", {"token": token.sign()})
+    assert response.status_code == 403
+    assert commands == []
+
+
+@pytest.mark.usefixtures("warm")
+def test_fifty_accepted_requests_in_a_burst_publish_one_task(client: Client) -> None:
+    sale, sent = make_sale(stock=50), publishes("sent")
+    tokens = tokens_for(sale, make_buyers(50))
+    with redis_commands() as commands:
+        assert {post(client, token).status_code for token in tokens} == {202}
+    assert broker_length() == 1
+    assert publishes("sent") == sent + 1
+    assert len(commands.ledger) == 50
+    assert commands.cache == []
+    assert len(pending_ids(sale)) == 50
+
+
+def test_after_the_task_has_started_the_next_request_publishes_another(ledger: Redis) -> None:
+    sale = make_sale()
+    first, second, third = tokens_for(sale, make_buyers(3))
+    place(first)
+    place(second)
+    ledger.delete(LedgerKeys(sale.pk).kick)
+    place(third)
+    assert broker_length() == 2
+
+
+def test_two_sales_have_a_task_each() -> None:
+    for token in [token_for(make_sale(), make_buyer()) for _ in range(2)]:
+        place(token)
+    assert broker_length() == 2
+
+
+# --- The same answer -----------------------------------------------------------------------------
+
+
+def test_the_same_token_again_has_the_same_answer_and_reserves_once(client: Client) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    first = post(client, token)
+    before = ledger_contents()
+    again = [post(client, token) for _ in range(3)]
+    assert {(r.status_code, r.content) for r in again} == {(202, first.content)}
+    assert ledger_contents() == before
+    assert broker_length() == 1
+
+
+def test_the_same_token_from_many_threads_reserves_once() -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    assert at_once(*[lambda: place(token)] * 8) == [token] * 8
+    assert pending_ids(sale) == [token.order_id]
+    assert broker_length() == 1
+
+
+@pytest.mark.parametrize("edit", [{"paused": 1}, {"ends_at_ms": 1}, {"total": 0}])
+def test_an_accepted_token_is_accepted_still_when_the_sale_is_closed(
+    ledger: Redis, edit: dict[str, int]
+) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    place(token)
+    ledger.hset(LedgerKeys(sale.pk).sale, mapping=edit)
+    assert place(token) == token
+    with pytest.raises((AlreadyOrdered, ReservationRefused)):
+        place(token_for(sale, make_buyer()))
+
+
+def test_another_token_of_the_same_buyer_names_the_order_that_is_held() -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    token, other = tokens_for(sale, [buyer, buyer])
+    place(token)
+    with pytest.raises(AlreadyOrdered) as caught:
+        place(other)  # and not: sold out
+    assert caught.value.order_id == token.order_id
+
+
+def test_a_buyer_has_as_many_units_as_the_limit_allows() -> None:
+    sale, buyer = make_sale(limit=3), make_buyer()
+    tokens = tokens_for(sale, [buyer] * 4)
+    for token in tokens[:3]:
+        place(token)
+    with pytest.raises(AlreadyOrdered):
+        place(tokens[3])
+    assert buyers_of(sale) == {f"{buyer.pk}:{n + 1}": str(tokens[n].order_id) for n in range(3)}
+
+
+@pytest.mark.parametrize(
+    ("terms", "refusal"),
+    [
+        ({"stock": 0}, SoldOut),
+        ({"paused": True}, SalePaused),
+        ({"begins_in_s": 60}, NotStarted),
+        ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
+    ],
+)
+def test_a_refusal_changes_nothing(
+    terms: dict[str, Any], refusal: type[ReservationRefused]
+) -> None:
+    token = token_for(make_sale(**terms), make_buyer())
+    before = ledger_contents()
+    with pytest.raises(refusal):
+        place(token)
+    assert ledger_contents() == before
+    assert broker_length() == 0
+
+
+@pytest.mark.parametrize(("text", "refusal"), [(None, MalformedToken), ("1-2-3-4:x", BadToken)])
+def test_no_unit_without_a_token(text: object, refusal: type[Exception]) -> None:
+    sale = make_sale()
+    before = ledger_contents()
+    with pytest.raises(refusal):
+        place_order(token_text=text, sale_id=sale.pk, now_ms=0)
+    assert ledger_contents() == before
+
+
+# --- A ledger that is not there ------------------------------------------------------------------
+
+
+def test_the_first_request_that_finds_no_sale_loads_it(client: Client, ledger: Redis) -> None:
+    sale = make_sale(stock=7, loaded=False)
+    tokens = tokens_for(sale, make_buyers(2))
+    assert not ledger.exists(LedgerKeys(sale.pk).sale)
+    assert post(client, tokens[0]).status_code == 202
+    assert ledger.hget(LedgerKeys(sale.pk).sale, "total") == "7"
+    with redis_commands() as commands:
+        assert post(client, tokens[1]).status_code == 202
+    assert len(commands.ledger) == 1
+    assert not ledger.exists(LedgerKeys(sale.pk).loading)
+
+
+def test_while_another_process_loads_the_sale_a_buyer_is_asked_to_wait(ledger: Redis) -> None:
+    sale = make_sale(loaded=False)
+    token = token_for(sale, make_buyer())
+    ledger.set(LedgerKeys(sale.pk).loading, "1")
+    with pytest.raises(LedgerUnavailable):
+        place(token)
+    ledger.delete(LedgerKeys(sale.pk).loading)
+    assert place(token) == token
+
+
+def test_a_token_of_a_deleted_sale_is_told_so_every_time() -> None:
+    sale = make_sale(loaded=False)
+    token = token_for(sale, make_buyer())
+    SeckillVoucher.objects.filter(pk=sale.pk).delete()
+    for _ in range(2):
+        with pytest.raises(SeckillVoucher.DoesNotExist):
+            place(token)
+
+
+def test_without_redis_nobody_knows_and_the_same_token_may_be_sent_again(
+    lose_ledger: Callable[[], None],
+) -> None:
+    token = token_for(make_sale(), make_buyer())
+    lose_ledger()
+    with pytest.raises(LedgerUnavailable):
+        place(token)
+
+
+# --- A broker that is not there ------------------------------------------------------------------
+
+
+@pytest.mark.usefixtures("broker_refuses")
+def test_a_broker_that_is_down_is_not_the_buyers_concern(client: Client) -> None:
+    sale, failed, skipped = make_sale(), publishes("failed"), publishes("skipped")
+    first, second = tokens_for(sale, make_buyers(2))
+    began = time.monotonic()
+    assert post(client, first).status_code == 202
+    assert time.monotonic() - began < MOMENT_S
+    assert publishes("failed") == failed + 1
+    assert publishes("skipped") == skipped
+
+    other = token_for(make_sale(), make_buyer())  # a sale of its own: a kick is due again
+    assert post(client, other).status_code == 202
+    assert publishes("failed") == failed + 1, "the broker was asked again"
+    assert publishes("skipped") == skipped + 1
+    assert post(client, second).status_code == 202
+    assert pending_ids(sale) == [first.order_id, second.order_id]
+
+
+def test_while_orders_are_written_too_late_nobody_new_is_accepted_and_is_told_how_late(
+    ledger: Redis, client: Client, settings: Settings
+) -> None:
+    settings.SECKILL_BEHIND_MS = 5_000
+    sale = make_sale()
+    early, late = tokens_for(sale, make_buyers(2))
+    path = f"/vouchers/{sale.pk}/orders/"
+    assert client.post(path, {"token": early.sign()}).status_code == 202
+    ledger.zincrby(LedgerKeys(sale.pk).pending, -12_000, f"{early.order_id}:{early.user_id}:1")
+
+    refused = client.post(path, {"token": late.sign()}, headers={"Accept-Language": "en"})
+    assert (refused.status_code, refused["Retry-After"]) == (503, "7")
+    assert refused.json()["code"] == "unavailable"
+    assert "12 seconds late" in refused.json()["message"]
+    assert client.post(path, {"token": early.sign()}).status_code == 202, "the earlier answer"
+
+    settings.SECKILL_BEHIND_MS = 0
+    assert client.post(path, {"token": late.sign()}).status_code == 202

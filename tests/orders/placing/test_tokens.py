@@ -1,0 +1,167 @@
+"""Purchase tokens: nothing but the very text that was signed gets in, each refusal by its name."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+
+import pytest
+from django.core import signing
+from hypothesis import given
+from hypothesis import settings as examples
+from hypothesis import strategies as st
+from pytest_django import Settings
+
+from orders.placing.order_ids import minted_at
+from orders.placing.tokens import (
+    BadToken,
+    MalformedToken,
+    PurchaseToken,
+    issue_token,
+    issue_tokens,
+    read_token,
+)
+from seckill_site.clock import epoch_ms
+from tests.support.orders import make_buyer, make_buyers, make_sale
+from vouchers.inventory.reservations import SaleEnded
+
+EXPIRY_MS = 1_900_000_000_000
+TOKEN = PurchaseToken(order_id=2**53 + 1, user_id=7, sale_id=3, expires_at_ms=EXPIRY_MS)
+TEXT = TOKEN.sign()
+SIGNATURE = TEXT.rpartition(":")[2]
+
+
+def read(text: object, *, sale_id: int = 3, now_ms: int = EXPIRY_MS - 1) -> PurchaseToken:
+    return read_token(text, sale_id=sale_id, now_ms=now_ms)
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def test_a_token_says_what_was_signed_until_its_last_millisecond() -> None:
+    assert read(TEXT) == TOKEN
+
+
+def test_a_token_has_expired_in_the_millisecond_it_names() -> None:
+    with pytest.raises(BadToken):
+        read(TEXT, now_ms=EXPIRY_MS)
+
+
+def test_a_token_of_another_sale_is_refused() -> None:
+    with pytest.raises(BadToken):
+        read(TEXT, sale_id=4)
+
+
+@pytest.mark.parametrize(
+    "payload",
+    [
+        f"{2**53 + 2}-7-3-{EXPIRY_MS}",
+        f"{2**53 + 1}-8-3-{EXPIRY_MS}",
+        f"{2**53 + 1}-7-4-{EXPIRY_MS}",
+        f"{2**53 + 1}-7-3-{EXPIRY_MS + 1}",
+    ],
+)
+def test_a_changed_payload_is_forged(payload: str) -> None:
+    with pytest.raises(BadToken):
+        read(f"{payload}:{SIGNATURE}", sale_id=int(payload.split("-")[2]))
+
+
+@pytest.mark.parametrize(
+    "signature",
+    ["", "x", SIGNATURE[:-1], SIGNATURE + "x", SIGNATURE.swapcase(), "é", "\ud800", "\0", "签"],
+)
+def test_a_wrong_signature_is_forged(signature: str) -> None:
+    with pytest.raises(BadToken):
+        read(f"{TEXT.rpartition(':')[0]}:{signature}")
+
+
+def test_the_signature_of_another_key_or_salt_is_forged() -> None:
+    payload = TEXT.rpartition(":")[0]
+    for signer in (
+        signing.Signer(key="another", salt="seckill.purchase-token"),
+        signing.Signer(salt="session"),
+    ):
+        with pytest.raises(BadToken):
+            read(signer.sign(payload))
+
+
+def test_a_token_is_signed_as_djangos_own_signer_would() -> None:
+    """Which derives the key anew for each; so a token of an earlier release still holds."""
+    text = PurchaseToken(1, 2, 3, 4).sign()
+    assert text == signing.Signer(salt="seckill.purchase-token").sign("1-2-3-4")
+
+
+def test_a_token_survives_the_change_of_the_key_as_long_as_the_old_one_is_a_fallback(
+    settings: Settings,
+) -> None:
+    old, settings.SECRET_KEY = settings.SECRET_KEY, "the next key"
+    with pytest.raises(BadToken):
+        read(TEXT)
+    settings.SECRET_KEY_FALLBACKS = [old]
+    assert read(TEXT) == TOKEN
+
+
+@pytest.mark.parametrize("length", range(len(TEXT)))
+def test_a_truncated_token_is_refused_at_every_length(length: int) -> None:
+    expected = BadToken if ":" in TEXT[:length] else MalformedToken
+    with pytest.raises(expected):
+        read(TEXT[:length])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None, 1, 1.5, True, float("nan"), b"x", [TEXT], {"token": TEXT}, "", ":", "-", "::::", "x",
+        TEXT + "\n", " " + TEXT, "\ufeff" + TEXT, TEXT.replace("7", "٧", 1), TEXT.replace("-", "−"),
+        TEXT.replace("-7-", "-07-"), TEXT.replace("-7-", "-7_0-"), TEXT.replace("-7-", "--7-"),
+        "\ud800", "\0", "null", "1-2-3:x", "1-2-3-4", "0-7-3-4:x", f"{10**19}-7-3-4:x", "x" * 10**6,
+        "1-7-3-" + "9" * 17 + ":x", f"{TEXT.rpartition(':')[0]}:{'x' * 200}",
+    ],
+)  # fmt: skip
+def test_what_does_not_look_like_a_token_is_malformed(value: object) -> None:
+    # A newline or a colon may also fall into the signature, where it is forged.
+    with pytest.raises(BadToken if value == TEXT + "\n" else MalformedToken):
+        read(value)
+
+
+@examples(derandomize=True, database=None, deadline=None, max_examples=200)
+@given(st.one_of(st.text(), st.text(alphabet="0123456789-:abc\ud800٣"), st.binary(), st.integers()))
+def test_whatever_is_read_is_refused_by_name(value: object) -> None:
+    with pytest.raises((BadToken, MalformedToken)):
+        read(value)
+
+
+def test_a_signed_order_id_of_64_bits_is_refused() -> None:
+    largest = PurchaseToken(2**63 - 1, 7, 3, EXPIRY_MS)
+    assert read(largest.sign()) == largest
+    with pytest.raises(BadToken):
+        read(PurchaseToken(2**63, 7, 3, EXPIRY_MS).sign())
+
+
+@pytest.mark.django_db
+def test_an_issued_token_is_valid_until_ten_minutes_after_the_end_also_before_the_begin() -> None:
+    sale, buyer = make_sale(begins_in_s=600), make_buyer()
+    token = issue_token(sale=sale, user_id=buyer.pk, now_ms=now_ms())
+    assert token.expires_at_ms == epoch_ms(sale.ends_at + dt.timedelta(minutes=10))
+    assert (token.user_id, token.sale_id) == (buyer.pk, sale.pk)
+    assert abs(epoch_ms(minted_at(token.order_id)) - now_ms()) < 2_000
+    assert read_token(token.sign(), sale_id=sale.pk, now_ms=now_ms()) == token
+
+
+@pytest.mark.django_db
+def test_no_token_is_issued_for_a_sale_that_is_over() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    last_ms = epoch_ms(sale.ends_at) - 1
+    assert issue_token(sale=sale, user_id=buyer.pk, now_ms=last_ms)
+    with pytest.raises(SaleEnded):
+        issue_token(sale=sale, user_id=buyer.pk, now_ms=last_ms + 1)
+
+
+@pytest.mark.django_db
+def test_many_tokens_are_issued_at_once_each_with_its_own_order_id() -> None:
+    sale, buyers = make_sale(), make_buyers(50)
+    tokens = issue_tokens(sale=sale, user_ids=[buyer.pk for buyer in buyers])
+    assert [token.user_id for token in tokens] == [buyer.pk for buyer in buyers]
+    ids = [token.order_id for token in tokens]
+    assert ids == sorted(set(ids))

@@ -1,0 +1,403 @@
+"""Orders at the gate: in the words of Django; sold out without asking only for a moment, and only
+for a first attempt."""
+
+from __future__ import annotations
+
+import io
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.wsgi import get_wsgi_application
+from django.utils.module_loading import import_string
+from pytest_django import DjangoAssertNumQueries
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.placing.tokens import PurchaseToken
+from seckill_site.ledger_connection import ledger_connection
+from seckill_site.web.fast_path import gated
+from tests.support import wsgi
+from tests.support.inspection import redis_commands
+from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
+from tests.support.wsgi import Answer, ask
+from vouchers.inventory import request_stats, sold_out_cache
+from vouchers.inventory.keys import Holding, LedgerKeys
+from vouchers.inventory.reservations import Release, holdings, release
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def nothing_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Begin as a new process, in which what was heard is good for as long as a test takes."""
+    monkeypatch.setattr(sold_out_cache, "REPEATED_S", 60)
+    sold_out_cache.forget()
+    yield
+    sold_out_cache.forget()
+
+
+@pytest.fixture
+def winner() -> PurchaseToken:
+    """The buyer of the only unit of a sale."""
+    sale = make_sale(stock=1)
+    token = token_for(sale, make_buyer())
+    assert place(token, attempt=1).status == 202
+    return token
+
+
+@pytest.fixture
+def late(winner: PurchaseToken) -> PurchaseToken:
+    """One who comes when this process knows already that the sale is sold out."""
+    sale = SeckillVoucher.objects.get(pk=winner.sale_id)
+    first, second = tokens_for(sale, make_buyers(2))
+    assert place(first, attempt=1).status == 409
+    return second
+
+
+def place(token: PurchaseToken, **fields: Any) -> Answer:
+    path = f"/vouchers/{token.sale_id}/orders/"
+    return ask("POST", path, {"token": token.sign(), **fields})
+
+
+def test_a_first_attempt_is_refused_without_redis_and_without_sql(
+    late: PurchaseToken, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with redis_commands() as commands, django_assert_num_queries(0):
+        answer = place(late, attempt=1)
+    assert answer.status == 409
+    assert answer.json["code"] == "sold_out"
+    assert list(commands) == []
+
+
+@pytest.mark.parametrize("fields", [{}, {"attempt": 2}, {"attempt": "2"}])
+def test_an_attempt_that_may_not_be_the_first_always_asks_the_ledger(
+    late: PurchaseToken, fields: dict[str, Any]
+) -> None:
+    with redis_commands() as commands:
+        assert place(late, **fields).status == 409
+    assert len(commands.ledger) == 1
+
+
+def test_a_winner_whose_answer_was_lost_is_never_told_that_all_is_sold_out(
+    winner: PurchaseToken, late: PurchaseToken
+) -> None:
+    assert sold_out_cache.heard(sale_id=winner.sale_id)
+    answer = place(winner, attempt=2)
+    assert answer.status == 202
+    assert answer.json["order_id"] == str(winner.order_id)
+
+
+def test_a_unit_that_comes_back_is_sold_to_a_first_attempt_once_the_moment_is_over(
+    winner: PurchaseToken, late: PurchaseToken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = Holding(winner.order_id, winner.user_id, 1)
+    release(sale_id=winner.sale_id, releases=[Release(held, "cancelled")])
+    assert place(late, attempt=1).status == 409  # within the moment it may be said still
+    monkeypatch.setattr(sold_out_cache, "monotonic", lambda: 1e12)
+    assert place(late, attempt=1).status == 202
+    assert holdings(sale_id=late.sale_id, user_id=late.user_id, limit=1) == [late.order_id]
+
+
+def test_repeating_it_does_not_make_the_moment_longer(late: PurchaseToken) -> None:
+    heard = sold_out_cache.heard(sale_id=late.sale_id)
+    place(late, attempt=1)
+    assert sold_out_cache.heard(sale_id=late.sale_id) is heard
+
+
+def test_it_says_when_the_request_arrived_and_since_when_nothing_is_left(
+    late: PurchaseToken, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    heard = sold_out_cache.heard(sale_id=late.sale_id)
+    assert heard
+    monkeypatch.setattr(sold_out_cache, "monotonic", lambda: heard.at + 0.12)
+    refusal = place(late, attempt=1).json
+    assert refusal["arrived_at_ms"] == heard.arrived_at_ms + 120
+    assert refusal["sold_out_at_ms"] == heard.sold_out_at_ms
+
+
+@pytest.mark.parametrize(
+    ("change", "status", "code"),
+    [
+        (lambda text: text[:-1] + ("A" if text[-1] != "A" else "B"), 403, "bad_token"),
+        (lambda text: "", 400, "invalid"),
+        (lambda text: 5, 400, "invalid"),
+    ],
+)
+def test_a_token_that_is_none_is_refused_as_such(
+    late: PurchaseToken, change: Any, status: int, code: str
+) -> None:
+    path = f"/vouchers/{late.sale_id}/orders/"
+    answer = ask("POST", path, {"token": change(late.sign()), "attempt": 1})
+    assert (answer.status, answer.json["code"]) == (status, code)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"[]",
+        b"null",
+        b"{",
+        b"\xff",
+        b"[" * 8000,
+        b'{"attempt": 1, "attempt": 1, "token": "%s"}',
+        b'{"attempt": true, "token": "%s"}',
+        b'{"attempt": 1.0, "token": "%s", "token": "%s"}',
+    ],
+    ids=lambda body: repr(body[:20]),
+)
+def test_an_odd_body_gets_the_same_answer_as_without_the_gate(
+    late: PurchaseToken, body: bytes
+) -> None:
+    body = body.replace(b"%s", late.sign().encode())
+    path = f"/vouchers/{late.sale_id}/orders/"
+    behind = ask("POST", path, body=body)
+    sold_out_cache.forget()
+    assert behind.status == ask("POST", path, body=body).status == 400
+
+
+@pytest.mark.parametrize("accepted", ["en", "zh-CN,zh;q=0.9", "de", ""])
+def test_the_words_are_those_that_the_ledgers_refusal_has(
+    late: PurchaseToken, accepted: str
+) -> None:
+    from_gate = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
+    sold_out_cache.forget()
+    from_ledger = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
+    assert from_gate.json["message"] == from_ledger.json["message"]
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_the_language_that_was_chosen_is_kept(late: PurchaseToken, language: str) -> None:
+    cookie = f"sessionid=x; django_language={language}; other=1"
+    from_gate = place_with(late, HTTP_COOKIE=cookie)
+    sold_out_cache.forget()
+    assert from_gate.json["message"] == place_with(late, HTTP_COOKIE=cookie).json["message"]
+
+
+def place_with(token: PurchaseToken, **headers: str) -> Answer:
+    path = f"/vouchers/{token.sale_id}/orders/"
+    return ask("POST", path, {"token": token.sign(), "attempt": 1}, **headers)
+
+
+def test_a_page_without_a_script_is_answered_by_a_page(late: PurchaseToken) -> None:
+    path = f"/vouchers/{late.sale_id}/orders/"
+    answer = ask("POST", path, {"token": late.sign(), "attempt": 1}, accept="text/html")
+    assert answer.status == 409
+    assert answer.headers["content-type"].startswith("text/html")
+    assert "content-security-policy" in answer.headers
+
+
+def test_what_the_gate_refuses_is_counted_like_any_refusal(late: PurchaseToken) -> None:
+    place(late, attempt=1)
+    request_stats.flush()
+    sale = SeckillVoucher.objects.get(pk=late.sale_id)
+    counts = {it.answer: it.count for it in request_stats.tally(sale=sale)}
+    assert counts["sold_out"] == 2
+
+
+def test_the_headers_of_both_say_the_same(late: PurchaseToken) -> None:
+    from_gate = place(late, attempt=1).headers
+    sold_out_cache.forget()
+    from_ledger = place(late, attempt=1).headers
+    for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):
+        assert from_gate[name] == from_ledger[name]
+
+
+# --- What the gate answers, and what it leaves to Django ------------------------------------------
+
+Asked = tuple[str, str, dict[str, Any]]
+"""Method, path, and what ``ask`` is given besides."""
+
+
+def an_order(token: PurchaseToken, **fields: Any) -> Asked:
+    path = f"/vouchers/{token.sale_id}/orders/"
+    return "POST", path, {"fields": {"token": token.sign(), **fields}}
+
+
+def a_receipt(token: PurchaseToken, *, of: int | None = None) -> Asked:
+    path = f"/vouchers/{token.sale_id}/orders/{of or token.order_id}/"
+    return "GET", path, {"HTTP_PURCHASE_TOKEN": token.sign()}
+
+
+def one_token(**sale: Any) -> PurchaseToken:
+    return token_for(make_sale(**sale), make_buyer())
+
+
+def one_of_a_sold_out_sale() -> PurchaseToken:
+    sale = make_sale(stock=1)
+    reserved(sale, [make_buyer()])
+    return token_for(sale, make_buyer())
+
+
+def one_whose_buyer_has_ordered() -> PurchaseToken:
+    sale, buyer = make_sale(), make_buyer()
+    reserved(sale, [buyer])
+    return token_for(sale, buyer)
+
+
+def one_whose_sale_is_behind() -> PurchaseToken:
+    sale, buyer = make_sale(), make_buyer()
+    keys = LedgerKeys(sale.pk)
+    ledger_connection().zadd(keys.pending, {"1:999999:1": time.time() * 1000 - 45_300})
+    return token_for(sale, buyer)
+
+
+def one_of_another_sale() -> Asked:
+    _, _, options = an_order(one_token())
+    return "POST", f"/vouchers/{make_sale().pk}/orders/", options
+
+
+def one_queued() -> PurchaseToken:
+    return reserved(make_sale(), [make_buyer()])[0]
+
+
+def one_unpaid() -> PurchaseToken:
+    token = one_queued()
+    fulfill_sale(sale_id=token.sale_id)
+    return token
+
+
+def one_with_a_copy_of_another_buyer() -> PurchaseToken:
+    token = one_unpaid()
+    return replace(token, user_id=make_buyer().pk)
+
+
+@pytest.fixture
+def through_django(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
+    """Ask the application without its gate."""
+
+    def ask_django(asked: Asked) -> Answer:
+        method, path, options = asked
+        with monkeypatch.context() as patched:
+            patched.setattr(wsgi, "application", get_wsgi_application())
+            return ask(method, path, **options)
+
+    return ask_django
+
+
+@pytest.fixture
+def at_the_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
+    """Ask the application, of which nothing is left but the gate."""
+
+    def ask_gate(asked: Asked) -> Answer:
+        method, path, options = asked
+        answerers = [import_string(name) for name in settings.SECKILL_GATE]
+        gate_alone = gated(nobody, answerers=answerers, https_only=False)
+        with monkeypatch.context() as patched:
+            patched.setattr(wsgi, "application", gate_alone)
+            return ask(method, path, **options)
+
+    return ask_gate
+
+
+def nobody(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    start_response("599 Left to Django", [])
+    return []
+
+
+ANSWERED: dict[str, tuple[Callable[[], Asked], int]] = {
+    "wins": (lambda: an_order(one_token()), 202),
+    "has ordered": (lambda: an_order(one_whose_buyer_has_ordered()), 409),
+    "sold out": (lambda: an_order(one_of_a_sold_out_sale()), 409),
+    "too early": (lambda: an_order(one_token(begins_in_s=60)), 409),
+    "too late": (lambda: an_order(one_token(begins_in_s=-60, ends_in_s=-5)), 409),
+    "paused": (lambda: an_order(one_token(paused=True)), 409),
+    "behind": (lambda: an_order(one_whose_sale_is_behind()), 503),
+    "another sale's token": (one_of_another_sale, 403),
+    "no token": (lambda: ("POST", "/vouchers/1/orders/", {"fields": {}}), 400),
+    "receipt, queued": (lambda: a_receipt(one_queued()), 200),
+    "receipt, unpaid": (lambda: a_receipt(one_unpaid()), 200),
+    "receipt, another's": (lambda: a_receipt(one_with_a_copy_of_another_buyer()), 404),
+    "receipt, forged": (
+        lambda: ("GET", "/vouchers/1/orders/2/", {"HTTP_PURCHASE_TOKEN": "2-3-1-9:x"}),
+        403,
+    ),
+}
+"""What the gate answers by itself: how to ask, and the status."""
+
+OF_THE_MOMENT = {"server_time_ms", "arrived_at_ms", "sold_out_at_ms", "poll_after_ms"}
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("what", ANSWERED)
+def test_the_gate_answers_as_django_does(
+    what: str,
+    language: str,
+    at_the_gate: Callable[[Asked], Answer],
+    through_django: Callable[[Asked], Answer],
+) -> None:
+    make, status = ANSWERED[what]
+    method, path, options = make()
+    asked = method, path, {**options, "HTTP_ACCEPT_LANGUAGE": language}
+    ours, djangos = at_the_gate(asked), through_django(asked)
+    assert ours.status == djangos.status == status
+    assert without_times(ours.json) == without_times(djangos.json)
+    assert ours.json.keys() == djangos.json.keys()
+    of_pages = {"content-security-policy", "x-frame-options", "content-language", "vary"}
+    assert {*djangos.headers} - {*ours.headers} <= of_pages
+    assert "accept-language" in ours.headers["vary"].lower()
+    for name in {*ours.headers} - {"vary", "content-length"}:
+        assert ours.headers[name] == djangos.headers[name], name
+
+
+def without_times(content: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in content.items() if name not in OF_THE_MOMENT}
+
+
+LEFT: dict[str, Callable[[], Asked]] = {
+    "a sale that is not loaded": lambda: an_order(one_token(loaded=False)),
+    "an odd attempt": lambda: an_order(one_token(), attempt="first"),
+    "a body that is no JSON": lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}),
+    "a form": lambda: (
+        "POST",
+        "/vouchers/1/orders/",
+        {"body": b"token=x", "CONTENT_TYPE": "application/x-www-form-urlencoded"},
+    ),
+    "a page": lambda: (*an_order(one_token())[:2], {"fields": {}, "accept": "text/html"}),
+    "another method": lambda: ("GET", "/vouchers/1/orders/", {}),
+    "too large a body": lambda: ("POST", "/vouchers/1/orders/", {"body": b" " * 9_000}),
+    "a receipt by session": lambda: ("GET", "/vouchers/1/orders/2/", {}),
+    "a receipt with another order's token": lambda: a_receipt(one_queued(), of=7),
+    "a receipt of which Redis knows nothing": lambda: a_receipt(one_token()),
+    "a receipt asked for by HEAD": lambda: ("HEAD", *a_receipt(one_queued())[1:]),
+}
+
+
+@pytest.mark.parametrize("what", LEFT)
+def test_what_it_cannot_answer_it_leaves_to_django(
+    what: str, at_the_gate: Callable[[Asked], Answer]
+) -> None:
+    assert at_the_gate(LEFT[what]()).status == 599
+
+
+def test_a_sale_that_is_not_loaded_is_loaded_and_sold_behind_the_gate() -> None:
+    method, path, options = an_order(one_token(loaded=False))
+    assert ask(method, path, **options).status == 202
+    assert ask(method, path, **options).status == 202
+
+
+def test_where_redis_does_not_answer_nobody_knows_yet(
+    at_the_gate: Callable[[Asked], Answer],
+    through_django: Callable[[Asked], Answer],
+    lose_ledger: Callable[[], None],
+) -> None:
+    order, receipt = an_order(one_token()), a_receipt(one_queued())
+    lose_ledger()
+    ours, djangos = at_the_gate(order), through_django(order)
+    assert at_the_gate(receipt).status == 599  # the row may know
+    assert ours.status == djangos.status == 503
+    assert ours.json == djangos.json
+    assert ours.headers["retry-after"] == djangos.headers["retry-after"]
+
+
+def test_a_body_that_breaks_off_is_djangos_affair(at_the_gate: Callable[[Asked], Answer]) -> None:
+    class Broken(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError("reset")
+
+    method, path, options = an_order(one_token())
+    assert at_the_gate((method, path, {**options, "wsgi.input": Broken()})).status == 599

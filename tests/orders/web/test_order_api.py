@@ -1,0 +1,792 @@
+"""The order path over HTTP, status by status, as ``docs/http.md`` fixes it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+from redis import Redis
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from orders.placing.tokens import PurchaseToken
+from seckill_site.clock import epoch_ms
+from tests.support.inspection import (
+    answers,
+    assert_refused,
+    ledger_contents,
+    pending_ids,
+    redis_commands,
+)
+from tests.support.orders import (
+    PRICE_CENTS,
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    pending,
+    reserved,
+    token_for,
+    tokens_for,
+)
+from tests.support.sales import make_waiting, redis_now_ms
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import SaleStage, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+HTML = "text/html,application/xhtml+xml;q=0.9"
+JSON = "application/json"
+
+both = pytest.mark.parametrize("accept", [JSON, HTML], ids=["json", "html"])
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def place_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/orders/"
+
+
+def token_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/token/"
+
+
+def receipt_url(token: PurchaseToken) -> str:
+    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
+
+
+def place(client: Client, sale: SeckillVoucher, token: object, accept: str = JSON) -> Any:
+    """Send a token as a program does, or as a form does."""
+    return client.post(
+        place_url(sale),
+        {"token": token},
+        content_type=JSON,
+        headers={"Accept": accept},
+    )
+
+
+def the_token_header(token: PurchaseToken) -> dict[str, str]:
+    return {"Purchase-Token": token.sign()}
+
+
+# --- POST orders/ --------------------------------------------------------------------------------
+
+
+def test_an_accepted_program_gets_202_with_the_order_id_as_text(client: Client) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    response = place(client, sale, token.sign())
+    assert response.status_code == 202
+    assert response["Content-Type"] == JSON
+    assert response.json() == {
+        "order_id": str(token.order_id),
+        "status": "queued",
+        "status_url": receipt_url(token),
+        "poll_after_ms": 300,
+    }
+    assert pending_ids(sale) == [token.order_id]
+    assert not response.cookies
+
+
+@pytest.mark.parametrize("multipart", [False, True])
+def test_an_accepted_form_is_led_to_its_receipt(client: Client, multipart: bool) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    encoding: dict[str, Any] = (
+        {"data": {"token": token.sign()}}
+        if multipart
+        else {
+            "data": f"token={quote(token.sign())}",
+            "content_type": "application/x-www-form-urlencoded",
+        }
+    )
+    response = client.post(place_url(sale), headers={"Accept": HTML}, **encoding)
+    assert (response.status_code, response["Location"]) == (303, receipt_url(token))
+
+
+@pytest.mark.parametrize("attempt", [1, 2, "7", None, ""])
+def test_the_attempt_is_optional_and_may_be_any_number(client: Client, attempt: object) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    body = {"token": token.sign(), "attempt": attempt}
+    assert client.post(place_url(sale), body, content_type=JSON).status_code == 202
+
+
+def test_the_token_is_the_proof_so_neither_session_nor_csrf_token_is_asked_for() -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    assert place(Client(enforce_csrf_checks=True), sale, token.sign()).status_code == 202
+
+
+def test_an_id_that_was_ever_accepted_is_answered_202_also_when_it_was_refused_since(
+    client: Client,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    token = token_for(sale, buyer)
+    first = place(client, sale, token.sign())
+    User.objects.filter(pk=buyer.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    again = place(client, sale, token.sign())
+    assert (again.status_code, again.content) == (202, first.content)
+    assert client.get(receipt_url(token), headers=the_token_header(token)).json()["status"] == (
+        "refused"
+    )
+
+
+@both
+@pytest.mark.parametrize("token", [None, "", "x", 7, [], "1-2-3-4", "\ud800", True, {"a": 1}])
+def test_a_missing_or_malformed_token_is_invalid(
+    client: Client, token: object, accept: str
+) -> None:
+    assert_refused(place(client, make_sale(), token, accept), 400, "invalid")
+
+
+@both
+@pytest.mark.parametrize("wrong", ["forged", "expired", "another sale's"])
+def test_a_token_that_is_not_good_is_bad_token(client: Client, wrong: str, accept: str) -> None:
+    sale, other, buyer = make_sale(), make_sale(), make_buyer()
+    token = token_for(sale, buyer)
+    text = {
+        "forged": token.sign()[:-1] + "-",
+        "expired": PurchaseToken(token.order_id, buyer.pk, sale.pk, now_ms() - 1).sign(),
+        "another sale's": token_for(other, buyer).sign(),
+    }[wrong]
+    before = ledger_contents()
+    assert_refused(place(client, sale, text, accept), 403, "bad_token")
+    assert ledger_contents() == before
+
+
+@both
+@pytest.mark.parametrize(
+    ("terms", "code"),
+    [
+        ({"begins_in_s": 60}, "not_started"),
+        ({"begins_in_s": -60, "ends_in_s": -1}, "ended"),
+        ({"paused": True}, "paused"),
+    ],
+)
+@pytest.mark.parametrize("attempt", [None, 1, 2])
+def test_a_sale_that_does_not_sell_answers_409_and_says_why(
+    client: Client, terms: dict[str, Any], code: str, attempt: int | None, accept: str
+) -> None:
+    sale = make_sale(**terms)
+    body = {"token": token_for(sale, make_buyer()).sign(), "attempt": attempt}
+    response = client.post(place_url(sale), body, content_type=JSON, headers={"Accept": accept})
+    assert_refused(response, 409, code)
+
+
+@pytest.mark.parametrize("attempt", [None, 1, 2])
+def test_who_comes_too_late_is_told_when_they_came_and_when_the_last_unit_went(
+    client: Client, attempt: int | None
+) -> None:
+    sale, (first, second) = make_sale(stock=1), make_buyers(2)
+    reserved(sale, [first])
+    (entry,) = pending(sale)
+    body = {"token": token_for(sale, second).sign(), "attempt": attempt}
+    response = client.post(place_url(sale), body, content_type=JSON)
+    arrived_at_ms = response.json()["arrived_at_ms"]
+    moments = {"arrived_at_ms": arrived_at_ms, "sold_out_at_ms": entry.accepted_at_ms}
+    assert_refused(response, 409, "sold_out", **moments)
+    assert entry.accepted_at_ms <= arrived_at_ms <= redis_now_ms()
+    page = place(client, sale, token_for(sale, second).sign(), HTML)
+    assert_refused(page, 409, "sold_out")
+    assert written_time(entry.accepted_at_ms) in page.text
+
+
+@pytest.mark.parametrize("gone_in_ms", [None, 60_000])
+def test_of_when_the_last_unit_went_only_what_can_be_true_is_told(
+    client: Client, ledger: Redis, gone_in_ms: int | None
+) -> None:
+    sale, buyer = make_sale(stock=0), make_buyer()
+    if gone_in_ms:
+        gone_at_ms = redis_now_ms() + gone_in_ms
+        ledger.hset(LedgerKeys(sale.pk).sale, "sold_out_at_ms", gone_at_ms)
+    response = place(client, sale, token_for(sale, buyer).sign())
+    arrived_at_ms = response.json()["arrived_at_ms"]
+    assert_refused(response, 409, "sold_out", arrived_at_ms=arrived_at_ms)
+    client.cookies["django_language"] = "en"
+    page = place(client, sale, token_for(sale, buyer).sign(), HTML)
+    assert "No unit was left by then." in page.text
+
+
+def written_time(moment_ms: int) -> str:
+    """Return a moment as a page writes it where milliseconds decide."""
+    local = timezone.localtime(dt.datetime.fromtimestamp(moment_ms / 1000, tz=dt.UTC))
+    return f"{local:%H:%M:%S}.{moment_ms % 1000:03d}"
+
+
+def test_an_order_request_is_one_command_and_no_statement_also_where_it_is_refused(
+    client: Client, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale, (first, second) = make_sale(stock=1), make_buyers(2)
+    tokens = tokens_for(sale, [first, second, second])
+    place(client, sale, tokens[0].sign())
+    place(client, sale, tokens[1].sign())
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert place(client, sale, tokens[2].sign()).status_code == 409
+    assert len(commands) == 1
+
+
+@pytest.mark.parametrize("written", [False, True])
+def test_a_second_order_is_refused_with_the_first_ones_id_and_a_form_is_led_there(
+    client: Client, written: bool
+) -> None:
+    sale, buyer = make_sale(stock=1), make_buyer()
+    first, second = tokens_for(sale, [buyer, buyer])
+    place(client, sale, first.sign())
+    if written:
+        fulfill_sale(sale_id=sale.pk)
+    response = place(client, sale, second.sign())
+    assert_refused(response, 409, "already_ordered", order_id=str(first.order_id))
+    page = place(client, sale, second.sign(), HTML)
+    assert (page.status_code, page["Location"]) == (303, receipt_url(first))
+
+
+@both
+def test_without_redis_the_answer_is_503_with_retry_after(
+    client: Client, lose_ledger: Callable[[], None], accept: str
+) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    lose_ledger()
+    assert_refused(place(client, sale, token.sign(), accept), 503, "unavailable")
+
+
+def test_a_form_that_was_answered_503_can_send_the_same_token_again(
+    client: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    text = token_for(sale, make_buyer()).sign()
+    lose_ledger()
+    page = place(client, sale, text, HTML)
+    assert page.status_code == 503
+    assert f'action="{place_url(sale)}"' in page.text
+    assert f'name="token" value="{text}"' in page.text
+
+
+def test_a_token_that_is_sent_back_in_a_page_is_escaped(
+    client: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    lose_ledger()
+    for text in ('"><script>alert(1)</script>', "x" * 10):
+        assert "<script>alert" not in place(client, sale, text, HTML).text
+
+
+def test_while_the_sale_is_being_loaded_the_answer_is_503(client: Client, ledger: Redis) -> None:
+    sale = make_sale(loaded=False)
+    ledger.set(LedgerKeys(sale.pk).loading, "1")
+    token = token_for(sale, make_buyer())
+    assert_refused(place(client, sale, token.sign()), 503, "unavailable")
+
+
+@both
+def test_the_token_of_a_sale_that_was_deleted_is_not_found(client: Client, accept: str) -> None:
+    sale = make_sale(loaded=False)
+    token = token_for(sale, make_buyer())
+    SeckillVoucher.objects.all().delete()
+    assert_refused(place(client, SeckillVoucher(pk=token.sale_id), token.sign(), accept), 404,
+                   "not_found")  # fmt: skip
+
+
+@both
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE"])
+def test_another_method_is_405_with_the_one_that_is_allowed(
+    client: Client, method: str, accept: str
+) -> None:
+    response = client.generic(method, place_url(make_sale()), headers={"Accept": accept})
+    assert response["Allow"] == "POST"
+    if method == "HEAD":
+        assert response.status_code == 405
+    else:
+        assert_refused(response, 405, "invalid")
+
+
+@both
+def test_a_body_that_is_too_large_or_of_another_kind_is_invalid(
+    client: Client, accept: str
+) -> None:
+    url, headers = place_url(make_sale()), {"Accept": accept}
+    large = client.post(url, "x" * 100_000, content_type=JSON, headers=headers)
+    assert_refused(large, 413, "invalid")
+    other = client.post(url, "token", content_type="text/plain", headers=headers)
+    assert_refused(other, 415, "invalid")
+
+
+def test_the_answers_are_counted_by_their_status(client: Client) -> None:
+    sale, before = make_sale(), {status: answers(status) for status in (202, 400, 405)}
+    place(client, sale, token_for(sale, make_buyer()).sign())
+    place(client, sale, None)
+    client.get(place_url(sale))
+    assert {status: answers(status) - count for status, count in before.items()} == {
+        202: 1,
+        400: 1,
+        405: 1,
+    }
+
+
+# --- GET token/ ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("begins_in_s", [-60, 600])
+def test_a_signed_in_buyer_gets_a_token_that_works_also_before_the_begin(
+    client: Client, begins_in_s: int
+) -> None:
+    sale, buyer = make_sale(begins_in_s=begins_in_s), make_buyer()
+    client.force_login(buyer)
+    response = client.get(token_url(sale))
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    body = response.json()
+    assert body == {"token": body["token"], "expires_at_ms": epoch_ms(sale.ends_at) + 600_000}
+    answer = place(client, sale, body["token"])
+    assert answer.status_code == 202 if begins_in_s < 0 else answer.json()["code"] == "not_started"
+
+
+def test_each_token_is_a_new_order_id(client: Client) -> None:
+    sale = make_sale()
+    client.force_login(make_buyer())
+    assert client.get(token_url(sale)).json() != client.get(token_url(sale)).json()
+
+
+def test_a_visitor_gets_no_token(client: Client) -> None:
+    sale = make_sale()
+    assert_refused(client.get(token_url(sale)), 401, "login_required")
+    page = client.get(token_url(sale), headers={"Accept": HTML})
+    assert (page.status_code, page["Location"]) == (
+        302,
+        f"/accounts/login/?next={token_url(sale)}",
+    )
+
+
+def test_no_token_for_a_sale_that_is_over_or_that_there_is_not(client: Client) -> None:
+    client.force_login(make_buyer())
+    over = make_sale(begins_in_s=-60, ends_in_s=-1)
+    assert_refused(client.get(token_url(over)), 409, "ended")
+    assert_refused(client.get(f"/vouchers/{over.pk + 1}/token/"), 404, "not_found")
+
+
+def test_no_token_without_redis_or_by_another_method(
+    client: Client, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    client.force_login(make_buyer())
+    response = client.post(token_url(sale))
+    assert_refused(response, 405, "invalid")
+    assert response["Allow"] == "GET, HEAD"
+    assert client.head(token_url(sale)).status_code == 200
+    lose_ledger()
+    assert_refused(client.get(token_url(sale)), 503, "unavailable")
+
+
+# --- GET mine/ -----------------------------------------------------------------------------------
+
+
+def mine_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/mine/"
+
+
+def mine(client: Client, sale: SeckillVoucher) -> dict[str, Any]:
+    """Return what the signed-in buyer has of a sale, without who and when."""
+    response = client.get(mine_url(sale))
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    body = dict(response.json())
+    assert abs(body.pop("server_time_ms") - now_ms()) < 60_000
+    del body["buyer_id"]
+    return body
+
+
+NOTHING = {
+    **dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url")),
+    **{"holds": 0, "limit": 1, "may_buy": True, "waits": False},
+}
+
+
+@pytest.fixture
+def buyer(client: Client) -> User:
+    """A buyer who is signed in."""
+    buyer = make_buyer()
+    client.force_login(buyer)
+    return buyer
+
+
+def test_who_has_nothing_may_buy(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    assert mine(client, sale) == NOTHING
+    assert client.get(mine_url(sale)).json()["buyer_id"] == str(buyer.pk)
+
+
+def test_an_order_is_told_from_the_queue_to_its_last_state(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    _, token = reserved(sale, [make_buyer(), buyer])
+    held = {
+        **NOTHING,
+        "order_id": str(token.order_id),
+        "status_url": receipt_url(token),
+        "holds": 1,
+        "may_buy": False,
+    }
+    queued = {"status": "queued", "place": 2, "poll_after_ms": 300}
+    assert mine(client, sale) == {**held, **queued}
+    fulfill_sale(sale_id=sale.pk)
+    order = VoucherOrder.objects.get(pk=token.order_id)
+    assert order.pay_by
+    pay_by_ms = epoch_ms(order.pay_by)
+    assert mine(client, sale) == {**held, "status": "unpaid", "pay_by_ms": pay_by_ms}
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.PAID)
+    assert mine(client, sale) == {**held, "status": "paid"}
+    VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.REFUNDED, live=None)
+    assert mine(client, sale) == NOTHING
+
+
+def test_below_the_limit_one_may_buy_and_is_told_first_of_what_is_to_be_paid_soonest(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale(limit=4)
+    orders = [make_order(sale, buyer, order_id=n, unit=n) for n in (1, 2, 3)]
+    for order, minutes in zip(orders, (None, 9, 5), strict=True):
+        if minutes is None:
+            order.status = OrderStatus.PAID
+        else:
+            order.pay_by = timezone.now() + dt.timedelta(minutes=minutes)
+        order.save()
+    found = mine(client, sale)
+    assert (found["order_id"], found["status"]) == ("3", "unpaid")
+    assert (found["holds"], found["limit"], found["may_buy"]) == (3, 4, True)
+    make_order(sale, buyer, order_id=4, unit=4)
+    assert mine(client, sale)["may_buy"] is False
+
+
+def test_an_order_in_the_queue_comes_before_one_that_is_paid(client: Client, buyer: User) -> None:
+    sale = make_sale(limit=3)
+    make_order(sale, buyer, order_id=1, unit=2, status=OrderStatus.PAID)
+    make_order(sale, buyer, order_id=2, unit=3, status=OrderStatus.USED)
+    assert mine(client, sale)["order_id"] == "2"
+    (token,) = reserved(sale, [buyer])
+    assert mine(client, sale)["order_id"] == str(token.order_id)
+
+
+@pytest.mark.parametrize("status", ["cancelled", "expired", "refunded"])
+def test_an_order_that_is_over_is_told_where_it_bars_another(
+    client: Client, buyer: User, status: str
+) -> None:
+    order = make_order(make_sale(rebuy=False), buyer, status=OrderStatus(status))
+    found = mine(client, order.seckill_voucher)
+    assert (found["order_id"], found["status"]) == (str(order.pk), status)
+    assert (found["holds"], found["may_buy"]) == (0, False)
+
+
+def test_a_refused_order_bars_nobody(client: Client, buyer: User) -> None:
+    sale = make_sale(rebuy=False)
+    make_order(sale, buyer, status=OrderStatus.REFUSED, reason="sold_out")
+    assert mine(client, sale) == NOTHING
+
+
+def test_one_is_told_of_ones_own_alone(client: Client, buyer: User) -> None:
+    sale, other = make_sale(), make_buyer()
+    make_order(make_sale(), buyer)
+    make_order(sale, other)
+    make_waiting(sale, other, order_id=9)
+    assert mine(client, sale) == NOTHING
+    make_waiting(sale, buyer, order_id=10)
+    assert mine(client, sale) == {**NOTHING, "waits": True}
+
+
+def test_what_is_mine_is_two_statements_and_one_look_at_the_ledger(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale(limit=3)
+    reserved(sale, [buyer])
+    make_order(sale, buyer, unit=2)
+    mine(client, sale)
+    # One is who asks: Django's own.
+    with redis_commands() as commands, django_assert_num_queries(2):
+        assert mine(client, sale)["holds"] == 2
+    assert len(commands.ledger) == 1
+
+
+def test_a_visitor_is_told_nothing(client: Client) -> None:
+    sale = make_sale()
+    assert_refused(client.get(mine_url(sale)), 401, "login_required")
+    page = client.get(mine_url(sale), headers={"Accept": HTML})
+    assert (page.status_code, page["Location"]) == (302, f"/accounts/login/?next={mine_url(sale)}")
+
+
+def test_of_a_sale_that_is_not_for_buyers_or_that_there_is_not_nothing_is_told(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale(stage=SaleStage.DRAFT)
+    assert_refused(client.get(mine_url(sale)), 404, "not_found")
+    assert_refused(client.get(f"/vouchers/{sale.pk + 1}/mine/"), 404, "not_found")
+
+
+def test_without_redis_nobody_knows_what_is_mine_and_it_is_only_read(
+    client: Client, buyer: User, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    response = client.post(mine_url(sale))
+    assert_refused(response, 405, "invalid")
+    assert response["Allow"] == "GET, HEAD"
+    lose_ledger()
+    assert_refused(client.get(mine_url(sale)), 503, "unavailable")
+
+
+# --- GET orders/<order_id>/ ----------------------------------------------------------------------
+
+
+def ask(client: Client, token: PurchaseToken, by: str, accept: str = JSON) -> Any:
+    """Ask for a receipt as its owner, by session or by the token in the header."""
+    headers = {"Accept": accept}
+    if by == "session":
+        client.force_login(User.objects.get(pk=token.user_id))
+    else:
+        headers |= the_token_header(token)
+    return client.get(receipt_url(token), headers=headers)
+
+
+by_either = pytest.mark.parametrize("by", ["session", "token"])
+
+
+@by_either
+def test_the_receipt_of_a_queued_an_unpaid_and_a_refused_order(client: Client, by: str) -> None:
+    sale, (buyer, closed) = make_sale(), make_buyers(2)
+    token, refused = reserved(sale, [buyer, closed])
+    expected: dict[str, Any] = {
+        "order_id": str(token.order_id),
+        "voucher_id": str(sale.pk),
+        "status": "queued",
+        "reason": "",
+        "price_cents": None,
+        "accepted_at_ms": None,
+        "pay_by_ms": None,
+        "code": "",
+        "refundable": False,
+        "late_payment": "",
+        "status_url": receipt_url(token),
+        "place": 1,
+        "poll_after_ms": 300,
+    }
+    response = ask(client, token, by)
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    body = response.json()
+    assert abs(body.pop("server_time_ms") - now_ms()) < 60_000
+    assert body == expected
+
+    User.objects.filter(pk=closed.pk).update(is_active=False)
+    fulfill_sale(sale_id=sale.pk)
+    body = ask(client, token, by).json()
+    assert abs(body.pop("accepted_at_ms") - now_ms()) < 60_000
+    to_pay_ms = body.pop("pay_by_ms") - body.pop("server_time_ms")
+    assert (sale.pay_within_s - 60) * 1_000 < to_pay_ms <= sale.pay_within_s * 1_000
+    for name in ("place", "poll_after_ms", "accepted_at_ms", "pay_by_ms"):
+        del expected[name]
+    assert body == {**expected, "status": "unpaid", "price_cents": PRICE_CENTS}
+
+    body = ask(client, refused, "token").json()
+    assert (body["status"], body["reason"]) == ("refused", "inactive_buyer")
+
+
+@pytest.mark.parametrize("status", OrderStatus.values)
+@both
+def test_every_status_of_a_row_has_its_receipt_also_as_a_page(
+    client: Client, status: str, accept: str
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    reason = "failed" if status == "refused" else ""
+    order = make_order(sale, buyer, status=OrderStatus(status), reason=reason)
+    client.force_login(buyer)
+    response = client.get(f"/vouchers/{sale.pk}/orders/{order.pk}/", headers={"Accept": accept})
+    assert response.status_code == 200
+    if accept == JSON:
+        assert response.json()["status"] == status
+    else:
+        assert str(order.pk) in response.text
+
+
+@both
+def test_the_queued_receipt_is_a_page_too(client: Client, accept: str) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [make_buyer()])
+    response = ask(client, token, "session", accept)
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith(accept[:9])
+    assert str(token.order_id) in response.text
+
+
+def test_a_visitor_is_asked_to_sign_in_and_led_back(client: Client) -> None:
+    (token,) = reserved(make_sale(), [make_buyer()])
+    assert_refused(client.get(receipt_url(token)), 401, "login_required")
+    page = client.get(receipt_url(token), headers={"Accept": HTML})
+    assert page.status_code == 302
+    assert page["Location"] == f"/accounts/login/?next={receipt_url(token)}"
+
+
+@both
+@by_either
+@pytest.mark.parametrize("written", [False, True])
+def test_somebody_elses_order_is_not_found(
+    client: Client, ledger: Redis, by: str, written: bool, accept: str
+) -> None:
+    sale, (owner, other) = make_sale(), make_buyers(2)
+    (token,) = reserved(sale, [owner])
+    if written:
+        fulfill_sale(sale_id=sale.pk)
+    # An id tells whole seconds only: let the ledger be older than any of this test.
+    ledger.hincrby(LedgerKeys(sale.pk).sale, "loaded_at_ms", -2_000)
+    theirs = PurchaseToken(token.order_id, other.pk, sale.pk, token.expires_at_ms)
+    assert_refused(ask(client, theirs, by, accept), 404, "not_found")
+
+
+@both
+@by_either
+def test_an_order_under_another_sales_address_is_not_found(
+    client: Client, by: str, accept: str
+) -> None:
+    sale, other, buyer = make_sale(), make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    there = PurchaseToken(token.order_id, buyer.pk, other.pk, token.expires_at_ms)
+    assert_refused(ask(client, there, by, accept), 404, "not_found")
+
+
+@both
+def test_an_unknown_id_is_not_found_and_neither_is_an_unknown_sale(
+    client: Client, accept: str
+) -> None:
+    sale = make_sale()
+    client.force_login(make_buyer())
+    for url in (
+        f"/vouchers/{sale.pk}/orders/{id_minted(seconds_ago=-5)}/",
+        f"/vouchers/{sale.pk}/orders/{2**63 - 1}/",
+        f"/vouchers/{sale.pk + 1}/orders/{id_minted(seconds_ago=5)}/",
+    ):
+        assert_refused(client.get(url, headers={"Accept": accept}), 404, "not_found")
+
+
+@by_either
+def test_an_unknown_id_older_than_the_ledger_was_lost(client: Client, by: str) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    old = PurchaseToken(id_minted(seconds_ago=30), buyer.pk, sale.pk, now_ms() + 60_000)
+    response = ask(client, old, by)
+    assert response.status_code == 200
+    assert (response.json()["status"], response.json()["reason"]) == ("refused", "lost")
+
+
+def test_a_token_that_is_not_good_opens_no_receipt(client: Client) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    client.force_login(buyer)  # the session does not make good for a token that is sent
+    expired = PurchaseToken(token.order_id, buyer.pk, sale.pk, now_ms() - 1)
+    others = token_for(make_sale(), buyer)
+    for text, status, code in (
+        ("", 400, "invalid"),
+        ("x" * 5_000, 400, "invalid"),
+        ("é", 400, "invalid"),
+        (token.sign()[:-1] + "-", 403, "bad_token"),
+        (expired.sign(), 403, "bad_token"),
+        (others.sign(), 403, "bad_token"),
+    ):
+        response = client.get(receipt_url(token), headers={"Purchase-Token": text})
+        assert_refused(response, status, code)
+
+
+def test_the_token_says_who_asks_also_where_somebody_else_is_signed_in(client: Client) -> None:
+    sale, (owner, other) = make_sale(), make_buyers(2)
+    (token,) = reserved(sale, [owner])
+    client.force_login(other)
+    response = client.get(receipt_url(token), headers=the_token_header(token))
+    assert response.json()["status"] == "queued"
+
+
+def test_the_refusal_of_a_deleted_account_is_told_to_its_own_token(client: Client) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    token, other = tokens_for(sale, [buyer, buyer])
+    place(client, sale, token.sign())
+    User.objects.filter(pk=buyer.pk).delete()
+    fulfill_sale(sale_id=sale.pk)
+    body = client.get(receipt_url(token), headers=the_token_header(token)).json()
+    assert (body["status"], body["reason"]) == ("refused", "inactive_buyer")
+    response = client.get(receipt_url(token), headers=the_token_header(other))
+    assert_refused(response, 404, "not_found")
+
+
+def test_any_token_of_the_owner_opens_a_receipt_of_that_sale(client: Client) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    headers = the_token_header(token_for(sale, buyer))
+    assert client.get(receipt_url(token), headers=headers).json()["status"] == "queued"
+
+
+@both
+def test_without_redis_a_row_is_told_and_a_queued_order_is_503(
+    client: Client, lose_ledger: Callable[[], None], accept: str
+) -> None:
+    sale, (first, second) = make_sale(), make_buyers(2)
+    (written,) = reserved(sale, [first])
+    fulfill_sale(sale_id=sale.pk)
+    (queued,) = reserved(sale, [second])
+    lose_ledger()
+    assert ask(client, written, "token", accept).status_code == 200
+    assert_refused(ask(client, queued, "token", accept), 503, "unavailable")
+
+
+def test_a_receipt_is_only_read(client: Client) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    (token,) = reserved(sale, [buyer])
+    client.force_login(buyer)
+    for method in ("POST", "PUT", "PATCH", "DELETE"):
+        response = client.generic(method, receipt_url(token))
+        assert response["Allow"] == "GET, HEAD"
+        assert_refused(response, 405, "invalid")
+    assert client.head(receipt_url(token)).status_code == 200
+
+
+# --- Without the database ------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_order_is_accepted_while_the_database_is_away(
+    client: Client, lose_database: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    lose_database()
+    assert place(client, sale, token.sign()).status_code == 202
+
+
+@both
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("what", ["place", "token", "receipt", "receipt by token", "purchase"])
+def test_what_needs_the_database_answers_503_while_it_is_away(
+    lose_database: Callable[[], None], what: str, accept: str
+) -> None:
+    sale, buyer = make_sale(loaded=what != "place"), make_buyer()
+    client = Client(raise_request_exception=False)
+    client.force_login(buyer)
+    token = token_for(sale, buyer)
+    headers = {"Accept": accept}
+    lose_database()
+    response = {
+        "place": lambda: place(client, sale, token.sign(), accept),
+        "token": lambda: client.get(token_url(sale), headers=headers),
+        "receipt": lambda: client.get(receipt_url(token), headers=headers),
+        "receipt by token": lambda: client.get(
+            receipt_url(token), headers=headers | the_token_header(token)
+        ),
+        "purchase": lambda: client.get(f"/vouchers/{sale.pk}/", headers=headers),
+    }[what]()
+    assert_refused(response, 503, "unavailable")

@@ -1,0 +1,259 @@
+"""Pay, cancel, give back, wait: what their addresses answer to whom."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from hypothesis import HealthCheck, given
+from hypothesis import settings as effort
+from hypothesis import strategies as st
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import VoucherOrder
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.inspection import assert_conserved, assert_refused, everything
+from tests.support.orders import make_buyer, make_sale, reserved, token_for
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+HTML = {"Accept": "text/html"}
+ACTIONS = ["pay", "cancel", "refund"]
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+@pytest.fixture
+def sale() -> SeckillVoucher:
+    return make_sale(stock=1)
+
+
+@pytest.fixture
+def order(sale: SeckillVoucher, buyer: User) -> VoucherOrder:
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    return VoucherOrder.objects.get(pk=token.order_id)
+
+
+@pytest.fixture
+def mine(client: Client, buyer: User) -> Client:
+    client.force_login(buyer)
+    return client
+
+
+def url(order: VoucherOrder, action: str) -> str:
+    return f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/{action}/"
+
+
+def waiting_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/waiting/"
+
+
+# --- The owner's order ----------------------------------------------------------------------------
+
+
+def test_to_pay_leads_to_the_provider(mine: Client, order: VoucherOrder) -> None:
+    answer = mine.post(url(order, "pay"))
+    assert answer.status_code == 200
+    assert answer.json()["order_id"] == str(order.pk)
+    assert answer.json()["status"] == "unpaid"
+    assert answer.json()["pay_url"].startswith("http://testserver/sandbox/")
+    page = mine.post(url(order, "pay"), headers=HTML)
+    assert (page.status_code, page["Location"]) == (303, answer.json()["pay_url"])
+
+
+def test_a_cancelled_order_is_answered_with_its_receipt(mine: Client, order: VoucherOrder) -> None:
+    answer = mine.post(url(order, "cancel"))
+    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert_conserved(order.seckill_voucher)
+
+
+def test_a_form_that_cancels_leads_back_to_the_receipt(mine: Client, order: VoucherOrder) -> None:
+    page = mine.post(url(order, "cancel"), headers=HTML)
+    assert (page.status_code, page["Location"]) == (303, url(order, "cancel")[: -len("cancel/")])
+
+
+def test_a_voucher_given_back_is_refunded(mine: Client, order: VoucherOrder) -> None:
+    VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
+    answer = mine.post(url(order, "refund"))
+    assert answer.status_code == 200
+    assert answer.json()["status"] in ("refunding", "refunded")
+
+
+def test_where_the_sale_says_no_a_paid_voucher_is_not_given_back(
+    mine: Client, order: VoucherOrder
+) -> None:
+    VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
+    SeckillVoucher.objects.filter(pk=order.seckill_voucher_id).update(refundable=False)
+    assert_refused(mine.post(url(order, "refund")), 409, "not_refundable")
+
+
+@pytest.mark.parametrize(
+    ("action", "status"), [("pay", "paid"), ("cancel", "paid"), ("refund", "unpaid")]
+)
+def test_what_the_state_does_not_allow_is_told_and_nothing_is_changed(
+    mine: Client, order: VoucherOrder, action: str, status: str
+) -> None:
+    VoucherOrder.objects.filter(pk=order.pk).update(status=status)
+    before = everything()
+    assert_refused(mine.post(url(order, action)), 409, "wrong_state")
+    assert everything() == before
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nobody_else_may_and_nobody_learns_that_there_is_such_an_order(
+    client: Client, order: VoucherOrder, action: str
+) -> None:
+    before = everything()
+    assert_refused(client.post(url(order, action)), 401, "login_required")
+    client.force_login(make_buyer())
+    assert_refused(client.post(url(order, action)), 404, "not_found")
+    other_sale = url(order, action).replace(f"/{order.seckill_voucher_id}/", "/999999/", 1)
+    assert_refused(client.post(other_sale), 404, "not_found")
+    assert everything() == before
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_page_without_session_is_led_to_the_login(
+    client: Client, order: VoucherOrder, action: str
+) -> None:
+    answer = client.post(url(order, action), headers=HTML)
+    assert answer.status_code == 302
+    receipt = url(order, action)[: -len(f"{action}/")]
+    assert answer["Location"] == f"/accounts/login/?next={receipt}"
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_other_sites_cannot_let_a_buyer_do_it(
+    buyer: User, order: VoucherOrder, action: str
+) -> None:
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(buyer)
+    assert strict.post(url(order, action)).status_code == 403
+    assert VoucherOrder.objects.get(pk=order.pk).status == "unpaid"
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_only_a_post_changes_anything(mine: Client, order: VoucherOrder, action: str) -> None:
+    answer = mine.get(url(order, action))
+    assert_refused(answer, 405, "invalid")
+    assert answer["Allow"] == "POST"
+
+
+@pytest.mark.parametrize("action", ["pay", "cancel"])
+def test_while_somebody_else_changes_the_order_one_is_asked_to_try_again(
+    mine: Client, order: VoucherOrder, action: str
+) -> None:
+    key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
+    ledger_connection().set(key, "a worker", px=60_000)
+    answer = mine.post(url(order, action))
+    assert_refused(answer, 503, "unavailable")
+    assert answer["Retry-After"]
+
+
+def test_without_redis_one_is_asked_to_try_again(
+    mine: Client, order: VoucherOrder, lose_ledger: Callable[[], None]
+) -> None:
+    lose_ledger()
+    assert_refused(mine.post(url(order, "cancel")), 503, "unavailable")
+    assert VoucherOrder.objects.get(pk=order.pk).status == "unpaid"
+
+
+# --- The waiting list -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def waiter(client: Client, order: VoucherOrder) -> tuple[Client, User]:
+    """Somebody who came too late: the only unit is sold."""
+    user = make_buyer()
+    client.force_login(user)
+    return client, user
+
+
+def test_one_joins_looks_and_leaves(waiter: tuple[Client, User], sale: SeckillVoucher) -> None:
+    client, user = waiter
+    token = token_for(sale, user)
+    joined = client.post(waiting_url(sale), {"token": token.sign()})
+    assert joined.status_code == 200
+    assert joined.json() == {
+        "order_id": str(token.order_id),
+        "voucher_id": str(sale.pk),
+        "waiting": True,
+        "place": 1,
+        "offered": False,
+        "status_url": f"/vouchers/{sale.pk}/orders/{token.order_id}/",
+    }
+    assert client.get(waiting_url(sale)).json() == joined.json()
+    left = client.post(waiting_url(sale) + "leave/")
+    assert (left.json()["waiting"], left.json()["offered"]) == (False, False)
+    assert_refused(client.get(waiting_url(sale)), 404, "not_found")
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code"),
+    [
+        ({}, 400, "invalid"),
+        ({"token": "x" * 300}, 400, "invalid"),
+        ({"token": "1-2-3-4:x"}, 403, "bad_token"),
+    ],
+)
+def test_without_a_good_token_nobody_joins(
+    waiter: tuple[Client, User],
+    sale: SeckillVoucher,
+    content: dict[str, str],
+    status: int,
+    code: str,
+) -> None:
+    before = everything()
+    assert_refused(waiter[0].post(waiting_url(sale), content), status, code)
+    assert everything() == before
+
+
+def test_where_a_unit_is_free_one_is_told_to_buy_it(client: Client, buyer: User) -> None:
+    sale = make_sale(stock=1)
+    client.force_login(buyer)
+    token = token_for(sale, buyer).sign()
+    assert_refused(client.post(waiting_url(sale), {"token": token}), 409, "available")
+
+
+def test_nobody_waits_without_a_session(client: Client, sale: SeckillVoucher) -> None:
+    for answer in (client.get(waiting_url(sale)), client.post(waiting_url(sale) + "leave/")):
+        assert_refused(answer, 401, "login_required")
+
+
+# --- The provider's word --------------------------------------------------------------------------
+
+
+def test_a_provider_that_nobody_knows_is_not_found(client: Client) -> None:
+    assert_refused(client.post("/payments/nobody/notify/"), 404, "not_found")
+
+
+@effort(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
+@given(
+    st.one_of(
+        st.binary(max_size=300),
+        st.recursive(
+            st.none() | st.booleans() | st.floats() | st.integers() | st.text(max_size=20),
+            lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner),
+            max_leaves=6,
+        ).map(lambda value: json.dumps(value).encode()),
+    ),
+    st.text(st.characters(codec="latin-1"), max_size=80),
+)
+def test_whatever_comes_as_a_notification_is_a_refusal_and_changes_nothing(
+    client: Client, body: bytes, signature: str
+) -> None:
+    before = everything()
+    sent: dict[str, Any] = {"HTTP_SANDBOX_SIGNATURE": signature}
+    answer = client.post("/payments/sandbox/notify/", body, content_type="application/json", **sent)
+    assert answer.status_code == 400
+    assert everything() == before

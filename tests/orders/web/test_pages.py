@@ -1,0 +1,343 @@
+"""The buyer's pages: the purchase page, and the list of one's orders."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+from pytest_django import DjangoAssertNumQueries
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from orders.placing.tokens import PurchaseToken
+from tests.support.inspection import assert_refused, broker_length, ledger_contents, pending_ids
+from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale, reserved
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+HTML = {"Accept": "text/html"}
+
+
+@pytest.fixture
+def buyer(client: Client) -> User:
+    """A buyer who is signed in."""
+    buyer = make_buyer()
+    client.force_login(buyer)
+    return buyer
+
+
+def get_page(client: Client, sale: SeckillVoucher) -> Any:
+    return client.get(f"/vouchers/{sale.pk}/", headers=HTML)
+
+
+def receipt_path(token: PurchaseToken) -> str:
+    return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
+
+
+def token_in(page: Any) -> str:
+    """Return the value of the form's token field; empty where there is none to send."""
+    field = re.search(r'<input[^>]*name="token"[^>]*>', page.text)
+    value = re.search(r'value="([^"]*)"', field[0]) if field else None
+    return value[1] if value else ""
+
+
+# --- The purchase page ---------------------------------------------------------------------------
+
+
+def test_a_visitors_page_may_be_cached_and_has_no_token_and_no_cookie(client: Client) -> None:
+    page = get_page(client, make_sale())
+    assert page.status_code == 200
+    assert page["Content-Type"].startswith("text/html")
+    assert re.fullmatch(r"public, max-age=[1-9][0-9]*", page["Cache-Control"])
+    assert "Cookie" in page["Vary"]
+    assert not page.cookies
+    assert token_in(page) == ""
+
+
+def test_a_buyers_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    page = get_page(client, sale)
+    assert page.status_code == 200
+    assert page["Cache-Control"] == "private, no-store"
+    action = re.search(r'<form method="post" action="([^"]+)" id="order-form"', page.text)
+    assert action
+    answer = client.post(action[1], {"token": token_in(page)}, headers=HTML)
+    assert answer.status_code == 303
+    assert len(pending_ids(sale)) == 1
+    receipt = client.get(answer["Location"], headers=HTML)
+    assert receipt.status_code == 200
+
+
+def test_the_page_has_a_token_before_the_begin_too(client: Client, buyer: User) -> None:
+    assert token_in(get_page(client, make_sale(begins_in_s=600)))
+
+
+def test_after_the_end_there_is_no_token(client: Client, buyer: User) -> None:
+    page = get_page(client, make_sale(begins_in_s=-60, ends_in_s=-1))
+    assert page.status_code == 200
+    assert token_in(page) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "state"),
+    [
+        ("queued", "queued"),
+        ("unpaid", "yours"),
+        ("paid", "already_ordered"),
+        ("used", "already_ordered"),
+        ("refunding", "already_ordered"),
+    ],
+)
+@pytest.mark.parametrize("loses_redis", [False, True])
+def test_the_page_begins_in_the_state_of_the_order_that_is_held_and_leads_to_it(
+    client: Client,
+    buyer: User,
+    status: str,
+    state: str,
+    loses_redis: bool,
+    lose_ledger: Callable[[], None],
+) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    if status != "queued":
+        fulfill_sale(sale_id=sale.pk)
+        VoucherOrder.objects.filter(pk=token.order_id).update(status=status)
+    if loses_redis:
+        lose_ledger()
+    page = get_page(client, sale).text
+    if loses_redis and status == "queued":  # only the ledger knows of it
+        assert 'data-state="open"' in page
+    else:
+        assert f'data-state="{state}"' in page
+        assert f'href="{receipt_path(token)}"' in page
+
+
+def test_an_order_to_be_paid_says_until_when_and_one_in_the_queue_its_place(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale()
+    reserved(sale, [make_buyer(), buyer])
+    client.cookies["django_language"] = "en"
+    assert "number 2" in get_page(client, sale).text
+    fulfill_sale(sale_id=sale.pk)
+    pay_by = VoucherOrder.objects.get(user=buyer).pay_by
+    assert pay_by
+    page = get_page(client, sale).text
+    assert f"It's yours! Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
+
+
+@pytest.mark.parametrize("rebuy", [True, False])
+def test_an_order_that_is_over_is_the_last_word_only_where_it_bars_another(
+    client: Client, buyer: User, rebuy: bool
+) -> None:
+    sale = make_sale(rebuy=rebuy)
+    order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    page = get_page(client, sale).text
+    assert ('data-state="already_ordered"' in page) is not rebuy
+    assert (f"/orders/{order.pk}/" in page) is not rebuy
+
+
+def test_the_page_of_a_buyer_is_two_statements_beside_who_it_is(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale()
+    reserved(sale, [buyer])
+    get_page(client, sale)
+    with django_assert_num_queries(1 + 2):
+        get_page(client, sale)
+
+
+def test_a_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
+    sale = make_sale(limit=2)
+    (token,) = reserved(sale, [buyer])
+    page = get_page(client, sale)
+    assert 'data-state="open"' in page.text
+    assert f'href="{receipt_path(token)}"' in page.text
+    assert token_in(page)
+    answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token_in(page)}, headers=HTML)
+    assert answer.status_code == 303
+    assert 'data-state="queued"' in get_page(client, sale).text
+
+
+@pytest.mark.parametrize(
+    "terms", [{"stock": 0}, {"paused": True}, {"begins_in_s": 60}, {"loaded": False}]
+)
+def test_a_sale_in_any_state_has_its_page(
+    client: Client, buyer: User, terms: dict[str, Any]
+) -> None:
+    sale = make_sale(**terms)
+    assert get_page(client, sale).status_code == 200
+    assert get_page(Client(), sale).status_code == 200
+
+
+def test_looking_at_the_page_changes_nothing(client: Client) -> None:
+    sale = make_sale()
+    before = ledger_contents()
+    get_page(client, sale)
+    assert client.head(f"/vouchers/{sale.pk}/").status_code == 200
+    assert ledger_contents() == before
+    assert broker_length() == 0
+
+
+def test_the_page_is_there_without_redis(
+    client: Client, buyer: User, lose_ledger: Callable[[], None]
+) -> None:
+    sale = make_sale()
+    lose_ledger()
+    assert get_page(client, sale).status_code == 200
+    assert get_page(Client(), sale).status_code == 200
+
+
+def test_a_sale_that_there_is_not_has_no_page(client: Client) -> None:
+    url = f"/vouchers/{make_sale().pk + 1}/"
+    assert_refused(client.get(url), 404, "not_found")
+    assert_refused(client.get(url, headers=HTML), 404, "not_found")
+    assert_refused(client.post(url, headers=HTML), 405, "invalid")
+
+
+# --- My orders -----------------------------------------------------------------------------------
+
+
+def make_orders(buyer: User, count: int) -> list[str]:
+    """Return the ids, newest first, of so many orders of this buyer that are over."""
+    sale, first = make_sale(), id_minted(seconds_ago=600)
+    for n in range(count):
+        make_order(sale, buyer, order_id=first + n, status=OrderStatus.CANCELLED)
+    return [str(first + n) for n in reversed(range(count))]
+
+
+def ids_in(response: Any) -> list[str]:
+    return [order["order_id"] for order in response.json()["orders"]]
+
+
+def test_a_visitor_is_asked_to_sign_in(client: Client) -> None:
+    assert_refused(client.get("/orders/"), 401, "login_required")
+    page = client.get("/orders/", headers=HTML)
+    assert (page.status_code, page["Location"]) == (302, "/accounts/login/?next=/orders/")
+
+
+def test_i_see_my_orders_only_newest_first(client: Client, buyer: User) -> None:
+    mine = make_orders(buyer, 3)
+    theirs = make_orders(make_buyer(), 2)
+    response = client.get("/orders/")
+    assert response.status_code == 200
+    assert response["Cache-Control"] == "private, no-store"
+    assert ids_in(response) == mine
+    page = client.get("/orders/", headers=HTML)
+    assert page["Cache-Control"] == "private, no-store"
+    assert all(order_id in page.text for order_id in mine)
+    assert not any(order_id in page.text for order_id in theirs)
+
+
+def test_each_order_is_told_as_its_receipt_tells_it(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    (told,) = client.get("/orders/").json()["orders"]
+    receipt = client.get(told["status_url"]).json()
+    assert receipt.pop("server_time_ms") >= told.pop("server_time_ms")
+    assert told == receipt
+    assert (told["order_id"], told["status"]) == (str(token.order_id), "unpaid")
+
+
+def test_without_orders_the_list_is_empty(client: Client, buyer: User) -> None:
+    assert client.get("/orders/").json() == {"orders": [], "page": 1, "pages": 1}
+    assert client.get("/orders/", headers=HTML).status_code == 200
+
+
+def test_the_list_has_pages_of_twenty(client: Client, buyer: User) -> None:
+    mine = make_orders(buyer, 45)
+    pages = [client.get(f"/orders/?page={number}") for number in (1, 2, 3)]
+    assert [ids_in(page) for page in pages] == [mine[:20], mine[20:40], mine[40:]]
+    assert [page.json()["page"] for page in pages] == [1, 2, 3]
+    assert {page.json()["pages"] for page in pages} == {3}
+    assert ids_in(client.get("/orders/?page=99")) == mine[40:]
+    second = client.get("/orders/?page=2", headers=HTML).text
+    assert "?page=1" in second
+    assert "?page=3" in second
+
+
+@pytest.mark.parametrize("headers", [{}, HTML], ids=["json", "html"])
+def test_twenty_orders_take_as_many_queries_as_one(
+    client: Client, buyer: User, headers: dict[str, str]
+) -> None:
+    def queries() -> int:
+        with CaptureQueriesContext(connection) as captured:
+            assert client.get("/orders/", headers=headers).status_code == 200
+        return len(captured)
+
+    for number, other in enumerate(make_buyers(1), start=1):
+        make_order(make_sale(), other)
+        make_order(make_sale(), buyer, order_id=number)
+    one = queries()
+    for number in range(2, 21):
+        make_order(make_sale(loaded=False), buyer, order_id=number)
+    assert VoucherOrder.objects.filter(user=buyer).count() == 20
+    assert queries() == one
+
+
+def one_order_of_each_status(buyer: User) -> dict[str, str]:
+    """Return the ids of these orders by status."""
+    orders = {}
+    for number, status in enumerate(OrderStatus, start=1):
+        reason = "sold_out" if status == OrderStatus.REFUSED else ""
+        sale = make_sale(loaded=False)
+        make_order(sale, buyer, order_id=number, status=status, reason=reason)
+        orders[str(status)] = str(number)
+    return orders
+
+
+@pytest.mark.parametrize(
+    ("state", "statuses"),
+    [
+        ("to-pay", {"unpaid"}),
+        ("to-use", {"paid"}),
+        ("over", {"used", "cancelled", "expired", "refunding", "refunded", "refused"}),
+        ("", set(OrderStatus.values)),
+        ("what?", set(OrderStatus.values)),
+        ("\0", set(OrderStatus.values)),
+    ],
+)
+def test_the_list_can_be_asked_for_orders_in_some_states(
+    client: Client, buyer: User, state: str, statuses: set[str]
+) -> None:
+    orders = one_order_of_each_status(buyer)
+    wanted = {orders[status] for status in statuses}
+    assert set(ids_in(client.get("/orders/", {"state": state}))) == wanted
+    page = client.get("/orders/", {"state": state}, headers=HTML).text
+    linked = set(re.findall(r'href="/vouchers/\d+/orders/(\d+)/"', page))
+    assert linked == wanted
+
+
+def test_the_filter_is_links_and_says_which_one_is_chosen(client: Client, buyer: User) -> None:
+    page = client.get("/orders/?state=to-use", headers=HTML).text
+    links = dict(re.findall(r'<a href="(/orders/[^"]*)"\s*([^>]*)>', page))
+    assert links["/orders/?state=to-use"].strip() == 'aria-current="page"'
+    assert links["/orders/?state=to-pay"].strip() == links["/orders/?state=over"].strip() == ""
+
+
+def test_the_pages_of_a_filtered_list_stay_filtered(client: Client, buyer: User) -> None:
+    make_orders(buyer, 45)
+    page = client.get("/orders/?state=over&page=2", headers=HTML).text
+    assert 'href="?page=1&amp;state=over"' in page
+    assert 'href="?page=3&amp;state=over"' in page
+
+
+def test_an_unpaid_order_in_the_list_says_until_when(client: Client, buyer: User) -> None:
+    order = make_order(make_sale(), buyer)
+    order.pay_by = timezone.now()
+    order.save()
+    page = client.get("/orders/", headers={**HTML, "Accept-Language": "en"}).text
+    assert f"Pay by {timezone.localtime(order.pay_by):%-d %b, %H:%M}" in page
+
+
+def test_my_orders_are_only_read(client: Client, buyer: User) -> None:
+    assert_refused(client.post("/orders/"), 405, "invalid")

@@ -1,0 +1,310 @@
+"""The receipt as a page: what it says of each state, and what can be done without JavaScript."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone, translation
+
+from orders.lifecycle.redemption import written_code
+from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
+from tests.support.html_forms import fields_of, get_page, send
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
+from tests.support.payments import begun, paid, receipt_url, status_of, won
+from vouchers.inventory.reservations import Release, release
+from vouchers.templatetags.seckill import qr
+from vouchers.templatetags.sentences import RECEIPT
+
+pytestmark = pytest.mark.django_db
+
+CODE = "ABCD1234EFGH5678"
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+@pytest.fixture
+def client(buyer: User) -> Client:
+    """A browser in which the buyer is signed in, and that is asked for the forms' secret."""
+    client = Client(enforce_csrf_checks=True, headers={"Accept-Language": "en"})
+    client.force_login(buyer)
+    return client
+
+
+def an_order(buyer: User, status: OrderStatus, *, reason: str = "", **changes: Any) -> VoucherOrder:
+    order = make_order(make_sale(), buyer, status=status, reason=reason)
+    VoucherOrder.objects.filter(pk=order.pk).update(**changes)
+    order.refresh_from_db()
+    return order
+
+
+def page_of(client: Client, order: VoucherOrder) -> str:
+    page = get_page(client, receipt_url(order))
+    assert page.status_code == 200
+    return str(page.text)
+
+
+def words_of(page: str, element_id: str) -> str:
+    """Return the text of an element that has no element of its own inside."""
+    found = re.search(rf'<(\w+)[^>]* id="{element_id}"[^>]*>(.*?)</\1>', page, re.DOTALL)
+    assert found, f"no {element_id}"
+    return " ".join(unescape(found[2]).split())
+
+
+def facts_of(page: str) -> dict[str, str]:
+    """Return the receipt's facts by their names."""
+    pairs = re.findall(r"<dt>(.*?)</dt>\s*<dd[^>]*>(.*?)</dd>", page, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", fact).split()) for name, fact in pairs}
+
+
+def forms_in(page: str, order: VoucherOrder) -> set[str]:
+    url = receipt_url(order)
+    return {what for what in ("pay", "cancel", "refund") if fields_of(page, f"{url}{what}/")}
+
+
+# --- What it says --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("status", OrderStatus)
+def test_each_status_has_its_words_in_both_languages(
+    client: Client, buyer: User, status: OrderStatus, language: str
+) -> None:
+    order = an_order(buyer, status, reason="sold_out" if status == "refused" else "")
+    client.cookies["django_language"] = language
+    page = page_of(client, order)
+    with translation.override(language):
+        assert words_of(page, "heading") == str(RECEIPT["heading"][status])
+        words = RECEIPT["reason"][order.reason] if order.reason else RECEIPT["text"][status]
+        assert words_of(page, "text") == str(words)
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_a_refused_order_says_why(client: Client, buyer: User, reason: RefusalReason) -> None:
+    page = page_of(client, an_order(buyer, OrderStatus.REFUSED, reason=reason))
+    assert words_of(page, "text") == str(RECEIPT["reason"][reason])
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_a_refused_order_says_when_it_arrived_and_that_nothing_was_charged(
+    client: Client, buyer: User, reason: RefusalReason
+) -> None:
+    arrived = timezone.now().replace(microsecond=7_000)
+    order = an_order(buyer, OrderStatus.REFUSED, reason=reason, accepted_at=arrived)
+    facts = facts_of(page_of(client, order))
+    local = timezone.localtime(arrived)
+    assert facts["Your request arrived"] == f"{local:%-d %b, %H:%M:%S}.007"
+    assert facts["Charged"] == "¥0.00"
+    assert facts.get("Units left by then") == ("0 of 10" if reason == "sold_out" else None)
+
+
+def test_a_refusal_that_only_the_ledger_knows_says_what_it_knows(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale()
+    (token,) = reserved(sale, [buyer])
+    (entry,) = pending(sale)
+    release(sale_id=sale.pk, releases=[Release(entry, RefusalReason.INACTIVE_BUYER)])
+    page = get_page(client, f"/vouchers/{sale.pk}/orders/{token.order_id}/").text
+    assert "closed" in words_of(page, "text")
+    facts = facts_of(page)
+    assert facts["Charged"] == "¥0.00"
+    assert "Your request arrived" not in facts
+
+
+@pytest.mark.parametrize("reason", RefusalReason)
+def test_every_reason_is_a_sentence_that_says_that_nothing_was_charged(
+    reason: RefusalReason,
+) -> None:
+    assert "You were not charged" in str(RECEIPT["reason"][reason])
+
+
+@pytest.mark.parametrize(
+    ("status", "forms"),
+    [
+        ("unpaid", {"pay", "cancel"}),
+        ("paid", {"refund"}),
+        *[(each, set()) for each in ("used", "cancelled", "expired", "refunding", "refunded")],
+    ],
+)
+def test_each_status_offers_what_can_be_done_in_it(
+    client: Client, buyer: User, status: str, forms: set[str]
+) -> None:
+    code = CODE if status in ("paid", "used") else None
+    order = an_order(buyer, OrderStatus(status), code=code)
+    assert forms_in(page_of(client, order), order) == forms
+
+
+def test_an_order_in_the_queue_says_its_place_offers_nothing_and_loads_again(
+    client: Client, buyer: User
+) -> None:
+    sale = make_sale()
+    *_, token = reserved(sale, [*make_buyers(2), buyer])
+    page = get_page(client, f"/vouchers/{sale.pk}/orders/{token.order_id}/").text
+    assert words_of(page, "heading") == "You are in the queue"
+    assert words_of(page, "queue") == "In the queue: number 3"
+    assert '<meta http-equiv="refresh" content="2">' in page
+    assert "/pay/" not in page
+
+
+def test_an_unpaid_order_says_until_when_and_how_much(client: Client, buyer: User) -> None:
+    pay_by = timezone.now().replace(microsecond=0) + dt.timedelta(minutes=14)
+    page = page_of(client, an_order(buyer, OrderStatus.UNPAID, pay_by=pay_by))
+    assert f'data-pay-by-ms="{int(pay_by.timestamp()) * 1000}"' in page
+    assert f"Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
+    assert "Pay ¥80.00" in page
+    assert CODE not in page
+
+
+def test_an_unpaid_order_of_an_older_release_without_a_time_to_pay_can_be_paid(
+    client: Client, buyer: User
+) -> None:
+    order = an_order(buyer, OrderStatus.UNPAID, pay_by=None)
+    page = page_of(client, order)
+    assert forms_in(page, order) == {"pay", "cancel"}
+    assert "Pay by" not in page
+
+
+def test_after_the_time_to_pay_the_page_says_so_and_offers_nothing(
+    client: Client, buyer: User
+) -> None:
+    late = timezone.now() - dt.timedelta(seconds=1)
+    order = an_order(buyer, OrderStatus.UNPAID, pay_by=late)
+    page = page_of(client, order)
+    assert words_of(page, "heading") == "The time to pay is over"
+    assert forms_in(page, order) == set()
+
+
+def test_a_paid_order_shows_its_code_in_groups_and_as_a_picture_of_the_counters_address(
+    client: Client, buyer: User
+) -> None:
+    page = page_of(client, an_order(buyer, OrderStatus.PAID, code=CODE))
+    assert words_of(page, "code") == "ABCD-1234-EFGH-5678"
+    assert qr("http://testserver/staff/redeem/?code=ABCD-1234-EFGH-5678") in page
+
+
+def test_a_used_voucher_shows_its_code_and_no_picture(client: Client, buyer: User) -> None:
+    page = page_of(client, an_order(buyer, OrderStatus.USED, code=CODE))
+    assert words_of(page, "code") == "ABCD-1234-EFGH-5678"
+    assert 'class="qr"' not in page
+
+
+@pytest.mark.parametrize("status", ["refunding", "refunded"])
+def test_a_code_that_is_not_valid_any_more_is_not_shown(
+    client: Client, buyer: User, status: str
+) -> None:
+    page = page_of(client, an_order(buyer, OrderStatus(status), code=CODE))
+    assert "ABCD" not in page
+
+
+def test_where_the_sale_says_no_a_voucher_cannot_be_given_back(client: Client, buyer: User) -> None:
+    order = make_order(make_sale(refundable=False), buyer, status=OrderStatus.PAID)
+    assert forms_in(page_of(client, order), order) == set()
+
+
+@pytest.mark.parametrize("rebuy", [True, False])
+def test_who_cancels_is_told_whether_one_may_buy_again(
+    client: Client, buyer: User, rebuy: bool
+) -> None:
+    order = make_order(make_sale(rebuy=rebuy), buyer)
+    said = "You cannot order in this sale again." in page_of(client, order)
+    assert said is not rebuy
+
+
+@pytest.mark.parametrize(
+    ("status", "state", "words"),
+    [
+        ("expired", "refunding", "came too late for this order. The money goes back"),
+        ("cancelled", "refunded", "came too late for this order. The money is back"),
+        ("paid", "refunding", "A payment too many came for this order. That money goes back"),
+        ("used", "refunded", "A payment too many came for this order. That money is back"),
+    ],
+)
+def test_money_that_did_not_pay_the_order_is_told_of(
+    client: Client, buyer: User, status: str, state: str, words: str
+) -> None:
+    order = an_order(buyer, OrderStatus(status), code=CODE if status == "paid" else None)
+    assert words_of(page_of(client, order), "late") == ""
+    Payment.objects.create(
+        order=order, reference="r", provider="sandbox", amount_cents=1, status=PaymentStatus(state)
+    )
+    assert words in words_of(page_of(client, order), "late")
+
+
+@pytest.mark.parametrize("status", OrderStatus)
+def test_a_page_is_small_and_has_no_script_or_style_inside(
+    client: Client, buyer: User, status: OrderStatus
+) -> None:
+    reason = "sold_out" if status == "refused" else ""
+    page = page_of(client, an_order(buyer, status, reason=reason, code=CODE))
+    assert len(page.encode()) < 50_000
+    assert not re.search(r"\sstyle=|<style|\son\w+=", page)
+    scripts = re.findall(r"<script[^>]*>", page)
+    assert all(" src=" in tag or 'type="application/json"' in tag for tag in scripts)
+
+
+# --- What is done without JavaScript -------------------------------------------------------------
+
+
+def test_a_buyer_pays_by_forms_alone(client: Client, buyer: User) -> None:
+    order = won(make_sale(), [buyer])
+    answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
+    assert answer.status_code == 303
+    assert answer["Location"].startswith("http://testserver/sandbox/")
+    assert status_of(order) == OrderStatus.UNPAID
+    paid(order)
+    order.refresh_from_db()
+    assert order.code
+    assert written_code(order.code) in page_of(client, order)
+
+
+def test_a_buyer_cancels_by_a_form_that_asks_once_more(client: Client, buyer: User) -> None:
+    order = won(make_sale(), [buyer])
+    page = page_of(client, order)
+    asking = re.search(r'<details class="confirm" id="cancel">(.*?)</details>', page, re.DOTALL)
+    assert asking
+    assert "/cancel/" in asking[1]
+    answer = send(client, page, f"{receipt_url(order)}cancel/")
+    assert (answer.status_code, answer["Location"]) == (303, receipt_url(order))
+    assert words_of(page_of(client, order), "heading") == "Cancelled"
+
+
+def test_a_buyer_gives_a_voucher_back_by_a_form(client: Client, buyer: User) -> None:
+    order = won(make_sale(), [buyer])
+    paid(order)
+    answer = send(client, page_of(client, order), f"{receipt_url(order)}refund/")
+    assert (answer.status_code, answer["Location"]) == (303, receipt_url(order))
+    assert words_of(page_of(client, order), "heading") in ("Refund on its way", "Refunded")
+
+
+@pytest.mark.parametrize("what", ["pay", "cancel", "refund"])
+def test_a_form_of_another_site_does_nothing(client: Client, buyer: User, what: str) -> None:
+    order = won(make_sale(), [buyer])
+    if what == "refund":
+        paid(order)
+    before = status_of(order)
+    assert client.post(f"{receipt_url(order)}{what}/").status_code == 403
+    assert status_of(order) == before
+
+
+def test_a_free_voucher_is_paid_by_the_press_alone(client: Client, buyer: User) -> None:
+    order = won(make_sale(), [buyer])
+    VoucherOrder.objects.filter(pk=order.pk).update(price_cents=0)
+    answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
+    assert answer["Location"] == f"http://testserver{receipt_url(order)}"
+    assert words_of(page_of(client, order), "heading") == "Paid"
+
+
+def test_going_to_pay_twice_leads_to_the_same_payment(client: Client, buyer: User) -> None:
+    order = won(make_sale(), [buyer])
+    page, url = page_of(client, order), f"{receipt_url(order)}pay/"
+    assert send(client, page, url)["Location"] == send(client, page, url)["Location"]
+    assert begun(order) == Payment.objects.get()

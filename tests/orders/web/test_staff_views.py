@@ -1,0 +1,306 @@
+"""The counter: who may redeem, what is shown of a code, and one clear answer for each."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Callable
+from html import unescape
+from types import SimpleNamespace
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from django.contrib.auth.models import Permission, User
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
+
+from orders.lifecycle.redemption import MOST_WRONG, written_code
+from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from orders.web import staff_views
+from tests.orders.lifecycle.test_redemption import lose_the_cache
+from tests.support.inspection import rows
+from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.payments import paid, won
+
+pytestmark = pytest.mark.django_db
+
+PAGE = "/staff/redeem/"
+HTML = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
+
+
+def member(name: str, *, is_staff: bool = True, may: bool = True) -> User:
+    user = User.objects.create(username=name, password="!", is_staff=is_staff)
+    if may:
+        user.user_permissions.add(Permission.objects.get(codename="redeem_voucherorder"))
+    return user
+
+
+def at_counter(user: User | None) -> Client:
+    client = Client(**HTML)
+    if user:
+        client.force_login(user)
+    return client
+
+
+@pytest.fixture
+def clerk() -> Client:
+    """The client of somebody at the counter."""
+    return at_counter(member("clerk"))
+
+
+@pytest.fixture
+def voucher() -> VoucherOrder:
+    """A paid order with its code."""
+    order = won(make_sale())
+    paid(order)
+    order.refresh_from_db()
+    assert order.code
+    return order
+
+
+def code_of(order: VoucherOrder) -> str:
+    return written_code(order.code or "")
+
+
+def verdict(response: Any, status: int = 200) -> str:
+    """Return what the page says of the code, and assert that it says it once."""
+    assert response.status_code == status
+    assert response["Cache-Control"] == "private, no-store"
+    found = re.findall(r'data-verdict="(\w+)"', response.text)
+    assert len(found) <= 1
+    return "".join(found)
+
+
+def facts(response: Any) -> dict[str, str]:
+    """Return what the page tells of the voucher, by its headings."""
+    text = re.sub(r"\s+", " ", response.text)
+    pairs = re.findall(r"<dt>(.*?)</dt> ?<dd[^>]*>(.*?)</dd>", text)
+    return {key.strip(): unescape(re.sub("<[^>]+>", "", value)).strip() for key, value in pairs}
+
+
+# --- Who -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_visitor_is_led_to_the_login_and_back_to_the_code(
+    voucher: VoucherOrder, method: str
+) -> None:
+    url = f"{PAGE}?code={code_of(voucher)}"
+    response = getattr(at_counter(None), method)(url)
+    assert response.status_code == 302
+    where = urlsplit(response["Location"])
+    assert (where.path, parse_qs(where.query)) == ("/accounts/login/", {"next": [url]})
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+@pytest.mark.parametrize(("is_staff", "may"), [(False, False), (True, False), (False, True)])
+def test_only_staff_with_the_permission_sees_or_redeems_anything(
+    voucher: VoucherOrder, method: str, is_staff: bool, may: bool
+) -> None:
+    client = at_counter(member("other", is_staff=is_staff, may=may))
+    before = rows()
+    response = getattr(client, method)(PAGE, {"code": code_of(voucher)})
+    assert response.status_code == 403
+    assert voucher.seckill_voucher.voucher.title not in response.text
+    assert rows() == before
+
+
+def test_a_superuser_may_redeem(voucher: VoucherOrder) -> None:
+    boss = User.objects.create(username="boss", is_staff=True, is_superuser=True)
+    assert verdict(at_counter(boss).post(PAGE, {"code": voucher.code})) == "redeemed"
+
+
+@pytest.mark.parametrize("method", ["put", "delete", "patch"])
+def test_other_methods_are_not_taken(clerk: Client, method: str) -> None:
+    assert getattr(clerk, method)(PAGE).status_code == 405
+
+
+def test_a_post_without_its_token_is_refused(voucher: VoucherOrder) -> None:
+    client = Client(enforce_csrf_checks=True, **HTML)
+    client.force_login(member("clerk"))
+    assert client.post(PAGE, {"code": voucher.code}).status_code == 403
+    voucher.refresh_from_db()
+    assert voucher.status == OrderStatus.PAID
+
+
+# --- Looking -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("query", [{}, {"code": ""}, {"code": "   "}])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_without_a_code_there_is_only_the_form(
+    clerk: Client, method: str, query: dict[str, str]
+) -> None:
+    response = getattr(clerk, method)(PAGE, query)
+    assert verdict(response) == ""
+    assert '<label for="code">' in response.text
+    assert facts(response) == {}
+
+
+def test_looking_shows_the_voucher_and_uses_nothing(clerk: Client, voucher: VoucherOrder) -> None:
+    before = rows()
+    response = clerk.get(PAGE, {"code": code_of(voucher)})
+    assert verdict(response) == "valid"
+    assert "verdict--good" not in response.text, "green is kept for what is redeemed"
+    assert voucher.user
+    shown = facts(response)
+    assert shown.pop("Since")
+    assert shown == {
+        "Worth": "¥100.00",
+        "Buyer": voucher.user.username,
+        "State": "paid",
+        "Code": code_of(voucher),
+        "Order number": str(voucher.pk),
+    }
+    assert voucher.seckill_voucher.voucher.title in response.text
+    assert rows() == before
+    assert response.text.count('method="post" action="/staff/redeem/"') == 1
+
+
+@pytest.mark.parametrize(
+    "change", [str.lower, lambda it: it.replace("-", " "), lambda it: f" {it} "]
+)
+def test_a_code_is_taken_as_it_is_typed(
+    clerk: Client, voucher: VoucherOrder, change: Callable[[str], str]
+) -> None:
+    assert verdict(clerk.get(PAGE, {"code": change(code_of(voucher))})) == "valid"
+
+
+def test_the_address_in_a_qr_code_may_be_typed_by_a_scanner(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    address = f"https://shop.example{reverse('redeem')}?code={code_of(voucher)}"
+    assert verdict(clerk.get(PAGE, {"code": address})) == "valid"
+
+
+@pytest.mark.parametrize("status", ["refunding", "refunded"])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_what_is_not_to_be_taken_is_shown_with_its_state_and_no_button(
+    clerk: Client, voucher: VoucherOrder, status: str, method: str
+) -> None:
+    live = True if status == "refunding" else None
+    VoucherOrder.objects.filter(pk=voucher.pk).update(status=status, live=live)
+    before = rows()
+    response = getattr(clerk, method)(PAGE, {"code": voucher.code})
+    assert verdict(response, 200 if method == "get" else 409) == "not_valid"
+    assert f"Not valid: the order is {status}" in response.text
+    assert 'action="/staff/redeem/"' in response.text
+    assert 'method="post" action="/staff/redeem/"' not in response.text
+    assert rows() == before
+
+
+def test_an_order_that_was_never_paid_but_has_a_code_is_not_taken(clerk: Client) -> None:
+    order = make_order(make_sale(), make_buyer())
+    VoucherOrder.objects.filter(pk=order.pk).update(code="A" * 16)
+    response = clerk.post(PAGE, {"code": "A" * 16})
+    assert verdict(response, 409) == "not_valid"
+    assert "Not valid: the order is unpaid" in response.text
+
+
+@pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "x", "%", "é🙂", "<script>", "9" * 3000])
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_a_wrong_code_is_said_to_be_none_and_stays_in_the_form(
+    clerk: Client, method: str, text: str
+) -> None:
+    response = getattr(clerk, method)(PAGE, {"code": text})
+    assert verdict(response, 404) == "no_such_code"
+    assert "<script>" not in response.text
+    assert text in unescape(response.text)
+
+
+# --- Redeeming -----------------------------------------------------------------------------------
+
+
+def test_redeeming_uses_the_voucher_and_says_so_in_green(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    response = clerk.post(PAGE, {"code": code_of(voucher)})
+    assert verdict(response) == "redeemed"
+    assert "verdict--good" in response.text
+    assert "Redeemed" in response.text
+    assert 'method="post" action="/staff/redeem/"' not in response.text
+    voucher.refresh_from_db()
+    assert voucher.status == OrderStatus.USED
+    event = OrderEvent.objects.get(order=voucher, after="used")
+    assert event.actor
+    assert (event.actor_kind, event.actor.username) == ("staff", "clerk")
+
+
+def test_a_second_time_it_says_when_and_by_whom_it_was_used(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    clerk.post(PAGE, {"code": voucher.code})
+    event = OrderEvent.objects.get(order=voucher, after="used")
+    before = rows()
+    other = at_counter(member("ben"))
+    for response, status in (
+        (other.post(PAGE, {"code": voucher.code}), 409),
+        (other.get(PAGE, {"code": voucher.code}), 200),
+    ):
+        assert verdict(response, status) == "used_before"
+        assert "verdict--bad" in response.text
+        shown = facts(response)
+        assert shown["Used by"] == "clerk"
+        assert shown["Used at"] == f"{timezone.localtime(event.at):%Y-%m-%d %H:%M:%S}"
+    assert rows() == before
+
+
+def test_where_the_account_of_who_used_it_is_gone_the_page_stands(
+    clerk: Client, voucher: VoucherOrder
+) -> None:
+    leaver = member("leaver")
+    at_counter(leaver).post(PAGE, {"code": voucher.code})
+    leaver.delete()
+    assert facts(clerk.get(PAGE, {"code": voucher.code}))["Used by"] == "staff"
+
+
+def test_a_title_and_rules_are_shown_and_not_run(clerk: Client, voucher: VoucherOrder) -> None:
+    item = voucher.seckill_voucher.voucher
+    item.title, item.rules = "<b>Hotpot</b>", "Not on\nSundays <i>"
+    item.save()
+    page = clerk.get(PAGE, {"code": voucher.code}).text
+    assert "&lt;b&gt;Hotpot" in page
+    assert "Not on<br>Sundays &lt;i&gt;" in page
+
+
+# --- Guessing ------------------------------------------------------------------------------------
+
+
+def test_who_guesses_has_to_wait_and_others_do_not(
+    clerk: Client, voucher: VoucherOrder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
+    monkeypatch.setattr(staff_views, "timezone", SimpleNamespace(now=lambda: now))
+    for _ in range(MOST_WRONG):
+        assert verdict(clerk.get(PAGE, {"code": "AAAA"}), 404) == "no_such_code"
+    for method in ("get", "post"):
+        response = getattr(clerk, method)(PAGE, {"code": voucher.code})
+        assert verdict(response, 429) == "too_many"
+        assert response["Retry-After"] == "20"
+        assert "Wait 20 seconds" in response.text
+    voucher.refresh_from_db()
+    assert voucher.status == OrderStatus.PAID
+    assert verdict(at_counter(member("ben")).get(PAGE, {"code": voucher.code})) == "valid"
+    assert verdict(clerk.get(PAGE)) == "", "the form is there"
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_where_wrong_codes_cannot_be_counted_none_is_looked_at(
+    clerk: Client, voucher: VoucherOrder, method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows()
+    lose_the_cache(monkeypatch)
+    response = getattr(clerk, method)(PAGE, {"code": voucher.code})
+    assert verdict(response, 503) == "away"
+    assert response["Retry-After"] == "5"
+    assert voucher.seckill_voucher.voucher.title not in response.text
+    assert rows() == before
+
+
+def test_without_the_ledger_the_counter_works(
+    clerk: Client, voucher: VoucherOrder, lose_ledger: Callable[[], None]
+) -> None:
+    lose_ledger()
+    assert verdict(clerk.post(PAGE, {"code": voucher.code})) == "redeemed"

@@ -1,0 +1,199 @@
+"""The waiting list in a browser without JavaScript: joining, one's place, leaving, one's turn."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.transitions import SYSTEM
+from orders.lifecycle.waiting_list import join, restore_lines
+from orders.models import VoucherOrder, WaitingEntry
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.html_forms import fields_of, get_page, send
+from tests.support.orders import make_buyer, make_sale, token_for
+from tests.support.payments import won
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+JSON = {"Accept": "application/json"}
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+@pytest.fixture
+def client(buyer: User) -> Client:
+    client = Client(enforce_csrf_checks=True, headers={"Accept-Language": "en"})
+    client.force_login(buyer)
+    return client
+
+
+def sold_out(**terms: Any) -> tuple[SeckillVoucher, VoucherOrder]:
+    """Return a sale whose only unit is won, and the order that won it."""
+    sale = make_sale(stock=1, **terms)
+    return sale, won(sale)
+
+
+def waiting_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/waiting/"
+
+
+def page_of(client: Client, sale: SeckillVoucher) -> str:
+    return str(get_page(client, f"/vouchers/{sale.pk}/").text)
+
+
+def let_wait(sale: SeckillVoucher, user: User) -> int:
+    """Put a buyer in line, and return the order id of an offer."""
+    now_ms = int(timezone.now().timestamp() * 1000)
+    token = token_for(sale, user)
+    join(token_text=token.sign(), sale_id=sale.pk, user_id=user.pk, now_ms=now_ms)
+    return token.order_id
+
+
+def test_at_sold_out_a_buyer_joins_by_a_form_and_sees_the_place(
+    client: Client, buyer: User
+) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, make_buyer())
+    answer = send(client, page_of(client, sale), waiting_url(sale))
+    assert (answer.status_code, answer["Location"]) == (303, waiting_url(sale))
+    page = get_page(client, waiting_url(sale))
+    assert page.status_code == 200
+    assert page["Cache-Control"] == "private, no-store"
+    assert "You are number 2 in line" in page.text
+    assert "15 minutes to pay ¥80.00" in page.text
+    assert WaitingEntry.objects.get(user=buyer).live
+
+
+def test_the_first_in_line_is_told_so(client: Client, buyer: User) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, buyer)
+    assert "You are next in line" in get_page(client, waiting_url(sale)).text
+
+
+def test_who_waits_is_led_to_the_place_and_offered_no_second_one(
+    client: Client, buyer: User
+) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, buyer)
+    page = page_of(client, sale)
+    assert fields_of(page, waiting_url(sale)) is None
+    assert f'href="{waiting_url(sale)}"' in page
+
+
+def test_a_visitor_is_asked_to_sign_in_before_waiting() -> None:
+    sale, _ = sold_out()
+    visitor = Client(headers={"Accept-Language": "en"})
+    page = page_of(visitor, sale)
+    assert "Sign in to join the waiting list" in page
+    assert fields_of(page, waiting_url(sale)) is None
+    answer = get_page(visitor, waiting_url(sale))
+    assert answer["Location"] == f"/accounts/login/?next={waiting_url(sale)}"
+
+
+def test_while_a_sale_is_open_the_page_does_not_ask_who_waits(client: Client) -> None:
+    sale = make_sale()
+    with CaptureQueriesContext(connection) as captured:
+        page_of(client, sale)
+    assert not any("waitingentry" in query["sql"] for query in captured)
+
+
+def test_without_javascript_the_place_is_loaded_again_by_itself(
+    client: Client, buyer: User
+) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, buyer)
+    page = get_page(client, waiting_url(sale)).text
+    assert re.search(r'<noscript>\s*<meta http-equiv="refresh" content="15">', page)
+
+
+@pytest.mark.parametrize("email", ["", "ann@example.com"])
+def test_the_page_says_how_one_hears_of_ones_turn(client: Client, buyer: User, email: str) -> None:
+    sale, _ = sold_out()
+    User.objects.filter(pk=buyer.pk).update(email=email)
+    let_wait(sale, buyer)
+    page = get_page(client, waiting_url(sale)).text
+    words = f"You get an e-mail to {email}" if email else "Your account has no e-mail address"
+    assert words in page
+
+
+def test_who_leaves_by_the_form_is_out_of_line(client: Client, buyer: User) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, buyer)
+    page = get_page(client, waiting_url(sale)).text
+    answer = send(client, page, f"{waiting_url(sale)}leave/")
+    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/")
+    assert get_page(client, waiting_url(sale)).status_code == 404
+    assert fields_of(page_of(client, sale), waiting_url(sale))
+
+
+def test_when_the_turn_has_come_the_place_leads_to_the_order(client: Client, buyer: User) -> None:
+    sale, first = sold_out()
+    order_id = let_wait(sale, buyer)
+    cancel_order(order_id=first.pk, by=SYSTEM)
+    told = client.get(waiting_url(sale), headers=JSON).json()
+    receipt = f"/vouchers/{sale.pk}/orders/{order_id}/"
+    assert (told["offered"], told["place"], told["status_url"]) == (True, None, receipt)
+    assert get_page(client, receipt).status_code == 200
+    assert f'href="{receipt}"' in page_of(client, sale)
+
+
+def test_the_page_of_one_whose_turn_has_come_leads_to_the_order(
+    client: Client, buyer: User
+) -> None:
+    sale, first = sold_out()
+    order_id = let_wait(sale, buyer)
+    cancel_order(order_id=first.pk, by=SYSTEM)
+    answer = get_page(client, waiting_url(sale))
+    assert answer.status_code == 303
+    assert answer["Location"] == f"/vouchers/{sale.pk}/orders/{order_id}/"
+
+
+def test_the_json_tells_the_place(client: Client, buyer: User) -> None:
+    sale, _ = sold_out()
+    order_id = let_wait(sale, buyer)
+    assert client.get(waiting_url(sale), headers=JSON).json() == {
+        "order_id": str(order_id),
+        "voucher_id": str(sale.pk),
+        "waiting": True,
+        "place": 1,
+        "offered": False,
+        "status_url": f"/vouchers/{sale.pk}/orders/{order_id}/",
+    }
+
+
+def test_when_the_sale_has_ended_the_page_says_that_the_waiting_is_over(
+    client: Client, buyer: User
+) -> None:
+    sale, _ = sold_out()
+    let_wait(sale, buyer)
+    end_now(sale)
+    page = get_page(client, waiting_url(sale)).text
+    assert "The waiting is over" in page
+    assert "refresh" not in page
+    assert WaitingEntry.objects.get(user=buyer).outcome == WaitingEntry.Outcome.OVER
+
+
+def end_now(sale: SeckillVoucher) -> None:
+    """Let the sale be over, and the line forgotten."""
+    keys = LedgerKeys(sale.pk)
+    ledger_connection().delete(keys.waiting)
+    ledger_connection().hset(keys.sale, "ends_at_ms", 1)
+    now = timezone.now()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(
+        begins_at=now - dt.timedelta(hours=2), ends_at=now - dt.timedelta(seconds=1)
+    )
+    restore_lines(now=now)

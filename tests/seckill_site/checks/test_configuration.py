@@ -1,0 +1,618 @@
+"""Each start-up check finds its cause where it is, and is silent where it is not."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import subprocess
+import sys
+from contextlib import ExitStack, contextmanager
+from unittest import mock
+from urllib.parse import urlsplit
+
+import pytest
+from django.conf import settings as site
+from django.core.checks import registry
+from django.db import connection
+from django.db.migrations.recorder import MigrationRecorder
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from orders.models import VoucherOrder
+from seckill_site.celery import app
+from seckill_site.checks import configuration, services
+from seckill_site.checks.configuration import found_by
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.models import SeckillVoucher
+
+GOOD_KEY = "8J2c-Qw7_nR5tYzK1mXbV4hLpD9sGfAe0uTiOoPq"
+
+
+def ids(*asked):
+    return [message.id.removeprefix("seckill.") for message in found_by(*asked)]
+
+
+# --- settings: the ledger's connection -----------------------------------------------------------
+
+
+@pytest.fixture
+def ledger_options(settings):
+    """Change the options of the ledger's connection."""
+
+    def change(**options):
+        ledger = {**settings.CACHES["ledger"]}
+        ledger["OPTIONS"] = {**ledger["OPTIONS"], **options}
+        settings.CACHES = {**settings.CACHES, "ledger": ledger}
+
+    return change
+
+
+def test_the_settings_as_they_are_have_no_fault():
+    assert ids(*configuration.OF_SETTINGS) == []
+
+
+def test_a_ledger_that_ignores_exceptions_is_an_error(ledger_options):
+    ledger_options(IGNORE_EXCEPTIONS=True)
+
+    assert ids(configuration.check_ledger_options) == ["E001"]
+
+
+def test_a_ledger_that_ignores_exceptions_as_all_caches_do_is_an_error(settings):
+    settings.DJANGO_REDIS_IGNORE_EXCEPTIONS = True
+
+    assert ids(configuration.check_ledger_options) == ["E001"]
+
+
+@pytest.mark.parametrize("pool", [{}, {"retry": Retry(NoBackoff(), 3)}])
+def test_a_ledger_that_retries_by_itself_is_an_error(ledger_options, pool):
+    ledger_options(CONNECTION_POOL_KWARGS={"decode_responses": True, **pool})
+
+    assert ids(configuration.check_ledger_options) == ["E002"]
+
+
+# --- settings: the broker ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["socket_timeout", "socket_connect_timeout"])
+@pytest.mark.parametrize("value", [None, 0])
+def test_a_broker_without_a_timeout_is_an_error_and_it_is_named(monkeypatch, name, value):
+    monkeypatch.setitem(app.conf.broker_transport_options, name, value)
+
+    [error] = found_by(configuration.check_broker_options)
+
+    assert error.id == "seckill.E003"
+    assert f"no {name}." in error.msg
+
+
+def test_acknowledging_before_the_work_is_an_error(monkeypatch):
+    monkeypatch.setattr(app.conf, "task_acks_late", False)
+
+    assert ids(configuration.check_broker_options) == ["E004"]
+
+
+@pytest.mark.parametrize("seconds", [None, 120, 3600])
+def test_a_time_limit_that_is_not_below_the_visibility_timeout_is_an_error(monkeypatch, seconds):
+    monkeypatch.setattr(app.conf, "task_time_limit", seconds)
+
+    assert ids(configuration.check_broker_options) == ["E005"]
+
+
+def test_a_broker_without_a_visibility_timeout_is_an_error(monkeypatch):
+    monkeypatch.delitem(app.conf.broker_transport_options, "visibility_timeout")
+
+    assert ids(configuration.check_broker_options) == ["E005"]
+
+
+# --- settings: versions --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "number", "fits"),
+    [
+        ("redis", "6.3.9", False),
+        ("redis", "6.4.0", True),
+        ("redis", "8.99", True),
+        ("redis", "9.0.0b1", False),
+        ("kombu", "5.6.2", False),
+        ("kombu", "5.7.99", True),
+        ("celery", "5.8.0", False),
+        ("django-redis", "6.0.0", False),
+        ("django-redis", "8.0", False),
+    ],
+)
+def test_libraries_that_do_not_fit_are_an_error(monkeypatch, name, number, fits):
+    installed = configuration.version
+    monkeypatch.setattr(
+        configuration, "version", lambda of: number if of == name else installed(of)
+    )
+
+    assert ids(configuration.check_versions) == ([] if fits else ["E006"])
+
+
+# --- settings: what strangers could use ----------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", ["shop.example", "*", ".example", "10.0.0.1", "notlocalhost"])
+def test_debug_on_a_host_that_others_can_reach_is_a_warning(settings, host):
+    settings.DEBUG, settings.ALLOWED_HOSTS = True, ["localhost", host]
+
+    assert ids(configuration.check_debug) == ["W001"]
+
+
+def test_debug_behind_a_proxy_is_a_warning(settings):
+    settings.DEBUG, settings.ALLOWED_HOSTS = True, ["localhost"]
+    settings.SECKILL_TRUSTED_PROXIES = ["10.0.0.1"]
+
+    assert ids(configuration.check_debug) == ["W001"]
+
+
+def test_debug_on_this_machine_alone_is_fine(settings):
+    settings.DEBUG = True
+    settings.ALLOWED_HOSTS = ["localhost", "shop.localhost", "127.0.0.1", "[::1]"]
+
+    assert ids(configuration.check_debug) == []
+
+
+def test_a_public_host_without_debug_is_fine(settings):
+    settings.DEBUG, settings.ALLOWED_HOSTS = False, ["shop.example"]
+
+    assert ids(configuration.check_debug) == []
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "x" * 63,
+        "abc123" * 10,
+        GOOD_KEY[:31],
+        f"django-insecure-{GOOD_KEY}",
+        f"change-me-{GOOD_KEY}",
+    ],
+)
+def test_a_key_that_can_be_guessed_is_an_error(settings, key):
+    settings.DEBUG, settings.SECRET_KEY = False, key
+
+    assert ids(configuration.check_secret_keys) == ["E007"]
+
+
+def test_a_former_key_that_can_be_guessed_is_an_error_too(settings):
+    settings.DEBUG, settings.SECRET_KEY = False, GOOD_KEY
+    settings.SECRET_KEY_FALLBACKS = ["x" * 63]
+
+    assert ids(configuration.check_secret_keys) == ["E007"]
+
+
+@pytest.mark.parametrize(("debug", "key"), [(False, GOOD_KEY), (True, "x")])
+def test_a_key_that_nobody_guesses_is_fine_and_any_while_debugging(settings, debug, key):
+    settings.DEBUG, settings.SECRET_KEY = debug, key
+
+    assert ids(configuration.check_secret_keys) == []
+
+
+@pytest.mark.parametrize(
+    ("debug", "failpoint", "found"),
+    [(False, "place.before", ["W002"]), (False, "", []), (True, "place.before", [])],
+)
+def test_a_failpoint_outside_of_debugging_is_a_warning(
+    settings, monkeypatch, debug, failpoint, found
+):
+    settings.DEBUG = debug
+    monkeypatch.setenv("FAILPOINT", failpoint)
+
+    assert ids(configuration.check_failpoint) == found
+
+
+def test_mariadb_is_no_sqlite():
+    assert ids(configuration.check_database_engine) == []
+
+
+@pytest.mark.parametrize(
+    ("debug", "providers", "found"),
+    [
+        (False, ["orders.payments.sandbox.Sandbox"], ["W004"]),
+        (False, ["shop.Real", "orders.payments.sandbox.Sandbox"], ["W004"]),
+        (False, ["shop.Real"], []),
+        (True, ["orders.payments.sandbox.Sandbox"], []),
+    ],
+)
+def test_selling_for_the_sandboxs_money_is_a_warning(settings, debug, providers, found):
+    settings.DEBUG, settings.SECKILL_PAYMENT_PROVIDERS = debug, providers
+
+    assert ids(configuration.check_payment_providers) == found
+
+
+def test_the_sandbox_alone_does_not_make_the_site_unready():
+    assert configuration.check_payment_providers not in configuration.OF_SETTINGS
+
+
+# --- the ledger's Redis --------------------------------------------------------------------------
+
+
+@contextmanager
+def configured(**settings):
+    """Run the ledger's Redis with other settings for a while."""
+    names = {name.replace("_", "-"): value for name, value in settings.items()}
+    with Redis.from_url(site.REDIS_URL, decode_responses=True) as server, ExitStack() as stack:
+        for name, value in names.items():
+            stack.callback(server.config_set, name, server.config_get(name)[name])
+            server.config_set(name, value)
+        yield
+
+
+@pytest.fixture
+def kept():
+    """A ledger's Redis as it has to be, whatever the tests run on."""
+    with configured(appendonly="yes", appendfsync="everysec", maxmemory_policy="noeviction"):
+        yield
+
+
+def test_a_redis_that_keeps_everything_has_no_fault(kept):
+    assert ids(services.check_ledger) == []
+
+
+@pytest.mark.parametrize("policy", ["allkeys-lru", "volatile-ttl"])
+def test_a_redis_that_evicts_is_an_error(kept, policy):
+    with configured(maxmemory="1gb", maxmemory_policy=policy):
+        assert ids(services.check_ledger) == ["E010"]
+
+
+def test_a_redis_that_would_evict_if_it_had_a_limit_is_a_warning(kept):
+    with configured(maxmemory="0", maxmemory_policy="allkeys-lru"):
+        assert ids(services.check_ledger) == ["W011"]
+
+
+def test_a_redis_with_a_limit_that_refuses_is_fine(kept):
+    with configured(maxmemory="1gb"):
+        assert ids(services.check_ledger) == []
+
+
+def test_a_redis_without_an_append_only_file_is_a_warning(kept, settings):
+    with configured(appendonly="no"):
+        settings.DEBUG = False
+        assert ids(services.check_ledger) == ["W012"]
+        settings.DEBUG = True
+        assert ids(services.check_ledger) == []
+
+
+def test_a_redis_that_writes_when_the_system_likes_is_a_warning(kept):
+    with configured(appendfsync="no"):
+        assert ids(services.check_ledger) == ["W013"]
+
+
+@pytest.fixture
+def without_config(settings):
+    """Let the ledger be asked as a user who may not use CONFIG, as on a managed Redis."""
+    with Redis.from_url(site.REDIS_URL) as server:
+        server.acl_setuser(
+            "guest", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"],
+            commands=["-config"],
+        )  # fmt: skip
+        url = urlsplit(site.REDIS_URL)
+        address = f"guest:pw@{url.hostname}:{url.port}"
+        ledger = {**settings.CACHES["ledger"], "LOCATION": url._replace(netloc=address).geturl()}
+        settings.CACHES = {**settings.CACHES, "ledger": ledger}
+        yield
+        server.acl_deluser("guest")
+
+
+def test_where_config_may_not_be_asked_the_rest_is_found(kept, without_config):
+    assert ids(services.check_ledger) == []
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru", appendfsync="no"):
+        assert ids(services.check_ledger) == ["E010"]
+
+
+def test_a_replica_as_the_ledger_is_an_error(kept, ledger):
+    try:
+        ledger.replicaof("127.0.0.1", 1)
+        assert ids(services.check_ledger) == ["E012"]
+    finally:
+        ledger.replicaof("NO", "ONE")
+
+
+@pytest.mark.parametrize(
+    ("number", "found"), [("6.0.16", ["E011"]), ("6.2.0", []), ("7.4.1", []), ("10.0", [])]
+)
+def test_a_redis_that_is_too_old_is_an_error(kept, monkeypatch, number, found):
+    info = {**ledger_connection().info(), "redis_version": number}
+    monkeypatch.setattr(Redis, "info", lambda self, *sections: info)
+
+    assert ids(services.check_ledger) == found
+
+
+def test_a_redis_that_is_gone_is_a_warning(redis_gone):
+    with redis_gone():
+        assert ids(*configuration.OF_SERVICES[:2]) == ["W010"]
+
+
+# --- what is beside the ledger -------------------------------------------------------------------
+
+
+def with_another_name(url):
+    parts = urlsplit(url)
+    assert parts.hostname == "127.0.0.1"
+    return parts._replace(netloc=parts.netloc.replace("127.0.0.1", "localhost")).geturl()
+
+
+def put_cache_at(settings, url):
+    settings.CACHES = {**settings.CACHES, "default": {**settings.CACHES["default"]}}
+    settings.CACHES["default"]["LOCATION"] = url
+
+
+def test_neighbours_in_databases_of_their_own_are_fine():
+    assert ids(services.check_neighbours) == []
+
+
+def test_a_cache_in_the_ledgers_database_under_another_name_is_an_error(settings):
+    put_cache_at(settings, with_another_name(site.REDIS_URL))
+
+    assert ids(services.check_neighbours) == ["E013"]
+
+
+@pytest.mark.parametrize("name", [str, with_another_name])
+def test_a_broker_in_the_ledgers_database_is_a_warning(monkeypatch, name):
+    monkeypatch.setenv("CELERY_BROKER_URL", name(site.REDIS_URL))
+
+    assert ids(services.check_neighbours) == ["W015"]
+
+
+def test_a_broker_that_is_no_redis_is_not_asked(monkeypatch):
+    monkeypatch.setenv("CELERY_BROKER_URL", "amqp://127.0.0.1:1//")
+
+    assert ids(services.check_neighbours) == []
+
+
+def test_a_cache_and_a_broker_that_are_gone_are_a_warning_each(settings, monkeypatch):
+    put_cache_at(settings, "redis://127.0.0.1:1/1")
+    monkeypatch.setenv("CELERY_BROKER_URL", "redis://127.0.0.1:1/2")
+
+    assert ids(services.check_neighbours) == ["W014", "W014"]
+
+
+# --- the database --------------------------------------------------------------------------------
+
+
+@contextmanager
+def connected_with(**options):
+    """Let connections be made with other options; None takes one out."""
+    wanted = {**connection.settings_dict["OPTIONS"], **options}
+    wanted = {name: value for name, value in wanted.items() if value is not None}
+    with mock.patch.dict(connection.settings_dict, OPTIONS=wanted):
+        yield
+
+
+@pytest.mark.django_db
+def test_the_database_as_it_is_has_no_fault():
+    assert ids(services.check_database, services.check_migrations) == []
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("level", ["repeatable read", "read uncommitted", "serializable"])
+def test_another_isolation_level_is_an_error(level):
+    with connected_with(isolation_level=level):
+        assert ids(services.check_database) == ["E020"]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("statement", "found"),
+    [
+        ("sql_mode = ''", ["E021"]),
+        ("sql_mode = 'NO_ENGINE_SUBSTITUTION'", ["E021"]),
+        ("sql_mode = 'TRADITIONAL'", []),
+        ("innodb_lock_wait_timeout = 50", ["W021"]),
+        ("innodb_lock_wait_timeout = 10", []),
+    ],
+)
+def test_what_a_session_is_set_to_is_looked_at(statement, found):
+    with connected_with(init_command=f"SET SESSION innodb_lock_wait_timeout = 3, {statement}"):
+        assert ids(services.check_database) == found
+
+
+@pytest.mark.django_db
+def test_a_connection_that_cannot_carry_every_text_is_a_warning():
+    with connected_with(charset="latin1"):
+        assert ids(services.check_database) == ["W022"]
+
+
+@pytest.mark.django_db
+def test_a_database_that_is_too_old_is_an_error(monkeypatch):
+    monkeypatch.setattr(type(connection.features), "minimum_database_version", (99, 0))
+
+    assert ids(services.check_database) == ["E022"]
+
+
+def test_a_database_that_is_gone_is_one_warning(database_gone):
+    assert ids(services.check_database, services.check_migrations) == ["W020"]
+
+
+@contextmanager
+def dropped(model, name):
+    """Take a constraint out of the test's database for a while."""
+    [constraint] = [each for each in model._meta.constraints if each.name == name]
+    with connection.schema_editor() as editor:
+        editor.remove_constraint(model, constraint)
+    try:
+        yield
+    finally:
+        with connection.schema_editor() as editor:
+            editor.add_constraint(model, constraint)
+
+
+def the_only_one_of_a_buyer_dropped():
+    return dropped(VoucherOrder, "order_one_live_per_buyer_unit")
+
+
+@pytest.mark.parametrize(
+    ("model", "name"),
+    [
+        (VoucherOrder, "order_one_live_per_buyer_unit"),
+        (SeckillVoucher, "sale_sold_within_stock"),
+    ],
+)
+def test_a_constraint_that_is_gone_is_an_error_and_it_is_named(transactional_db, model, name):
+    with dropped(model, name):
+        [error] = found_by(services.check_database)
+
+    assert error.id == "seckill.E023"
+    assert name in error.msg
+    assert ids(services.check_database) == []
+
+
+def test_an_index_of_the_name_alone_is_not_the_unique_key(transactional_db):
+    table = VoucherOrder._meta.db_table
+    with the_only_one_of_a_buyer_dropped(), connection.cursor() as cursor:
+        cursor.execute(f"CREATE INDEX order_one_live_per_buyer_unit ON {table} (unit)")
+        found = ids(services.check_database)
+        cursor.execute(f"DROP INDEX order_one_live_per_buyer_unit ON {table}")
+
+    assert found == ["E023"]
+
+
+def test_a_migration_to_come_is_a_warning_and_named(transactional_db):
+    recorder = MigrationRecorder(connection)
+    last = max(name for label, name in recorder.applied_migrations() if label == "orders")
+    recorder.record_unapplied("orders", last)
+    try:
+        [warning] = found_by(services.check_migrations)
+    finally:
+        recorder.record_applied("orders", last)
+
+    assert warning.id == "seckill.W023"
+    assert f"orders.{last}" in warning.msg
+
+
+@pytest.fixture
+def empty_database(transactional_db):
+    """Point the connection at a database that has just been made, and for latin letters only."""
+    name = f"{connection.settings_dict['NAME']}_empty"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE OR REPLACE DATABASE {name} CHARACTER SET latin1")
+        with mock.patch.dict(connection.settings_dict, NAME=name):
+            yield
+        cursor.execute(f"DROP DATABASE {name}")
+
+
+def test_a_database_before_its_first_migration_has_no_constraints_to_miss(empty_database):
+    assert ids(services.check_database) == ["W022"]
+    assert ids(services.check_migrations) == ["W023"]
+
+
+# --- where it is said ----------------------------------------------------------------------------
+
+
+def manage(*command, **changes):
+    """Run manage.py on SQLite, with ports on which nobody listens."""
+    environ = {
+        **os.environ,
+        "DATABASE_URL": "sqlite://:memory:",
+        "SECRET_KEY": GOOD_KEY,
+        "DEBUG": "false",
+        "REDIS_URL": "redis://127.0.0.1:1/0",
+        "CACHE_URL": "redis://127.0.0.1:1/1",
+        "CELERY_BROKER_URL": "redis://127.0.0.1:1/2",
+        **changes,
+    }
+    return subprocess.run(
+        [sys.executable, "manage.py", *command],
+        env=environ,
+        cwd=site.BASE_DIR,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+DEPLOYMENT = ("check", "--deploy", "--tag", "seckill", "--tag", "services")
+
+
+def test_a_plain_check_asks_no_server_and_says_nothing():
+    done = manage("check", "--fail-level", "WARNING")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_migration_needs_no_redis(tmp_path):
+    done = manage("migrate", "-v", "0", DATABASE_URL=f"sqlite:///{tmp_path / 'db'}")
+
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_servers_that_are_gone_are_warnings_and_nothing_fails():
+    done = manage(*DEPLOYMENT, DATABASE_URL="mysql://a:b@localhost/c?unix_socket=/nowhere")
+
+    assert done.returncode == 0, done.stderr
+    for number in ("W010", "W020"):
+        assert done.stderr.count(f"(seckill.{number})") == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_before_a_start_a_weak_key_is_an_error_and_sqlite_a_warning():
+    done = manage(*DEPLOYMENT, SECRET_KEY="x")
+
+    assert done.returncode == 1
+    assert "(seckill.E007)" in done.stderr
+    assert "(seckill.W003)" in done.stderr
+    assert "HINT" in done.stderr
+
+
+def test_what_is_silenced_is_not_said():
+    done = manage(*DEPLOYMENT, SECRET_KEY="x", SECKILL_SILENCED_CHECKS="seckill.E007,seckill.W003")
+
+    assert done.returncode == 0, done.stderr
+    assert "E007" not in done.stderr
+
+
+def test_asking_for_the_services_without_deploy_is_refused_and_not_passed_over():
+    done = manage("check", "--tag", "services")
+
+    assert done.returncode != 0
+    assert "no system check" in done.stderr
+
+
+def test_every_message_has_an_id_a_hint_and_a_line_in_the_docs():
+    modules = ("checks/configuration.py", "checks/services.py")
+    source = "".join((site.BASE_DIR / "seckill_site" / it).read_text() for it in modules)
+    page = (site.BASE_DIR / "docs" / "checks.md").read_text()
+    documented = {
+        line.split("`")[1] for line in page.splitlines() if line.startswith("| `seckill.")
+    }
+
+    assert documented == {f"seckill.{number}" for number in re.findall(r"\b[EW]0\d\d\b", source)}
+    assert source.count("hint=") == source.count("id=")
+
+
+def test_every_check_is_registered():
+    registered = registry.registry.get_checks(include_deployment_checks=True)
+
+    wanted = [
+        *configuration.OF_SETTINGS,
+        *configuration.OF_A_DEPLOYMENT,
+        *configuration.OF_SERVICES,
+    ]
+    assert set(wanted) <= set(registered)
+    assert not set(configuration.OF_SERVICES) & set(registry.registry.get_checks())
+
+
+@pytest.mark.django_db
+def test_a_worker_logs_what_is_wrong_and_how_bad_it_is(kept, caplog):
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"), caplog.at_level("INFO"):
+        configuration.log_at_start()
+
+    [record] = [each for each in caplog.records if each.name == configuration.__name__]
+    assert record.levelno == logging.ERROR
+    assert "seckill.E010" in record.message
+    assert "noeviction" in record.message
+
+
+def test_a_real_worker_says_what_is_wrong_and_goes_on(kept, stack):
+    with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
+        worker = stack.worker()
+
+    assert worker.text().count("seckill.E010") == 1
+
+
+def test_a_real_worker_with_nothing_wrong_says_nothing(kept, stack):
+    assert "seckill_site.checks.configuration" not in stack.worker().text()

@@ -1,0 +1,371 @@
+"""Signing up and in, and the choice of the language."""
+
+from __future__ import annotations
+
+import datetime as dt
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+import time_machine
+from django.contrib.auth.backends import ModelBackend
+from django.contrib.auth.models import User
+from django.test import Client
+
+from seckill_site.web.accounts import SignUpForm
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
+
+PASSWORD = "lang genug 1234"
+SIGNUP = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
+HTML = {"Accept": "text/html"}
+
+OUTSIDE = [
+    "https://evil.example/",
+    "http://evil.example/",
+    "//evil.example/",
+    "///evil.example/",
+    "/\\evil.example/",
+    "\\\\evil.example/",
+    "https:///evil.example",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "http://[",
+    " //evil.example/",
+    "\t//evil.example/",
+]
+ODD = ["", "foo", "purchase", "live", "login", "?x", "#x", "/a\nb", "/\x00", "/%00", "/售罄"]
+
+
+def signed_in_as(client):
+    user_id = client.session.get("_auth_user_id")
+    return User.objects.get(pk=user_id).username if user_id else None
+
+
+def stays_inside(response, path):
+    target = urljoin(f"http://testserver{path}", response["Location"])
+    return urlsplit(target).netloc == "testserver" and urlsplit(target).scheme == "http"
+
+
+# --- signing up ----------------------------------------------------------------------------------
+
+
+def test_signing_up_makes_an_account_and_signs_in(client):
+    response = client.post("/accounts/signup/", SIGNUP)
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+    assert signed_in_as(client) == "ada"
+    user = User.objects.get()
+    assert user.check_password(PASSWORD)
+    assert not user.is_staff
+    assert not user.is_superuser
+
+
+@pytest.mark.parametrize("email", ["", "ada@example.com", "x" * 60 + "@example.com"])
+def test_an_address_may_be_given_and_need_not(client, email):
+    client.post("/accounts/signup/", {**SIGNUP, "email": email})
+
+    assert User.objects.get().email == email
+
+
+@pytest.mark.parametrize(
+    "email", ["ada", "ada@", "a b@example.com", "a@b.cn\nBcc: x@y.cn", "x" * 250 + "@example.com"]
+)
+def test_what_is_no_address_is_shown_and_makes_no_account(client, email):
+    response = client.post("/accounts/signup/", {**SIGNUP, "email": email})
+
+    assert list(response.context["form"].errors) == ["email"]
+    assert not User.objects.exists()
+
+
+def test_the_rights_of_staff_cannot_be_posted(client):
+    client.post("/accounts/signup/", {**SIGNUP, "is_staff": "on", "is_superuser": "on", "id": "9"})
+
+    user = User.objects.get()
+    assert not user.is_staff
+    assert not user.is_superuser
+
+
+@pytest.mark.parametrize("where", ["query", "field"])
+def test_signing_up_goes_on_to_a_next_of_this_site(client, where):
+    if where == "query":
+        response = client.post("/accounts/signup/?next=/vouchers/7/%3Fa%3Db", SIGNUP)
+    else:
+        response = client.post("/accounts/signup/", {**SIGNUP, "next": "/vouchers/7/?a=b"})
+
+    assert response["Location"] == "/vouchers/7/?a=b"
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_signing_up_never_leads_outside(client, outside):
+    response = client.post("/accounts/signup/", {**SIGNUP, "next": outside})
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+    assert signed_in_as(client) == "ada"
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_next_is_no_error_of_ours(client, odd):
+    response = client.post("/accounts/signup/", {**SIGNUP, "next": odd})
+
+    assert response.status_code == 302
+    assert stays_inside(response, "/accounts/signup/")
+
+
+def test_an_endless_next_is_no_error_of_ours(client):
+    response = client.post("/accounts/signup/", {**SIGNUP, "next": "/" + "x" * 100_000})
+
+    assert response.status_code < 500
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"username": ""},
+        {"username": "a b"},
+        {"username": "x" * 151},
+        {"username": "nul\x00"},
+        {"username": "🍜"},
+        {"password2": "another 1234"},
+        {"password1": "ada", "password2": "ada"},
+        {"password1": "12345678901", "password2": "12345678901"},
+        {"password1": "password123", "password2": "password123"},
+    ],
+)
+def test_what_is_wrong_is_shown_and_makes_no_account(client, changes):
+    response = client.post("/accounts/signup/", {**SIGNUP, **changes}, headers=HTML)
+
+    assert response.status_code == 200
+    assert response.context["form"].errors
+    assert not User.objects.exists()
+    assert signed_in_as(client) is None
+
+
+@pytest.mark.parametrize("name", ["ada", "ADA", "ａｄａ"])
+def test_a_name_that_is_taken_is_shown(client, name):
+    client.post("/accounts/signup/", SIGNUP)
+
+    response = Client().post("/accounts/signup/", {**SIGNUP, "username": name})
+
+    assert response.status_code == 200
+    assert list(response.context["form"].errors) == ["username"]
+    assert User.objects.count() == 1
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_name_taken_at_the_same_moment_is_shown_and_no_error_of_ours(client, monkeypatch):
+    save = SignUpForm.save
+
+    def a_moment_later(form, *args, **kwargs):
+        User.objects.create_user("ada")
+        return save(form, *args, **kwargs)
+
+    monkeypatch.setattr(SignUpForm, "save", a_moment_later)
+    client.raise_request_exception = False
+
+    response = client.post("/accounts/signup/", SIGNUP)
+
+    assert response.status_code == 200
+    assert list(response.context["form"].errors) == ["username"]
+
+
+def test_the_page_keeps_where_its_reader_came_from(client):
+    page = client.get("/accounts/signup/?next=/vouchers/7/", headers=HTML).content.decode()
+
+    assert 'name="next" value="/vouchers/7/"' in page
+
+
+def test_other_methods_are_refused(client):
+    response = client.delete("/accounts/signup/")
+
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD, POST")
+
+
+# --- signing in ----------------------------------------------------------------------------------
+
+
+def log_in(client, name="ada", password=PASSWORD, **extra):
+    return client.post("/accounts/login/", {"username": name, "password": password}, **extra)
+
+
+@pytest.fixture
+def ada():
+    return User.objects.create_user("ada", password=PASSWORD)
+
+
+def fail(client, times, **extra):
+    return [log_in(client, password="wrong", **extra).status_code for _ in range(times)]
+
+
+def test_signing_in_and_out(client, ada):
+    assert log_in(client).status_code == 302
+    assert signed_in_as(client) == "ada"
+
+    assert client.post("/accounts/logout/").status_code == 302
+    assert signed_in_as(client) is None
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_signing_in_never_leads_outside(client, ada, outside):
+    credentials = {"username": "ada", "password": PASSWORD}
+
+    response = client.post("/accounts/login/", {**credentials, "next": outside})
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+
+
+def test_five_failed_logins_lock_out_also_with_the_right_password(client, ada):
+    assert fail(client, 4) == [200] * 4
+    assert fail(client, 1) == [429]
+
+    response = log_in(client)
+
+    assert response.status_code == 429
+    assert response.json()["code"] == "rate_limited"
+    assert int(response["Retry-After"]) == 360
+    assert signed_in_as(client) is None
+
+
+def test_who_is_locked_out_in_a_browser_gets_a_page(client, ada):
+    fail(client, 5)
+
+    response = log_in(client, headers=HTML)
+
+    assert response.status_code == 429
+    assert response["Content-Type"].startswith("text/html")
+    assert response["Retry-After"] == "360"
+
+
+def test_while_locked_out_no_password_is_hashed(client, ada, monkeypatch):
+    fail(client, 5)
+    asked = []
+    monkeypatch.setattr(ModelBackend, "authenticate", lambda *args, **kwargs: asked.append(args))
+
+    log_in(client)
+
+    assert asked == []
+
+
+def test_others_may_sign_in_while_one_is_locked_out(client, ada):
+    User.objects.create_user("bob", password=PASSWORD)
+    fail(client, 5)
+
+    assert log_in(Client(), name="bob").status_code == 302
+    assert log_in(Client(REMOTE_ADDR="203.0.113.7")).status_code == 302
+
+
+def test_after_six_minutes_the_lock_is_over(client, ada):
+    fail(client, 5)
+
+    with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=6, seconds=1)):
+        assert log_in(client).status_code == 302
+
+
+def test_a_login_that_succeeds_starts_the_count_again(client, ada):
+    fail(client, 4)
+    log_in(client)
+    client.post("/accounts/logout/")
+
+    assert fail(client, 4) == [200] * 4
+
+
+def test_the_admins_login_is_locked_too(client, ada):
+    fail(client, 5)
+
+    response = client.post("/admin/login/", {"username": "ada", "password": PASSWORD})
+
+    assert response.status_code == 429
+
+
+ODD_NAMES = {
+    "empty": "",
+    "150 letters": "x" * 150,
+    "255 letters": "x" * 255,
+    "256 letters": "x" * 256,
+    "100,000 letters": "x" * 100_000,
+    "nul": "nul\x00",
+    "emoji": "🍜",
+}
+
+
+@pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/"])
+@pytest.mark.parametrize("name", ODD_NAMES.values(), ids=ODD_NAMES)
+def test_an_odd_name_is_a_failed_login_and_no_error_of_ours(client, path, name):
+    client.raise_request_exception = False
+
+    assert client.post(path, {"username": name, "password": "x"}).status_code == 200
+
+
+JUNK = "x" * 5_000 + "\x7f\x00" + "🍜".encode().decode("latin-1")
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        *[{name: JUNK} for name in ("User-Agent", "Accept", "X-Forwarded-For", "Cookie")],
+        {"Cookie": f"sessionid={JUNK}; csrftoken={JUNK}; django_language={JUNK}"},
+    ],
+    ids=["agent", "accept", "forwarded", "cookie", "cookies"],
+)
+def test_an_odd_header_of_a_failed_login_is_no_error_of_ours(client, headers):
+    client.raise_request_exception = False
+
+    assert log_in(client, password="wrong", headers=headers).status_code == 200
+
+
+# --- the language --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("code", ["en", "zh-hans"])
+def test_the_language_is_kept_in_a_cookie_and_the_page_is_shown_again(client, code):
+    response = client.get(f"/language/{code}/?next=/vouchers/7/")
+
+    cookie = response.cookies["django_language"]
+    assert (cookie.value, cookie["samesite"], cookie["max-age"]) == (code, "Lax", 31_536_000)
+    assert response["Location"] == "/vouchers/7/"
+
+    page = client.get("/", headers={**HTML, "Accept-Language": "fr"}).content.decode()
+    assert f'<html lang="{code}">' in page
+
+
+def test_the_languages_cookie_is_for_https_where_the_site_is(client, settings):
+    settings.HTTPS_ONLY = True
+
+    assert client.get("/language/en/").cookies["django_language"]["secure"]
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_the_languages_link_never_leads_outside(client, outside):
+    response = client.get("/language/en/", {"next": outside})
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_an_odd_next_of_the_languages_link_is_no_error_of_ours(client, odd):
+    response = client.get("/language/en/", {"next": odd})
+
+    assert response.status_code == 302
+    assert stays_inside(response, "/language/en/")
+
+
+@pytest.mark.parametrize("code", ["fr", "EN", "zh_hans", "x" * 1_000])
+def test_a_language_that_there_is_not_is_not_found(client, code):
+    response = client.get(f"/language/{code}/")
+
+    assert response.status_code == 404
+    assert not response.cookies
+
+
+def test_the_languages_link_is_only_followed(client):
+    response = client.post("/language/en/")
+
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
+
+
+def test_the_language_costs_no_sql(client, django_assert_num_queries):
+    with django_assert_num_queries(0):
+        client.get("/language/en/?next=/vouchers/7/")

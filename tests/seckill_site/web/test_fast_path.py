@@ -1,0 +1,51 @@
+"""The gate: shut where it must be, and out of the way where it fails."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import pytest
+
+from seckill_site.web.fast_path import GateAnswer, gated, path_of
+
+
+def behind(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    start_response("301 Moved Permanently", [])
+    return [environ["wsgi.input"].read()]
+
+
+def asked(site: Any, **environ: Any) -> tuple[str, bytes]:
+    begun: list[str] = []
+    environ = {"wsgi.input": io.BytesIO(b"body"), **environ}
+    content = b"".join(site(environ, lambda status, headers: begun.append(status)))
+    return begun[0], content
+
+
+def test_where_https_is_demanded_the_gate_is_shut_to_plain_http() -> None:
+    answer = GateAnswer("200 OK", b"{}", ())
+    site = gated(behind, answerers=[lambda environ: answer], https_only=True)
+    assert asked(site)[0] == "301 Moved Permanently"
+    assert asked(site, HTTP_X_FORWARDED_PROTO="https")[0] == "200 OK"
+
+
+def test_the_first_that_has_an_answer_gives_it() -> None:
+    answers = [None, GateAnswer("200 OK", b"{}", ()), GateAnswer("404 Not Found", b"", ())]
+    asks = [lambda environ, it=it: it for it in answers]
+    assert asked(gated(behind, answerers=asks, https_only=False)) == ("200 OK", b"{}")
+
+
+def test_a_gate_that_fails_leaves_the_request_to_django_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def broken(environ: dict[str, Any]) -> None:
+        raise RuntimeError("a fault of ours")
+
+    site = gated(behind, answerers=[broken], https_only=False)
+    assert asked(site, PATH_INFO="/x/") == ("301 Moved Permanently", b"body")
+    assert "the gate failed at /x/" in caplog.text
+
+
+def test_a_path_has_the_prefix_under_which_the_site_is_served() -> None:
+    assert path_of({"PATH_INFO": "/a/"}) == "/a/"
+    assert path_of({"PATH_INFO": "/a/", "SCRIPT_NAME": "/shop"}) == "/shop/a/"

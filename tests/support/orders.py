@@ -1,0 +1,171 @@
+"""What the tests of orders are made of: sales, buyers, reservations, and threads that meet."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db import connections
+from django.db.backends.base.base import BaseDatabaseWrapper
+from django.utils import timezone
+
+from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder
+from orders.placing.order_ids import EPOCH, SEQUENCE_BITS
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.models import SeckillVoucher, Voucher
+
+PRICE_CENTS = 8_000
+
+_numbers = itertools.count(1)
+
+
+def make_sale(
+    *,
+    stock: int = 10,
+    limit: int = 1,
+    begins_in_s: int = -60,
+    ends_in_s: int = 3_600,
+    paused: bool = False,
+    loaded: bool = True,
+    **after: Any,
+) -> SeckillVoucher:
+    """Return a sale, in Redis too unless told otherwise; open by default.
+
+    ``after`` is what comes after the win: ``pay_within_s``, ``rebuy``, ``refundable``.
+    """
+    voucher = Voucher.objects.create(
+        title=f"火锅 hotpot {next(_numbers)}", price_cents=PRICE_CENTS, face_value_cents=10_000
+    )
+    now = timezone.now()
+    sale = SeckillVoucher.objects.create(
+        voucher=voucher,
+        stock=stock,
+        limit=limit,
+        paused=paused,
+        begins_at=now + dt.timedelta(seconds=begins_in_s),
+        ends_at=now + dt.timedelta(seconds=ends_in_s),
+        **after,
+    )
+    if loaded:
+        load_sale(sale_id=sale.pk)
+        sale.refresh_from_db()
+    return sale
+
+
+def make_buyers(count: int) -> list[User]:
+    """Return new users without usable passwords."""
+    names = [f"buyer-{next(_numbers)}" for _ in range(count)]
+    User.objects.bulk_create([User(username=name, password="!") for name in names])
+    return list(User.objects.filter(username__in=names).order_by("pk"))
+
+
+def make_buyer() -> User:
+    return make_buyers(1)[0]
+
+
+def tokens_for(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:
+    return issue_tokens(sale=sale, user_ids=[buyer.pk for buyer in buyers])
+
+
+def token_for(sale: SeckillVoucher, buyer: User) -> PurchaseToken:
+    return tokens_for(sale, [buyer])[0]
+
+
+def reserved(sale: SeckillVoucher, buyers: Sequence[User]) -> list[PurchaseToken]:
+    """Reserve a unit for each buyer; they are pending now."""
+    tokens = tokens_for(sale, buyers)
+    for token in tokens:
+        reserve(sale_id=sale.pk, order_id=token.order_id, user_id=token.user_id)
+    return tokens
+
+
+def pending(sale: SeckillVoucher) -> list[PendingEntry]:
+    return pending_entries(sale_id=sale.pk, skip=0, count=100_000)
+
+
+def an_entry(sale: SeckillVoucher, user_id: int, *, order_id: int, unit: int = 1) -> PendingEntry:
+    """Return an entry that need not be in the ledger."""
+    return PendingEntry(order_id, user_id, unit, accepted_at_ms=1_790_000_000_123)
+
+
+def make_order(
+    sale: SeckillVoucher,
+    user: User | None,
+    *,
+    order_id: int | None = None,
+    status: OrderStatus = OrderStatus.UNPAID,
+    reason: str = "",
+    unit: int = 1,
+) -> VoucherOrder:
+    """Return a row as an earlier fulfilment would have left it; ``sold`` is the caller's."""
+    return VoucherOrder.objects.create(
+        id=order_id or id_minted(seconds_ago=60),
+        user=user,
+        seckill_voucher=sale,
+        unit=unit,
+        status=status,
+        live=status in LIVE_STATUSES or None,
+        reason=reason,
+        price_cents=PRICE_CENTS,
+        accepted_at=timezone.now(),
+    )
+
+
+def id_minted(*, seconds_ago: int) -> int:
+    """Return an order id of its own that says it was minted then (negative: in the future)."""
+    seconds = int((timezone.now() - EPOCH).total_seconds()) - seconds_ago
+    return (seconds << SEQUENCE_BITS) | (4_000_000_000 + next(_numbers))
+
+
+def at_once(*functions: Callable[[], Any]) -> list[Any]:
+    """Run these in threads; return what each returned or raised, in order."""
+    with ThreadPoolExecutor(len(functions)) as pool:
+        futures = [pool.submit(_with_own_connection, function) for function in functions]
+    return [future.exception() or future.result() for future in futures]
+
+
+def _with_own_connection(function: Callable[[], Any]) -> Any:
+    try:
+        return function()
+    finally:
+        connections.close_all()
+
+
+def ids(tokens: Sequence[PurchaseToken]) -> list[int]:
+    return [token.order_id for token in tokens]
+
+
+def wait_for(condition: Callable[[], bool], *, within_s: float = 20) -> None:
+    """Look until it holds; no sleep for luck, and no waiting for ever."""
+    until = time.monotonic() + within_s
+    while not condition():
+        assert time.monotonic() < until, f"not within {within_s} s"
+        time.sleep(0.01)
+
+
+@contextmanager
+def another_session() -> Iterator[BaseDatabaseWrapper]:
+    """A second connection to the database, in a transaction of its own."""
+    session = connections.create_connection("default")
+    try:
+        session.set_autocommit(False)
+        yield session
+        session.rollback()
+    finally:
+        session.close()
+
+
+def hold_row(session: BaseDatabaseWrapper, sale: SeckillVoucher, *, how: str = "") -> None:
+    """Lock the sale's row for this session; ``how`` may be ``NOWAIT``."""
+    with session.cursor() as cursor:
+        cursor.execute(
+            f"SELECT id FROM vouchers_seckillvoucher WHERE id = %s FOR UPDATE {how}", [sale.pk]
+        )

@@ -1,0 +1,201 @@
+"""What the tests of payments are made of: orders won, paid and refunded, and a fake provider."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.urls import reverse
+from django.utils import timezone
+from redis import Redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import (
+    OrderEvent,
+    OrderStatus,
+    Payment,
+    PaymentStatus,
+    SandboxTrade,
+    VoucherOrder,
+)
+from orders.payments import providers
+from orders.payments.providers import (
+    BadNotification,
+    Charge,
+    ChargeState,
+    ProviderUnavailable,
+    Statement,
+)
+from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
+from orders.payments.service import Addresses, start_payment, take_notification
+from tests.fixtures.orders import CLOSED_PORT
+from tests.support.orders import make_buyers, reserved
+from vouchers.models import SeckillVoucher
+
+ADDRESSES = Addresses(
+    return_url="https://shop.example/vouchers/1/orders/2/",
+    notify_url="https://shop.example/payments/sandbox/notify/",
+)
+
+FAKE = "tests.support.payments.FakeProvider"
+GOOD = {"Signed-By": "fake"}
+
+
+class FakeProvider:
+    """A provider of which a test says what it answers, and whether it answers at all."""
+
+    name = "fake"
+    acknowledgement = "OK"
+
+    def __init__(self) -> None:
+        self.away = False
+        self.slow = False
+        self.charges: dict[str, Charge] = {}
+        self.says: dict[str, ChargeState] = {}
+        self.asked: list[str] = []
+        self.refunds: list[str] = []
+        self.when_asked: Callable[[], None] = lambda: None
+
+    def create(self, charge: Charge) -> str:
+        self._answer()
+        self.charges[charge.reference] = charge
+        self.says[charge.reference] = ChargeState.OPEN
+        return f"https://pay.example/{charge.reference}"
+
+    def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
+        if dict(headers) != GOOD:
+            raise BadNotification("by the test")
+        content = json.loads(body)
+        return Statement(**{**content, "state": ChargeState(content["state"])})
+
+    def query(self, reference: str) -> Statement:
+        self.asked.append(reference)
+        self.when_asked()
+        self._answer()
+        charge = self.charges.get(reference)
+        state = self.says.get(reference, ChargeState.CLOSED)
+        return Statement(reference, state, charge.amount_cents if charge else 0)
+
+    def refund(self, reference: str, *, amount_cents: int) -> bool:
+        self.refunds.append(reference)
+        self._answer()
+        assert amount_cents == self.charges[reference].amount_cents
+        return not self.slow
+
+    def _answer(self) -> None:
+        if self.away:
+            raise ProviderUnavailable("by the test")
+
+
+def use_fake(settings: Any) -> FakeProvider:
+    """Make a new fake provider that of new payments, the sandbox being known as well."""
+    settings.SECKILL_PAYMENT_PROVIDERS = [FAKE, "orders.payments.sandbox.Sandbox"]
+    providers._load.cache_clear()
+    found = providers.current_provider()
+    assert isinstance(found, FakeProvider)
+    return found
+
+
+# --- Orders and their payments --------------------------------------------------------------------
+
+
+def won(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
+    """Let a buyer (or these) win an unpaid order each; return the first."""
+    tokens = reserved(sale, buyers or make_buyers(1))
+    while fulfill_sale(sale_id=sale.pk):
+        pass
+    order = VoucherOrder.objects.get(pk=tokens[0].order_id)
+    assert order.status == OrderStatus.UNPAID
+    return order
+
+
+def begun(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
+    """Begin to pay, and return the payment."""
+    start_payment(order_id=order.pk, addresses=addresses)
+    return Payment.objects.filter(order=order).latest("pk")
+
+
+def choose(payment: Payment, choice: Choice = Choice.PAY) -> None:
+    """Do what the buyer does on the sandbox's page; the shop does not hear of it yet."""
+    decide(reference=payment.reference, choice=choice, now=timezone.now())
+
+
+def word_of(payment: Payment, **changes: Any) -> tuple[dict[str, str], bytes]:
+    """Return headers and body with which the sandbox tells of a payment, signed as they are."""
+    trade = SandboxTrade.objects.get(reference=payment.reference)
+    body = json.loads(notification(trade, state_of(trade, now=timezone.now())))
+    return signed(json.dumps({**body, **changes}).encode())
+
+
+def signed(body: bytes) -> tuple[dict[str, str], bytes]:
+    return {SIGNATURE_HEADER: sign(body)}, body
+
+
+def tell(payment: Payment, **changes: Any) -> str:
+    """Tell the shop what the sandbox's books say now."""
+    headers, body = word_of(payment, **changes)
+    return take_notification(provider_name="sandbox", headers=headers, body=body)
+
+
+def tell_of_fake(payment: Payment, state: ChargeState = ChargeState.PAID) -> str:
+    """Tell the shop of a payment at the fake provider, whatever a query says."""
+    body = {"reference": payment.reference, "state": state, "amount_cents": payment.amount_cents}
+    content = json.dumps(body).encode()
+    return take_notification(provider_name="fake", headers=GOOD, body=content)
+
+
+def paid(order: VoucherOrder) -> Payment:
+    """Pay in the sandbox and tell the shop."""
+    payment = begun(order)
+    choose(payment)
+    tell(payment)
+    payment.refresh_from_db()
+    assert payment.status == PaymentStatus.PAID
+    return payment
+
+
+def over(order: VoucherOrder) -> dt.datetime:
+    """Let the time to pay be over, and return the time that it is."""
+    now = timezone.now()
+    VoucherOrder.objects.filter(pk=order.pk).update(pay_by=now - dt.timedelta(seconds=1))
+    return now
+
+
+def nowhere(alias: str) -> Redis:
+    """Return a client of a Redis that is away, in place of the ledger's."""
+    return Redis(port=CLOSED_PORT, decode_responses=True, retry=Retry(NoBackoff(), 0))
+
+
+# --- Looking --------------------------------------------------------------------------------------
+
+
+def status_of(order: VoucherOrder) -> str:
+    return VoucherOrder.objects.values_list("status", flat=True).get(pk=order.pk)
+
+
+def payment_status(payment: Payment) -> str:
+    return Payment.objects.values_list("status", flat=True).get(pk=payment.pk)
+
+
+def trade_state(payment: Payment) -> str:
+    trades = SandboxTrade.objects.values_list("state", flat=True)
+    return trades.get(reference=payment.reference)
+
+
+def history(order: VoucherOrder) -> list[str]:
+    """Return the states that the order came to, and who brought it there."""
+    events = OrderEvent.objects.filter(order=order).values_list("after", "actor_kind")
+    return [f"{after} by {who}" for after, who in events]
+
+
+def notify_url(provider: str = "sandbox") -> str:
+    return reverse("notify", args=[provider])
+
+
+def receipt_url(order: VoucherOrder) -> str:
+    return reverse("receipt", args=[order.seckill_voucher_id, order.pk])

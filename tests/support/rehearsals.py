@@ -1,0 +1,116 @@
+"""What the tests of rehearsals are made of: a plan, its steps done here, all that is anywhere."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from django.apps import apps
+from django.utils import timezone
+
+from backoffice.rehearsal import buyers as rehearsal_buying
+from backoffice.rehearsal import phases
+from backoffice.rehearsal.crowd import check_web, fire
+from backoffice.rehearsal.service import (
+    LEFT_ALONE,
+    Plan,
+    begin_rehearsal,
+    resume_rehearsals,
+    work_at,
+)
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import Rehearsal, RehearsalPhase
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory import request_stats
+from vouchers.models import SaleStage, SeckillVoucher
+
+SEQUENCES = {"seckill:order-ids"}
+"""Keys that only ever count up."""
+
+PASSING = ("lock:telling", "{lock:telling}")
+"""How keys begin that come and go while beat runs."""
+
+
+@contextmanager
+def crowd_in_a_thread() -> Iterator[None]:
+    """Let the crowd run in another thread: a browser test leaves an event loop in this one."""
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+
+        def elsewhere(function: Any) -> Any:
+            return lambda **arguments: pool.submit(function, **arguments).result()
+
+        patch.setattr(rehearsal_buying, "fire", elsewhere(fire))
+        patch.setattr(phases, "check_web", elsewhere(check_web))
+        yield
+
+
+def begun(sale: SeckillVoucher, url: str, **changes: Any) -> Rehearsal:
+    """Begin a small rehearsal."""
+    plan = {"buyers": 12, "stock": 5, "doubles": 50, "connections": 4, "url": url, **changes}
+    return begin_rehearsal(sale_id=sale.pk, plan=Plan(**plan))
+
+
+def step(rehearsal: Rehearsal, *, later: dt.timedelta = dt.timedelta()) -> Rehearsal:
+    """Do one step, as a worker does, and return the rehearsal after it."""
+    work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now() + later)
+    return Rehearsal.objects.get(pk=rehearsal.pk)
+
+
+def steps_until(rehearsal: Rehearsal, *phases: RehearsalPhase) -> Rehearsal:
+    """Do steps until one of these phases is reached, with a worker that writes the orders."""
+    for _ in range(200):
+        if rehearsal.phase in phases:
+            return rehearsal
+        if rehearsal.phase == RehearsalPhase.DRAINING:
+            fulfill_sale(sale_id=rehearsal.shadow_id)
+        rehearsal = step(rehearsal, later=clearing_time(rehearsal))
+    raise AssertionError(f"never in {phases}, but in {rehearsal.phase}: {rehearsal.crowd}")
+
+
+def finish(rehearsal: Rehearsal) -> Rehearsal:
+    return steps_until(rehearsal, RehearsalPhase.DONE, RehearsalPhase.FAILED)
+
+
+def clearing_time(rehearsal: Rehearsal) -> dt.timedelta:
+    """Return how much later it is for a rehearsal that clears up: nobody waits in a test."""
+    shadow = SeckillVoucher.objects.filter(pk=rehearsal.shadow_id, ends_at__lte=timezone.now())
+    if rehearsal.phase == RehearsalPhase.CLEARING and shadow.exists():
+        request_stats.flush()
+        return dt.timedelta(seconds=3)
+    return dt.timedelta()
+
+
+def resumed(*, later: dt.timedelta = LEFT_ALONE) -> list[tuple[int, int]]:
+    """Let beat look when nothing was heard for long enough; return what it publishes."""
+    published: list[tuple[int, int]] = []
+    resume_rehearsals(
+        publish=lambda *, rehearsal_id, turn: published.append((rehearsal_id, turn)),
+        now=timezone.now() + later + dt.timedelta(seconds=1),
+    )
+    return published
+
+
+def shadow_of(rehearsal: Rehearsal) -> SeckillVoucher:
+    return SeckillVoucher.objects.get(pk=rehearsal.shadow_id, stage=SaleStage.REHEARSAL)
+
+
+def everything_there() -> tuple[dict[str, int], dict[str, Any]]:
+    """Return how many rows each table has, but for the rehearsals, and every key of the ledger."""
+    tables = {
+        model._meta.label: model._default_manager.count()
+        for model in apps.get_models(include_auto_created=True)
+        if model is not Rehearsal
+    }
+    client = ledger_connection()
+    read = {
+        "string": client.get,
+        "hash": client.hgetall,
+        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
+        "none": lambda key: None,
+    }
+    found = {key for key in client.scan_iter() if not key.startswith(PASSING)} - SEQUENCES
+    return tables, {key: read[client.type(key)](key) for key in sorted(found)}

@@ -1,0 +1,112 @@
+"""Plain makers of rows and ledgers, with defaults that sell."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.contrib.auth.models import User
+from django.db.models import F
+from django.utils import timezone
+
+from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.catalogue.sales import SaleTerms
+from vouchers.inventory.keys import SENTINEL, LedgerKeys
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.models import SeckillVoucher, Voucher
+
+HOUR = dt.timedelta(hours=1)
+
+
+def make_user(name: str, **fields: Any) -> User:
+    """Make a buyer without a password, so that none is hashed."""
+    return User.objects.create_user(name, password=None, **fields)
+
+
+def make_voucher(**fields: Any) -> Voucher:
+    defaults = {"title": "Noodles", "price_cents": 8_000, "face_value_cents": 10_000}
+    return Voucher.objects.create(**{**defaults, **fields})
+
+
+def make_sale(**fields: Any) -> SeckillVoucher:
+    """Make the row of a sale that is open now; its ledger is not loaded."""
+    now = timezone.now()
+    voucher = fields.pop("voucher", None) or make_voucher()
+    defaults = {"stock": 5, "begins_at": now - HOUR, "ends_at": now + HOUR}
+    return SeckillVoucher.objects.create(voucher=voucher, **{**defaults, **fields})
+
+
+def make_loaded_sale(**fields: Any) -> SeckillVoucher:
+    sale = make_sale(**fields)
+    load_sale(sale_id=sale.pk)
+    sale.refresh_from_db()
+    return sale
+
+
+def make_order(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any) -> VoucherOrder:
+    """Make an order's row; a live one counts as sold. The ledger hears nothing of it."""
+    status = fields.setdefault("status", OrderStatus.UNPAID)
+    live = status in LIVE_STATUSES or None
+    defaults = {"unit": 1, "price_cents": 8_000, "accepted_at": timezone.now(), "live": live}
+    order = VoucherOrder.objects.create(
+        id=order_id, user=user, seckill_voucher=sale, **{**defaults, **fields}
+    )
+    if live:
+        SeckillVoucher.objects.filter(pk=sale.pk).update(sold=F("sold") + 1)
+    return order
+
+
+def make_waiting(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any) -> WaitingEntry:
+    """Make the row of a buyer who waits. The ledger hears nothing of it."""
+    defaults: dict[str, Any] = {"joined_at": timezone.now()}
+    return WaitingEntry.objects.create(
+        seckill_voucher=sale, user=user, order_id=order_id, **{**defaults, **fields}
+    )
+
+
+def terms(**changes: Any) -> SaleTerms:
+    now = timezone.now()
+    defaults: dict[str, Any] = {"stock": 5, "begins_at": now - HOUR, "ends_at": now + HOUR}
+    return SaleTerms(**{**defaults, **changes})
+
+
+def redis_now_ms() -> int:
+    seconds, micros = ledger_connection().time()
+    return seconds * 1000 + micros // 1000
+
+
+def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
+    """Write the ledger of an open sale as the contract has it, without a row behind it."""
+    keys, client, now_ms = LedgerKeys(sale_id), ledger_connection(), redis_now_ms()
+    figures = {
+        "epoch": 1,
+        "total": 5,
+        "begins_at_ms": now_ms - 60_000,
+        "ends_at_ms": now_ms + 60_000,
+        "limit": 1,
+        "paused": 0,
+        "rebuy": 1,
+        "loaded_at_ms": now_ms,
+    }
+    client.hset(keys.sale, mapping={**figures, **changes})
+    client.hset(keys.buyers, SENTINEL, changes.get("epoch", 1))
+    return keys
+
+
+def reserve_entry(*, sale_id: int, order_id: int, user_id: int) -> PendingEntry:
+    """Reserve a unit and return its pending entry."""
+    reserve(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    return next(entry for entry in all_pending(sale_id=sale_id) if entry.order_id == order_id)
+
+
+def all_pending(*, sale_id: int) -> list[PendingEntry]:
+    """Return every pending entry, oldest first."""
+    return pending_entries(sale_id=sale_id, skip=0, count=100_000)
+
+
+def why_ended(*, sale_id: int, order_id: int) -> str | None:
+    """Return ``<user>:<reason>`` of an order id that is over, or None."""
+    found: str | None = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
+    return found

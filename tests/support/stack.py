@@ -1,0 +1,276 @@
+"""The shop as real processes, on the test's own database: web servers, workers, beat.
+
+Each process leads a session of its own, so that it can be killed, paused and resumed with all its
+children, and so that whatever it leaves behind is found. Its log is a file in the test's directory.
+"""
+
+from __future__ import annotations
+
+import http.client
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+from urllib.parse import urlsplit
+
+ROOT = Path(__file__).resolve().parents[2]
+START_SECONDS = 30.0
+STOP_SECONDS = 40.0
+
+
+class NotReadyError(AssertionError):
+    """A process ended, or did not become ready in time; carries the end of its log."""
+
+
+class LeftoverError(AssertionError):
+    """A process of the stack was still there after everything had been stopped."""
+
+
+@dataclass
+class Process:
+    """A running part of the shop and all its children."""
+
+    name: str
+    popen: subprocess.Popen[bytes]
+    log: Path
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+    def tail(self, lines: int = 40) -> str:
+        return "\n".join(self.text().splitlines()[-lines:])
+
+    def wait_until(
+        self, is_ready: Callable[[], bool], *, what: str, seconds: float = START_SECONDS
+    ) -> None:
+        """Wait until something holds while the process lives.
+
+        :raises NotReadyError: it ended first, or time ran out.
+        """
+        deadline = time.monotonic() + seconds
+        while not is_ready():
+            if self.popen.poll() is not None:
+                raise NotReadyError(f"{self.name} ended before {what}:\n{self.tail()}")
+            if time.monotonic() > deadline:
+                raise NotReadyError(f"{self.name}: no {what} in {seconds:g} s:\n{self.tail()}")
+            time.sleep(0.02)
+
+    def wait_for_log(self, text: str, *, seconds: float = START_SECONDS) -> None:
+        """Wait until the log contains a text."""
+        self.wait_until(
+            lambda: text in self.text(), what=f"log line with {text!r}", seconds=seconds
+        )
+
+    def kill(self) -> None:
+        """End it and its children at once, as a power cut would (SIGKILL)."""
+        self._signal_all(signal.SIGKILL)
+        self.popen.wait()
+        deadline = time.monotonic() + STOP_SECONDS
+        while self.children() and time.monotonic() < deadline:
+            self._signal_all(signal.SIGKILL)  # one that was forked meanwhile
+            time.sleep(0.005)
+
+    def pause(self) -> None:
+        """Stop it and its children where they are (SIGSTOP)."""
+        self._signal_all(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Let it and its children go on (SIGCONT)."""
+        self._signal_all(signal.SIGCONT)
+
+    def stop(self) -> int:
+        """Ask it to end (SIGTERM), kill what does not, and return its exit status."""
+        if self.popen.poll() is None:
+            self.resume()
+            self.popen.terminate()
+        try:
+            return self.popen.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise LeftoverError(f"{self.name} ignored SIGTERM:\n{self.tail()}") from None
+
+    def children(self) -> list[int]:
+        """Return the ids of the other processes of its session."""
+        return [pid for pid in _session(self.pid) if pid != self.pid]
+
+    def _signal_all(self, signum: signal.Signals) -> None:
+        for pid in _session(self.pid):
+            try:
+                os.kill(pid, signum)
+            except ProcessLookupError:
+                continue  # it ended by itself meanwhile
+
+
+@dataclass
+class Web(Process):
+    """A web server; ``url`` has no slash at its end."""
+
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def is_alive(self) -> bool:
+        """Say whether the server answers ``/healthz`` with 200."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=2)
+        try:
+            connection.request("GET", "/healthz")
+            return connection.getresponse().status == 200
+        except (OSError, http.client.HTTPException):
+            return False
+        finally:
+            connection.close()
+
+
+class Stack:
+    """Starts parts of the shop and ends them all with its block.
+
+    :param database: the name of the database that pytest-django made for the tests
+    """
+
+    def __init__(self, directory: Path, *, database: str) -> None:
+        self.directory = directory
+        self.processes: list[Process] = []
+        database_url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{database}")
+        self.database_url = database_url.geturl()
+        self._starting: list[Callable[[], None]] | None = None
+        self._environ = {
+            **os.environ,
+            "DATABASE_URL": self.database_url,
+            "PYTHONUNBUFFERED": "1",
+        }
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        try:
+            for process in self.processes:
+                process.stop()
+        finally:
+            self._kill_leftovers()
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """Let all that the block starts start at the same time; at its end they are ready."""
+        self._starting = waits = []
+        try:
+            yield
+        finally:
+            self._starting = None
+        for wait in waits:
+            wait()
+
+    def web(self, *, workers: int = 1, threads: int = 4, **environ: str) -> Web:
+        """Start a granian and wait until it answers; ``environ`` adds to its settings."""
+        port = free_port()
+        command = [
+            *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--workers", str(workers), "--blocking-threads", str(threads)),
+            *("--backlog", "4096", "--backpressure", "4096"),
+            *("--workers-kill-timeout", "5", "seckill_site.wsgi:application"),
+        ]
+        name, popen, log = self._start("web", command, environ)
+        web = Web(name, popen, log, port)
+        self.processes.append(web)
+        self._wait(lambda: web.wait_until(web.is_alive, what="answer"))
+        return web
+
+    def worker(self, *options: str, concurrency: int = 2, **environ: str) -> Process:
+        """Start a Celery worker, with further options, and wait until it consumes."""
+        command = ["worker", "--concurrency", str(concurrency), "--loglevel", "INFO", *options]
+        command += ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+        process = Process(*self._start("worker", [*self._celery(), *command], environ))
+        self.processes.append(process)
+        self._wait(lambda: process.wait_for_log(" ready."))
+        return process
+
+    def beat(self, **environ: str) -> Process:
+        """Start Celery's beat and wait until it is up."""
+        schedule = self.directory / f"schedule-{len(self.processes)}"
+        command = ["beat", "--schedule", str(schedule), "--loglevel", "INFO"]
+        process = Process(*self._start("beat", [*self._celery(), *command], environ))
+        self.processes.append(process)
+        # It says nothing at its start; the schedule is what it opens first.
+        self._wait(
+            lambda: process.wait_until(
+                lambda: any(self.directory.glob(f"{schedule.name}*")), what="schedule file"
+            )
+        )
+        return process
+
+    def _wait(self, wait: Callable[[], None]) -> None:
+        """Wait now, or where several start together at the end of their block."""
+        if self._starting is None:
+            wait()
+        else:
+            self._starting.append(wait)
+
+    @staticmethod
+    def _celery() -> list[str]:
+        return ["celery", "--app", "seckill_site", "--quiet"]
+
+    def _start(
+        self, kind: str, command: list[str], environ: dict[str, str]
+    ) -> tuple[str, subprocess.Popen[bytes], Path]:
+        name = f"{kind}-{1 + sum(process.name.startswith(kind) for process in self.processes)}"
+        log = self.directory / f"{name}.log"
+        with log.open("wb") as output:
+            popen = subprocess.Popen(
+                [sys.executable, "-m", *command],
+                cwd=ROOT,
+                env={**self._environ, **environ},
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        return name, popen, log
+
+    def _kill_leftovers(self) -> None:
+        leftovers = []
+        for process in self.processes:
+            for pid in _session(process.pid):
+                leftovers.append(f"{process.name}: {_command_line(pid)}")
+                os.kill(pid, signal.SIGKILL)
+            process.popen.wait()
+        if leftovers:
+            raise LeftoverError("left behind after the stop: " + "; ".join(leftovers))
+
+
+def free_port() -> int:
+    """Return a loopback port on which nobody listens now."""
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+def _session(leader: int) -> Iterator[int]:
+    """The living processes of a session."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, _, _, session, *_ = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        if int(session) == leader and state != "Z":
+            yield int(stat.parent.name)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ").strip()
+    except OSError:
+        return f"process {pid}"

@@ -1,0 +1,237 @@
+"""Importing vouchers through the admin's pages: upload, look, confirm."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+from django.conf import settings as settings_of_site
+from django.contrib.auth.models import Permission, User
+from django.contrib.messages import get_messages
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.db import OperationalError
+from django.test import Client
+from django.urls import reverse
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from redis import Redis
+from redis.exceptions import ConnectionError as RedisConnectionError
+
+from tests.support.sales import make_voucher
+from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
+from vouchers.admin import voucher
+from vouchers.imports.spreadsheet import MOST_BYTES
+from vouchers.models import SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+LIST = "/admin/vouchers/voucher/"
+IMPORT = f"{LIST}import/"
+CONFIRM = f"{LIST}process_import/"
+EXAMPLE = f"{LIST}import_example/"
+
+
+def upload(client: Client, content: bytes, name: str = "spring.csv") -> Any:
+    return client.post(IMPORT, {"file": SimpleUploadedFile(name, content)})
+
+
+def key_in(response: Any) -> str:
+    found = re.search(r'name="key" value="([^"]+)"', response.text)
+    assert found, "the preview cannot be confirmed"
+    return found[1]
+
+
+def said(response: Any) -> list[str]:
+    return [str(message) for message in get_messages(response.wsgi_request)]
+
+
+def staff(*permissions: str) -> Client:
+    user = User.objects.create_user("clerk", is_staff=True)
+    user.user_permissions.set(Permission.objects.filter(codename__in=permissions))
+    client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
+    client.force_login(user, backend="django.contrib.auth.backends.ModelBackend")
+    return client
+
+
+def test_a_file_is_uploaded_looked_at_and_imported(shop: Client) -> None:
+    voucher = make_voucher()
+    content = as_csv(ENGLISH, [voucher.pk, "", "", "79", *[""] * 5], NOODLES, HOTPOT)
+
+    shown = upload(shop, content)
+
+    assert shown.status_code == 200
+    assert "What spring.csv would do. Nothing is written yet." in shown.text
+    assert re.search(r"<del>¥80.00</del>\s*<span[^>]*>→</span>\s*<ins>¥79.00</ins>", shown.text)
+    assert "500 units, 2 to a buyer" in shown.text
+    assert "2030-01-01 10:00:00" in shown.text
+    assert Voucher.objects.count() == 1
+
+    done = shop.post(CONFIRM, {"key": key_in(shown)})
+
+    assert (done.status_code, done["Location"]) == (302, LIST)
+    assert said(done) == ["Imported: 2 new, 1 changed and 0 unchanged vouchers, and 1 draft sales."]
+    assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (3, 1)
+
+
+def test_the_urls_are_named_as_is_usual() -> None:
+    names = ("import", "process_import", "import_example")
+    assert [reverse(f"admin:vouchers_voucher_{name}") for name in names] == [
+        IMPORT, CONFIRM, EXAMPLE,
+    ]  # fmt: skip
+
+
+def test_the_list_leads_to_the_import(shop: Client) -> None:
+    assert f'href="{IMPORT}"' in shop.get(LIST).text
+    page = shop.get(IMPORT).text
+    assert f'href="{EXAMPLE}"' in page
+    assert "开始时间 · begins at" in page
+
+
+def test_a_row_to_be_mended_is_told_and_nothing_can_be_confirmed(shop: Client) -> None:
+    shown = upload(shop, as_csv(ENGLISH, NOODLES, ["", "Bad <b>", "", "x", "100", *[""] * 4]))
+    assert '<a href="#row-3">Row 3:</a>' in shown.text
+    assert "price (售价), “x”: This is no amount." in shown.text
+    assert "Bad &lt;b&gt;" in shown.text
+    assert 'name="key"' not in shown.text
+
+
+def test_warnings_stand_beside_their_row(shop: Client) -> None:
+    there = make_voucher(title="牛肉面")
+    shown = upload(shop, as_csv(CHINESE, NOODLES))
+    assert f"There is a voucher with this title already: id {there.pk}." in shown.text
+    assert key_in(shown)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"", "The submitted file is empty."),
+        (b"a" * (MOST_BYTES + 1), "The file is larger than 5 MB. Split it."),
+        (b"\xd0\xcf\x11\xe0" + b"\0" * 99, "Save it as .xlsx or CSV instead."),
+        (b"title;price\r\nx;1\r\n", "These columns are missing: face value (面值)."),
+    ],
+    ids=["empty", "large", "old", "columns"],
+)
+def test_a_file_that_cannot_be_read_is_told_beside_the_field(
+    shop: Client, content: bytes, why: str
+) -> None:
+    response = upload(shop, content)
+    assert response.status_code == 200
+    assert why in response.text
+
+
+def test_no_file_is_told_beside_the_field(shop: Client) -> None:
+    assert "This field is required." in shop.post(IMPORT).text
+
+
+@settings(
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.binary(max_size=200), st.sampled_from([b"", b"title,price,face value\n", b"PK\x03\x04"]))
+def test_no_file_of_garbage_is_a_500_and_none_writes_anything(
+    shop: Client, garbage: bytes, begin: bytes
+) -> None:
+    assert upload(shop, begin + garbage).status_code == 200
+    assert Voucher.objects.count() == 0
+
+
+def test_confirmed_twice_it_is_imported_once(shop: Client) -> None:
+    key = key_in(upload(shop, as_xlsx(ENGLISH, NOODLES)))
+    shop.post(CONFIRM, {"key": key})
+    again = shop.post(CONFIRM, {"key": key})
+    assert said(again)[-1].startswith("This preview was confirmed before, or is older")
+    assert Voucher.objects.count() == 1
+
+
+def test_what_has_changed_since_is_shown_again_with_a_409(shop: Client) -> None:
+    voucher = make_voucher()
+    shown = upload(shop, as_csv(ENGLISH, [voucher.pk, "", "", "79", *[""] * 5]))
+    Voucher.objects.update(price_cents=7_000)
+
+    again = shop.post(CONFIRM, {"key": key_in(shown)})
+
+    assert again.status_code == 409
+    assert "Nothing was imported: vouchers or sales have changed" in again.text
+    assert "<del>¥70.00</del>" in again.text
+    assert shop.post(CONFIRM, {"key": key_in(again)}).status_code == 302
+    voucher.refresh_from_db()
+    assert voucher.price_cents == 7_900
+
+
+@pytest.mark.parametrize("key", [None, "", "nonsense", "\0"])
+def test_a_made_up_key_imports_nothing(shop: Client, key: str | None) -> None:
+    response = shop.post(CONFIRM, {} if key is None else {"key": key})
+    assert response.status_code == 302
+    assert said(response)[-1].startswith("This preview was confirmed before")
+
+
+def test_the_confirmation_is_a_post(shop: Client) -> None:
+    key = key_in(upload(shop, as_csv(ENGLISH, NOODLES)))
+    assert shop.get(CONFIRM, {"key": key})["Location"] == IMPORT
+    assert Voucher.objects.count() == 0
+
+
+def test_a_database_that_does_not_answer_leaves_it_open_what_was_written(
+    shop: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(**_: object) -> None:
+        raise OperationalError(2013, "lost connection")
+
+    monkeypatch.setattr(voucher, "confirm_import", away)
+    assert "it is not sure whether" in said(shop.post(CONFIRM, {"key": "x"}))[0]
+
+
+def test_a_cache_that_is_away_keeps_no_preview_and_says_so(
+    shop: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def away(*_: object, **__: object) -> None:
+        raise RedisConnectionError
+
+    monkeypatch.setattr(Redis, "set", away)
+    assert "The cache did not answer." in upload(shop, as_csv(ENGLISH, NOODLES)).text
+    assert Voucher.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    "permissions", [["view_voucher"], ["view_voucher", "add_voucher"], ["change_voucher"]]
+)
+def test_who_may_not_add_and_change_vouchers_imports_none(permissions: list[str]) -> None:
+    client = staff(*permissions)
+    assert f'href="{IMPORT}"' not in client.get(LIST).text
+    assert client.get(IMPORT).status_code == 403
+    assert upload(client, as_csv(ENGLISH, NOODLES)).status_code == 403
+    assert client.post(CONFIRM, {"key": "x"}).status_code == 403
+    assert client.get(EXAMPLE).status_code == 403
+    assert Voucher.objects.count() == 0
+
+
+def test_who_may_not_add_sales_is_told_so_in_the_preview() -> None:
+    client = staff("add_voucher", "change_voucher")
+    assert "You may not make sales." in upload(client, as_csv(ENGLISH, HOTPOT)).text
+    assert key_in(upload(client, as_csv(ENGLISH, NOODLES)))
+
+
+def test_visitors_are_sent_to_sign_in(client: Client) -> None:
+    assert client.get(IMPORT).status_code == 302
+
+
+@pytest.mark.parametrize(("language", "heading"), [("en", "face value"), ("zh-hans", "面值")])
+def test_the_example_opens_in_excel_and_is_imported_as_it_is(
+    shop: Client, language: str, heading: str
+) -> None:
+    shop.defaults["HTTP_ACCEPT_LANGUAGE"] = language
+    response = shop.get(EXAMPLE)
+    assert response["Content-Disposition"] == 'attachment; filename="vouchers.csv"'
+    assert response.content.startswith(b"\xef\xbb\xbf")
+    assert heading in response.text
+    shop.post(CONFIRM, {"key": key_in(upload(shop, response.content))})
+    assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (2, 1)
+
+
+def test_the_example_of_the_guide_is_imported_as_it_is(shop: Client) -> None:
+    guide = (settings_of_site.BASE_DIR / "docs" / "importing.md").read_text(encoding="utf-8")
+    example = re.search(r"```csv\n(.*?)```", guide, re.DOTALL)
+    assert example
+    shop.post(CONFIRM, {"key": key_in(upload(shop, example[1].encode()))})
+    assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (2, 1)

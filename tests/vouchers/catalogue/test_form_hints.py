@@ -1,0 +1,229 @@
+"""What is said beside the fields of a sale: by what is typed, what is stored, and the moment."""
+
+from __future__ import annotations
+
+import datetime as dt
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.utils import translation
+
+from seckill_site.formatting import duration
+from vouchers.catalogue.form_hints import Around, Entries, Hint, Level, sale_hints
+from vouchers.models import SaleStage, SeckillVoucher
+
+SHANGHAI = dt.timezone(dt.timedelta(hours=8))
+NOW = dt.datetime(2026, 11, 21, 17, 50, tzinfo=SHANGHAI)
+MINUTE = dt.timedelta(minutes=1)
+AT_EIGHT = NOW + 130 * MINUTE
+"""Eight in the evening, shop's time."""
+
+
+@pytest.fixture(autouse=True)
+def english():
+    with translation.override("en"):
+        yield
+
+
+def sale(begins_at, ends_at, **fields):
+    return SeckillVoucher(begins_at=begins_at, ends_at=ends_at, **{"stock": 5, **fields})
+
+
+def said(entries, **around):
+    """What is said of each field, as ``{field: [texts]}``."""
+    found = sale_hints(entries=entries, around=Around(**{"now": NOW, **around}))
+    return {field: [hint.text for hint in hints] for field, hints in found.items()}
+
+
+def warned(entries, **around):
+    """The texts of the warnings alone."""
+    found = sale_hints(entries=entries, around=Around(**{"now": NOW, **around}))
+    every = [hint for hints in found.values() for hint in hints]
+    return [hint.text for hint in every if hint.level is Level.WARNING]
+
+
+def test_nothing_typed_nothing_said():
+    assert said(Entries()) == {}
+
+
+def test_a_sale_of_tonight_is_said_in_plain_words_and_warns_of_nothing():
+    entries = Entries(
+        begins_at=AT_EIGHT,
+        ends_at=AT_EIGHT + 30 * MINUTE,
+        stock=1000,
+        limit=2,
+        pay_within_s=900,
+        price_cents=8_000,
+        face_value_cents=10_000,
+    )
+
+    assert said(entries) == {
+        "begins_at": ["Begins in 2 h 10 min."],
+        "ends_at": ["Lasts 30 min."],
+        "stock": ["Stock 1,000 at limit 2: at least 500 buyers."],
+        "price": ["80 % of the face value."],
+        "pay_within_s": ["Buyers pay within 15 min: the last of them until 20:45."],
+    }
+    assert warned(entries) == []
+
+
+@pytest.mark.parametrize(
+    ("seconds", "units", "text"),
+    [
+        (0, 2, "0 s"),
+        (59, 2, "59 s"),
+        (60, 2, "1 min"),
+        (90, 2, "1 min 30 s"),
+        (7_800, 2, "2 h 10 min"),
+        (7_205, 2, "2 h"),
+        (7_205, 4, "2 h 5 s"),
+        (93_784, 2, "1 d 2 h"),
+        (93_784, 4, "1 d 2 h 3 min 4 s"),
+    ],
+)
+def test_a_length_is_said_in_its_largest_units(seconds, units, text):
+    assert duration(dt.timedelta(seconds=seconds), units=units) == text
+
+
+def test_a_night_in_which_the_clock_is_put_forward_is_an_hour_shorter():
+    berlin = ZoneInfo("Europe/Berlin")
+    begins_at = dt.datetime(2030, 3, 30, 20, tzinfo=berlin)
+
+    entries = Entries(begins_at=begins_at, ends_at=dt.datetime(2030, 3, 31, 8, tzinfo=berlin))
+
+    assert said(entries)["ends_at"] == ["Lasts 11 h."]
+
+
+# --- A begin that has passed ----------------------------------------------------------------------
+
+BEGUN = Entries(begins_at=NOW - 5 * MINUTE, ends_at=NOW + 5 * MINUTE)
+
+
+def test_a_new_sale_that_has_begun_is_warned_of_and_said_otherwise_once_it_is_saved():
+    [begin] = sale_hints(entries=BEGUN, around=Around(now=NOW))["begins_at"]
+
+    assert begin == Hint(
+        Level.WARNING,
+        "Has begun 5 min ago: buyers can buy as soon as you save.",
+        "The sale has begun 5 min ago: buyers can buy now.",
+    )
+
+
+@pytest.mark.parametrize(
+    ("closed", "text"),
+    [
+        ({"stage": SaleStage.DRAFT}, "buyers can buy as soon as the sale is published."),
+        ({"paused": True}, "buyers can buy as soon as the sale goes on."),
+    ],
+)
+def test_a_closed_sale_that_has_begun_says_what_opens_it(closed, text):
+    entries = Entries(begins_at=BEGUN.begins_at, ends_at=BEGUN.ends_at, **closed)
+
+    assert warned(entries) == [f"Has begun 5 min ago: {text}"]
+
+
+def test_a_sale_that_buyers_buy_already_is_no_reason_to_warn():
+    running = sale(BEGUN.begins_at, BEGUN.ends_at)
+
+    assert said(BEGUN, stored=running)["begins_at"] == ["Has begun 5 min ago."]
+    assert warned(BEGUN, stored=running) == []
+
+
+def test_a_sale_that_an_edit_begins_at_once_is_warned_of():
+    scheduled = sale(AT_EIGHT, AT_EIGHT + MINUTE)
+
+    assert warned(BEGUN, stored=scheduled) == [
+        "Has begun 5 min ago: buyers can buy as soon as you save."
+    ]
+
+
+def test_an_end_that_has_passed_is_warned_of_unless_it_was_so_before():
+    over = Entries(begins_at=NOW - 60 * MINUTE, ends_at=NOW - 5 * MINUTE)
+    text = "Has ended 5 min ago: nobody can buy."
+
+    assert warned(over) == [text]
+    assert said(over)["ends_at"] == ["Lasts 55 min.", text]
+    assert "begins_at" not in said(over)
+    assert warned(over, stored=sale(over.begins_at, over.ends_at)) == []
+
+
+@pytest.mark.parametrize(("minutes", "warnings"), [(60, 1), (61, 0)])
+def test_a_draft_that_begins_within_the_hour_may_have_been_forgotten(minutes, warnings):
+    entries = Entries(begins_at=NOW + minutes * MINUTE, stage=SaleStage.DRAFT)
+
+    assert len(said(entries).get("stage", [])) == warnings
+    assert len(warned(entries)) == warnings
+
+
+# --- Overlaps -------------------------------------------------------------------------------------
+
+
+def test_an_overlap_names_the_other_sale_with_its_time_and_its_day_only_where_it_is_another():
+    entries = Entries(begins_at=AT_EIGHT, ends_at=AT_EIGHT + 30 * MINUTE)
+    same_day = sale(AT_EIGHT, AT_EIGHT + 30 * MINUTE, pk=12)
+    longer = sale(AT_EIGHT - dt.timedelta(days=1), AT_EIGHT + 1.5 * MINUTE, pk=13)
+
+    assert warned(entries, others=[same_day, longer]) == [
+        "Overlaps with another sale of this voucher: #12, 20:00 to 20:30.",
+        "Overlaps with another sale of this voucher: #13, 2026-11-20 20:00 to 2026-11-21 20:01:30.",
+    ]
+
+
+def test_many_overlaps_are_counted():
+    entries = Entries(begins_at=AT_EIGHT, ends_at=AT_EIGHT + 30 * MINUTE)
+    others = [sale(AT_EIGHT, AT_EIGHT + MINUTE, pk=pk) for pk in range(1, 6)]
+
+    texts = warned(entries, others=others)
+
+    assert len(texts) == 4
+    assert texts[-1] == "Overlaps with 2 more sales of this voucher."
+
+
+# --- Numbers --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("stock", "limit", "texts"),
+    [
+        (1_000, 1, ["Stock 1,000 at limit 1: at least 1,000 buyers."]),
+        (5, 2, ["Stock 5 at limit 2: at least 3 buyers."]),
+        (1, 1, ["Stock 1 at limit 1: at least 1 buyer."]),
+        (2, 2, ["Stock 2 at limit 2: at least 1 buyer.", "One buyer can take all of it."]),
+        (0, 1, []),
+        (5, None, []),
+    ],
+)
+def test_a_stock_says_for_how_many_buyers_it_is(stock, limit, texts):
+    assert said(Entries(stock=stock, limit=limit)).get("stock", []) == texts
+
+
+def test_what_is_taken_of_a_stock_is_said_and_warned_of_where_it_is_all():
+    assert said(Entries(stock=10), taken=7) == {"stock": ["Taken so far: 7. Left: 3."]}
+    assert warned(Entries(stock=7), taken=7) == ["All 7 are taken: the sale is sold out."]
+
+
+@pytest.mark.parametrize(
+    ("price", "face_value", "texts"),
+    [
+        (7_990, 10_000, ["79.9 % of the face value."]),
+        (10_000, 10_000, ["100 % of the face value."]),
+        (1, 3, ["33.3 % of the face value."]),
+        (0, 10_000, ["Free: buyers pay nothing."]),
+        (0, 0, ["Free: buyers pay nothing."]),
+        (10_001, 10_000, []),
+        (8_000, None, []),
+    ],
+)
+def test_a_price_is_a_share_of_the_face_value(price, face_value, texts):
+    entries = Entries(price_cents=price, face_value_cents=face_value)
+
+    assert said(entries).get("price", []) == texts
+
+
+def test_the_time_to_pay_is_said_also_without_a_window():
+    assert said(Entries(pay_within_s=90)) == {"pay_within_s": ["Buyers pay within 1 min 30 s."]}
+
+
+@pytest.mark.parametrize("ends_at", [AT_EIGHT, AT_EIGHT - MINUTE])
+def test_an_end_before_the_begin_lasts_nothing_that_could_be_said(ends_at):
+    assert "ends_at" not in said(Entries(begins_at=AT_EIGHT, ends_at=ends_at))

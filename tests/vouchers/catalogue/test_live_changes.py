@@ -1,0 +1,320 @@
+"""Changing a sale that runs: what each changes, what goes first where, and what each refuses."""
+
+from __future__ import annotations
+
+import datetime as dt
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from django.db import transaction
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import VoucherOrder
+from seckill_site.clock import epoch_ms
+from tests.support.sales import (
+    HOUR,
+    all_pending,
+    make_loaded_sale,
+    make_sale,
+    make_user,
+    redis_now_ms,
+    reserve_entry,
+)
+from vouchers.catalogue import live_changes
+from vouchers.catalogue.live_changes import (
+    NotBegun,
+    NotLater,
+    SaleOver,
+    TermsChanged,
+    end_sale,
+    extend_sale,
+    pause_sale,
+    resize_sale,
+    resume_sale,
+)
+from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import AlreadyOrdered, SaleEnded, SalePaused, reserve
+from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot
+from vouchers.models import SaleState, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+MINUTE = dt.timedelta(minutes=1)
+
+
+@pytest.fixture
+def committed(django_capture_on_commit_callbacks):
+    """Run what waits for the commit when the block ends."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+def stored(sale):
+    return SeckillVoucher.objects.get(pk=sale.pk)
+
+
+def state_of(sale):
+    return snapshot(sale_id=sale.pk).state
+
+
+ACTIONS = {
+    "pause": lambda sale: pause_sale(sale_id=sale.pk),
+    "resume": lambda sale: resume_sale(sale_id=sale.pk),
+    "extend": lambda sale: extend_sale(
+        sale_id=sale.pk, ends_at=sale.ends_at + MINUTE, seen=sale.ends_at
+    ),
+    "resize": lambda sale: resize_sale(sale_id=sale.pk, stock=9, seen=sale.stock),
+    "end": lambda sale: end_sale(sale_id=sale.pk, seen=sale.ends_at),
+}
+
+
+class Crash(Exception):
+    """Whatever ends a process between two writes."""
+
+
+# --- what each changes ---------------------------------------------------------------------------
+
+
+def test_a_paused_sale_accepts_nobody_and_a_resumed_one_goes_on(committed):
+    sale = make_loaded_sale()
+
+    with committed():
+        pause_sale(sale_id=sale.pk)
+    with pytest.raises(SalePaused):
+        reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    with committed():
+        resume_sale(sale_id=sale.pk)
+
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    assert terms_of(stored(sale)) == terms_of(sale)
+
+
+def test_an_extended_sale_ends_later_in_both_places(committed):
+    sale = make_loaded_sale()
+    later = sale.ends_at + 5 * MINUTE
+
+    with committed():
+        extend_sale(sale_id=sale.pk, ends_at=later, seen=sale.ends_at)
+
+    assert stored(sale).ends_at == later
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+@pytest.mark.parametrize("stock", [2, 9])
+def test_the_stock_is_changed_in_both_places_up_and_down(committed, stock):
+    sale = make_loaded_sale(stock=5)
+
+    with committed():
+        resize_sale(sale_id=sale.pk, stock=stock, seen=5)
+
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == stock
+
+
+def test_a_sale_ends_at_the_moment_of_the_clock_of_redis(committed):
+    sale = make_loaded_sale()
+    before = redis_now_ms()
+
+    with committed():
+        ended = end_sale(sale_id=sale.pk, seen=sale.ends_at)
+
+    assert before < epoch_ms(ended.ends_at) <= redis_now_ms() + 1
+    assert state_of(sale) is SaleState.ENDED
+    with pytest.raises(SaleEnded):
+        reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+def test_an_ended_sale_is_paused_no_more_than_it_was(committed):
+    for paused in (False, True):
+        sale = make_loaded_sale(paused=paused)
+        with committed():
+            end_sale(sale_id=sale.pk, seen=sale.ends_at)
+        assert stored(sale).paused is paused
+
+
+def test_what_was_pending_when_a_sale_ended_becomes_orders(committed):
+    sale, buyer = make_loaded_sale(), make_user("ada")
+    entry = reserve_entry(sale_id=sale.pk, order_id=501, user_id=buyer.pk)
+
+    with committed():
+        end_sale(sale_id=sale.pk, seen=sale.ends_at)
+    fulfill_sale(sale_id=sale.pk)
+
+    order = VoucherOrder.objects.get()
+    assert (order.pk, order.live) == (501, True)
+    assert entry.accepted_at_ms < epoch_ms(stored(sale).ends_at)
+
+
+# --- what goes first where -----------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_end_closes_the_ledger_before_it_reads_the_clock(steps):
+    sale = make_loaded_sale()
+    steps.clear()
+
+    end_sale(sale_id=sale.pk, seen=sale.ends_at)
+
+    assert steps == [
+        "FOR UPDATE", "snapshot", "snapshot",
+        "FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher", "snapshot",
+        "FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher",
+        "COMMIT",
+        "FOR UPDATE", "write_figures", "COMMIT",
+        "FOR UPDATE", "write_figures", "COMMIT",
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("name", ["pause", "end"])
+def test_a_crash_before_the_commit_leaves_a_sale_that_sells_less_and_not_more(name):
+    sale = make_loaded_sale()
+
+    with suppress(Crash), transaction.atomic():
+        ACTIONS[name](sale)
+        raise Crash
+
+    assert terms_of(stored(sale)) == terms_of(sale)
+    assert state_of(sale) in (SaleState.PAUSED, SaleState.ENDED)
+    load_sale(sale_id=sale.pk)
+    assert state_of(sale) is SaleState.OPEN
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_resumption_that_is_rolled_back_never_reaches_redis():
+    sale = make_loaded_sale(paused=True)
+
+    with suppress(Crash), transaction.atomic():
+        resume_sale(sale_id=sale.pk)
+        raise Crash
+
+    assert state_of(sale) is SaleState.PAUSED
+
+
+# --- refusals ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_nothing_of_a_sale_that_is_over_is_changed(dump, name):
+    sale = make_loaded_sale(begins_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
+                            ends_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
+                            paused=name == "resume")  # fmt: skip
+    before = dump()
+
+    with pytest.raises(SaleOver):
+        ACTIONS[name](sale)
+
+    assert (terms_of(stored(sale)), dump()) == (terms_of(sale), before)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_the_same_again_is_refused_because_it_is_not_what_was_seen(committed, dump, name):
+    sale = make_loaded_sale(paused=name == "resume")
+    with committed():
+        ACTIONS[name](sale)
+    before, terms = dump(), terms_of(stored(sale))
+
+    with pytest.raises(SaleOver if name == "end" else TermsChanged):
+        ACTIONS[name](sale)
+
+    assert (terms_of(stored(sale)), dump()) == (terms, before)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_without_redis_nothing_is_changed_not_even_what_widens(committed, redis_gone, name):
+    sale = make_loaded_sale(paused=name == "resume")
+
+    with committed() as waiting, redis_gone(), pytest.raises(LedgerUnavailable):
+        ACTIONS[name](sale)
+
+    assert waiting == []
+    assert terms_of(stored(sale)) == terms_of(sale)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_sale_that_is_not_loaded_is_not_changed(name):
+    sale = make_sale(paused=name == "resume")
+
+    with pytest.raises(LedgerUnavailable):
+        ACTIONS[name](sale)
+
+    assert terms_of(stored(sale)) == terms_of(sale)
+
+
+@pytest.mark.parametrize("name", ACTIONS)
+def test_a_sale_that_is_gone_is_named(name):
+    sale = make_loaded_sale(paused=name == "resume")
+    stored(sale).delete()
+
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        ACTIONS[name](sale)
+
+
+def test_a_sale_that_has_not_begun_is_not_ended(dump):
+    sale = make_loaded_sale(begins_at=dt.datetime.now(dt.UTC) + HOUR / 2)
+    before = dump()
+
+    with pytest.raises(NotBegun):
+        end_sale(sale_id=sale.pk, seen=sale.ends_at)
+
+    assert dump() == before
+
+
+@pytest.mark.parametrize("later", [dt.timedelta(0), -MINUTE])
+def test_an_end_that_is_not_later_is_no_extension(dump, later):
+    sale = make_loaded_sale()
+    before = dump()
+
+    with pytest.raises(NotLater):
+        extend_sale(sale_id=sale.pk, ends_at=sale.ends_at + later, seen=sale.ends_at)
+
+    assert dump() == before
+
+
+def test_the_stock_is_not_set_below_what_is_taken(dump):
+    sale = make_loaded_sale(stock=5)
+    for n in (1, 2):
+        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
+    before = dump()
+
+    with pytest.raises(BelowTaken):
+        resize_sale(sale_id=sale.pk, stock=1, seen=5)
+
+    assert (stored(sale).stock, dump()) == (5, before)
+
+
+@pytest.mark.parametrize("is_closed_first", [True, False])
+def test_nobody_is_accepted_between_the_clock_that_is_read_and_the_end(
+    monkeypatch, is_closed_first
+):
+    """With its control: left open while the clock is read, a sale sells after its own end."""
+    sale, read_clock = make_loaded_sale(), live_changes._ledger_now
+    if not is_closed_first:
+        monkeypatch.setattr(live_changes, "edit_sale", _edit_but_never_pause)
+
+    def read_clock_while_a_buyer_comes(sale_id):
+        moment = read_clock(sale_id)
+        while redis_now_ms() <= epoch_ms(moment):
+            pass  # so that the buyer comes in another millisecond
+        with suppress(SalePaused, AlreadyOrdered):
+            reserve(sale_id=sale_id, order_id=501, user_id=1)
+        return moment
+
+    # The first reading is of a sale that is open, whatever comes of it.
+    readings = iter([read_clock, read_clock])
+    monkeypatch.setattr(
+        live_changes,
+        "_ledger_now",
+        lambda sale_id: next(readings, read_clock_while_a_buyer_comes)(sale_id),
+    )
+    ended = end_sale(sale_id=sale.pk, seen=sale.ends_at)
+
+    late = [it for it in all_pending(sale_id=sale.pk)
+            if it.accepted_at_ms >= epoch_ms(ended.ends_at)]  # fmt: skip
+    assert len(late) == (0 if is_closed_first else 1)
+
+
+def _edit_but_never_pause(*, sale_id, terms):
+    return edit_sale(sale_id=sale_id, terms=replace(terms, paused=False))

@@ -1,0 +1,885 @@
+"""Making, editing and deleting sales: which side is written first, and what each refuses."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from django.core.exceptions import ValidationError
+from django.db import connection, transaction
+from django.test.utils import CaptureQueriesContext
+from django.utils import timezone
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from tests.support.sales import (
+    HOUR,
+    make_loaded_sale,
+    make_order,
+    make_sale,
+    make_user,
+    make_voucher,
+    make_waiting,
+    reserve_entry,
+    terms,
+)
+from vouchers.catalogue import sales
+from vouchers.catalogue.sales import (
+    LimitLowered,
+    SaleHasBuyers,
+    VoucherDetails,
+    create_sale,
+    create_voucher_on_sale,
+    delete_sale,
+    edit_sale,
+    has_buyers,
+    terms_of,
+)
+from vouchers.inventory.audit import add_buyers
+from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import (
+    AlreadyOrdered,
+    NotStarted,
+    Release,
+    SalePaused,
+    SoldOut,
+    release,
+    reserve,
+)
+from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot, write_figures
+from vouchers.inventory.waiting_list import join_waiting
+from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
+
+DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_cents=10_000)
+
+
+@pytest.fixture
+def committed(django_capture_on_commit_callbacks):
+    """Run what waits for the commit when the block ends."""
+    return lambda: django_capture_on_commit_callbacks(execute=True)
+
+
+def stored(sale):
+    return SeckillVoucher.objects.get(pk=sale.pk)
+
+
+def change_stock(sale, stock):
+    return edit_sale(sale_id=sale.pk, terms=replace(terms_of(stored(sale)), stock=stock))
+
+
+def total_in_redis(sale):
+    return snapshot(sale_id=sale.pk).figures.total
+
+
+class Crash(Exception):
+    """Whatever ends a process between two writes."""
+
+
+# --- making --------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_new_sale_is_stored_and_loaded_once_committed(committed):
+    wanted = terms(stock=7, limit=2, pay_within_s=60, rebuy=False, refundable=False)
+
+    with committed():
+        sale = create_sale(voucher=make_voucher(), terms=wanted)
+        with pytest.raises(NotLoaded):
+            snapshot(sale_id=sale.pk)
+
+    assert terms_of(stored(sale)) == wanted
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sale_made_inside_a_transaction_is_loaded_when_that_commits():
+    with transaction.atomic():
+        sale = create_sale(voucher=make_voucher(), terms=terms())
+        with pytest.raises(NotLoaded):
+            snapshot(sale_id=sale.pk)
+
+    assert snapshot(sale_id=sale.pk).remaining == 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sale_whose_transaction_fails_is_never_loaded(ledger):
+    with suppress(Crash), transaction.atomic():
+        create_voucher_on_sale(details=DETAILS, terms=terms())
+        raise Crash
+
+    assert not list(ledger.scan_iter())
+    assert not SeckillVoucher.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_voucher_and_its_sale_are_made_together(committed):
+    with committed():
+        sale = create_voucher_on_sale(details=DETAILS, terms=terms())
+
+    voucher = stored(sale).voucher
+    assert (voucher.title, voucher.rules) == ("Noodles", "One bowl.")
+    assert (voucher.price_cents, voucher.face_value_cents) == (8_000, 10_000)
+
+
+BROKEN_TERMS = [
+    ({"stock": -1}, "stock"),
+    ({"stock": MAX_STOCK + 1}, "__all__"),
+    ({"limit": 0}, "limit"),
+    ({"limit": 21}, "limit"),
+    ({"pay_within_s": 59}, "pay_within_s"),
+    ({"pay_within_s": 7 * 24 * 3600 + 1}, "pay_within_s"),
+    ({"ends_at": timezone.now() - 2 * HOUR}, "__all__"),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("changes", "field"), BROKEN_TERMS)
+def test_a_broken_rule_makes_neither_voucher_nor_sale(ledger, changes, field):
+    with pytest.raises(ValidationError) as refused:
+        create_voucher_on_sale(details=DETAILS, terms=terms(**changes))
+
+    assert field in refused.value.message_dict
+    assert not Voucher.objects.exists()
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db
+def test_a_price_above_the_face_value_makes_nothing():
+    details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
+
+    with pytest.raises(ValidationError):
+        create_voucher_on_sale(details=details, terms=terms())
+
+    assert not Voucher.objects.exists()
+
+
+@pytest.mark.django_db
+def test_a_sale_made_while_redis_is_gone_is_saved_and_loaded_later(committed, redis_gone):
+    with redis_gone(), committed():
+        sale = create_sale(voucher=make_voucher(), terms=terms())
+
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).remaining == 5
+
+
+# --- stock: up -----------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_more_units_are_on_sale_at_once(committed):
+    sale = make_loaded_sale(stock=1)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+    with committed():
+        change_stock(sale, 2)
+
+    reserve(sale_id=sale.pk, order_id=502, user_id=2)
+    with pytest.raises(SoldOut):
+        reserve(sale_id=sale.pk, order_id=503, user_id=3)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_more_units_are_committed_before_redis_hears_of_them_under_a_new_lock(steps):
+    sale = make_loaded_sale(stock=1)
+    steps.clear()
+
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=2))
+
+    assert steps == [
+        "FOR UPDATE",
+        "UPDATE vouchers_seckillvoucher",
+        "COMMIT",
+        "FOR UPDATE",
+        "write_figures",
+        "COMMIT",
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_crash_between_the_commit_and_redis_leaves_redis_with_less(redis_gone):
+    sale = make_loaded_sale(stock=1)
+
+    with redis_gone():
+        change_stock(sale, 2)
+
+    assert stored(sale).stock == 2
+    assert total_in_redis(sale) == 1
+    load_sale(sale_id=sale.pk)
+    assert total_in_redis(sale) == 2
+
+
+@pytest.mark.django_db(transaction=True)
+def test_more_units_that_are_rolled_back_never_reach_redis():
+    sale = make_loaded_sale(stock=1)
+
+    with suppress(Crash), transaction.atomic():
+        change_stock(sale, 2)
+        raise Crash
+
+    assert stored(sale).stock == total_in_redis(sale) == 1
+
+
+# --- stock: down ---------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_fewer_units_are_offered_at_once(committed):
+    sale = make_loaded_sale(stock=5)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+    with committed():
+        change_stock(sale, 1)
+
+    assert stored(sale).stock == total_in_redis(sale) == 1
+    with pytest.raises(SoldOut):
+        reserve(sale_id=sale.pk, order_id=502, user_id=2)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_fewer_units_are_told_to_redis_before_the_row_in_one_hold_of_the_row(steps):
+    sale = make_loaded_sale(stock=5)
+    steps.clear()
+
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), stock=2))
+
+    assert steps == [
+        "FOR UPDATE",
+        "write_figures",
+        "UPDATE vouchers_seckillvoucher",
+        "COMMIT",
+        "FOR UPDATE",
+        "write_figures",
+        "COMMIT",
+    ]
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_crash_between_redis_and_the_commit_leaves_redis_with_less():
+    sale = make_loaded_sale(stock=5)
+
+    with suppress(Crash), transaction.atomic():
+        change_stock(sale, 2)
+        raise Crash
+
+    assert stored(sale).stock == 5
+    assert total_in_redis(sale) == 2
+    load_sale(sale_id=sale.pk)
+    assert total_in_redis(sale) == 5
+
+
+@pytest.mark.django_db
+def test_while_redis_is_gone_no_units_are_taken_back(committed, redis_gone):
+    sale = make_loaded_sale(stock=5)
+
+    with committed() as waiting, redis_gone(), pytest.raises(LedgerUnavailable):
+        change_stock(sale, 2)
+
+    assert waiting == []
+    assert stored(sale).stock == total_in_redis(sale) == 5
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("stock", [0, 1, 2])
+def test_the_stock_never_falls_below_what_is_taken_pending_included(committed, dump, stock):
+    sale = make_loaded_sale(stock=5)
+    for n in (1, 2):
+        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
+    make_order(sale, make_user("ada"), order_id=501)
+    reserve(sale_id=sale.pk, order_id=503, user_id=3)
+    before = dump()
+
+    with committed() as waiting, pytest.raises(BelowTaken) as refused:
+        change_stock(sale, stock)
+
+    assert refused.value.taken == (1 if stock < 1 else 3)
+    assert waiting == []
+    assert dump() == before
+    assert stored(sale).stock == 5
+
+
+@pytest.mark.django_db
+def test_the_stock_falls_to_exactly_what_is_taken(committed):
+    sale = make_loaded_sale(stock=5)
+    for n in (1, 2, 3):
+        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
+
+    with committed():
+        change_stock(sale, 3)
+
+    assert snapshot(sale_id=sale.pk).remaining == 0
+
+
+@pytest.mark.django_db
+def test_units_given_back_may_be_taken_off_the_sale(committed):
+    sale = make_loaded_sale(stock=2)
+    entry = reserve_entry(sale_id=sale.pk, order_id=501, user_id=1)
+    release(sale_id=sale.pk, releases=[Release(entry, "sold_out")])
+
+    with committed():
+        change_stock(sale, 0)
+
+    assert stored(sale).stock == total_in_redis(sale) == 0
+
+
+@pytest.mark.django_db
+def test_what_is_not_loaded_is_not_narrowed_because_nobody_knows_what_is_taken(committed, dump):
+    sale = make_sale(stock=5)
+    before = dump()
+
+    with committed() as waiting, pytest.raises(LedgerUnavailable):
+        change_stock(sale, 2)
+
+    assert waiting == []
+    assert dump() == before
+    assert stored(sale).stock == 5
+
+
+@pytest.mark.django_db
+def test_a_promise_that_survived_a_loss_counts_as_taken(ledger):
+    sale = make_loaded_sale(stock=5)
+    for n in (1, 2):
+        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
+    ledger.unlink(LedgerKeys(sale.pk).sale)
+    load_sale(sale_id=sale.pk)
+
+    with pytest.raises(BelowTaken) as refused:
+        change_stock(sale, 1)
+
+    assert refused.value.taken == 2
+    assert stored(sale).stock == 5
+
+
+@pytest.mark.django_db
+def test_what_is_not_loaded_may_be_widened_and_is_loaded(committed):
+    sale = make_sale(stock=5)
+
+    with committed():
+        change_stock(sale, 9)
+
+    assert stored(sale).stock == total_in_redis(sale) == 9
+
+
+# --- window, pause, limit ------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_pause_closes_the_sale_and_going_on_opens_it(committed):
+    sale = make_loaded_sale()
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(paused=True))
+    with pytest.raises(SalePaused):
+        reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(paused=False))
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+
+@pytest.mark.django_db
+def test_a_window_that_is_moved_holds_at_once(committed):
+    sale = make_loaded_sale()
+    now = timezone.now()
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(begins_at=now + HOUR, ends_at=now + 2 * HOUR))
+
+    with pytest.raises(NotStarted):
+        reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+
+def changed(sale, changes):
+    """Return a sale's terms with these changes; those of its window are added to it."""
+    moved = {
+        name: getattr(sale, name) + value
+        for name, value in changes.items()
+        if name in ("begins_at", "ends_at")
+    }
+    return replace(terms_of(sale), **{**changes, **moved})
+
+
+NARROWER = [
+    {"stock": 4},
+    {"begins_at": HOUR / 2},
+    {"ends_at": -HOUR / 2},
+    {"paused": True},
+    {"rebuy": False},
+]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("changes", NARROWER, ids=lambda changes: next(iter(changes)))
+def test_what_narrows_a_sale_is_told_to_redis_first_and_stays_after_a_crash(changes, steps):
+    sale = make_loaded_sale(stock=5)
+    narrower = changed(sale, changes)
+    steps.clear()
+
+    with suppress(Crash), transaction.atomic():
+        edit_sale(sale_id=sale.pk, terms=narrower)
+        raise Crash
+
+    assert steps == ["FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher"]
+    for name in changes:
+        setattr(sale, name, getattr(narrower, name))
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(sale)
+    assert terms_of(stored(sale)) != narrower
+
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+WIDER = [
+    {"stock": 6},
+    {"begins_at": -HOUR},
+    {"ends_at": HOUR},
+    {"paused": False},
+    {"limit": 3},
+    {"rebuy": True},
+]
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("changes", WIDER, ids=lambda changes: next(iter(changes)))
+def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, redis_gone):
+    sale = make_loaded_sale(stock=5, paused=True, rebuy=False)
+    wider = changed(sale, changes)
+    before = snapshot(sale_id=sale.pk).figures
+    steps.clear()
+
+    with redis_gone():  # a crash right after the commit
+        edit_sale(sale_id=sale.pk, terms=wider)
+
+    assert steps[:3] == ["FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"]
+    assert terms_of(stored(sale)) == wider
+    assert snapshot(sale_id=sale.pk).figures == before
+
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_an_edit_that_does_both_redis_first_hears_what_both_sides_allow():
+    sale = make_loaded_sale(stock=5)
+    mixed = replace(terms_of(sale), stock=3, ends_at=sale.ends_at + HOUR, limit=2)
+
+    with suppress(Crash), transaction.atomic():
+        edit_sale(sale_id=sale.pk, terms=mixed)
+        raise Crash
+
+    sale.stock = 3
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(sale)
+
+    edit_sale(sale_id=sale.pk, terms=mixed)
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert terms_of(stored(sale)) == mixed
+
+
+@pytest.mark.django_db
+def test_a_sale_with_more_taken_than_offered_can_be_paused_all_the_same(committed):
+    """As after a loss: live orders, and promises that fulfilment has yet to refuse."""
+    sale = make_loaded_sale(stock=1)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    add_buyers(sale_id=sale.pk, holdings=[Holding(400, 2, 1)])
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=True))
+
+    assert snapshot(sale_id=sale.pk).figures.paused
+
+
+@pytest.mark.django_db
+def test_fewer_units_and_a_new_window_arrive_together(committed):
+    sale = make_loaded_sale(stock=5)
+    wanted = terms(
+        stock=2,
+        ends_at=timezone.now() + 9 * HOUR,
+        limit=3,
+        paused=True,
+        pay_within_s=7 * 24 * 3600,
+        rebuy=False,
+        refundable=False,
+    )
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=wanted)
+
+    assert terms_of(stored(sale)) == wanted
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+@pytest.mark.django_db
+def test_a_limit_that_is_raised_gives_who_has_ordered_another_unit(committed):
+    sale = make_loaded_sale()
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    with pytest.raises(AlreadyOrdered):
+        reserve(sale_id=sale.pk, order_id=502, user_id=1)
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(limit=2))
+
+    reserve(sale_id=sale.pk, order_id=502, user_id=1)
+
+
+@pytest.mark.django_db
+def test_a_limit_is_never_lowered(committed, dump):
+    sale = make_loaded_sale(limit=3)
+    before = dump()
+
+    with committed() as waiting, pytest.raises(LimitLowered):
+        edit_sale(sale_id=sale.pk, terms=terms(limit=2, stock=1))
+
+    assert waiting == []
+    assert dump() == before
+    assert terms_of(stored(sale)).limit == 3
+    assert stored(sale).stock == 5
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "changes", [{"limit": 21}, {"stock": MAX_STOCK + 1}, {"ends_at": timezone.now() - 2 * HOUR}]
+)
+def test_an_edit_that_breaks_a_rule_changes_nothing(dump, changes):
+    sale = make_loaded_sale()
+    before = dump()
+
+    with pytest.raises(ValidationError):
+        edit_sale(sale_id=sale.pk, terms=terms(**changes))
+
+    assert dump() == before
+    assert terms_of(stored(sale)) == terms_of(sale)
+
+
+@pytest.mark.django_db
+def test_a_bad_description_takes_the_whole_edit_back():
+    sale = make_loaded_sale(stock=5)
+    details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
+
+    with pytest.raises(ValidationError):
+        edit_sale(sale_id=sale.pk, terms=terms(stock=9), details=details)
+
+    assert stored(sale).stock == 5
+
+
+@pytest.mark.django_db
+def test_a_bad_description_is_refused_before_redis_is_told_anything(dump):
+    sale = make_loaded_sale(stock=5)
+    details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
+    before = dump()
+
+    with pytest.raises(ValidationError):
+        edit_sale(sale_id=sale.pk, terms=terms(stock=1), details=details)
+
+    assert dump() == before
+
+
+@pytest.mark.django_db
+def test_an_edit_may_describe_the_voucher_anew(committed):
+    sale = make_loaded_sale()
+    details = VoucherDetails("Rice", "Two bowls.", price_cents=1, face_value_cents=2)
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(), details=details)
+
+    voucher = stored(sale).voucher
+    assert (voucher.title, voucher.rules) == ("Rice", "Two bowls.")
+    assert (voucher.price_cents, voucher.face_value_cents) == (1, 2)
+
+
+@pytest.mark.django_db
+def test_an_order_keeps_the_price_it_was_made_at(committed):
+    sale = make_loaded_sale()
+    order = make_order(sale, make_user("ada"), order_id=501)
+    details = VoucherDetails("Rice", "", price_cents=1, face_value_cents=2)
+
+    with committed():
+        edit_sale(sale_id=sale.pk, terms=terms(), details=details)
+
+    order.refresh_from_db()
+    assert order.price_cents == 8_000
+
+
+@pytest.mark.django_db
+def test_a_sale_that_there_is_not_is_not_edited():
+    with pytest.raises(SeckillVoucher.DoesNotExist):
+        edit_sale(sale_id=404, terms=terms())
+
+
+# --- sold is what buyers did ---------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_with_terms_read_before_a_sale_does_not_overwrite_what_was_sold():
+    sale = make_loaded_sale(stock=5)
+    read_early = terms_of(sale)
+    user = make_user("ada")
+    reserve(sale_id=sale.pk, order_id=501, user_id=user.pk)
+    fulfill_sale(sale_id=sale.pk)
+
+    edit_sale(sale_id=sale.pk, terms=read_early)
+
+    assert stored(sale).sold == 1
+    assert VoucherOrder.objects.get().pk == 501
+    assert stored(sale).fence > sale.fence
+
+
+@pytest.mark.django_db(transaction=True)
+def test_an_edit_waits_for_a_fulfilment_that_holds_the_row(row_locks):
+    sale = make_loaded_sale(stock=5)
+    held, go_on, edited = threading.Event(), threading.Event(), threading.Event()
+
+    def fulfil():
+        with transaction.atomic():
+            row = sales.lock_seckill_voucher(sale_id=sale.pk)
+            row.sold += 3
+            row.save(update_fields=["sold"])
+            held.set()
+            assert go_on.wait(5)
+        connection.close()
+
+    def edit():
+        with suppress(BelowTaken):
+            change_stock(sale, 2)
+        edited.set()
+        connection.close()
+
+    threads = [threading.Thread(target=fulfil), threading.Thread(target=edit)]
+    threads[0].start()
+    assert held.wait(5)
+    threads[1].start()
+    assert not edited.wait(0.3)
+    go_on.set()
+    for thread in threads:
+        thread.join(10)
+
+    assert (stored(sale).sold, stored(sale).stock) == (3, 5)
+
+
+@pytest.mark.django_db
+def test_an_edit_names_the_columns_it_writes():
+    sale = make_loaded_sale()
+
+    with CaptureQueriesContext(connection) as queries:
+        edit_sale(sale_id=sale.pk, terms=terms(stock=9))
+
+    [update] = [q["sql"] for q in queries if q["sql"].startswith("UPDATE")]
+    assert "`stock` = 9" in update
+    for column in ("sold", "epoch", "fence"):
+        assert f"`{column}` =" not in update
+
+
+# --- deleting ------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_a_sale_without_buyers_is_deleted_on_both_sides(ledger):
+    sale = make_loaded_sale()
+    other = make_loaded_sale()
+
+    delete_sale(sale_id=sale.pk)
+
+    assert list(SeckillVoucher.objects.all()) == [other]
+    assert not list(ledger.scan_iter(f"*{{{sale.pk}}}*"))
+    assert snapshot(sale_id=other.pk).remaining == 5
+
+
+@pytest.mark.django_db
+def test_a_sale_that_somebody_only_waits_for_is_deleted_with_its_line(ledger):
+    sale, ada = make_loaded_sale(stock=0), make_user("ada")
+    make_waiting(sale, ada, order_id=501)
+    join_waiting(sale_id=sale.pk, order_id=501, user_id=ada.pk, joined_at_ms=1)
+
+    delete_sale(sale_id=sale.pk)
+
+    assert not SeckillVoucher.objects.exists()
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db
+def test_a_sale_that_is_not_loaded_is_not_deleted_because_nobody_knows_who_holds_it(ledger):
+    sale = make_sale()
+
+    with pytest.raises(LedgerUnavailable):
+        delete_sale(sale_id=sale.pk)
+    assert stored(sale)
+
+    load_sale(sale_id=sale.pk)
+    delete_sale(sale_id=sale.pk)
+    assert not SeckillVoucher.objects.exists()
+    assert not list(ledger.scan_iter())
+
+
+@pytest.mark.django_db
+def test_a_sale_with_more_taken_than_offered_has_buyers_and_is_not_deleted():
+    sale = make_loaded_sale(stock=1)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    add_buyers(sale_id=sale.pk, holdings=[Holding(400, 2, 1)])
+
+    with pytest.raises(SaleHasBuyers):
+        delete_sale(sale_id=sale.pk)
+
+    assert not snapshot(sale_id=sale.pk).figures.paused
+
+
+@pytest.mark.django_db
+def test_a_sale_with_a_promise_is_not_deleted_and_sells_on():
+    sale = make_loaded_sale()
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+    with pytest.raises(SaleHasBuyers):
+        delete_sale(sale_id=sale.pk)
+
+    assert stored(sale)
+    reserve(sale_id=sale.pk, order_id=502, user_id=2)
+
+
+@pytest.mark.django_db
+def test_a_sale_whose_promises_survived_a_loss_is_not_deleted(ledger):
+    sale = make_loaded_sale()
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    ledger.unlink(LedgerKeys(sale.pk).sale)
+    load_sale(sale_id=sale.pk)
+
+    with pytest.raises(SaleHasBuyers):
+        delete_sale(sale_id=sale.pk)
+
+    reserve(sale_id=sale.pk, order_id=502, user_id=2)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"status": OrderStatus.CANCELLED},
+        {"status": OrderStatus.REFUSED, "reason": RefusalReason.SOLD_OUT},
+    ],
+)
+def test_a_sale_with_any_order_is_not_deleted(ledger, fields):
+    sale = make_loaded_sale()
+    make_order(sale, make_user("ada"), order_id=501, **fields)
+    ledger.flushdb()
+
+    with pytest.raises(SaleHasBuyers):
+        delete_sale(sale_id=sale.pk)
+
+    assert stored(sale)
+
+
+@pytest.mark.django_db
+def test_while_redis_is_gone_no_sale_is_deleted(redis_gone):
+    sale = make_loaded_sale()
+
+    with redis_gone(), pytest.raises(LedgerUnavailable):
+        delete_sale(sale_id=sale.pk)
+
+    assert stored(sale)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+
+@pytest.mark.django_db
+def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps):
+    sale = make_loaded_sale()
+    steps.clear()
+
+    delete_sale(sale_id=sale.pk)
+
+    assert steps == [
+        *("FOR UPDATE", "write_figures", "snapshot"),
+        *("DELETE vouchers_answercount", "DELETE orders_rehearsal", "DELETE orders_waitingentry"),
+        "DELETE vouchers_seckillvoucher",
+    ]
+
+
+@pytest.mark.django_db
+def test_nobody_can_reserve_while_a_sale_is_being_deleted(monkeypatch):
+    sale = make_loaded_sale()
+    look = sales.snapshot
+
+    def try_to_buy(*, sale_id):
+        with pytest.raises(SalePaused):
+            reserve(sale_id=sale_id, order_id=501, user_id=1)
+        return look(sale_id=sale_id)
+
+    monkeypatch.setattr(sales, "snapshot", try_to_buy)
+
+    delete_sale(sale_id=sale.pk)
+
+    assert not SeckillVoucher.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_delete_that_is_rolled_back_leaves_a_sale_that_loads_again():
+    sale = make_loaded_sale(stock=5)
+
+    with suppress(Crash), transaction.atomic():
+        delete_sale(sale_id=sale.pk)
+        raise Crash
+
+    load_sale(sale_id=sale.pk)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    assert snapshot(sale_id=sale.pk).remaining == 4
+
+
+@pytest.mark.django_db
+def test_whether_a_sale_has_buyers_is_told_by_either_side(redis_gone):
+    sale = make_loaded_sale()
+    assert not has_buyers(sale=sale)
+
+    with redis_gone():
+        assert has_buyers(sale=sale), "nobody can tell, so careful"
+
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    assert has_buyers(sale=sale)
+
+    never_loaded = make_sale()
+    assert not has_buyers(sale=never_loaded)
+    make_order(never_loaded, make_user("ada"), order_id=502, status=OrderStatus.CANCELLED)
+    assert has_buyers(sale=never_loaded)
+
+
+# --- crossing edits ------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db(transaction=True)
+def test_edits_that_cross_leave_redis_with_the_figures_of_the_row(row_locks):
+    sale = make_loaded_sale(stock=10)
+    barrier = threading.Barrier(4)
+
+    def edit(stocks):
+        barrier.wait(5)
+        for stock in stocks:
+            change_stock(sale, stock)
+        connection.close()
+
+    threads = [
+        threading.Thread(target=edit, args=[stocks])
+        for stocks in ([20, 5, 30], [7, 40, 3], [50, 2, 60], [8, 9, 10])
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+
+    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+
+
+@pytest.mark.django_db(transaction=True)
+def test_without_a_new_hold_of_the_row_crossing_edits_would_sell_what_is_not_there(monkeypatch):
+    """The control: the edit up copies what it remembers, after an edit down was committed."""
+    sale = make_loaded_sale(stock=10)
+
+    def copy_what_was_read(*, sale_id):
+        remembered = Figures.of(stored(sale))
+        monkeypatch.undo()
+        change_stock(sale, 5)
+        write_figures(sale_id=sale_id, figures=remembered)
+
+    monkeypatch.setattr(sales, "load_after_commit", copy_what_was_read)
+
+    change_stock(sale, 20)
+
+    assert stored(sale).stock == 5
+    assert total_in_redis(sale) == 20

@@ -1,0 +1,516 @@
+"""Many sales at once: planned, looked at, then made, all or none."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from threading import Barrier
+from zoneinfo import ZoneInfo
+
+import pytest
+from django.contrib.admin.models import LogEntry
+from django.contrib.auth.models import Permission
+from django.db import connection
+from django.utils import timezone
+
+from tests.support.sales import HOUR, make_sale, make_user, make_voucher, terms
+from tests.vouchers.admin.test_sale import LIST, committing, errors, said, stored
+from vouchers.catalogue import series as series_module
+from vouchers.catalogue.sales import terms_of
+from vouchers.catalogue.series import (
+    MOST_SALES,
+    Every,
+    Rhythm,
+    SameBegin,
+    copy_terms,
+    create_sales,
+    digest,
+    plan_copies,
+    plan_series,
+)
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+
+SERIES = f"{LIST}series/"
+COPIES = f"{LIST}copies/"
+DAY = dt.timedelta(days=1)
+SHANGHAI, BERLIN = ZoneInfo("Asia/Shanghai"), ZoneInfo("Europe/Berlin")
+FRIDAY = dt.datetime(2030, 3, 29, 20, tzinfo=BERLIN)
+"""Two days before the clock is put forward there, at 02:00 on 31 March 2030."""
+
+ENTRIES = {
+    "begins_at_0": "2030-01-01",
+    "begins_at_1": "20:00:00",
+    "length": "30",
+    "length_unit": "60",
+    "sales": "3",
+    "number": "1",
+    "unit": "days",
+    "stock": "5",
+    "limit": "2",
+    "stage": "draft",
+    "pay_within_s": "900",
+    "rebuy": "on",
+}
+
+
+def planned(first, number=1, unit=Every.DAYS, weekdays=(), sales=3, zone=BERLIN):
+    """The begins of a series of half-hour sales."""
+    plan = plan_series(
+        voucher=Voucher(pk=1),
+        first=terms(begins_at=first, ends_at=first + HOUR / 2),
+        rhythm=Rhythm(number, unit, frozenset(weekdays)),
+        sales=sales,
+        zone=zone,
+    )
+    assert all(it.terms.ends_at - it.terms.begins_at == HOUR / 2 for it in plan)
+    return [it.terms.begins_at.astimezone(zone) for it in plan]
+
+
+def clock(moments):
+    return [f"{moment:%d %H:%M}" for moment in moments]
+
+
+# --- When -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("number", "unit", "days"),
+    [
+        (1, Every.DAYS, ["29 20:00", "30 20:00", "31 20:00"]),
+        (2, Every.DAYS, ["29 20:00", "31 20:00", "02 20:00"]),
+        (1, Every.WEEKS, ["29 20:00", "05 20:00", "12 20:00"]),
+        (24, Every.HOURS, ["29 20:00", "30 20:00", "31 21:00"]),
+        (6, Every.HOURS, ["29 20:00", "30 02:00", "30 08:00"]),
+    ],
+)
+def test_days_keep_their_time_of_day_when_the_clock_changes_and_hours_are_hours(number, unit, days):
+    assert clock(planned(FRIDAY, number, unit)) == days
+
+
+@pytest.mark.django_db
+def test_chosen_weekdays_begin_with_the_first_of_them_and_follow_each_other():
+    monday_and_saturday = planned(FRIDAY, unit=Every.WEEKDAYS, weekdays=(0, 5), sales=4)
+
+    assert clock(monday_and_saturday) == ["30 20:00", "01 20:00", "06 20:00", "08 20:00"]
+
+
+@pytest.mark.django_db
+def test_a_time_that_the_clock_skips_is_an_hour_later_that_day_alone():
+    first = dt.datetime(2030, 3, 30, 2, 30, tzinfo=BERLIN)
+
+    assert clock(planned(first)) == ["30 02:30", "31 03:30", "01 02:30"]
+
+
+@pytest.mark.django_db
+def test_without_a_weekday_there_is_no_series_and_no_end_of_looking_for_one():
+    assert planned(FRIDAY, unit=Every.WEEKDAYS) == []
+
+
+# --- Copies ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("now", "begins"),
+    [
+        (dt.datetime(2030, 1, 1, 12), dt.datetime(2030, 1, 11, 20)),
+        (dt.datetime(2030, 1, 11, 19, 59), dt.datetime(2030, 1, 11, 20)),
+        (dt.datetime(2030, 1, 11, 20), dt.datetime(2030, 1, 12, 20)),
+        (dt.datetime(2030, 2, 1, 21), dt.datetime(2030, 2, 2, 20)),
+        (dt.datetime(2030, 2, 1, 19), dt.datetime(2030, 2, 1, 20)),
+    ],
+)
+def test_a_copy_is_a_draft_at_the_same_time_of_day_tomorrow_or_next(now, begins):
+    begins_at = dt.datetime(2030, 1, 10, 20, tzinfo=SHANGHAI)
+    sale = SeckillVoucher(
+        begins_at=begins_at, ends_at=begins_at + 2 * DAY, stock=7, limit=3, paused=True,
+        rebuy=False, refundable=False, pay_within_s=60,
+    )  # fmt: skip
+
+    copy = copy_terms(sale=sale, now=now.replace(tzinfo=SHANGHAI), zone=SHANGHAI)
+
+    begins = begins.replace(tzinfo=SHANGHAI)
+    window = {"begins_at": begins, "ends_at": begins + 2 * DAY}
+    assert copy == replace(terms_of(sale), **window, stage=SaleStage.DRAFT, paused=False)
+
+
+@pytest.mark.django_db
+def test_a_copy_goes_to_the_first_day_on_which_no_sale_of_its_voucher_begins_then():
+    sale = make_sale(begins_at=FRIDAY, ends_at=FRIDAY + HOUR)
+    next_day = FRIDAY + DAY
+    make_sale(voucher=sale.voucher, begins_at=next_day, ends_at=next_day + HOUR)
+    make_sale(begins_at=FRIDAY + 2 * DAY, ends_at=FRIDAY + 2 * DAY + HOUR)
+
+    [copy] = plan_copies(sales=[sale], now=timezone.now(), zone=BERLIN)
+
+    assert clock([copy.terms.begins_at.astimezone(BERLIN)]) == ["31 20:00"]
+    assert not copy.same_begin
+
+
+@pytest.mark.django_db
+def test_copies_of_one_voucher_at_one_time_of_day_follow_each_other():
+    voucher, other = make_voucher(), make_voucher()
+    begins_at = timezone.now() - 10 * DAY
+    sales = [
+        make_sale(voucher=it, begins_at=begins_at + n * DAY, ends_at=begins_at + n * DAY + HOUR)
+        for it, n in ((voucher, 0), (voucher, 1), (other, 0))
+    ]
+
+    plan = plan_copies(sales=sales, now=timezone.now(), zone=SHANGHAI)
+
+    first, second = (it.terms.begins_at for it in plan if it.voucher == voucher)
+    [third] = [it.terms.begins_at for it in plan if it.voucher == other]
+    assert (second - first, third) == (DAY, first)
+
+
+# --- Overlaps, and making it ----------------------------------------------------------------------
+
+
+def half_hours(voucher, first, number=1, sales=3, **changes):
+    """A series that goes on every so many hours, each of half an hour."""
+    return plan_series(
+        voucher=voucher,
+        first=terms(begins_at=first, ends_at=first + HOUR / 2, **changes),
+        rhythm=Rhythm(number, Every.HOURS),
+        sales=sales,
+        zone=SHANGHAI,
+    )
+
+
+@pytest.mark.django_db
+def test_a_plan_marks_what_each_sale_overlaps_with(django_assert_num_queries):
+    voucher, first = make_voucher(), FRIDAY
+    begins_at = first + HOUR
+    there = make_sale(voucher=voucher, begins_at=begins_at, ends_at=begins_at + HOUR)
+    make_sale(voucher=make_voucher(), begins_at=first, ends_at=first + HOUR)
+    make_sale(voucher=voucher, begins_at=first, ends_at=first + HOUR, stage=SaleStage.REHEARSAL)
+
+    with django_assert_num_queries(1):
+        plan = half_hours(voucher, first + HOUR / 2)
+
+    assert [[sale.pk for sale in it.overlaps] for it in plan] == [[], [there.pk], []]
+    assert [it.overlaps_planned for it in plan] == [(), (), ()]
+    assert not any(it.same_begin for it in plan)
+    again = half_hours(voucher, first + HOUR)
+    assert [it.same_begin for it in again] == [there, None, None]
+
+
+@pytest.mark.django_db
+def test_sales_longer_than_their_distance_overlap_with_each_other():
+    plan = plan_series(
+        voucher=make_voucher(),
+        first=terms(begins_at=FRIDAY, ends_at=FRIDAY + 2 * HOUR),
+        rhythm=Rhythm(1, Every.HOURS),
+        sales=3,
+        zone=SHANGHAI,
+    )
+
+    assert [it.overlaps_planned for it in plan] == [(2,), (1, 3), (2,)]
+
+
+@committing
+def test_a_series_is_made_and_loaded():
+    plan = half_hours(make_voucher(), FRIDAY, stock=7)
+
+    sales = create_sales(plan=plan)
+
+    assert [terms_of(stored(sale)) for sale in sales] == [it.terms for it in plan]
+    assert [snapshot(sale_id=sale.pk).remaining for sale in sales] == [7, 7, 7]
+
+
+@committing
+def test_a_series_of_which_one_begins_like_another_makes_none():
+    voucher = make_voucher()
+    make_sale(voucher=voucher, begins_at=FRIDAY + HOUR, ends_at=FRIDAY + 2 * HOUR)
+
+    with pytest.raises(SameBegin) as refusal:
+        create_sales(plan=half_hours(voucher, FRIDAY))
+
+    assert refusal.value.begins_at == FRIDAY + HOUR
+    assert SeckillVoucher.objects.count() == 1
+
+
+@committing
+def test_a_series_that_fails_at_its_last_sale_makes_none(monkeypatch):
+    insert, made = series_module.insert_sale, []
+
+    def failing(**wanted):
+        if len(made) == 2:
+            raise RuntimeError("the third")
+        made.append(insert(**wanted))
+        return made[-1]
+
+    monkeypatch.setattr(series_module, "insert_sale", failing)
+
+    with pytest.raises(RuntimeError):
+        create_sales(plan=half_hours(make_voucher(), FRIDAY))
+
+    assert len(made) == 2
+    assert not SeckillVoucher.objects.exists()
+
+
+@committing
+def test_the_vouchers_are_locked_before_anything_of_a_series_is_written(steps):
+    plan = half_hours(make_voucher(), FRIDAY)
+    steps.clear()
+
+    create_sales(plan=plan)
+
+    assert steps.index("FOR UPDATE") < steps.index("INSERT vouchers_seckillvoucher")
+
+
+@committing
+def test_a_series_made_while_redis_is_away_waits_for_it_once(redis_gone, monkeypatch):
+    load, tried = series_module.load_sale, []
+
+    def counted(**sale):
+        tried.append(sale)
+        load(**sale)
+
+    monkeypatch.setattr(series_module, "load_sale", counted)
+
+    with redis_gone():
+        create_sales(plan=half_hours(make_voucher(), FRIDAY))
+
+    assert len(tried) == 1
+    assert SeckillVoucher.objects.count() == 3
+
+
+def both(call):
+    """Call something in two threads at once and return what came of each."""
+    start = Barrier(2)
+
+    def one(_):
+        try:
+            start.wait(10)
+            return call()
+        except SameBegin as refusal:
+            return refusal
+        finally:
+            connection.close()
+
+    with ThreadPoolExecutor(2) as threads:
+        return list(threads.map(one, range(2)))
+
+
+@committing
+@pytest.mark.concurrency
+def test_one_series_made_by_two_at_once_is_made_once(row_locks):
+    plan = half_hours(make_voucher(), FRIDAY)
+
+    came_of_it = both(lambda: create_sales(plan=plan))
+
+    assert sorted(type(it).__name__ for it in came_of_it) == ["SameBegin", "list"]
+    assert SeckillVoucher.objects.count() == 3
+
+
+@committing
+@pytest.mark.concurrency
+def test_control_without_the_lock_two_at_once_make_two(row_locks, monkeypatch):
+    plan = half_hours(make_voucher(), FRIDAY)
+    looked, refuse = Barrier(2), series_module._refuse_same_begin
+
+    def both_have_looked(planned):
+        refuse(planned)
+        looked.wait(10)
+
+    monkeypatch.setattr(series_module, "lock_vouchers", lambda **vouchers: None)
+    monkeypatch.setattr(series_module, "_refuse_same_begin", both_have_looked)
+
+    both(lambda: create_sales(plan=plan))
+
+    assert SeckillVoucher.objects.count() == 6
+
+
+# --- The page -------------------------------------------------------------------------------------
+
+
+def filled(**changes):
+    voucher = changes.pop("voucher", None) or make_voucher()
+    return {**ENTRIES, "voucher": voucher.pk, **changes}
+
+
+def looked_at(page):
+    return re.search(r'name="looked_at" value="(\w+)"', page.content.decode()).group(1)
+
+
+def create(shop, entries, url=SERIES):
+    """Look at the sales, then make them."""
+    found = looked_at(shop.post(url, entries))
+    return shop.post(url, {**entries, "_create": "", "looked_at": found})
+
+
+@pytest.mark.django_db
+def test_a_series_is_shown_in_the_shops_time_before_it_is_made(shop):
+    page = shop.post(SERIES, filled()).content.decode()
+
+    begins = re.findall(r"2030-01-\d\d 20:00:00", page)
+    assert begins == ["2030-01-01 20:00:00", "2030-01-02 20:00:00", "2030-01-03 20:00:00"]
+    assert "All times are the shop's: Asia/Shanghai." in page
+    assert "Create 3 sales" in page
+    assert not SeckillVoucher.objects.exists()
+
+
+@committing
+@pytest.mark.parametrize("stage", ["draft", "public"])
+def test_what_was_looked_at_is_made_with_a_line_in_each_history(shop, stage):
+    response = create(shop, filled(stage=stage))
+
+    assert (response.status_code, response["Location"]) == (302, LIST)
+    assert "3 sales are made." in said(response)
+    sales = SeckillVoucher.objects.order_by("begins_at")
+    assert [(it.stock, it.limit, it.stage, it.refundable) for it in sales] == [
+        (5, 2, stage, False)
+    ] * 3
+    begins = [timezone.localtime(it.begins_at) for it in sales]
+    assert clock(begins) == ["01 20:00", "02 20:00", "03 20:00"]
+    assert {entry.object_id for entry in LogEntry.objects.all()} == {str(it.pk) for it in sales}
+
+
+@committing
+def test_the_same_series_sent_twice_is_made_once(shop):
+    entries = filled()
+    found = looked_at(shop.post(SERIES, entries))
+    sent = {**entries, "_create": "", "looked_at": found}
+    shop.post(SERIES, sent)
+
+    again = shop.post(SERIES, sent)
+
+    assert SeckillVoucher.objects.count() == 3
+    assert any("begins at 2030-01-01 20:00:00 already" in text for text in said(again))
+    assert "begins at the same moment" in again.content.decode()
+    assert 'name="_create"' not in again.content.decode()
+
+
+@committing
+def test_what_was_changed_after_it_was_looked_at_is_shown_again(shop):
+    entries = filled()
+    found = looked_at(shop.post(SERIES, entries))
+
+    again = shop.post(SERIES, {**entries, "sales": "4", "_create": "", "looked_at": found})
+
+    assert not SeckillVoucher.objects.exists()
+    assert said(again) == ["This is not what you looked at: check the sales below once more."]
+    assert "Create 4 sales" in again.content.decode()
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("changes", "field"),
+    [
+        ({"voucher": "0"}, "voucher"),
+        ({"voucher": "x"}, "voucher"),
+        ({"begins_at_0": "someday"}, "begins_at"),
+        ({"begins_at_0": "2101-01-01"}, "begins_at"),
+        ({"begins_at_0": "2100-12-30"}, "begins_at"),
+        ({"begins_at_0": "1999-12-31"}, "begins_at"),
+        ({"number": "1000", "unit": "weeks", "sales": "100"}, "begins_at"),
+        ({"length": "0"}, "length"),
+        ({"length": "367", "length_unit": "86400"}, "length"),
+        ({"length": "9" * 5_000}, "length"),
+        ({"length_unit": "7"}, "length_unit"),
+        ({"sales": "0"}, "sales"),
+        ({"sales": str(MOST_SALES + 1)}, "sales"),
+        ({"number": "0"}, "number"),
+        ({"number": "1001"}, "number"),
+        ({"unit": "moons"}, "unit"),
+        ({"unit": "weekdays"}, "weekdays"),
+        ({"weekdays": ["7"]}, "weekdays"),
+        ({"stock": "0"}, "stock"),
+        ({"stock": str(MAX_STOCK + 1)}, "stock"),
+        ({"limit": "21"}, "limit"),
+        ({"stage": "rehearsal"}, "stage"),
+        ({"pay_within_s": "59"}, "pay_within_s"),
+    ],
+)
+def test_a_wrong_entry_of_a_series_has_its_message_at_its_field(shop, changes, field):
+    response = shop.post(SERIES, filled() | changes)
+
+    assert response.status_code == 200
+    assert set(errors(response)) == {field}
+    assert 'name="_create"' not in response.content.decode()
+
+
+@pytest.mark.django_db
+def test_a_series_begins_with_everything_of_the_sale_it_is_asked_for_from(shop):
+    begins_at = dt.datetime(2030, 1, 1, 20, tzinfo=SHANGHAI)
+    sale = make_sale(begins_at=begins_at, ends_at=begins_at + 2 * HOUR, stock=9, limit=3)
+
+    form = shop.get(f"{SERIES}?sale={sale.pk}").context["adminform"].form
+
+    assert form["voucher"].value() == sale.voucher_id
+    assert form["begins_at"].value() == begins_at + DAY
+    assert (form["length"].value(), form["length_unit"].value()) == (2, 3_600)
+    assert (form["stock"].value(), form["limit"].value()) == (9, 3)
+    assert form["stage"].value() == SaleStage.DRAFT
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("query", ["sale=0", "sale=x", "sale=" + "9" * 5_000, "sale=²"])
+def test_a_series_asked_for_from_no_sale_begins_empty(shop, query):
+    assert shop.get(f"{SERIES}?{query}").status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("url", [SERIES, COPIES])
+def test_who_may_not_add_sales_plans_none(client, url):
+    clerk = make_user("clerk", is_staff=True)
+    clerk.user_permissions.add(Permission.objects.get(codename="change_seckillvoucher"))
+    client.force_login(clerk, backend="django.contrib.auth.backends.ModelBackend")
+
+    assert client.get(url).status_code == 403
+    assert client.post(url, filled()).status_code == 403
+
+
+# --- Copying from the list ------------------------------------------------------------------------
+
+
+def chosen(shop, sales):
+    data = {"action": "copy", "_selected_action": [sale.pk for sale in sales]}
+    return shop.post(LIST, data)["Location"]
+
+
+@pytest.mark.django_db
+def test_one_sale_is_copied_in_the_form(shop):
+    sale = make_sale()
+
+    assert chosen(shop, [sale]) == f"{LIST}{sale.pk}/copy/"
+
+
+@committing
+def test_several_sales_are_looked_at_and_then_copied_as_drafts(shop):
+    sales = [make_sale(stock=3), make_sale(stock=4)]
+    url = chosen(shop, sales)
+    page = shop.get(url)
+    assert "Create 2 sales" in page.content.decode()
+    assert SeckillVoucher.objects.count() == 2
+
+    response = shop.post(url, {"_create": "", "looked_at": looked_at(page)})
+
+    assert "2 sales are made." in said(response)
+    again = shop.post(url, {"_create": "", "looked_at": looked_at(page)})
+    assert said(again)[-1].startswith("This is not what you looked at")
+    copies = SeckillVoucher.objects.exclude(pk__in=[sale.pk for sale in sales])
+    assert {(it.stock, it.stage) for it in copies} == {(3, "draft"), (4, "draft")}
+    assert {it.voucher_id for it in copies} == {sale.voucher_id for sale in sales}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("ids", ["", "0", "x", "1,,x", "9" * 5_000, "²"])
+def test_copies_of_no_sale_lead_back_to_the_list(shop, ids):
+    response = shop.get(COPIES, {"ids": ids})
+
+    assert (response.status_code, response["Location"]) == (302, LIST)
+
+
+@pytest.mark.django_db
+def test_a_plan_is_told_from_another():
+    voucher = make_voucher()
+    plan = half_hours(voucher, FRIDAY)
+
+    assert digest(plan) == digest(half_hours(voucher, FRIDAY))
+    assert digest(plan) != digest(half_hours(voucher, FRIDAY, stock=6))
+    assert digest(plan) != digest(half_hours(make_voucher(), FRIDAY))

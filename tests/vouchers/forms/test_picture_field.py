@@ -1,0 +1,81 @@
+"""The form field of a voucher's picture."""
+
+from __future__ import annotations
+
+import pytest
+from django import forms
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.utils import translation
+
+from tests.support.photos import image_file
+from tests.support.sales import make_voucher
+from vouchers.catalogue.pictures import as_webp, set_picture
+from vouchers.forms.picture_field import PictureField
+
+
+@pytest.fixture(autouse=True)
+def english():
+    with translation.override("en"):
+        yield
+
+
+class PictureForm(forms.Form):
+    picture = PictureField(required=False)
+
+
+def form_with(content, *, name="photo.jpg"):
+    return PictureForm({}, {"picture": SimpleUploadedFile(name, content)})
+
+
+def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
+    form = form_with(image_file(size=(3000, 1000)))
+
+    assert form.is_valid()
+    assert form.cleaned_data["picture"] == as_webp(content=image_file(size=(3000, 1000))).content
+
+
+@pytest.mark.django_db
+def test_the_cleaned_value_is_stored_as_it_is():
+    form, voucher = form_with(image_file()), make_voucher()
+    assert form.is_valid()
+
+    set_picture(voucher=voucher, content=form.cleaned_data["picture"])
+
+    voucher.refresh_from_db()
+    assert bytes(voucher.picture.content) == form.cleaned_data["picture"]
+
+
+def test_no_file_is_no_picture_and_no_change():
+    form = PictureForm({}, {})
+
+    assert form.is_valid()
+    assert form.cleaned_data["picture"] is None
+    assert not form.has_changed()
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (b"hello", "This file is not a picture."),
+        (b"\0" * 10_000_001, "The file has more than 10 MB."),
+        (image_file()[:500], "The picture is broken or was cut off."),
+        (b"", "The submitted file is empty."),
+    ],
+)
+def test_what_cannot_be_shown_is_an_error_at_the_field(content, why):
+    form = form_with(content)
+
+    assert not form.is_valid()
+    [message] = form.errors["picture"]
+    assert message.startswith(why)
+
+
+def test_the_form_is_sent_with_its_file_and_browsers_offer_pictures_only():
+    form = PictureForm()
+
+    assert form.is_multipart()
+    assert 'accept="image/jpeg,image/png,image/webp,image/gif"' in str(form["picture"])
+
+
+def test_the_name_of_a_file_decides_nothing():
+    assert form_with(image_file(kind="PNG"), name="photo.exe").is_valid()

@@ -1,0 +1,258 @@
+"""The one form for a voucher on sale: every wrong entry has its message at its field."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+from django.contrib.admin import site
+from django.contrib.auth.models import User
+from django.test import RequestFactory
+from django.utils import timezone, translation
+
+from tests.support.sales import (
+    HOUR,
+    make_loaded_sale,
+    make_order,
+    make_sale,
+    make_user,
+    make_voucher,
+)
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails
+from vouchers.inventory.reservations import reserve
+from vouchers.models import MAX_STOCK, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+ENTRIES = {
+    "title": "Noodles",
+    "rules": "One bowl.",
+    "price": "79.90",
+    "face_value": "100",
+    "stock": "5",
+    "begins_at": "2030-01-01 10:00:00",
+    "ends_at": "2030-01-01 12:00:00",
+    "limit": "1",
+    "pay_within_s": "900",
+    "rebuy": "on",
+    "refundable": "on",
+}
+
+
+def form_class(instance=None):
+    """Return the form as the admin makes it for its superuser."""
+    request = RequestFactory().get("/")
+    request.user = User(is_staff=True, is_superuser=True)
+    admin = site.get_model_admin(SeckillVoucher)
+    return admin.get_form(request, instance, change=bool(instance))
+
+
+def filled(instance=None, **changes):
+    data = {name: value for name, value in {**ENTRIES, **changes}.items() if value is not None}
+    for name in {"begins_at", "ends_at"} & set(data):
+        data[f"{name}_0"], _, data[f"{name}_1"] = data.pop(name).partition(" ")
+    return form_class(instance)(data, instance=instance)
+
+
+def test_a_filled_form_gives_terms_and_details():
+    form = filled(paused="on", limit="2")
+
+    assert form.is_valid(), form.errors
+    shanghai = timezone.get_default_timezone()
+    assert form.terms == SaleTerms(
+        stock=5,
+        begins_at=dt.datetime(2030, 1, 1, 10, tzinfo=shanghai),
+        ends_at=dt.datetime(2030, 1, 1, 12, tzinfo=shanghai),
+        limit=2,
+        paused=True,
+        pay_within_s=900,
+        rebuy=True,
+        refundable=True,
+    )
+    assert form.details == VoucherDetails("Noodles", "One bowl.", 7_990, 10_000)
+
+
+@pytest.mark.parametrize("seconds", ["60", "604800"])
+def test_what_comes_after_the_win_is_for_the_shop_to_decide(seconds):
+    form = filled(pay_within_s=seconds, rebuy=None, refundable=None)
+
+    assert form.is_valid(), form.errors
+    decided = (form.terms.pay_within_s, form.terms.rebuy, form.terms.refundable)
+    assert decided == (int(seconds), False, False)
+
+
+def test_a_time_is_typed_in_the_shops_time_zone():
+    form = filled()
+
+    assert form.is_valid()
+    assert form.terms.begins_at.astimezone(dt.UTC) == dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)
+
+
+@pytest.mark.parametrize("field", ["stock", "begins_at", "ends_at", "limit", "pay_within_s"])
+def test_what_is_left_out_is_asked_for(field):
+    assert list(filled(**{field: None}).errors) == [field]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        *[("stock", value) for value in ("-1", "0", str(MAX_STOCK + 1), str(10**30), "5.5", "x")],
+        *[("stock", value) for value in ("NaN", "9" * 5_000)],
+        *[("limit", value) for value in ("0", "-1", "21", str(10**30), "x")],
+        *[("pay_within_s", value) for value in ("59", "604801", "-1", "1.5", str(10**30), "x")],
+        *[("begins_at", value) for value in ("tomorrow", "2030-02-30 10:00", "0000-01-01 00:00")],
+        *[("begins_at", value) for value in ("1999-12-31 23:59", "0203-01-01 10:00")],
+        *[("ends_at", value) for value in ("2101-01-01 00:00", "20300-01-01 10:00")],
+        *[("title", value) for value in ("", "   ", "x" * 121, "nul \x00")],
+        *[("rules", value) for value in ("x" * 4_001,)],
+        *[("price", value) for value in ("", "-1", "1.005", "NaN", "Infinity", "1e30", "x")],
+        *[("face_value", value) for value in ("", "-1", "1000000.01")],
+        ("price", "100.01"),
+        ("ends_at", "2030-01-01 10:00"),
+        ("ends_at", "2030-01-01 09:59"),
+    ],
+)
+def test_a_wrong_entry_has_its_message_at_its_field_alone(field, value):
+    assert list(filled(**{field: value}).errors) == [field]
+
+
+@pytest.mark.parametrize(
+    ("typed", "cents"),
+    [("0", 0), ("0.01", 1), ("80", 8_000), ("79.9", 7_990), ("64.35", 6_435), ("1e2", 10_000)],
+)
+def test_an_amount_in_yuan_becomes_exact_cents(typed, cents):
+    form = filled(price=typed)
+
+    assert form.is_valid(), form.errors
+    assert form.details.price_cents == cents
+
+
+def test_an_existing_voucher_stands_for_a_description():
+    voucher = make_voucher()
+
+    form = filled(existing_voucher=voucher.pk, title=None, rules=None, price=None, face_value=None)
+
+    assert form.is_valid(), form.errors
+    assert form.details is None
+    assert form.cleaned_data["existing_voucher"] == voucher
+
+
+def test_neither_an_existing_voucher_nor_a_description_is_asked_for_at_each_field():
+    form = filled(title=None, rules=None, price=None, face_value=None)
+
+    assert sorted(form.errors) == ["face_value", "price", "title"]
+
+
+@pytest.mark.parametrize("typed", ["title", "rules", "price", "face_value"])
+def test_an_existing_voucher_and_a_description_are_not_both_taken(typed):
+    nothing = dict.fromkeys(("title", "rules", "price", "face_value"))
+    form = filled(existing_voucher=make_voucher().pk, **{**nothing, typed: ENTRIES[typed]})
+
+    assert list(form.errors) == ["existing_voucher"]
+
+
+@pytest.mark.parametrize("unknown", ["404", "x", str(10**30), "-1"])
+def test_a_voucher_that_there_is_not_is_refused(unknown):
+    form = filled(existing_voucher=unknown, title=None, rules=None, price=None, face_value=None)
+
+    assert "existing_voucher" in form.errors
+
+
+# --- editing -------------------------------------------------------------------------------------
+
+
+def edited(sale, **changes):
+    return filled(instance=SeckillVoucher.objects.get(pk=sale.pk), **changes)
+
+
+def test_an_edit_shows_what_the_voucher_says_with_amounts_in_yuan():
+    sale = make_sale(voucher=make_voucher(title="Rice", price_cents=7_990))
+
+    form = form_class(sale)(instance=sale)
+
+    assert form["title"].value() == "Rice"
+    assert str(form["price"].value()) == "79.9"
+    assert str(form["face_value"].value()) == "100"
+    assert form["stock"].value() == 5
+
+
+def test_a_running_sale_may_be_edited_down_to_none_left():
+    assert edited(make_loaded_sale(), stock="0").is_valid()
+
+
+def test_a_stock_below_what_is_taken_is_refused_with_the_number_pending_included():
+    sale = make_loaded_sale(stock=5)
+    for n in (1, 2):
+        reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
+
+    form = edited(sale, stock="1")
+
+    assert list(form.errors) == ["stock"]
+    assert "2" in form.errors["stock"][0]
+    assert edited(sale, stock="2").is_valid()
+
+
+def test_a_stock_below_what_is_sold_is_refused_also_while_not_loaded():
+    sale = make_sale(stock=5)
+    make_order(sale, make_user("ada"), order_id=501)
+
+    assert list(edited(sale, stock="0").errors) == ["stock"]
+
+
+def test_while_redis_is_gone_the_stock_may_rise_but_not_fall(redis_gone):
+    sale = make_loaded_sale(stock=5)
+
+    with redis_gone():
+        assert list(edited(sale, stock="4").errors) == ["stock"]
+        assert edited(sale, stock="5").is_valid()
+        assert edited(sale, stock="6").is_valid()
+
+
+def test_a_lowered_limit_is_refused_with_the_one_that_stands():
+    sale = make_sale(limit=3)
+
+    form = edited(sale, limit="2")
+
+    assert list(form.errors) == ["limit"]
+    assert "3" in form.errors["limit"][0]
+    assert edited(sale, limit="3").is_valid()
+    assert edited(sale, limit="4").is_valid()
+
+
+def test_what_is_checked_is_what_is_stored_not_what_the_instance_remembers():
+    sale = make_loaded_sale(stock=5, limit=1)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(stock=9, sold=7, limit=2)
+
+    form = filled(instance=sale, stock="6")
+
+    assert sorted(form.errors) == ["limit", "stock"]
+
+
+def test_what_nobody_types_is_no_field():
+    assert not {"sold", "epoch", "fence", "voucher", "created_at"} & set(form_class()().fields)
+
+
+def test_a_description_that_was_not_touched_has_not_changed():
+    """What has changed is what the admin's history says of an edit."""
+    sale = make_sale(voucher=make_voucher(price_cents=7_990, rules="One bowl."))
+    names = ("title", "rules", "price", "face_value")
+    shown = form_class(sale)(instance=sale)
+
+    form = filled(instance=sale, **{name: str(shown[name].value()) for name in names})
+
+    assert not set(names) & set(form.changed_data)
+
+
+@pytest.mark.parametrize("language", ["zh-hans", "en"])
+def test_a_window_keeps_its_second_where_it_is_not_touched(language):
+    begins_at = dt.datetime(2030, 1, 1, 2, 3, 4, tzinfo=dt.UTC)
+    sale = make_sale(begins_at=begins_at, ends_at=begins_at + HOUR)
+    with translation.override(language):
+        page = str(form_class(sale)(instance=sale)["begins_at"])
+        day, second = re.findall(r'value="([^"]+)"', page)
+
+        form = filled(instance=sale, begins_at=f"{day} {second}", ends_at="2030-01-02 00:00:00")
+
+        assert form.is_valid(), form.errors
+    assert form.cleaned_data["begins_at"] == begins_at

@@ -1,0 +1,228 @@
+"""What cells mean: headings in two languages, amounts and moments as people write them."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+
+import pytest
+from django.utils import timezone, translation
+
+from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES
+from vouchers.imports.rows import ReadRow, example_rows, read_rows, text_rows
+from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
+from vouchers.models import SaleStage
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    with translation.override("en"):
+        yield
+
+
+def read(*rows: list[Cell], headings: list[str] = ENGLISH) -> list[ReadRow]:
+    numbered = list(enumerate([list(headings), *rows], start=1))
+    return read_rows(text_rows(numbered))
+
+
+def read_cell(column: str, cell: Cell) -> ReadRow:
+    """Read a row that is right, with one cell put in place of another."""
+    row: list[Cell] = list(HOTPOT)
+    row[ENGLISH.index(column)] = cell
+    return read(row)[0]
+
+
+def refused(headings: list[str]) -> str:
+    with pytest.raises(FileRefused) as error:
+        read(NOODLES, headings=headings)
+    return str(error.value)
+
+
+# --- Headings -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("headings", [ENGLISH, CHINESE, [it.upper() for it in ENGLISH]])
+def test_headings_are_chinese_or_english(headings: list[str]) -> None:
+    noodles, hotpot = read(NOODLES, HOTPOT, headings=headings)
+    assert noodles.details["price_cents"] == 7_990
+    assert noodles.terms is None
+    assert hotpot.terms is not None
+    assert hotpot.terms.stage == SaleStage.DRAFT
+
+
+def test_headings_may_be_in_any_order_with_underscores_and_only_some_of_them() -> None:
+    headings = ["face_value", " Title ", "售价"]
+    assert read(["100", "Noodles", "80"], headings=headings)[0].details == {
+        "title": "Noodles",
+        "price_cents": 8_000,
+        "face_value_cents": 10_000,
+    }
+
+
+def test_the_name_of_a_column_with_a_typing_error_is_told_with_those_that_are_known() -> None:
+    text = refused(["titel", "price", "face value"])
+    assert text.startswith("There is no column “titel”. Known are: id (编号), title (标题), ")
+
+
+def test_a_missing_column_is_named() -> None:
+    assert "missing: price (售价), face value (面值)." in refused(["title", "rules"])
+    assert read(["7", "New title"], headings=["id", "title"])[0].voucher_id == 7
+
+
+def test_a_column_that_stands_twice_is_named() -> None:
+    assert refused(["title", "price", "face value", "标题"]) == (
+        "The column “title (标题)” stands there twice."
+    )
+
+
+def test_a_file_without_rows_is_refused() -> None:
+    with pytest.raises(FileRefused, match="nothing below"):
+        read()
+    with pytest.raises(FileRefused, match="empty"):
+        text_rows([])
+
+
+def test_a_heading_that_is_a_formula_is_refused() -> None:
+    with pytest.raises(FileRefused, match="no column"):
+        text_rows([(1, ["title", BadCell.FORMULA]), (2, ["a"])])
+
+
+def test_columns_are_named_in_the_readers_language_first() -> None:
+    with translation.override("zh-hans"), pytest.raises(FileRefused, match=r"售价 \(price\)"):
+        read(NOODLES, headings=["title", "rules"])
+
+
+# --- Cells ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "cents"),
+    [
+        ("79.90", 7_990),
+        ("79.9", 7_990),
+        ("¥79.90", 7_990),
+        ("￥ 79.90", 7_990),
+        ("79.90元", 7_990),
+        ("７９．９０", 7_990),
+        ("1,200", 120_000),
+        ("1,200.50", 120_050),
+        ("0", 0),
+        ("0.01", 1),
+        ("0.29", 29),
+        ("1.15", 115),
+        ("1,000,000", 100_000_000),
+    ],
+)
+def test_an_amount_keeps_its_cents_however_it_is_written(text: str, cents: int) -> None:
+    row = read(["", "Noodles", "", text, "1,000,000", "", "", "", ""])[0]
+    assert row.problems == ()
+    assert row.details["price_cents"] == cents
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("abc", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("79,90", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("1,2000", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("$5", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("NaN", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("-1", "Ensure this value is greater than or equal to 0."),
+        ("1e9", "Ensure this value is less than or equal to 1000000."),
+        ("9" * 400, "Ensure this value is less than or equal to 1000000."),
+        ("79.905", "Ensure that there are no more than 2 decimal places."),
+    ],
+)
+def test_a_wrong_amount_is_told_with_its_cell_and_what_to_do(text: str, why: str) -> None:
+    short = text if len(text) <= 40 else text[:39] + "…"
+    assert read_cell("price", text).problems[0] == f"price (售价), “{short}”: {why}"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "2030-01-02 10:00",
+        "2030-01-02 10:00:00",
+        "2030-01-02T10:00",
+        "2030-1-2 10:00",
+        "2030/1/2 10:00",
+        "2030/01/02  10:00:00",
+        "2030.1.2 10:00",
+        "2030年1月2日 10:00",
+        "2030年1月2日10时00分",
+        "２０３０-01-02 10：00",
+    ],
+)
+def test_a_moment_is_the_shops_however_it_is_written(text: str) -> None:
+    row = read(["", "x", "", "1", "2", "5", text, "2030-01-03 10:00", ""])[0]
+    assert row.terms is not None, row.problems
+    begins_at = timezone.localtime(row.terms.begins_at)
+    assert f"{begins_at:%Y-%m-%d %H:%M:%S %Z}" == "2030-01-02 10:00:00 CST"
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["2030-01-01", "01/02/2030 10:00", "tomorrow", "2030-02-30 10:00", "2030-01-01 25:00", "10:00"],
+)
+def test_what_is_no_moment_is_told_so(text: str) -> None:
+    assert read_cell("begins at", text).problems == (
+        f"begins at (开始时间), “{text}”: This is no date with a time. "
+        "Write it as 2026-12-01 10:00.",
+    )
+
+
+def test_a_time_that_the_clock_leaves_out_is_told_so(settings: object) -> None:
+    with timezone.override("Europe/Berlin"):
+        assert "2030-03-31 02:30" in read_cell("begins at", "2030-03-31 02:30").problems[0]
+
+
+@pytest.mark.parametrize(
+    ("column", "cell", "why"),
+    [
+        ("id", "7x", "This is no whole number."),
+        ("id", "0", "Ensure this value is greater than or equal to 1."),
+        ("id", "9" * 30, "Ensure this value is less than or equal to 9223372036854775807."),
+        ("title", "", "Fill this in: a row without an id is a new voucher."),
+        ("title", "x" * 121, "Ensure this value has at most 120 characters"),
+        ("title", "a\0b", "Null characters are not allowed."),
+        ("rules", "x" * 4_001, "Ensure this value has at most 4000 characters"),
+        ("face value", "", "Fill this in: a row without an id is a new voucher."),
+        ("stock", "", "Fill this in too, or leave stock, begin, end and limit empty."),
+        ("stock", "5.5", "This is no whole number. Write it as 500 or 1,200."),
+        ("stock", "0", "Ensure this value is greater than or equal to 1."),
+        ("stock", "1,000,001", "Ensure this value is less than or equal to 1000000."),
+        ("begins at", "1999-01-01 10:00", "The year must be between 2000 and 2100."),
+        ("begins at", "", "Fill this in too, or leave stock, begin, end and limit empty."),
+        ("ends at", "2030-01-01 10:00", "The end must be after the begin."),
+        ("limit", "21", "Ensure this value is less than or equal to 20."),
+        ("price", BadCell.FORMULA, "This is a formula, which is not worked out here."),
+        ("price", BadCell.ERROR, "This is an error of the spreadsheet."),
+    ],
+)
+def test_each_wrong_cell_has_its_sentence(column: str, cell: Cell, why: str) -> None:
+    problems = read_cell(column, cell).problems
+    assert len(problems) == 1, problems
+    assert problems[0].startswith(f"{column} (")
+    assert why in problems[0]
+
+
+def test_a_cell_to_the_right_of_the_headings_is_told() -> None:
+    row = read([*NOODLES, "more"])[0]
+    assert row.problems == (
+        "to the right of the headings, “more”: This cell has no heading. "
+        "A text with commas needs quotation marks.",
+    )
+
+
+def test_a_row_with_an_id_may_leave_everything_else_out() -> None:
+    row = read(["7", *[""] * 8])[0]
+    assert (row.voucher_id, dict(row.details), row.problems) == (7, {}, ())
+
+
+@pytest.mark.parametrize("chinese", [True, False])
+def test_the_example_can_be_imported_as_it_is(chinese: bool) -> None:
+    now = dt.datetime(2026, 11, 22, 9, 30, tzinfo=dt.UTC)
+    headings, *rows = example_rows(chinese=chinese, now=now)
+    alone, on_sale = read(*map(list, rows), headings=headings)
+    assert alone.problems == on_sale.problems == ()
+    assert (alone.terms is None, on_sale.terms is None) == (True, False)

@@ -1,0 +1,412 @@
+"""Importing: what a file would do, and that it does just that, all of it or nothing, once."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from django.contrib.admin.models import ADDITION, CHANGE, LogEntry
+from django.core.cache import cache
+from django.db import connection, connections
+from django.test.utils import CaptureQueriesContext
+from django.utils import translation
+
+from tests.support.sales import HOUR, make_sale, make_user, make_voucher
+from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
+from vouchers.catalogue.series import MOST_SALES
+from vouchers.imports import service as importing
+from vouchers.imports.plan import What
+from vouchers.imports.service import (
+    Importer,
+    Preview,
+    PreviewGone,
+    PreviewNotKept,
+    VouchersChanged,
+    confirm_import,
+    preview_import,
+)
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
+
+pytestmark = pytest.mark.django_db
+
+NOW = dt.datetime(2029, 12, 1, tzinfo=dt.UTC)
+BEGINS_AT = dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)  # that of HOTPOT: 10:00 in Shanghai
+
+
+@pytest.fixture(autouse=True)
+def english() -> Iterator[None]:
+    with translation.override("en"):
+        yield
+
+
+@pytest.fixture
+def boss() -> Importer:
+    return Importer(make_user("boss").pk, may_sell=True)
+
+
+def preview(boss: Importer, *rows: list[Any], content: bytes = b"") -> Preview:
+    content = content or as_csv(ENGLISH, *rows)
+    return preview_import(content=content, file_name="spring.csv", by=boss, now=NOW)
+
+
+def confirm(boss: Importer, shown: Preview) -> Any:
+    return confirm_import(key=shown.key, by=boss, now=NOW)
+
+
+def stored() -> list[tuple[Any, ...]]:
+    vouchers = Voucher.objects.order_by("pk").values_list()
+    return [*vouchers, *SeckillVoucher.objects.order_by("pk").values_list()]
+
+
+def row_of(voucher: Voucher, **cells: object) -> list[object]:
+    """Return a row about a stored voucher that changes these cells."""
+    given = {"id": voucher.pk, **cells}
+    return [given.get(name.replace(" ", "_"), "") for name in ENGLISH]
+
+
+# --- The preview ----------------------------------------------------------------------------------
+
+
+def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Importer) -> None:
+    changes, stays = make_voucher(rules="One bowl"), make_voucher(title="Stays")
+    before = stored()
+
+    plan = preview(
+        boss,
+        row_of(changes, price="79.90", rules="Two bowls"),
+        row_of(stays, title="Stays", price="80"),
+        NOODLES,
+        HOTPOT,
+    ).plan
+
+    assert [(row.number, row.what) for row in plan.rows] == [
+        (2, What.CHANGED), (3, What.UNCHANGED), (4, What.NEW), (5, What.NEW),
+    ]  # fmt: skip
+    assert plan.rows[0].changes == [
+        ("Rules", "One bowl", "Two bowls"),
+        ("Price", "¥80.00", "¥79.90"),
+    ]
+    assert plan.rows[2].changes == [
+        ("Rules", "", "One bowl, big"),
+        ("Price", "", "¥79.90"),
+        ("Face value", "", "¥100.00"),
+    ]
+    assert (plan.counts[What.NEW], plan.counts[What.WRONG], plan.sales) == (2, 0, 1)
+    assert stored() == before
+    assert LogEntry.objects.count() == 0
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        as_csv(CHINESE, NOODLES, HOTPOT, encoding="gb18030", delimiter="\t"),
+        as_csv(ENGLISH, NOODLES, HOTPOT, encoding="utf-8-sig", delimiter=";"),
+        as_xlsx(CHINESE, NOODLES, HOTPOT),
+        as_xlsx(
+            ENGLISH,
+            ["", "牛肉面", "One bowl, big", 79.9, 100],
+            ["", "Hotpot", "", 168, 1200, 500,
+             dt.datetime(2030, 1, 1, 10), dt.datetime(2030, 1, 1, 12), 2],
+        ),
+    ],
+    ids=["GBK with tabs", "UTF-8 with semicolons", "XLSX as text", "XLSX with numbers and dates"],
+)  # fmt: skip
+def test_every_kind_of_file_comes_to_the_same(boss: Importer, content: bytes) -> None:
+    confirm(boss, preview(boss, content=content))
+
+    noodles, hotpot = Voucher.objects.order_by("pk")
+    assert (noodles.title, noodles.rules) == ("牛肉面", "One bowl, big")
+    assert (noodles.price_cents, noodles.face_value_cents) == (7_990, 10_000)
+    assert (hotpot.price_cents, hotpot.face_value_cents) == (16_800, 120_000)
+    sale = SeckillVoucher.objects.get()
+    assert (sale.voucher, sale.stock, sale.limit, sale.stage) == (hotpot, 500, 2, SaleStage.DRAFT)
+    assert (sale.begins_at, sale.ends_at) == (BEGINS_AT, BEGINS_AT + 2 * HOUR)
+
+
+def test_an_empty_cell_leaves_what_is_stored(boss: Importer) -> None:
+    voucher = make_voucher(rules="One bowl")
+    confirm(boss, preview(boss, row_of(voucher, title="Soup")))
+    voucher.refresh_from_db()
+    assert (voucher.title, voucher.rules, voucher.price_cents) == ("Soup", "One bowl", 8_000)
+
+
+def test_how_a_spreadsheet_ends_its_lines_is_no_change(boss: Importer) -> None:
+    voucher = make_voucher(rules="one\r\ntwo")
+    plan = preview(boss, row_of(voucher, rules="one\ntwo", price="80.00")).plan
+    assert plan.rows[0].what == What.UNCHANGED
+
+
+def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
+    there = [make_voucher(title="noodles").pk for _ in range(5)]
+    row = ["", "Noodles", *NOODLES[2:]]
+
+    plan = preview(boss, row, row, HOTPOT).plan
+
+    named = ", ".join(map(str, there[:3]))
+    assert plan.rows[0].warnings == [
+        "The same title stands in row 3.",
+        f"There is a voucher with this title already: id {named} and 2 more.",
+    ]
+    assert plan.rows[2].warnings == []
+    assert plan.writes
+
+
+def test_a_voucher_that_keeps_its_title_is_not_warned_of_itself(boss: Importer) -> None:
+    voucher = make_voucher()
+    plan = preview(boss, row_of(voucher, title="Noodles", price="1")).plan
+    assert plan.rows[0].warnings == []
+
+
+def test_sales_at_the_same_time_and_sales_that_are_over_are_warned_of(boss: Importer) -> None:
+    voucher = make_voucher()
+    sale = make_sale(voucher=voucher, begins_at=BEGINS_AT - HOUR, ends_at=BEGINS_AT + HOUR)
+    over = [*HOTPOT[:6], "2029-01-01 10:00", "2029-01-01 12:00", ""]
+
+    plan = preview(boss, [voucher.pk, *[""] * 4, *HOTPOT[5:]], over).plan
+
+    assert plan.rows[0].warnings == [
+        f"The voucher is on sale in that time already: sale {sale.pk}."
+    ]
+    assert plan.rows[1].warnings == ["The end of the sale has passed already."]
+
+
+def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -> None:
+    voucher = make_voucher()
+    make_sale(voucher=voucher, begins_at=BEGINS_AT, ends_at=BEGINS_AT + HOUR)
+
+    shown = preview(
+        boss,
+        ["999999999", "x", *[""] * 7],
+        [voucher.pk, *[""] * 4, *HOTPOT[5:]],
+        row_of(voucher, title="Again"),
+        ["", "Dear", "", "101", "100", *[""] * 4],
+        NOODLES,
+    )
+
+    assert [row.problems for row in shown.plan.rows] == [
+        ("id (编号), “999999999”: There is no voucher with this id. "
+         "Leave it empty for a new one.",),
+        ("begins at (开始时间): The voucher has a sale that begins at this moment. "
+         "Change one of them.",),
+        (f"id (编号), “{voucher.pk}”: Row 3 is about the same voucher. Make one row of them.",),
+        ("price (售价): The price cannot be above the face value.",),
+        (),
+    ]  # fmt: skip
+    assert shown.key == ""
+
+
+def test_a_price_above_the_stored_face_value_is_told(boss: Importer) -> None:
+    voucher = make_voucher()
+    plan = preview(boss, row_of(voucher, price="100.01")).plan
+    assert plan.rows[0].problems == ("price (售价): The price cannot be above the face value.",)
+
+
+def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
+    clerk = Importer(boss.user_id, may_sell=False)
+    assert "You may not make sales." in preview(clerk, HOTPOT).plan.rows[0].problems[0]
+    assert preview(clerk, NOODLES).plan.writes
+
+
+def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer) -> None:
+    clerk = Importer(boss.user_id, may_sell=True, may_run=False)
+    running, coming = make_voucher(title="Running"), make_voucher(title="Coming")
+    make_sale(voucher=running, begins_at=NOW, ends_at=NOW + HOUR)
+    make_sale(voucher=coming, begins_at=NOW + HOUR, ends_at=NOW + 2 * HOUR)
+    cheap = [row_of(voucher, price="1") for voucher in (running, coming)]
+    found = preview(clerk, *cheap).plan.rows
+    assert "only who may run sales may change it" in found[0].problems[0]
+    assert not found[1].problems
+    assert not preview(clerk, row_of(running)).plan.rows[0].problems  # nothing would change
+    assert not any(row.problems for row in preview(boss, *cheap).plan.rows)
+
+
+def test_one_file_makes_at_most_a_hundred_sales(boss: Importer) -> None:
+    rows = [["", f"Hotpot {number}", *HOTPOT[2:]] for number in range(MOST_SALES + 1)]
+    plan = preview(boss, *rows).plan
+    assert [row.number for row in plan.rows if row.problems] == [MOST_SALES + 2]
+
+
+def test_a_preview_takes_as_many_queries_for_a_thousand_rows_as_for_one(boss: Importer) -> None:
+    vouchers = [make_voucher(title=f"Voucher {number}") for number in range(20)]
+
+    def queries(count: int) -> int:
+        rows = [[it.pk, *[""] * 4, *HOTPOT[5:]] for it in vouchers[:count]]
+        new = [["", f"New {number}", *NOODLES[2:]] for number in range(50 * count)]
+        with CaptureQueriesContext(connection) as captured:
+            preview(boss, *rows, *new)
+        return len(captured)
+
+    assert queries(20) == queries(1) == 3
+
+
+def test_nothing_to_do_cannot_be_confirmed(boss: Importer) -> None:
+    voucher = make_voucher()
+    shown = preview(boss, row_of(voucher, price="80"))
+    assert (shown.plan.counts[What.UNCHANGED], shown.key) == (1, "")
+
+
+# --- The confirmation -----------------------------------------------------------------------------
+
+
+def test_what_was_confirmed_is_logged_for_each_voucher_and_sale(boss: Importer) -> None:
+    voucher = make_voucher()
+    confirm(boss, preview(boss, row_of(voucher, price="79.90"), row_of(make_voucher()), HOTPOT))
+
+    entries = LogEntry.objects.order_by("pk").values_list(
+        "user_id", "content_type__model", "object_id", "action_flag", "change_message"
+    )
+    new, sale = Voucher.objects.last(), SeckillVoucher.objects.get()
+    assert new is not None
+    assert list(entries) == [
+        (boss.user_id, "voucher", str(voucher.pk), CHANGE,
+         "Imported from spring.csv, row 2. Price: ¥80.00 → ¥79.90"),
+        (boss.user_id, "voucher", str(new.pk), ADDITION, "Imported from spring.csv, row 4."),
+        (boss.user_id, "seckillvoucher", str(sale.pk), ADDITION, "Imported from spring.csv."),
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_draft_sale_is_loaded_once_it_is_committed(boss: Importer) -> None:
+    confirm(boss, preview(boss, HOTPOT))
+    found = snapshot(sale_id=SeckillVoucher.objects.get().pk)
+    assert (found.remaining, found.figures.paused) == (500, True)
+
+
+def test_a_preview_is_confirmed_once(boss: Importer) -> None:
+    shown = preview(boss, NOODLES)
+    confirm(boss, shown)
+    after = stored()
+    with pytest.raises(PreviewGone):
+        confirm(boss, shown)
+    assert stored() == after
+
+
+@pytest.mark.django_db(transaction=True)
+def test_of_two_confirmations_at_once_one_imports(boss: Importer) -> None:
+    shown = preview(boss, NOODLES, HOTPOT)
+
+    def answer(_number: int) -> str:
+        try:
+            confirm(boss, shown)
+        except PreviewGone:
+            return "gone"
+        finally:
+            connections.close_all()
+        return "imported"
+
+    with ThreadPoolExecutor(4) as pool:
+        answers = sorted(pool.map(answer, range(4)))
+
+    assert answers == ["gone", "gone", "gone", "imported"]
+    assert Voucher.objects.count() == 2
+
+
+def test_a_file_that_is_uploaded_twice_is_warned_of_or_does_nothing(boss: Importer) -> None:
+    first, second = preview(boss, NOODLES), preview(boss, NOODLES)
+    confirm(boss, first)
+    with pytest.raises(VouchersChanged) as error:
+        confirm(boss, second)
+    assert "already" in error.value.preview.plan.rows[0].warnings[0]
+    assert Voucher.objects.count() == 1
+
+
+@pytest.mark.parametrize(
+    "meanwhile",
+    [
+        lambda voucher: Voucher.objects.filter(pk=voucher.pk).update(price_cents=1),
+        lambda voucher: voucher.delete(),
+        lambda voucher: make_voucher(title="Hotpot"),
+        lambda voucher: make_sale(voucher=voucher, begins_at=BEGINS_AT, ends_at=BEGINS_AT + HOUR),
+    ],
+    ids=["its price was changed", "it was deleted", "its title came up", "it was put on sale"],
+)
+def test_what_has_changed_since_the_preview_is_shown_again_and_not_written(
+    boss: Importer, meanwhile: Any
+) -> None:
+    voucher = make_voucher()
+    shown = preview(boss, [voucher.pk, "", "", "79", "", *HOTPOT[5:]], HOTPOT)
+    meanwhile(voucher)
+    before = stored()
+
+    with pytest.raises(VouchersChanged) as error:
+        confirm(boss, shown)
+
+    assert stored() == before
+    assert error.value.preview.plan.digest != shown.plan.digest
+
+
+def test_what_is_shown_again_can_be_confirmed_then(boss: Importer) -> None:
+    voucher = make_voucher()
+    shown = preview(boss, row_of(voucher, price="79"))
+    Voucher.objects.update(price_cents=7_000)
+    with pytest.raises(VouchersChanged) as error:
+        confirm(boss, shown)
+    confirm(boss, error.value.preview)
+    voucher.refresh_from_db()
+    assert voucher.price_cents == 7_900
+
+
+def test_a_change_of_what_the_file_does_not_touch_is_none(boss: Importer) -> None:
+    voucher = make_voucher()
+    shown = preview(boss, row_of(voucher, price="79"))
+    Voucher.objects.update(rules="Another rule")
+    confirm(boss, shown)
+    voucher.refresh_from_db()
+    assert (voucher.price_cents, voucher.rules) == (7_900, "Another rule")
+
+
+def test_where_the_last_row_fails_none_is_written(
+    boss: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    voucher = make_voucher()
+    shown = preview(boss, row_of(voucher, price="79"), NOODLES, HOTPOT)
+    before = stored()
+
+    def fail(**_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(importing, "create_sales", fail)
+    with pytest.raises(RuntimeError):
+        confirm(boss, shown)
+    assert stored() == before
+    assert LogEntry.objects.count() == 0
+
+
+def test_nobody_confirms_the_preview_of_somebody_else(boss: Importer) -> None:
+    shown = preview(boss, NOODLES)
+    other = Importer(make_user("other").pk, may_sell=True)
+    with pytest.raises(PreviewGone):
+        confirm(other, shown)
+    confirm(boss, shown)
+
+
+@pytest.mark.parametrize("key", ["", "x", "x" * 10_000, "*", "ключ\n"])
+def test_a_key_that_nobody_gave_confirms_nothing(boss: Importer, key: str) -> None:
+    preview(boss, NOODLES)
+    with pytest.raises(PreviewGone):
+        confirm_import(key=key, by=boss, now=NOW)
+
+
+def test_a_cache_that_lost_the_preview_asks_for_the_file_again(boss: Importer) -> None:
+    shown = preview(boss, NOODLES)
+    cache.clear()
+    with pytest.raises(PreviewGone):
+        confirm(boss, shown)
+
+
+def test_a_cache_that_is_away_says_so_at_the_preview(
+    boss: Importer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(importing.cache, "add", lambda *_args, **_options: False)
+    with pytest.raises(PreviewNotKept):
+        preview(boss, NOODLES)
+
+
+def test_a_preview_waits_for_an_hour(boss: Importer) -> None:
+    shown = preview(boss, NOODLES)
+    name = importing._name(boss.user_id, shown.key)
+    assert 3_590 < cache.ttl(name) <= 3_600  # type: ignore[attr-defined]

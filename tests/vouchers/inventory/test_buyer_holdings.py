@@ -1,0 +1,75 @@
+"""What one buyer has in the ledger, by the contract above the script, on a real Redis."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.sales import all_pending, open_ledger, redis_now_ms
+from vouchers.inventory.buyer_holdings import HeldUnit, standing_of
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.reservations import confirm, reserve
+
+ABOVE_53_BITS = 9_007_199_254_740_993
+
+
+def places(*, user_id: int) -> dict[int, int | None]:
+    return {unit.order_id: unit.place for unit in standing_of(sale_id=1, user_id=user_id).units}
+
+
+def test_a_buyer_without_a_unit_has_none_also_where_there_is_no_ledger():
+    before_ms = redis_now_ms()
+
+    found = standing_of(sale_id=1, user_id=7)
+
+    assert found.units == []
+    assert before_ms <= found.now_ms <= redis_now_ms()
+
+
+def test_each_unit_has_its_place_in_the_queue_of_the_whole_sale():
+    open_ledger(1, limit=2)
+    for order_id, user_id in ((501, 7), (502, 8), (503, 7)):
+        reserve(sale_id=1, order_id=order_id, user_id=user_id)
+
+    assert standing_of(sale_id=1, user_id=7).units == [
+        HeldUnit(501, 7, 1, place=1),
+        HeldUnit(503, 7, 2, place=3),
+    ]
+
+
+def test_the_place_falls_as_others_are_written_and_is_gone_once_the_unit_is_a_row():
+    open_ledger(1)
+    for order_id, user_id in ((501, 7), (502, 8), (503, 9)):
+        reserve(sale_id=1, order_id=order_id, user_id=user_id)
+
+    confirm(sale_id=1, entries=all_pending(sale_id=1)[:2])
+
+    assert places(user_id=9) == {503: 1}
+    assert places(user_id=7) == {501: None}
+
+
+def test_the_largest_unit_and_ids_above_53_bits_come_back_digit_by_digit(ledger):
+    keys = open_ledger(1)
+    ledger.hset(keys.buyers, f"{ABOVE_53_BITS}:20", ABOVE_53_BITS + 2)
+    ledger.zadd(keys.pending, {f"{ABOVE_53_BITS + 2}:{ABOVE_53_BITS}:20": 1})
+
+    (unit,) = standing_of(sale_id=1, user_id=ABOVE_53_BITS).units
+
+    assert unit == HeldUnit(ABOVE_53_BITS + 2, ABOVE_53_BITS, 20, place=1)
+
+
+def test_looking_writes_nothing(dump):
+    open_ledger(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    before = dump()
+
+    standing_of(sale_id=1, user_id=7)
+
+    assert dump() == before
+
+
+def test_a_ledger_that_cannot_be_read_is_unavailable(ledger, redis_gone):
+    ledger.set(LedgerKeys(1).buyers, "of another type")
+    with pytest.raises(LedgerUnavailable):
+        standing_of(sale_id=1, user_id=7)
+    with redis_gone(), pytest.raises(LedgerUnavailable):
+        standing_of(sale_id=1, user_id=7)

@@ -1,0 +1,636 @@
+"""The tally: counted by many processes, added once, stored once, and never in a request's way."""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.conf import settings as django_settings
+from django.db import connection
+from django.test import Client, override_settings
+
+from orders.placing.tokens import issue_tokens
+from seckill_site.failpoints import FailpointReached, armed
+from seckill_site.ledger_connection import ledger_connection
+from tests.support.orders import wait_for
+from tests.support.proxy import FaultProxy, redis_server
+from tests.support.sales import make_loaded_sale, make_sale, make_user
+from vouchers.catalogue.sales import delete_sale
+from vouchers.inventory import request_stats as module
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.request_stats import (
+    KEPT,
+    Tallied,
+    count_answer,
+    flush,
+    store_tallies,
+    stored_tally,
+    tally,
+)
+from vouchers.models import AnswerCount, SeckillVoucher
+
+NOON = dt.datetime(2026, 11, 11, 12, tzinfo=dt.UTC)
+"""When the sales of these tests begin."""
+
+HOUR = dt.timedelta(hours=1)
+MUCH_LATER = NOON + 3 * HOUR
+
+
+def at(seconds: float) -> dt.datetime:
+    """Return the moment so long after the begin."""
+    return NOON + dt.timedelta(seconds=seconds)
+
+
+def a_sale(**fields: Any) -> SeckillVoucher:
+    return make_sale(**{"begins_at": NOON, "ends_at": NOON + 2 * HOUR, **fields})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[dt.datetime], None]:
+    """Call it, and answers are counted at that moment."""
+    now = [NOON.timestamp()]
+    monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
+
+    def set_to(moment: dt.datetime) -> None:
+        now[0] = moment.timestamp()
+
+    return set_to
+
+
+@pytest.fixture
+def count(clock: Callable[[dt.datetime], None]) -> Callable[..., None]:
+    """Count answers, so long after noon, and send them."""
+
+    def counted(sale: SeckillVoucher, seconds: float, answer: str = "accepted", n: int = 1) -> None:
+        clock(at(seconds))
+        for _ in range(n):
+            count_answer(sale_id=sale.pk, answer=answer)
+        flush()
+
+    return counted
+
+
+def in_redis(sale_id: int) -> dict[str, int]:
+    """Return what the tally of a sale holds in Redis, answer by answer, all seconds together."""
+    sums: Counter[str] = Counter()
+    for field, number in ledger_connection().hgetall(LedgerKeys(sale_id).tally).items():
+        sums[field.partition(":")[2]] += int(number)
+    return dict(sums)
+
+
+def rows(sale: SeckillVoucher) -> list[tuple[float, int, str, int]]:
+    """Return what is stored: seconds after noon, length, answer, count."""
+    return [
+        ((row.at - NOON).total_seconds(), row.seconds, row.answer, row.count)
+        for row in stored_tally(sale=sale)
+    ]
+
+
+def total(counts: list[Tallied]) -> int:
+    return sum(it.count for it in counts)
+
+
+def in_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
+    """Let processes of the shop do this at the same time; return how each ended by itself."""
+    database = os.environ["DATABASE_URL"].partition("?")
+    url = database[0].rpartition("/")[0] + f"/{connection.settings_dict['NAME']}"
+    own = {
+        "DATABASE_URL": "".join([url, *database[1:]]),
+        "DJANGO_SETTINGS_MODULE": "seckill_site.settings",
+        **environ,
+    }
+    command = [sys.executable, "-c", f"import django; django.setup()\n{code}"]
+    running = [
+        subprocess.Popen(command, env={**os.environ, **own}, cwd=django_settings.BASE_DIR)
+        for _ in range(times)
+    ]
+    return [process.wait(timeout=60) for process in running]
+
+
+# --- Counting ------------------------------------------------------------------------------------
+
+
+def test_answers_are_counted_sale_by_sale_and_second_by_second(clock: Any) -> None:
+    for second, sale_id, answer in [(0, 1, "accepted"), (0, 1, "accepted"), (1, 1, "sold_out")]:
+        clock(at(second))
+        count_answer(sale_id=sale_id, answer=answer)
+    count_answer(sale_id=2, answer="ended")
+    flush()
+    begin = int(NOON.timestamp())
+    fields = ledger_connection().hgetall(LedgerKeys(1).tally)
+    assert fields == {f"{begin}:accepted": "2", f"{begin + 1}:sold_out": "1"}
+    assert in_redis(2) == {"ended": 1}
+
+
+def test_counting_asks_nothing_of_redis_and_many_sales_are_one_round_trip(
+    ledger_trips: list[int],
+) -> None:
+    count_answer(sale_id=1, answer="accepted")
+    flush()  # makes the script known
+    ledger_trips.clear()
+    for sale_id in range(1, 6):
+        count_answer(sale_id=sale_id, answer="accepted")
+    assert ledger_trips == []
+    flush()
+    assert len(ledger_trips) == 1
+    flush()
+    assert len(ledger_trips) == 1, "nothing to add, nothing asked"
+
+
+def test_what_is_counted_gets_to_redis_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "FLUSH_S", 0.001)
+    for expected in (1, 2):
+        count_answer(sale_id=1, answer="accepted")
+        wait_for(lambda expected=expected: in_redis(1) == {"accepted": expected})
+
+
+def test_threads_lose_no_count() -> None:
+    def work() -> None:
+        for number in range(500):
+            count_answer(sale_id=1, answer="accepted")
+            if number % 50 == 0:
+                flush()
+
+    threads = [threading.Thread(target=work) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    flush()
+    assert in_redis(1) == {"accepted": 4_000}
+
+
+COUNT_THREE = """
+from vouchers.inventory.request_stats import count_answer
+for _ in range(3):
+    count_answer(sale_id=1, answer="accepted")
+"""
+
+
+@pytest.mark.django_db
+def test_two_processes_counts_add_up_and_each_waits_for_its_last_flush() -> None:
+    assert in_processes(COUNT_THREE, times=2) == [0, 0]
+    count_answer(sale_id=1, answer="accepted")
+    flush()
+    assert in_redis(1) == {"accepted": 7}
+
+
+FORKED = """
+import os
+from vouchers.inventory.request_stats import count_answer, flush
+count_answer(sale_id=1, answer="accepted")
+child = os.fork()
+count_answer(sale_id=1, answer="sold_out")
+flush()
+if child:
+    os.waitpid(child, 0)
+os._exit(0)
+"""
+
+
+@pytest.mark.django_db
+def test_a_forked_process_adds_its_own_counts_and_not_its_parents() -> None:
+    assert in_processes(FORKED) == [0]
+    assert in_redis(1) == {"accepted": 1, "sold_out": 2}
+
+
+# --- Redis away ----------------------------------------------------------------------------------
+
+Gone = Callable[[], AbstractContextManager[None]]
+
+
+def test_while_redis_is_away_counts_are_kept_and_nothing_is_raised(redis_gone: Gone) -> None:
+    with redis_gone():
+        for _ in range(3):
+            count_answer(sale_id=1, answer="unavailable")
+            flush()
+    count_answer(sale_id=1, answer="accepted")
+    flush()
+    flush()
+    assert in_redis(1) == {"unavailable": 3, "accepted": 1}
+
+
+def test_they_get_there_once_redis_is_back_also_where_no_request_comes(
+    redis_gone: Gone, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.001)
+    with redis_gone():
+        count_answer(sale_id=1, answer="unavailable")
+        flush()
+    wait_for(lambda: in_redis(1) == {"unavailable": 1})
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_a_batch_whose_reply_was_lost_is_added_once(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis has added it, and the process does not know: the number of the batch tells."""
+    ledger = ledger_connection()
+    with FaultProxy(redis_server(django_settings.REDIS_URL)) as proxy:
+        database = int(django_settings.REDIS_URL.rpartition("/")[2])
+        caches = django_settings.CACHES
+        through = {
+            **caches["ledger"],
+            "LOCATION": proxy.url(database, like=django_settings.REDIS_URL),
+        }
+        with override_settings(CACHES={**caches, "ledger": through}):
+            count_answer(sale_id=1, answer="accepted")
+            flush()
+            proxy.drop_replies(matching=b"EVALSHA")
+            count_answer(sale_id=1, answer="accepted")
+            flush()
+            proxy.wait_for_fault()
+            if not guarded:
+                ledger.delete(*ledger.scan_iter(f"{LedgerKeys(1).tally}:*"))
+            count_answer(sale_id=1, answer="accepted")
+            flush()
+    assert in_redis(1) == {"accepted": 3 if guarded else 4}
+
+
+def test_a_process_that_keeps_too_much_begins_again(
+    redis_gone: Gone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(module, "MOST_COUNTS", 5)
+    with redis_gone():
+        flush()
+        for sale_id in range(1, 100):
+            count_answer(sale_id=sale_id, answer="unavailable")
+            flush()
+    assert len(module._counts._counts) + len(module._counts._unsure) <= 7
+    assert "is dropped" in caplog.text
+    count_answer(sale_id=100, answer="accepted")
+    flush()
+    assert in_redis(100) == {"accepted": 1}
+
+
+def test_where_no_thread_is_to_be_had_the_next_request_asks_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def no_thread(timer: threading.Timer) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Timer, "start", no_thread)
+        count_answer(sale_id=1, answer="accepted")
+    monkeypatch.setattr(module, "FLUSH_S", 0.001)
+    count_answer(sale_id=1, answer="accepted")
+    wait_for(lambda: in_redis(1) == {"accepted": 2})
+
+
+def test_what_redis_refuses_of_one_sale_costs_the_others_nothing(
+    ledger: Any, clock: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    ledger.hset(LedgerKeys(1).tally, f"{int(NOON.timestamp())}:accepted", "many")
+    ledger.set(LedgerKeys(2).tally, "no hash")
+    for sale_id in (1, 2, 3):
+        count_answer(sale_id=sale_id, answer="accepted")
+    flush()
+    flush()
+    assert in_redis(2) == in_redis(3) == {"accepted": 1}
+    assert "the tally of sale 1 is lost" in caplog.text
+
+
+def test_a_tally_is_kept_for_two_weeks_and_the_numbers_for_an_hour(ledger: Any) -> None:
+    count_answer(sale_id=1, answer="accepted")
+    flush()
+    lives = {key: ledger.ttl(key) for key in ledger.scan_iter("*")}
+    key = LedgerKeys(1).tally
+    assert lives.pop(key) == KEPT.total_seconds() == 14 * 24 * 3600
+    (number,) = lives
+    assert number.startswith(f"{key}:")
+    assert 0 < lives[number] <= 3600
+
+
+# --- The order request ---------------------------------------------------------------------------
+
+
+def ask(client: Client, sale_id: int, token: object, **fields: str) -> int:
+    headers = {"Accept": "text/html"} if fields.pop("form", "") else {}
+    entries = {"token": token, **fields}
+    return client.post(f"/vouchers/{sale_id}/orders/", entries, headers=headers).status_code
+
+
+def tokens_of(sale: SeckillVoucher, *names: str) -> list[str]:
+    users = [make_user(name).pk for name in names]
+    return [it.sign() for it in issue_tokens(sale=sale, user_ids=users)]
+
+
+@pytest.mark.django_db
+def test_each_answer_to_a_valid_token_is_counted_under_its_code(client: Client) -> None:
+    sale = make_loaded_sale(stock=1)
+    first, second, third, again = tokens_of(sale, "anna", "ben", "carl", "dora")
+    assert [ask(client, sale.pk, first), ask(client, sale.pk, first, form="yes")] == [202, 303]
+    assert [ask(client, sale.pk, it) for it in (second, third)] == [409, 409]
+    assert ask(client, sale.pk, again, attempt="1", form="yes") == 409
+    flush()
+    assert in_redis(sale.pk) == {"accepted": 2, "sold_out": 3}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("begins_in", "ends_in", "paused", "code"),
+    [(60, 120, False, "not_started"), (-60, -1, False, "ended"), (-60, 60, True, "paused")],
+)
+def test_so_is_each_refusal(
+    client: Client, begins_in: int, ends_in: int, paused: bool, code: str
+) -> None:
+    sale = make_loaded_sale()
+    (token,) = tokens_of(sale, "anna")
+    now = dt.datetime.now(tz=dt.UTC)
+    window = {"begins_at": begins_in, "ends_at": ends_in}
+    moments = {name: now + dt.timedelta(seconds=it) for name, it in window.items()}
+    SeckillVoucher.objects.filter(pk=sale.pk).update(paused=paused, **moments)
+    ledger_connection().delete(*LedgerKeys(sale.pk).contents)
+    assert ask(client, sale.pk, token) == 409
+    flush()
+    assert in_redis(sale.pk) == {code: 1}
+
+
+@pytest.mark.django_db
+def test_the_second_order_of_a_buyer_is_counted_as_such_also_where_a_form_is_led_on(
+    client: Client,
+) -> None:
+    sale, buyer = make_loaded_sale(), make_user("anna")
+    first, second = (issue_tokens(sale=sale, user_ids=[buyer.pk])[0].sign() for _ in range(2))
+    assert ask(client, sale.pk, first) == 202
+    assert [ask(client, sale.pk, second), ask(client, sale.pk, second, form="yes")] == [409, 303]
+    flush()
+    assert in_redis(sale.pk) == {"accepted": 1, "already_ordered": 2}
+
+
+@pytest.mark.django_db
+def test_unavailable_is_counted_for_when_redis_is_back(client: Client, redis_gone: Gone) -> None:
+    sale = make_loaded_sale()
+    (token,) = tokens_of(sale, "anna")
+    with redis_gone():
+        assert ask(client, sale.pk, token) == 503
+        flush()
+    flush()
+    assert in_redis(sale.pk) == {"unavailable": 1}
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("form", ["", "yes"], ids=["json", "html"])
+def test_who_has_no_token_for_the_sale_makes_no_key(client: Client, ledger: Any, form: str) -> None:
+    """Anybody can send anything, for any number of sales that do not exist."""
+    sale = make_loaded_sale()
+    (token,) = tokens_of(sale, "anna")
+    before = set(ledger.scan_iter("*"))
+    forged = f"{token[:-4]}AAAA"
+    for sale_id in (sale.pk, 4_711, 2**62):
+        for text in ("", "nonsense", forged, "9" * 200):
+            for attempt in ("1", "2", "x"):
+                assert ask(client, sale_id, text, attempt=attempt, form=form) in (400, 403)
+    assert ask(client, 4_711, token, form=form) == 403
+    assert client.get(f"/vouchers/{sale.pk}/orders/").status_code == 405
+    flush()
+    assert set(ledger.scan_iter("*")) == before
+
+
+# --- Storing -------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_around_the_begin_seconds_are_stored_and_minutes_else(count: Any) -> None:
+    sale = a_sale()
+    for seconds in (-61, -60, -1, 0, 599, 600, 630, 659, 660):
+        count(sale, seconds)
+    count(sale, 599, "sold_out", n=3)
+    store_tallies(now=MUCH_LATER)
+    assert rows(sale) == [
+        (-120, 60, "accepted", 1),
+        (-60, 1, "accepted", 1),
+        (-1, 1, "accepted", 1),
+        (0, 1, "accepted", 1),
+        (599, 1, "accepted", 1),
+        (599, 1, "sold_out", 3),
+        (600, 60, "accepted", 3),
+        (660, 60, "accepted", 1),
+    ]
+
+
+@pytest.mark.django_db
+def test_a_begin_within_a_minute_has_its_whole_minutes_by_seconds(count: Any) -> None:
+    sale = a_sale(begins_at=at(30))
+    for seconds in (-61, -60, -30, 629, 659, 660):
+        count(sale, seconds)
+    store_tallies(now=MUCH_LATER)
+    assert [row[:2] for row in rows(sale)] == [
+        (-120, 60), (-60, 1), (-30, 1), (629, 1), (659, 1), (660, 60),
+    ]  # fmt: skip
+
+
+@pytest.mark.django_db
+def test_what_is_still_open_stays_in_redis_and_is_told_all_the_same(count: Any) -> None:
+    sale = a_sale()
+    for seconds in (0, 10, 11, 700, 719):
+        count(sale, seconds)
+    store_tallies(now=at(40.9))
+    assert rows(sale) == [(0, 1, "accepted", 1)]
+    store_tallies(now=at(749.9))
+    assert [row[0] for row in rows(sale)] == [0, 10, 11], "the minute from 660 on is open"
+    assert total(tally(sale=sale)) == 5
+    store_tallies(now=at(750))
+    assert rows(sale)[-1] == (660, 60, "accepted", 2)
+    assert total(tally(sale=sale)) == 5
+
+
+@pytest.mark.django_db
+def test_the_tally_is_told_oldest_first_from_both_places_and_since_when_one_asks(
+    count: Any,
+) -> None:
+    sale = a_sale()
+    count(sale, 5, "sold_out")
+    count(sale, 5, "accepted", n=2)
+    store_tallies(now=MUCH_LATER)
+    count(sale, 6)
+    told = [(it.at, it.answer, it.count) for it in tally(sale=sale)]
+    assert told == [(at(5), "accepted", 2), (at(5), "sold_out", 1), (at(6), "accepted", 1)]
+    assert [it.at for it in tally(sale=sale, since=at(6))] == [at(6)]
+
+
+@pytest.mark.django_db
+def test_a_pass_that_is_repeated_counts_nothing_twice_and_redis_is_emptied(count: Any) -> None:
+    sale = a_sale()
+    count(sale, 0, n=4)
+    count(sale, 3_000, n=2)
+    for _ in range(3):
+        store_tallies(now=MUCH_LATER)
+        assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+    assert in_redis(sale.pk) == {}
+
+
+STORE = """
+import datetime as dt
+from vouchers.inventory.request_stats import store_tallies
+store_tallies(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
+"""
+
+
+@pytest.mark.django_db(transaction=True)
+def test_killed_between_the_rows_and_redis_a_pass_is_repeated_and_counts_once(count: Any) -> None:
+    sale = a_sale()
+    count(sale, 0, n=4)
+    count(sale, 3_000, "ended", n=2)
+    assert in_processes(STORE, FAILPOINT="tally.stored") == [-signal.SIGKILL]
+    assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+    with armed("tally.stored=raise"), pytest.raises(FailpointReached):
+        store_tallies(now=MUCH_LATER)  # now the rows were there, and their fields were to go
+    assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+    assert in_redis(sale.pk) == {"accepted": 4, "ended": 2}
+    store_tallies(now=MUCH_LATER)
+    assert rows(sale) == [(0, 1, "accepted", 4), (3_000, 60, "ended", 2)]
+    assert in_redis(sale.pk) == {}
+
+
+@pytest.mark.django_db
+def test_who_is_late_by_a_pass_is_counted_and_a_row_never_shrinks(count: Any) -> None:
+    sale = a_sale()
+    count(sale, 0, n=4)
+    count(sale, 3_000)
+    store_tallies(now=MUCH_LATER)
+    count(sale, 0, n=2)
+    count(sale, 3_059)
+    for _ in range(3):
+        store_tallies(now=MUCH_LATER)
+    expected = [(0, 1, "accepted", 6), (3_000, 60, "accepted", 2)]
+    assert rows(sale) == expected
+    count(sale, 0)  # by now nobody remembers what the row is made of
+    for _ in range(2):
+        store_tallies(now=MUCH_LATER)
+    assert rows(sale) == expected
+    assert in_redis(sale.pk) == {}
+
+
+@pytest.mark.django_db
+def test_a_minute_begun_by_seconds_goes_on_so_where_the_begin_is_moved_meanwhile(
+    count: Any,
+) -> None:
+    sale = a_sale()
+    count(sale, -30)
+    store_tallies(now=at(10))
+    SeckillVoucher.objects.update(begins_at=NOON - HOUR)
+    count(sale, -20)
+    store_tallies(now=MUCH_LATER)
+    assert rows(sale) == [(-30, 1, "accepted", 1), (-20, 1, "accepted", 1)]
+
+
+@pytest.mark.django_db
+def test_a_minute_stored_as_one_is_not_stored_by_seconds_too_where_the_begin_is_moved(
+    count: Any,
+) -> None:
+    sale = a_sale()
+    count(sale, -120)
+    count(sale, -100)
+    store_tallies(now=NOON)
+    SeckillVoucher.objects.update(begins_at=at(-120))
+    count(sale, -100)
+    for _ in range(2):
+        store_tallies(now=MUCH_LATER)
+    assert rows(sale) == [(-120, 60, "accepted", 3)]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("seed", range(3))
+def test_whatever_happens_in_between_every_answer_is_told_once(count: Any, seed: int) -> None:
+    """Counts up to 25 s late, passes at any time, a begin that is moved to and fro."""
+    chance, sale, now, counted = random.Random(seed), a_sale(), -300.0, 0
+    for _ in range(100):
+        now += chance.choice([0, 1, 5, 15])
+        match chance.choice(["count", "count", "store", "move"]):
+            case "count":
+                how_many = chance.randint(1, 3)
+                answer = chance.choice(["accepted", "sold_out"])
+                count(sale, now - chance.randint(0, 25), answer, n=how_many)
+                counted += how_many
+            case "store":
+                store_tallies(now=at(now))
+            case "move":
+                moved = at(chance.randint(-600, 600))
+                SeckillVoucher.objects.update(begins_at=moved)
+                sale.refresh_from_db()
+        assert total(tally(sale=sale)) == counted
+    for _ in range(2):
+        store_tallies(now=MUCH_LATER)
+    assert total(stored_tally(sale=sale)) == counted
+    assert in_redis(sale.pk) == {}
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sale_that_is_deleted_meanwhile_takes_its_tally_along_and_disturbs_no_other(
+    count: Any, monkeypatch: pytest.MonkeyPatch, ledger: Any
+) -> None:
+    doomed, other = make_loaded_sale(), a_sale()
+    count(doomed, 0)
+    count(other, 0)
+    read = module._in_redis
+
+    def read_and_lose(sale_ids: list[int]) -> Any:
+        found = read(sale_ids)
+        delete_sale(sale_id=doomed.pk)
+        return found
+
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "_in_redis", read_and_lose)
+        store_tallies(now=MUCH_LATER)
+    assert AnswerCount.objects.get().seckill_voucher == other
+    assert in_redis(doomed.pk) == {}
+
+
+@pytest.mark.django_db
+def test_beat_is_told_nothing_but_a_warning_where_redis_is_away(
+    count: Any, redis_gone: Gone, caplog: pytest.LogCaptureFixture
+) -> None:
+    sale = a_sale()
+    count(sale, 0)
+    with redis_gone(), caplog.at_level(logging.WARNING):
+        store_tallies(now=MUCH_LATER)
+    assert "the tallies are not stored now" in caplog.text
+    store_tallies(now=MUCH_LATER)
+    assert total(stored_tally(sale=sale)) == 1
+
+
+@pytest.mark.django_db
+def test_a_tally_is_stored_as_long_as_redis_keeps_it_however_long_beat_was_away(
+    count: Any,
+) -> None:
+    sale = a_sale()
+    count(sale, 0)
+    store_tallies(now=sale.ends_at + KEPT)
+    assert rows(sale) == []
+    store_tallies(now=sale.ends_at + KEPT - dt.timedelta(seconds=1))
+    assert rows(sale) == [(0, 1, "accepted", 1)]
+
+
+@pytest.mark.django_db
+def test_all_sales_are_read_in_one_round_trip(count: Any, ledger_trips: list[int]) -> None:
+    sales = [a_sale() for _ in range(5)]
+    count(sales[0], 0)
+    ledger_trips.clear()
+    store_tallies(now=MUCH_LATER)
+    assert len(ledger_trips) == 1
+
+
+@pytest.mark.django_db
+def test_what_somebody_else_wrote_into_a_tally_is_passed_over(count: Any, ledger: Any) -> None:
+    sale, other = a_sale(), a_sale()
+    count(sale, 0)
+    strange = ("x", "12", "12:", ":accepted", "1e9:accepted", "9" * 12 + ":accepted", "1:DROP")
+    ledger.hset(LedgerKeys(sale.pk).tally, mapping=dict.fromkeys(strange, "1"))
+    ledger.hset(LedgerKeys(sale.pk).tally, f"{int(NOON.timestamp())}:ended", "-3")
+    ledger.set(LedgerKeys(other.pk).tally, "no hash")
+    store_tallies(now=MUCH_LATER)
+    assert rows(sale) == [(0, 1, "accepted", 1)]
+    assert tally(sale=other) == []

@@ -1,0 +1,96 @@
+"""Amounts and moments as a buyer would say them."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+
+import pytest
+import time_machine
+from django.utils import timezone, translation
+
+from seckill_site.clock import epoch_ms
+from seckill_site.formatting import short_money
+from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
+
+LATE = dt.datetime(2026, 11, 21, 15, 30, tzinfo=dt.UTC)
+"""23:30 of a Saturday in Shanghai, where it is Sunday half an hour later."""
+
+HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
+
+
+def said(value, *, now=LATE, language="en"):
+    with time_machine.travel(now, tick=False), translation.override(language):
+        return re.sub(r"<[^>]+>", "", day_and_time(value))
+
+
+@pytest.mark.parametrize(
+    ("after", "words"),
+    [
+        (dt.timedelta(), "today, 23:30"),
+        (-23 * HOUR, "today, 00:30"),
+        (-24 * HOUR, "yesterday, 23:30"),
+        (-48 * HOUR, "19 Nov, 23:30"),
+        (HOUR, "tomorrow, 00:30"),
+        (24 * HOUR, "tomorrow, 23:30"),
+        (25 * HOUR, "Mon, 00:30"),
+        (6 * DAY, "Fri, 23:30"),
+        (6 * DAY + HOUR, "28 Nov, 00:30"),
+        (60 * DAY, "20 Jan 2027, 23:30"),
+    ],
+)
+def test_a_day_has_its_word_while_that_says_enough(after, words):
+    assert said(LATE + after) == words
+
+
+def test_days_are_those_of_the_shop_and_not_of_utc():
+    midnight = dt.datetime(2026, 11, 21, 16, 0, tzinfo=dt.UTC)
+
+    assert said(midnight - HOUR, now=LATE) == "today, 23:00"
+    assert said(midnight, now=LATE) == "tomorrow, 00:00"
+    assert said(midnight, now=midnight) == "today, 00:00"
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("days", range(-3, 10))
+def test_in_each_language_the_time_is_there(language, days):
+    assert "23:30" in said(LATE + days * DAY, language=language)
+
+
+def test_the_moment_and_its_date_go_with_the_words():
+    with time_machine.travel(LATE, tick=False), translation.override("en"):
+        element = day_and_time(LATE + HOUR)
+
+    assert element == (
+        '<time datetime="2026-11-22T00:30:00+08:00" data-date="22 Nov, 00:30">'
+        "tomorrow, 00:30</time>"
+    )
+
+
+def test_the_day_ends_at_the_shops_midnight():
+    with time_machine.travel(LATE, tick=False):
+        assert day_ends_at_ms() == epoch_ms(LATE + HOUR / 2)
+
+
+@time_machine.travel("2026-03-28 12:00:00+00:00", tick=False)
+def test_a_day_may_be_shorter_where_clocks_are_put_forward():
+    with timezone.override("Europe/Berlin"):
+        assert said(dt.datetime(2026, 3, 29, 22, 30, tzinfo=dt.UTC), now=timezone.now()) == (
+            "Mon, 00:30"
+        )
+
+
+@pytest.mark.parametrize(
+    ("cents", "text"),
+    [
+        (0, "¥0"),
+        (5, "¥0.05"),
+        (8_000, "¥80"),
+        (7_990, "¥79.90"),
+        (128_000, "¥1,280"),
+        (99_999_950, "¥999,999.50"),
+        (100_000_000, "¥1,000,000"),
+    ],
+)
+def test_an_amount_has_its_thousands_apart_and_cents_where_there_are_any(cents, text):
+    assert short_money(cents) == text

@@ -1,0 +1,314 @@
+"""The pages' filters: whole cents, moments in the shop's time, the state a page begins with."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from string import Formatter
+from zoneinfo import ZoneInfo
+
+import polib
+import pytest
+import time_machine
+from django.conf import settings
+from django.template import Context, Template
+from django.utils import timezone, translation
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orders.models import OrderStatus, RefusalReason
+from orders.receipts.service import QUEUED
+from vouchers.models import SaleState
+from vouchers.templatetags import seckill
+from vouchers.templatetags.sentences import MAIL, PAGES, PURCHASE, RECEIPT
+
+CATALOGUE = Path(settings.BASE_DIR) / "locale/zh_Hans/LC_MESSAGES/django.po"
+SCRIPTS = Path(settings.BASE_DIR) / "static/seckill"
+NOON = dt.datetime(2026, 11, 21, 4, 0, tzinfo=dt.UTC)  # 12:00 in Shanghai
+
+
+@pytest.mark.parametrize(
+    ("cents", "text"),
+    [
+        (1250, "¥12.50"),
+        (0, "¥0.00"),
+        (5, "¥0.05"),
+        (100, "¥1.00"),
+        (1_000_000_00, "¥1,000,000.00"),
+        (-250, "-¥2.50"),
+    ],
+)
+def test_an_amount_in_cents_is_printed_in_yuan(cents: int | None, text: str) -> None:
+    assert seckill.money(cents) == text
+
+
+@given(st.integers())
+def test_no_amount_is_rounded_however_large(cents: int) -> None:
+    assert int(re.sub(r"[¥.,]", "", seckill.money(cents))) == cents
+
+
+def test_large_print_leaves_out_cents_that_are_not_there() -> None:
+    assert seckill.short_money(10_000) == "¥100"
+    assert seckill.short_money(10_050) == "¥100.50"
+
+
+def test_what_is_saved_is_the_difference_of_two_amounts() -> None:
+    assert seckill.less(10_000, 8_000) == 2_000
+
+
+@given(st.datetimes(min_value=dt.datetime(1970, 1, 1), timezones=st.just(dt.UTC)))
+def test_a_moment_keeps_its_milliseconds_there_and_back(moment: dt.datetime) -> None:
+    whole = moment.replace(microsecond=moment.microsecond // 1000 * 1000)
+    assert seckill.from_epoch_ms(seckill.epoch_ms(moment)) == whole
+
+
+def test_a_moment_counts_from_1970_in_utc_whatever_its_time_zone() -> None:
+    shanghai = dt.timezone(dt.timedelta(hours=8))
+    assert seckill.epoch_ms(dt.datetime(1970, 1, 1, 8, 0, 1, tzinfo=shanghai)) == 1000
+
+
+def test_no_moment_is_shown_as_nothing() -> None:
+    source = "{% load seckill %}{{ nothing|date_and_time }}{{ nothing|money }}"
+    assert Template(source).render(Context({"nothing": None})) == ""
+
+
+@pytest.mark.parametrize(
+    ("language", "this_year", "next_year"),
+    [
+        ("zh-hans", "11月21日 12:00", "2026年11月21日 12:00"),
+        ("en", "21 Nov, 12:00", "21 Nov 2026, 12:00"),
+    ],
+)
+def test_a_moment_is_shown_in_the_shops_time_and_the_pages_language(
+    language: str, this_year: str, next_year: str
+) -> None:
+    with translation.override(language):
+        with time_machine.travel(NOON, tick=False):
+            assert seckill.date_and_time(NOON) == this_year
+        with time_machine.travel(NOON + dt.timedelta(days=60), tick=False):
+            assert seckill.date_and_time(NOON) == next_year
+
+
+@pytest.mark.parametrize(
+    ("zone", "text"),
+    [
+        ("Asia/Shanghai", "UTC+8"),
+        ("UTC", "UTC+0"),
+        ("America/St_Johns", "UTC-3:30"),
+        ("Asia/Kathmandu", "UTC+5:45"),
+    ],
+)
+def test_the_time_zone_is_named_by_its_distance_from_utc(zone: str, text: str) -> None:
+    with timezone.override(ZoneInfo(zone)):
+        assert seckill.utc_offset(NOON) == text
+
+
+@pytest.mark.parametrize(("left_ms", "seconds"), [(10_000, 11), (9_999, 10), (0, 1), (-5_000, 1)])
+def test_a_page_without_a_script_loads_again_after_the_begin_never_before(
+    left_ms: int, seconds: int
+) -> None:
+    live = {"server_time_ms": 1_000_000, "begins_at_ms": 1_000_000 + left_ms}
+    assert seckill.seconds_to_begin(live) == seconds
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (60, "1 minute"),
+        (900, "15 minutes"),
+        (90, "1 minute"),
+        (3_600, "1 hour"),
+        (5_400, "90 minutes"),
+        (7_200, "2 hours"),
+        (86_400, "1 day"),
+        (7 * 86_400, "7 days"),
+    ],
+)
+def test_a_length_of_time_is_said_in_the_largest_unit_that_fits(seconds: int, text: str) -> None:
+    with translation.override("en"):
+        assert seckill.spelled_duration(seconds) == text
+
+
+def test_a_picture_of_a_text_is_black_on_white_and_has_no_style() -> None:
+    picture = seckill.qr("https://shop.example/?code=ABCD-EFGH")
+    assert picture.startswith('<svg viewBox="0 0 ')
+    assert 'fill="#fff"' in picture
+    assert 'stroke="#000"' in picture
+    assert "style" not in picture
+    assert picture != seckill.qr("https://shop.example/?code=ABCD-EFGJ")
+
+
+@pytest.mark.parametrize(
+    ("status", "pay_by_ms", "shown"),
+    [
+        ("unpaid", None, "unpaid"),
+        ("unpaid", 1_001, "unpaid"),
+        ("unpaid", 1_000, "overdue"),
+        ("expired", None, "expired"),
+    ],
+)
+def test_a_receipt_says_when_its_time_to_pay_is_over(
+    status: str, pay_by_ms: int | None, shown: str
+) -> None:
+    receipt = {"status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000}
+    assert seckill.receipt_state(receipt) == shown
+
+
+def test_the_stock_in_words_says_what_is_left_or_else_what_is_offered() -> None:
+    with translation.override("en"):
+        assert seckill.stock_words(0, 100) == "0 of 100 left"
+        assert seckill.stock_words(None, 100) == "100 units in all"
+    with translation.override("zh-hans"):
+        assert seckill.stock_words(37, 100) == "剩余 37 / 100 份"
+
+
+@pytest.mark.parametrize(
+    ("state", "signed_in", "status", "shown"),
+    [
+        ("open", True, None, "open"),
+        ("open", False, None, "sign_in_open"),
+        ("scheduled", True, None, "scheduled"),
+        ("scheduled", False, None, "sign_in"),
+        ("sold_out", False, None, "sold_out"),
+        ("paused", True, None, "paused"),
+        ("ended", False, None, "ended"),
+        ("open", True, "queued", "queued"),
+        ("sold_out", True, "unpaid", "yours"),
+        ("ended", True, "unpaid", "yours"),
+        ("open", True, "paid", "already_ordered"),
+        ("ended", True, "used", "already_ordered"),
+        ("open", True, "cancelled", "already_ordered"),  # it bars another
+    ],
+)
+def test_the_button_begins_in_the_state_its_buyer_may_use(
+    state: str, signed_in: bool, status: str | None, shown: str
+) -> None:
+    mine = {"may_buy": False, "status": status} if status else None
+    assert seckill.button_state(state=state, signed_in=signed_in, mine=mine) == shown
+
+
+def test_who_may_have_more_units_sees_what_the_sale_does_not_what_they_have() -> None:
+    mine = {"may_buy": True, "status": "unpaid", "holds": 1}
+    assert seckill.button_state(state="open", signed_in=True, mine=mine) == "open"
+    assert not seckill.is_barred(mine)
+
+
+def test_an_order_that_is_over_and_bars_another_is_told_from_one_that_is_held() -> None:
+    assert seckill.is_barred({"may_buy": False, "holds": 0})
+    assert not seckill.is_barred({"may_buy": False, "holds": 1})
+    assert not seckill.is_barred(None)
+
+
+@pytest.mark.parametrize(
+    ("status", "pay_by_ms", "to_pay"),
+    [("unpaid", None, True), ("unpaid", 1_001, True), ("unpaid", 1_000, False), ("paid", 0, False)],
+)
+def test_an_order_is_to_pay_as_long_as_there_is_time(
+    status: str, pay_by_ms: int | None, to_pay: bool
+) -> None:
+    mine = {"status": status, "pay_by_ms": pay_by_ms, "server_time_ms": 1_000}
+    assert seckill.is_to_pay(mine) is to_pay
+    assert not seckill.is_to_pay(None)
+
+
+def noon_and(**later: int) -> int:
+    return seckill.epoch_ms(NOON + dt.timedelta(**later))
+
+
+@pytest.mark.parametrize(
+    ("gone", "words"),
+    [
+        ({"milliseconds": -422}, "at 11:59:59.578 (0.4 s earlier)."),
+        ({"milliseconds": -42}, "at 11:59:59.958 (42 ms earlier)."),
+        ({"seconds": -59, "milliseconds": -999}, "at 11:59:00.001 (59.9 s earlier)."),
+        ({"minutes": -3}, "at 11:57:00.000 (3 min earlier)."),
+        ({"hours": -2}, "at 10:00:00.000 (2 h earlier)."),
+        ({"days": -3}, "at 18 Nov, 12:00:00.000 (3 d earlier)."),
+        ({}, "The last unit went in the same millisecond."),
+    ],
+)
+def test_who_came_too_late_is_told_by_how_much(gone: dict[str, int], words: str) -> None:
+    with translation.override("en"), time_machine.travel(NOON, tick=False):
+        why = seckill.why_sold_out(noon_and(), noon_and(**gone))
+    assert why.startswith("Your request arrived at 12:00:00.000. The last unit ")
+    assert why.endswith(words)
+
+
+def test_where_nobody_knows_when_the_last_unit_went_only_the_arrival_is_told() -> None:
+    with translation.override("en"):
+        why = seckill.why_sold_out(noon_and(milliseconds=7), None)
+    assert why == "Your request arrived at 12:00:00.007. No unit was left by then."
+
+
+def test_an_exact_moment_has_its_milliseconds() -> None:
+    moment = NOON + dt.timedelta(milliseconds=5)
+    with translation.override("en"):
+        with time_machine.travel(NOON, tick=False):
+            assert seckill.exact_date_and_time(moment) == "21 Nov, 12:00:00.005"
+        with time_machine.travel(NOON + dt.timedelta(days=60), tick=False):
+            assert seckill.exact_date_and_time(moment) == "21 Nov 2026, 12:00:00.005"
+
+
+def test_the_tags_work_in_a_template() -> None:
+    source = (
+        "{% load seckill %}{% sentences 'purchase' as say %}"
+        "{% button_state state='open' signed_in=True mine=None as shown %}"
+        "{{ say.button|at:shown }} {{ 1250|money }} {{ say.button|at:'nothing' }}"
+    )
+    with translation.override("en"):
+        assert Template(source).render(Context()) == "Buy now ¥12.50 "
+
+
+def test_the_sentences_of_a_page_go_into_it_as_json_in_its_language() -> None:
+    source = "{% load seckill %}{% sentences 'purchase' as say %}{{ say|json_script:'say' }}"
+    with translation.override("zh-hans"):
+        html = Template(source).render(Context())
+    assert json.loads(html.split(">", 1)[1].rsplit("<", 1)[0])["button"]["open"] == "立即抢购"
+
+
+def test_every_state_of_the_buttons_table_has_a_label_and_a_sentence() -> None:
+    table = (SCRIPTS / "purchase_states.js").read_text("utf-8")
+    states = set(re.findall(r"^  (\w+): \{ press:", table, re.MULTILINE)) - {"null"}
+    assert {state.value for state in SaleState} <= states
+    assert states == set(PURCHASE["status"])
+    assert states | {"countdown"} == set(PURCHASE["button"])
+
+
+def test_every_status_and_reason_of_an_order_has_its_sentence() -> None:
+    statuses = {status.value for status in OrderStatus} | {QUEUED}
+    assert statuses | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
+    assert {status.value for status in OrderStatus} == set(MAIL)
+    assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])
+
+
+def test_every_text_of_the_site_has_a_chinese_translation_that_is_compiled() -> None:
+    catalogue = polib.pofile(str(CATALOGUE))
+    assert catalogue.untranslated_entries() == []
+    assert catalogue.fuzzy_entries() == []
+    compiled = polib.mofile(str(CATALOGUE.with_suffix(".mo")))
+    assert _said(compiled) == _said(catalogue)
+
+
+def _said(entries: Iterable[polib.POEntry | polib.MOEntry]) -> dict[tuple[str, str], object]:
+    return {(it.msgctxt or "", it.msgid): it.msgstr or it.msgstr_plural for it in entries}
+
+
+def test_a_sentence_has_the_same_words_to_fill_in_in_both_languages() -> None:
+    for sentence in _sentences(PAGES):
+        with translation.override("en"):
+            english = _fields(str(sentence))
+        with translation.override("zh-hans"):
+            assert _fields(str(sentence)) == english
+
+
+def _sentences(value: object) -> list[object]:
+    if isinstance(value, dict):
+        return [sentence for inner in value.values() for sentence in _sentences(inner)]
+    return [value]
+
+
+def _fields(sentence: str) -> set[str | None]:
+    return {field for _, field, _, _ in Formatter().parse(sentence)} - {None}

@@ -1,0 +1,106 @@
+"""``manage.py create_sale``."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+from django.core.management import CommandError, call_command
+from django.utils import timezone
+
+from tests.support.sales import HOUR
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SaleState, SeckillVoucher, Voucher
+
+REQUIRED = ("--title", "Noodles", "--stock", "5", "--begins-in", "-60", "--ends-in", "3600")
+
+
+def create_sale(*extra, required=REQUIRED):
+    """Run the command; return the lines that it printed."""
+    out = io.StringIO()
+    call_command("create_sale", *required, *extra, stdout=out)
+    return out.getvalue().splitlines()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_the_last_line_is_the_id_of_a_loaded_sale():
+    lines = create_sale()
+
+    found = snapshot(sale_id=int(lines[-1]))
+    assert (found.state, found.figures.total, found.figures.limit) == (SaleState.OPEN, 5, 1)
+    assert SeckillVoucher.objects.get().pk == int(lines[-1])
+
+
+@pytest.mark.django_db(transaction=True)
+def test_seconds_count_from_now_and_may_be_negative():
+    now = timezone.now()
+
+    create_sale("--begins-in", "-7200", "--ends-in", "-3600")
+
+    sale = SeckillVoucher.objects.get()
+    assert abs((sale.begins_at - now + 2 * HOUR).total_seconds()) < 5
+    assert abs((sale.ends_at - now + HOUR).total_seconds()) < 5
+
+
+@pytest.mark.django_db(transaction=True)
+def test_limit_and_prices_are_taken():
+    create_sale("--limit", "3", "--price-cents", "1", "--face-value-cents", "2")
+
+    sale = SeckillVoucher.objects.get()
+    assert (sale.limit, sale.voucher.price_cents, sale.voucher.face_value_cents) == (3, 1, 2)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("extra", "named"),
+    [
+        (("--stock", "-1"), "stock"),
+        (("--stock", "1000001"), "sale_stock_within_bounds"),
+        (("--stock", str(10**30)), "stock"),
+        (("--limit", "0"), "limit"),
+        (("--limit", "21"), "limit"),
+        (("--ends-in", "-61"), ""),
+        (("--ends-in", str(10**12)), ""),
+        (("--ends-in", str(10**30)), ""),
+        (("--title", ""), "title"),
+        (("--title", "x" * 121), "title"),
+        (("--price-cents", "10001"), ""),
+        (("--price-cents", "-1"), "price_cents"),
+    ],
+)
+def test_what_cannot_be_sold_is_an_error_of_one_line_and_makes_nothing(extra, named):
+    with pytest.raises(CommandError) as refused:
+        create_sale(*extra)
+
+    assert named in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not Voucher.objects.exists()
+
+
+@pytest.mark.parametrize("left_out", ["--title", "--stock", "--begins-in", "--ends-in"])
+def test_what_has_to_be_said_is_named(left_out):
+    at = REQUIRED.index(left_out)
+
+    with pytest.raises(CommandError, match=left_out):
+        create_sale(required=REQUIRED[:at] + REQUIRED[at + 2 :])
+
+
+@pytest.mark.parametrize("wrong", ["five", "1.5", "NaN", ""])
+def test_a_stock_that_is_no_number_is_refused(wrong):
+    with pytest.raises(CommandError, match="stock"):
+        create_sale("--stock", wrong)
+
+
+@pytest.mark.django_db(transaction=True)
+def test_a_sale_that_could_not_be_loaded_is_no_success(redis_gone):
+    """Exit status 0 only where all went well: the contract says *loaded into Redis*."""
+    with redis_gone(), pytest.raises(CommandError):
+        create_sale()
+
+
+def test_the_command_explains_itself(capsys):
+    with pytest.raises(SystemExit) as done:
+        call_command("create_sale", "--help")
+
+    assert done.value.code == 0
+    assert "--begins-in" in capsys.readouterr().out

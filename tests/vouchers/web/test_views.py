@@ -1,0 +1,490 @@
+"""What everybody may see over HTTP: the list, the live figures, pictures and reminders."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from django.utils import timezone
+from icalendar import Calendar
+
+from seckill_site.clock import epoch_ms
+from tests.support.photos import give_picture, opened
+from tests.support.sales import (
+    HOUR,
+    make_loaded_sale,
+    make_sale,
+    make_user,
+    make_voucher,
+    redis_now_ms,
+)
+from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import reserve
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SaleStage
+
+HTML = {"Accept": "text/html,application/xhtml+xml,*/*;q=0.8"}
+
+
+def live(client, sale_id, **extra):
+    return client.get(f"/vouchers/{sale_id}/live/", **extra)
+
+
+# --- live ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_live_answers_exactly_the_contracts_fields(client):
+    sale = make_loaded_sale(stock=5)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+    before_ms = redis_now_ms()
+
+    response = live(client, sale.pk)
+
+    body = response.json()
+    assert response.status_code == 200
+    assert before_ms <= body.pop("server_time_ms") <= redis_now_ms()
+    assert body == {
+        "state": "open",
+        "begins_at_ms": epoch_ms(sale.begins_at),
+        "ends_at_ms": epoch_ms(sale.ends_at),
+        "total": 5,
+        "remaining": 4,
+    }
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    ("fields", "begins", "ends", "state"),
+    [
+        ({"paused": True, "stock": 0}, -2, -1, "ended"),
+        ({"paused": True, "stock": 0}, 1, 2, "paused"),
+        ({"stock": 0}, 1, 2, "scheduled"),
+        ({"stock": 0}, -1, 1, "sold_out"),
+        ({"stock": 1}, -1, 1, "open"),
+    ],
+)
+def test_live_says_the_first_state_that_holds(client, fields, begins, ends, state):
+    now = timezone.now()
+    sale = make_loaded_sale(begins_at=now + begins * HOUR, ends_at=now + ends * HOUR, **fields)
+
+    assert live(client, sale.pk).json()["state"] == state
+
+
+@pytest.mark.django_db
+def test_live_follows_an_edit(client, django_capture_on_commit_callbacks):
+    sale = make_loaded_sale()
+    assert live(client, sale.pk).json()["state"] == "open"
+
+    with django_capture_on_commit_callbacks(execute=True):
+        edit_sale(sale_id=sale.pk, terms=terms_of(make_sale(paused=True, stock=8)))
+
+    body = live(client, sale.pk).json()
+    assert (body["state"], body["total"]) == ("paused", 8)
+
+
+@pytest.mark.django_db
+def test_live_may_be_a_second_old_and_is_the_same_for_everybody(client):
+    sale = make_loaded_sale()
+
+    response = live(client, sale.pk)
+
+    assert response["Cache-Control"] == "public, max-age=1"
+    assert "Cookie" not in response.get("Vary", "")
+    assert not response.cookies
+
+
+@pytest.mark.django_db
+def test_live_costs_one_round_trip_and_no_sql(client, django_assert_num_queries, ledger_trips):
+    sale = make_loaded_sale()
+    live(client, sale.pk)
+    ledger_trips.clear()
+
+    with django_assert_num_queries(0):
+        live(client, sale.pk)
+
+    assert len(ledger_trips) == 1
+
+
+@pytest.mark.django_db
+def test_live_costs_a_signed_in_visitor_no_sql_either(client, django_assert_num_queries):
+    sale = make_loaded_sale()
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    with django_assert_num_queries(0):
+        assert live(client, sale.pk).status_code == 200
+
+
+def assert_unavailable(response):
+    assert response.status_code == 503
+    assert int(response["Retry-After"]) >= 1
+    assert response["Cache-Control"] == "no-store"
+
+
+@pytest.mark.django_db
+def test_a_sale_that_is_not_loaded_is_loaded_by_who_looks(client):
+    sale = make_sale(stock=5)
+
+    assert live(client, sale.pk).json()["remaining"] == 5
+    assert snapshot(sale_id=sale.pk).remaining == 5
+
+
+@pytest.fixture
+def loading_elsewhere(ledger, db):
+    """A sale that another process is loading."""
+    sale = make_sale()
+    ledger.set(LedgerKeys(sale.pk).loading, "1")
+    return sale
+
+
+def test_a_sale_that_is_being_loaded_is_unavailable_for_now(client, loading_elsewhere):
+    response = live(client, loading_elsewhere.pk)
+
+    assert_unavailable(response)
+    assert response.json()["code"] == "unavailable"
+    assert set(response.json()) == {"code", "message"}
+
+
+@pytest.mark.django_db
+def test_while_redis_is_gone_live_is_unavailable(client, redis_gone):
+    sale = make_loaded_sale()
+
+    with redis_gone():
+        assert_unavailable(live(client, sale.pk))
+
+
+def test_who_asks_for_html_gets_a_refusal_as_a_page(client, loading_elsewhere):
+    response = live(client, loading_elsewhere.pk, headers=HTML)
+
+    assert_unavailable(response)
+    assert response["Content-Type"].startswith("text/html")
+
+
+@pytest.mark.django_db
+def test_live_of_a_sale_that_there_is_not_is_not_found(client):
+    response = live(client, 404)
+
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
+
+
+ODD_IDS = ["9223372036854775808", str(10**30), "0", "01", "-1", "1.0", "1_000", "٣", "abc", "%00"]
+
+
+@pytest.mark.parametrize("odd", ODD_IDS)
+def test_what_is_no_id_is_not_found_and_asks_nothing(client, odd, ledger_trips):
+    response = live(client, odd)
+
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
+    assert ledger_trips == []
+
+
+@pytest.mark.django_db
+def test_the_largest_id_is_an_id(client):
+    response = live(client, 2**63 - 1)
+
+    assert (response.status_code, response.json()["code"]) == (404, "not_found")
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "path", ["/", "/vouchers/1/live/", "/vouchers/1/calendar.ics", f"/pictures/{'0' * 32}.webp"]
+)
+@pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
+def test_other_methods_are_refused_with_what_is_allowed(client, path, method):
+    response = getattr(client, method)(path)
+
+    assert response.status_code == 405
+    assert response["Allow"] == "GET, HEAD"
+    assert response.json()["code"] == "invalid"
+
+
+@pytest.mark.django_db
+def test_head_answers_without_a_body(client):
+    sale = make_loaded_sale()
+
+    for path in ("/", f"/vouchers/{sale.pk}/live/"):
+        response = client.head(path)
+        assert response.status_code == 200
+        assert response.content == b""
+
+
+# --- the list ------------------------------------------------------------------------------------
+
+
+@pytest.mark.django_db
+def test_the_list_as_json(client):
+    sale = make_loaded_sale(stock=5)
+    reserve(sale_id=sale.pk, order_id=501, user_id=1)
+
+    response = client.get("/")
+
+    assert response.json() == {
+        "vouchers": [
+            {
+                "voucher_id": str(sale.pk),
+                "title": "Noodles",
+                "price_cents": 8_000,
+                "face_value_cents": 10_000,
+                "state": "open",
+                "begins_at_ms": epoch_ms(sale.begins_at),
+                "ends_at_ms": epoch_ms(sale.ends_at),
+                "total": 5,
+                "remaining": 4,
+                "url": f"/vouchers/{sale.pk}/",
+            }
+        ]
+    }
+
+
+@pytest.mark.django_db
+def test_the_list_as_a_page_leads_to_each_sale(client):
+    sale = make_loaded_sale()
+
+    response = client.get("/", headers=HTML)
+
+    assert response.status_code == 200
+    assert response["Content-Type"].startswith("text/html")
+    assert f'href="/vouchers/{sale.pk}/"' in response.content.decode()
+    assert "Noodles" in response.content.decode()
+
+
+@pytest.mark.django_db
+def test_an_empty_list_is_a_page_too(client):
+    assert client.get("/", headers=HTML).status_code == 200
+    assert client.get("/").json() == {"vouchers": []}
+
+
+@pytest.mark.django_db
+def test_the_list_stands_while_redis_is_gone(client, redis_gone):
+    sale = make_loaded_sale()
+
+    with redis_gone():
+        assert client.get("/", headers=HTML).status_code == 200
+        [card] = client.get("/").json()["vouchers"]
+
+    assert (card["voucher_id"], card["remaining"]) == (str(sale.pk), None)
+
+
+@pytest.mark.django_db
+def test_a_title_cannot_become_markup(client):
+    make_loaded_sale(voucher=make_voucher(title="<script>alert(1)</script>"))
+
+    page = client.get("/", headers=HTML).content.decode()
+
+    assert "<script>alert(1)" not in page
+    assert "&lt;script&gt;alert(1)" in page
+
+
+@pytest.mark.django_db
+def test_the_list_says_that_it_depends_on_what_was_asked_for(client):
+    """One address, a page or JSON: a cache or a back button must not mix them up."""
+    assert "Accept" in [part.strip() for part in client.get("/")["Vary"].split(",")]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("accept", ["text/html", "application/json"])
+def test_the_list_may_be_a_second_old_for_visitors(client, accept):
+    make_loaded_sale()
+
+    response = client.get("/", headers={"Accept": accept})
+
+    assert response["Cache-Control"] == "public, max-age=1"
+    assert not response.cookies
+
+
+@pytest.mark.django_db
+def test_a_cached_page_for_visitors_is_not_shown_to_who_is_signed_in(client):
+    response = client.get("/", headers=HTML)
+
+    assert "Cookie" in [part.strip() for part in response["Vary"].split(",")]
+
+
+@pytest.mark.django_db
+def test_the_page_of_who_is_signed_in_is_kept_by_no_cache(client):
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    response = client.get("/", headers=HTML)
+
+    assert response["Cache-Control"] == "private, no-store"
+    assert "ada" in response.content.decode()
+
+
+@pytest.mark.django_db
+def test_the_json_of_the_list_is_json(client):
+    response = client.get("/", headers={"Accept": "application/json"})
+
+    assert response["Content-Type"] == "application/json"
+    json.loads(response.content)
+
+
+@pytest.mark.django_db
+def test_a_voucher_with_a_picture_shows_it_on_its_card(client):
+    sale, plain = make_loaded_sale(), make_loaded_sale()
+    picture = give_picture(sale.voucher, size=(800, 400))
+
+    page = client.get("/", headers=HTML).content.decode()
+
+    [image] = re.findall(r"<img[^>]*>", page)
+    assert f'src="/pictures/{picture.pk}.webp"' in image
+    assert 'width="800"' in image
+    assert 'height="400"' in image
+    assert 'alt=""' in image
+    assert 'loading="lazy"' in image
+    assert plain.voucher.picture is None
+
+
+@pytest.mark.django_db
+def test_the_page_of_a_visitor_costs_two_queries_with_pictures_too(
+    client, django_assert_num_queries
+):
+    for colour in ("red", "blue", "green"):
+        give_picture(make_loaded_sale().voucher, colour=colour)
+
+    with django_assert_num_queries(2) as asked:
+        page = client.get("/", headers=HTML).content.decode()
+
+    assert page.count("<img") == 3
+    assert not any("content" in query["sql"] for query in asked)
+
+
+@pytest.mark.django_db
+def test_the_json_of_the_list_is_what_it_was_before_there_were_pictures(client):
+    give_picture(make_loaded_sale().voucher)
+
+    [sale] = client.get("/").json()["vouchers"]
+
+    assert set(sale) == {
+        "voucher_id", "title", "price_cents", "face_value_cents", "state", "begins_at_ms",
+        "ends_at_ms", "total", "remaining", "url",
+    }  # fmt: skip
+
+
+# --- pictures ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def picture(db):
+    return give_picture(make_voucher())
+
+
+def test_a_picture_may_be_kept_for_ever(client, picture):
+    response = client.get(f"/pictures/{picture.pk}.webp")
+
+    assert response.status_code == 200
+    assert response["Content-Type"] == "image/webp"
+    assert response["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert response["ETag"] == f'"{picture.pk}"'
+    assert response["X-Content-Type-Options"] == "nosniff"
+    assert opened(response.content).size == (640, 360)
+    assert not response.cookies
+    assert "Cookie" not in response.get("Vary", "")
+
+
+def test_who_has_a_picture_is_told_so_without_its_bytes(client, picture):
+    url, etag = f"/pictures/{picture.pk}.webp", f'"{picture.pk}"'
+
+    same = client.get(url, headers={"If-None-Match": etag})
+    other = client.get(url, headers={"If-None-Match": '"another"'})
+
+    assert (same.status_code, same.content) == (304, b"")
+    assert same["ETag"] == etag
+    assert same["Cache-Control"] == "public, max-age=31536000, immutable"
+    assert other.status_code == 200
+
+
+def test_a_picture_costs_one_query_also_who_is_signed_in(
+    client, picture, django_assert_num_queries
+):
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    with django_assert_num_queries(1):
+        assert client.get(f"/pictures/{picture.pk}.webp").status_code == 200
+
+
+@pytest.mark.parametrize("headers", [{}, {"If-None-Match": "*"}, {"Accept": "image/webp,*/*"}])
+@pytest.mark.parametrize(
+    "name", ["0" * 32 + ".webp", "0" * 31 + ".webp", "A" * 32 + ".webp", "0" * 32 + ".png", ""]
+)
+@pytest.mark.django_db
+def test_a_picture_that_there_is_not_is_not_found(client, name, headers):
+    response = client.get(f"/pictures/{name}", headers=headers)
+
+    assert response.status_code == 404
+    assert response.json()["code"] == "not_found"
+    assert response["Cache-Control"] == "no-store"
+
+
+# --- reminders -----------------------------------------------------------------------------------
+
+
+def reminder(client, sale, **headers):
+    return client.get(f"/vouchers/{sale.pk}/calendar.ics", headers=headers)
+
+
+def coming_sale(**fields):
+    now = timezone.now()
+    return make_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR, **fields)
+
+
+@pytest.mark.django_db
+def test_a_reminder_is_a_calendar_file_that_leads_to_the_sale(client):
+    sale = coming_sale()
+
+    response = reminder(client, sale, **{"Accept-Language": "en"})
+
+    assert response.status_code == 200
+    assert response["Content-Type"] == "text/calendar; charset=utf-8"
+    disposition = f'attachment; filename="flash-sale-{sale.pk}.ics"'
+    assert response["Content-Disposition"] == disposition
+    [event] = Calendar.from_ical(response.content).walk("VEVENT")
+    assert str(event["url"]) == f"http://testserver/vouchers/{sale.pk}/"
+    assert str(event["summary"]) == "Flash sale: Noodles"
+    assert event["dtstart"].dt == sale.begins_at.replace(microsecond=0)
+
+
+@pytest.mark.django_db
+def test_a_reminder_may_be_a_minute_old_and_depends_on_the_language(client):
+    response = reminder(client, coming_sale())
+
+    assert response["Cache-Control"] == "public, max-age=60"
+    varies = {part.strip() for part in response["Vary"].split(",")}
+    assert {"Accept-Language", "Cookie"} <= varies
+    assert not response.cookies
+
+
+@pytest.mark.django_db
+def test_a_reminder_costs_one_query_also_who_is_signed_in(client, django_assert_num_queries):
+    sale = coming_sale()
+    client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
+
+    with django_assert_num_queries(1):
+        assert reminder(client, sale).status_code == 200
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("stage", [SaleStage.DRAFT, SaleStage.REHEARSAL])
+def test_of_what_is_not_public_nobody_is_reminded(client, shop, stage):
+    sale = coming_sale(stage=stage)
+
+    assert reminder(client, sale).json()["code"] == "not_found"
+    assert reminder(shop, sale).status_code == 404
+    assert reminder(client, sale).status_code == 404
+
+
+@pytest.mark.django_db
+def test_of_a_sale_that_is_over_nobody_is_reminded(client):
+    now = timezone.now()
+    sale = make_sale(begins_at=now - 2 * HOUR, ends_at=now - HOUR)
+
+    response = reminder(client, sale, **{"Accept-Language": "en"})
+
+    assert response.status_code == 410
+    assert response.json() == {
+        "code": "ended",
+        "message": "This sale is over: there is nothing left to be reminded of.",
+    }
+    assert response["Cache-Control"] == "no-store"

@@ -1,0 +1,288 @@
+"""The shop's side: make sales, edit them while they run, see what is left."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import partial
+from itertools import chain
+from typing import Any
+
+from django.contrib import admin, messages
+from django.contrib.admin.views.main import ChangeList
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import URLPattern, path, reverse
+from django.utils import timezone
+from django.utils.decorators import method_decorator
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from django.views.decorators.http import require_safe
+
+from vouchers.admin import sale_list as columns
+from vouchers.admin.form_check import check_page
+from vouchers.admin.sale_actions import copy, load_into_redis, publish
+from vouchers.admin.sale_list import SaleChangeList, StateFilter, WhenFilter
+from vouchers.admin.series import copies_page, series_page
+from vouchers.catalogue.form_hints import Hint, Level
+from vouchers.catalogue.refusals import REFUSALS, why_not
+from vouchers.catalogue.sales import (
+    create_sale,
+    create_voucher_on_sale,
+    delete_sale,
+    edit_sale,
+    has_buyers,
+)
+from vouchers.catalogue.series import copy_terms
+from vouchers.forms.sale import SaleForm
+from vouchers.forms.sale_changes import change_text
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SaleStage, SeckillVoucher
+
+admin.site.site_header = _("Seckill")
+admin.site.site_title = _("Seckill")
+admin.site.index_title = _("Sales and orders")
+
+
+class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+    """Makes and edits sales through ``vouchers.catalogue.sales``; never saves a row by itself."""
+
+    form = SaleForm
+    list_display = (
+        "title", "state", "total", "sold_units", "left", "pending", "begins", "ends", "limit",
+    )  # fmt: skip
+    list_filter = (StateFilter, WhenFilter)
+    list_select_related = ("voucher",)
+    search_fields = ("=id", "voucher__title")
+    readonly_fields = ("state", "sold_units", "left", "pending", "picture_now")
+    actions = (publish, copy, load_into_redis)
+
+    class Media:
+        css = {"all": ("seckill/sale_form.css",)}
+
+    title = staticmethod(columns.title)
+    state = staticmethod(columns.state)
+    total = staticmethod(columns.total)
+    sold_units = staticmethod(columns.sold_units)
+    left = staticmethod(columns.left)
+    pending = staticmethod(columns.pending)
+    begins = staticmethod(columns.begins)
+    ends = staticmethod(columns.ends)
+    # What the form calls its own fields, for staff who may only look; and the picture for all.
+    rules = staticmethod(columns.rules)
+    price = staticmethod(columns.price)
+    face_value = staticmethod(columns.face_value)
+    picture_now = staticmethod(columns.picture_now)
+
+    def get_urls(self) -> list[URLPattern]:
+        def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
+            return path(route, self.admin_site.admin_view(view), name=name)
+
+        return [
+            url("check/", partial(check_page, model_admin=self), "sale-check"),
+            url("series/", partial(series_page, model_admin=self), "sale-series"),
+            url("copies/", partial(copies_page, model_admin=self), "sale-copies"),
+            url("<id:sale_id>/copy/", self.copy_view, "sale-copy"),
+            *super().get_urls(),
+        ]
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[SeckillVoucher]:
+        # A rehearsal is nothing that the shop sells.
+        return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
+
+    def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
+        voucher: list[Any] = ["title", "rules", ("price", "face_value")]
+        sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
+        after = (_("After the win"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        if obj is None:
+            given = ["existing_voucher", *voucher, "picture"]
+            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
+        why_not = self._why_read_only(request, obj)
+        if not self.has_change_permission(request, obj):
+            voucher.append("picture_now")
+        else:
+            there = obj.voucher.picture_id is not None
+            voucher += ["picture_now", "picture", "remove_picture"] if there else ["picture"]
+            sale.append("why")
+        return [
+            (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
+            (_("Voucher"), {"fields": voucher, "description": why_not}),
+            (_("Sale"), {"fields": sale}),
+            after,
+        ]
+
+    def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
+        return SaleChangeList
+
+    def get_actions(self, request: HttpRequest) -> dict[str, Any]:
+        # Sales are deleted one by one, where it can be said why one cannot be.
+        actions = super().get_actions(request)
+        actions.pop("delete_selected", None)
+        return actions
+
+    def view_on_site(self, obj: SeckillVoucher) -> str:
+        return reverse("purchase", args=[obj.pk])
+
+    # --- Who may ---------------------------------------------------------------------------------
+
+    def has_change_permission(
+        self, request: HttpRequest, obj: SeckillVoucher | None = None
+    ) -> bool:
+        if not super().has_change_permission(request, obj):
+            return False
+        return obj is None or _may_run(request) or not has_begun(sale_id=obj.pk)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: SeckillVoucher | None = None
+    ) -> bool:
+        if not super().has_delete_permission(request, obj):
+            return False
+        if obj is None:
+            return True
+        may = _may_run(request) or not has_begun(sale_id=obj.pk)
+        return may and not has_buyers(sale=obj)
+
+    def has_run_permission(self, request: HttpRequest) -> bool:
+        """For actions on what is live: reconciling and loading."""
+        return _may_run(request)
+
+    def _why_read_only(self, request: HttpRequest, obj: SeckillVoucher) -> str:
+        if self.has_change_permission(request, obj) or not super().has_change_permission(request):
+            return ""
+        return gettext("This sale has begun: only who may run sales can change it now.")
+
+    # --- The form --------------------------------------------------------------------------------
+
+    def get_form(
+        self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
+    ) -> Any:
+        form: Any = super().get_form(request, obj, change, **kwargs)
+        form.refusal = getattr(request, "refusal", "")
+        return form
+
+    def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
+        match = request.resolver_match
+        if match and match.url_name == "sale-copy":
+            sale = self.get_queryset(request).get(pk=match.kwargs["sale_id"])
+            zone = timezone.get_default_timezone()
+            terms = copy_terms(sale=sale, now=timezone.now(), zone=zone)
+            return {"existing_voucher": sale.voucher_id, **asdict(terms)}
+        given = super().get_changeform_initial_data(request)
+        return {name: given[name] for name in given if name not in ("begins_at", "ends_at")}
+
+    def changeform_view(
+        self,
+        request: HttpRequest,
+        object_id: str | None = None,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> Any:
+        show = partial(super().changeform_view, request, object_id, form_url, extra_context)
+        try:
+            # Outside the admin's transaction: what is taken must be known before an edit.
+            _load_before_post(request, object_id)
+            return show()
+        except SeckillVoucher.DoesNotExist:
+            return self._deleted(request)
+        except REFUSALS as error:
+            # Once more, to say it on the form: what was typed is not lost.
+            for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
+                upload.seek(0)
+            request.refusal = why_not(error)  # type: ignore[attr-defined]
+            return show()
+
+    def save_model(
+        self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
+    ) -> None:
+        hints = form.hints(now=timezone.now())
+        sale = _save(obj, form, change=change)
+        obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
+        self._say_warnings(request, hints)
+        transaction.on_commit(partial(self._say_whether_loaded, request, sale.pk))
+
+    def construct_change_message(
+        self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
+    ) -> Any:
+        if add:
+            return super().construct_change_message(request, form, formsets, add)
+        return change_text(form)
+
+    @method_decorator(require_safe)
+    def copy_view(self, request: HttpRequest, sale_id: int) -> HttpResponse:
+        """Open the form of a new sale with everything of this one; nothing is saved."""
+        sale = self.get_object(request, str(sale_id))
+        if sale is None:
+            return self._deleted(request)
+        if not self.has_view_permission(request, sale):
+            raise PermissionDenied
+        title = gettext("Copy of %(sale)s") % {"sale": sale}
+        form_url = reverse("admin:vouchers_seckillvoucher_add")
+        answer: HttpResponse = self.add_view(request, form_url, {"title": title})
+        return answer
+
+    def _say_warnings(self, request: HttpRequest, hints: dict[str, list[Hint]]) -> None:
+        for hint in (hint for of_field in hints.values() for hint in of_field):
+            if hint.level is Level.WARNING:
+                self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
+
+    def _say_whether_loaded(self, request: HttpRequest, sale_id: int) -> None:
+        try:
+            found = snapshot(sale_id=sale_id)
+        except (NotLoaded, LedgerUnavailable):
+            text = gettext(
+                "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
+                "or within seconds of Redis being back."
+            )
+            self.message_user(request, text, messages.WARNING)
+            return
+        text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
+        figures = {"remaining": found.remaining, "total": found.figures.total}
+        self.message_user(request, text % figures, messages.SUCCESS)
+
+    # --- Deleting --------------------------------------------------------------------------------
+
+    def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
+        delete_sale(sale_id=obj.pk)
+
+    def delete_view(self, request: HttpRequest, object_id: str, extra_context: Any = None) -> Any:
+        try:
+            _load_before_post(request, object_id)
+            return super().delete_view(request, object_id, extra_context)
+        except SeckillVoucher.DoesNotExist:
+            return self._deleted(request)
+        except REFUSALS as error:
+            self.message_user(request, why_not(error), messages.ERROR)
+            return HttpResponseRedirect(request.get_full_path())
+
+    def _deleted(self, request: HttpRequest) -> HttpResponse:
+        self.message_user(request, gettext("The sale has been deleted."), messages.ERROR)
+        return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
+
+
+def has_begun(*, sale_id: int) -> bool:
+    """Say whether buyers may have come already; by the row, whatever a form has put into ours."""
+    public = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
+    return public.filter(begins_at__lte=timezone.now()).exists()
+
+
+def _may_run(request: HttpRequest) -> bool:
+    return request.user.has_perm("vouchers.run_seckillvoucher")
+
+
+def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
+    if request.method == "POST" and object_id and re.fullmatch("[0-9]{1,18}", object_id):
+        load_sale(sale_id=int(object_id))
+
+
+def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
+    details = form.details
+    if change:
+        return edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
+    if details is None:
+        return create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
+    return create_voucher_on_sale(details=details, terms=form.terms)

@@ -1,0 +1,69 @@
+"""What the admin's list of sales does with those that are chosen."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.contrib import admin, messages
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.catalogue.history import published_text
+from vouchers.catalogue.sales import publish_sale
+from vouchers.catalogue.series import MOST_SALES
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.models import SaleStage, SeckillVoucher
+
+
+@admin.action(description=_("Publish"), permissions=["change"])
+def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
+    """Make the drafts among them public."""
+    drafts = list(queryset.filter(stage=SaleStage.DRAFT))
+    for sale in drafts:
+        with transaction.atomic():
+            publish_sale(sale_id=sale.pk)
+            model_admin.log_change(request, sale, published_text())
+    if not drafts:
+        text = gettext("None of these is a draft.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return
+    text = ngettext(
+        "%(count)s sale is published.", "%(count)s sales are published.", len(drafts)
+    ) % {"count": len(drafts)}
+    model_admin.message_user(request, text, messages.SUCCESS)
+
+
+@admin.action(description=_("Copy"), permissions=["add"])
+def copy(
+    model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
+) -> HttpResponse | None:
+    """Open the form of a new sale with everything of the one chosen, or the plan of several."""
+    ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
+    if len(ids) > MOST_SALES:
+        text = gettext("At most %(most)s sales are copied at once.") % {"most": MOST_SALES}
+        model_admin.message_user(request, text, messages.ERROR)
+        return None
+    if len(ids) == 1:
+        return HttpResponseRedirect(reverse("admin:sale-copy", args=ids))
+    listed = ",".join(map(str, ids))
+    return HttpResponseRedirect(f"{reverse('admin:sale-copies')}?ids={listed}")
+
+
+@admin.action(description=_("Load into Redis"), permissions=["run"])
+def load_into_redis(
+    model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
+) -> None:
+    """Make their ledgers stand, for whoever does not want to wait for the first buyer."""
+    try:
+        for sale in queryset:
+            load_sale(sale_id=sale.pk)
+    except LedgerUnavailable:
+        text = gettext("Redis did not answer. Try again.")
+        model_admin.message_user(request, text, messages.ERROR)
+        return
+    model_admin.message_user(request, gettext("Loaded."), messages.SUCCESS)

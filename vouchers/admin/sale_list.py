@@ -1,0 +1,175 @@
+"""The admin's list of sales: its columns, its filters, and what is left of each."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django.contrib import admin
+from django.contrib.admin.views.main import ChangeList
+from django.db.models import F, Q, QuerySet
+from django.http import HttpRequest
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from seckill_site.formatting import NO_VALUE, money, timestamp
+from vouchers.catalogue.listing import SaleCard, cards
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
+
+STATES = {
+    SaleStage.DRAFT: SaleStage.DRAFT.label,
+    SaleState.SCHEDULED: SaleState.SCHEDULED.label,
+    SaleState.OPEN: _("on sale"),
+    SaleState.SOLD_OUT: SaleState.SOLD_OUT.label,
+    SaleState.PAUSED: SaleState.PAUSED.label,
+    SaleState.ENDED: SaleState.ENDED.label,
+}
+"""What staff calls a sale: a draft whatever the time is, else as buyers see it."""
+
+
+class SaleChangeList(ChangeList):
+    """The list of sales, each with its live figures, in one round trip to Redis a page."""
+
+    def get_results(self, request: HttpRequest) -> None:
+        super().get_results(request)
+        for card in cards(sales=self.result_list, now=timezone.now()):
+            card.sale.card = card  # type: ignore[attr-defined]
+
+
+class StateFilter(admin.SimpleListFilter):
+    """Sales by their state as the rows tell it: a unit that is only reserved is not sold yet."""
+
+    title = _("state")
+    parameter_name = "state"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [(state.value, label) for state, label in STATES.items()]
+
+    def queryset(
+        self, request: Any, queryset: QuerySet[SeckillVoucher]
+    ) -> QuerySet[SeckillVoucher]:
+        condition = _conditions(timezone.now()).get(self.value() or "")
+        return queryset if condition is None else queryset.filter(condition)
+
+
+class WhenFilter(admin.SimpleListFilter):
+    """Sales by where they are in time."""
+
+    title = _("time")
+    parameter_name = "when"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
+
+    def queryset(
+        self, request: Any, queryset: QuerySet[SeckillVoucher]
+    ) -> QuerySet[SeckillVoucher]:
+        now = timezone.now()
+        if self.value() == "coming":
+            return queryset.filter(begins_at__gt=now)
+        if self.value() == "running":
+            return queryset.filter(begins_at__lte=now, ends_at__gt=now)
+        if self.value() == "over":
+            return queryset.filter(ends_at__lte=now)
+        return queryset
+
+
+def _conditions(now: dt.datetime) -> dict[str, Q]:
+    """Return which rows are in each state; agrees with ``SeckillVoucher.state_at``."""
+    draft, over, paused = Q(stage=SaleStage.DRAFT), Q(ends_at__lte=now), Q(paused=True)
+    going_on = ~draft & ~over & ~paused
+    begun, sold_out = Q(begins_at__lte=now), Q(sold__gte=F("stock"))
+    return {
+        SaleStage.DRAFT: draft,
+        SaleState.ENDED: ~draft & over,
+        SaleState.PAUSED: ~draft & ~over & paused,
+        SaleState.SCHEDULED: going_on & ~begun,
+        SaleState.SOLD_OUT: going_on & begun & sold_out,
+        SaleState.OPEN: going_on & begun & ~sold_out,
+    }
+
+
+def card_of(sale: SeckillVoucher) -> SaleCard:
+    """Return the live figures that the list has fetched, or fetch them for a single sale."""
+    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
+    return found
+
+
+@admin.display(description=_("voucher"), ordering="voucher__title")
+def title(sale: SeckillVoucher) -> str:
+    return sale.voucher.title
+
+
+@admin.display(description=_("state"))
+def state(sale: SeckillVoucher) -> str:
+    if sale.stage == SaleStage.DRAFT:
+        return str(STATES[SaleStage.DRAFT])
+    card = card_of(sale)
+    label = str(STATES[card.state])
+    return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
+
+
+@admin.display(description=_("total"), ordering="stock")
+def total(sale: SeckillVoucher) -> int:
+    return sale.stock
+
+
+@admin.display(description=_("sold"), ordering="sold")
+def sold_units(sale: SeckillVoucher) -> int:
+    return sale.sold
+
+
+@admin.display(description=_("left"))
+def left(sale: SeckillVoucher) -> int | str:
+    return _or_unknown(card_of(sale).remaining)
+
+
+@admin.display(description=_("pending"))
+def pending(sale: SeckillVoucher) -> int | str:
+    return _or_unknown(card_of(sale).pending)
+
+
+@admin.display(description=_("begins"), ordering="begins_at")
+def begins(sale: SeckillVoucher) -> str:
+    return timestamp(sale.begins_at)
+
+
+@admin.display(description=_("ends"), ordering="ends_at")
+def ends(sale: SeckillVoucher) -> str:
+    return timestamp(sale.ends_at)
+
+
+# What the form calls its own fields, for staff who may only look.
+
+
+@admin.display(description=_("Rules"))
+def rules(sale: SeckillVoucher) -> str:
+    return sale.voucher.rules
+
+
+@admin.display(description=_("Price"))
+def price(sale: SeckillVoucher) -> str:
+    return money(sale.voucher.price_cents)
+
+
+@admin.display(description=_("Face value"))
+def face_value(sale: SeckillVoucher) -> str:
+    return money(sale.voucher.face_value_cents)
+
+
+@admin.display(description=_("Picture now"))
+def picture_now(sale: SeckillVoucher) -> str:
+    digest = sale.voucher.picture_id
+    if not digest:
+        return NO_VALUE
+    url = reverse("picture", args=[digest])
+    text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.title}
+    return format_html('<img class="sale-picture" src="{}" alt="{}">', url, text)
+
+
+def _or_unknown(units: int | None) -> int | str:
+    # The admin's own words for nothing are shown in the list, but not on the page of one sale.
+    return NO_VALUE if units is None else units

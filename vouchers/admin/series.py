@@ -1,0 +1,153 @@
+"""Pages that plan many sales: a table to look at first, then all are made or none."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from django.contrib import messages
+from django.contrib.admin import ModelAdmin
+from django.contrib.admin.helpers import AdminForm
+from django.contrib.admin.models import ADDITION, LogEntry
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.template.response import TemplateResponse
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from seckill_site.formatting import timestamp
+from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.catalogue.series import (
+    MOST_SALES,
+    PlannedSale,
+    SameBegin,
+    create_sales,
+    digest,
+    plan_copies,
+)
+from vouchers.forms.series import SeriesForm, series_like
+from vouchers.models import SaleStage, SeckillVoucher
+
+FIELDSETS = (
+    (_("When"), {"fields": (
+        "voucher", "begins_at", ("length", "length_unit"), "sales", ("number", "unit"), "weekdays",
+    )}),
+    (_("Each sale"), {"fields": ("stock", "limit", "stage")}),
+    (_("After the win"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
+)  # fmt: skip
+
+START = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": SaleStage.DRAFT}
+
+
+def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
+    """Plan a series of sales of one voucher, show it, and make it once it has been looked at."""
+    _need_to_add(request, model_admin)
+    form = SeriesForm(request.POST or None, initial=_start(request, model_admin))
+    plan = form.plan if form.is_valid() else []
+    if plan and (answer := _made(request, model_admin, plan)):
+        return answer
+    shown = AdminForm(form, FIELDSETS, {}, (), model_admin)  # type: ignore[arg-type]
+    media = model_admin.media + form.media
+    context = {"adminform": shown, "errors": form.errors, "media": media}
+    return _page(request, model_admin, gettext("Series of sales"), plan, context)
+
+
+def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
+    """Plan copies of the sales chosen in the list, show them, and make them."""
+    _need_to_add(request, model_admin)
+    zone = timezone.get_default_timezone()
+    plan = plan_copies(sales=_chosen(request, model_admin), now=timezone.now(), zone=zone)
+    if not plan:
+        text = gettext("None of these sales is there any more.")
+        model_admin.message_user(request, text, messages.ERROR)
+        return HttpResponseRedirect(_list_url())
+    if answer := _made(request, model_admin, plan):
+        return answer
+    return _page(request, model_admin, gettext("Copy sales"), plan, {})
+
+
+def _made(
+    request: HttpRequest, model_admin: Any, plan: Sequence[PlannedSale]
+) -> HttpResponse | None:
+    """Make the plan if it is the one that was looked at; None where it is to be shown."""
+    if "_create" not in request.POST:
+        return None
+    if request.POST.get("looked_at") != digest(plan):
+        text = gettext("This is not what you looked at: check the sales below once more.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return None
+    try:
+        _create(request, plan)
+    except SameBegin as error:
+        model_admin.message_user(request, _why_not(error), messages.ERROR)
+        return None
+    text = ngettext("%(count)s sale is made.", "%(count)s sales are made.", len(plan))
+    model_admin.message_user(request, text % {"count": len(plan)}, messages.SUCCESS)
+    return HttpResponseRedirect(_list_url())
+
+
+def _create(request: HttpRequest, plan: Sequence[PlannedSale]) -> None:
+    with transaction.atomic():
+        sales = create_sales(plan=plan)
+        LogEntry.objects.log_actions(
+            user_id=request.user.pk or 0,
+            queryset=sales,
+            action_flag=ADDITION,
+            change_message=[{"added": {}}],
+        )
+
+
+def _why_not(error: SameBegin) -> str:
+    text = gettext(
+        "Nothing was made: a sale of this voucher begins at %(begin)s already. Was this series "
+        "made before?"
+    )
+    return text % {"begin": timestamp(error.begins_at)}
+
+
+def _page(
+    request: HttpRequest,
+    model_admin: ModelAdmin[SeckillVoucher],
+    title: str,
+    plan: Sequence[PlannedSale],
+    context: dict[str, Any],
+) -> HttpResponse:
+    whole = {
+        **model_admin.admin_site.each_context(request),
+        "title": title,
+        "opts": model_admin.opts,
+        "media": model_admin.media,
+        "plan": plan,
+        "looked_at": digest(plan),
+        "refused": any(planned.same_begin for planned in plan),
+        "zone": timezone.get_default_timezone_name(),
+        **context,
+    }
+    return TemplateResponse(request, "admin/vouchers/seckillvoucher/series.html", whole)
+
+
+def _start(request: HttpRequest, model_admin: Any) -> dict[str, Any]:
+    """Return what the form begins with: the sale that was asked for, if it is there."""
+    sale = model_admin.get_object(request, request.GET.get("sale", ""))
+    return {**START, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
+
+
+def _chosen(request: HttpRequest, model_admin: Any) -> QuerySet[SeckillVoucher]:
+    ids = [int(it) for it in re.findall(r"\b[0-9]{1,18}\b", request.GET.get("ids", ""))]
+    known = [sale_id for sale_id in ids[:MOST_SALES] if sale_id <= LARGEST_ID]
+    sales: QuerySet[SeckillVoucher] = model_admin.get_queryset(request)
+    return sales.select_related("voucher").filter(pk__in=known)
+
+
+def _need_to_add(request: HttpRequest, model_admin: Any) -> None:
+    if not model_admin.has_add_permission(request):
+        raise PermissionDenied
+
+
+def _list_url() -> str:
+    return reverse("admin:vouchers_seckillvoucher_changelist")

@@ -1,0 +1,85 @@
+"""A calendar file (RFC 5545) that reminds a buyer of a sale's begin."""
+
+from __future__ import annotations
+
+import datetime as dt
+from urllib.parse import urlsplit
+
+from django.utils.translation import get_language, ngettext
+from django.utils.translation import gettext as _
+from icalendar import Alarm, Calendar, Event
+
+from seckill_site.formatting import money
+from vouchers.inventory.reservations import SaleEnded
+from vouchers.models import SeckillVoucher
+
+AHEAD = (dt.timedelta(minutes=10), dt.timedelta(minutes=1))
+"""So long before the begin a calendar rings: to sign in, and to be there."""
+
+_CONTROLS = dict.fromkeys([*range(10), 11, 12, *range(14, 32), 127])
+"""Characters that a calendar file may not have, wherever they came from; not the line breaks."""
+
+
+def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> bytes:
+    """Return the reminder of a sale, with its voucher, in the language that is active.
+
+    ``page_url`` is the absolute address of its purchase page.
+
+    :raises SaleEnded: there is nothing left to be reminded of.
+    """
+    if now >= sale.ends_at:
+        raise SaleEnded
+    calendar = Calendar()
+    calendar.add("prodid", f"-//Seckill//Flash sales//{(get_language() or 'en').upper()}")
+    calendar.add("version", "2.0")
+    calendar.add("calscale", "GREGORIAN")
+    calendar.add_component(_event(sale, page_url, now))
+    content: bytes = calendar.to_ical()
+    return content
+
+
+def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
+    event, summary = Event(), _summary(sale)
+    event.add("uid", f"sale-{sale.pk}@{urlsplit(page_url).netloc}")
+    # No row says when a sale was last changed. A later file counts as the newer one, so that a
+    # calendar takes over a begin that was moved.
+    event.add("sequence", (now - sale.created_at) // dt.timedelta(minutes=1))
+    event.add("dtstamp", now)
+    event.add("last-modified", now)
+    event.add("dtstart", sale.begins_at.astimezone(dt.UTC))
+    event.add("dtend", sale.ends_at.astimezone(dt.UTC))
+    event.add("summary", summary)
+    event.add("description", _description(sale, page_url))
+    event.add("url", page_url)
+    event.add("transp", "TRANSPARENT")  # nobody is busy for as long as a sale lasts
+    for ahead in AHEAD:
+        event.add_component(_alarm(summary, ahead))
+    return event
+
+
+def _alarm(summary: str, ahead: dt.timedelta) -> Alarm:
+    alarm = Alarm()
+    alarm.add("action", "DISPLAY")
+    alarm.add("description", summary)
+    alarm.add("trigger", -ahead)
+    return alarm
+
+
+def _summary(sale: SeckillVoucher) -> str:
+    return _("Flash sale: %(title)s") % {"title": sale.voucher.title.translate(_CONTROLS)}
+
+
+def _description(sale: SeckillVoucher, page_url: str) -> str:
+    voucher = sale.voucher
+    prices = {"price": money(voucher.price_cents), "face_value": money(voucher.face_value_cents)}
+    limit = ngettext(
+        "%(count)s unit for each buyer.", "Up to %(count)s units for each buyer.", sale.limit
+    )
+    return "\n".join(
+        [
+            _("%(price)s instead of %(face_value)s.") % prices,
+            limit % {"count": sale.limit},
+            _("Sign in a few minutes before the start, so that you are ready."),
+            page_url,
+        ]
+    )

@@ -1,0 +1,213 @@
+"""What will come of a sale that is being typed: said beside its fields, before it is saved.
+
+Without a clock and without a query: the edge passes in the moment, the sale as it is stored and
+the other sales of its voucher.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+
+from seckill_site.formatting import duration
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
+
+NAMED = 3
+"""So many overlapping sales are named, the others counted."""
+
+SOON = dt.timedelta(hours=1)
+"""A draft that begins within this may have been forgotten."""
+
+_SELLING = (SaleState.OPEN, SaleState.SOLD_OUT)
+
+
+class Level(StrEnum):
+    """How much a hint matters; neither keeps a form from being saved."""
+
+    INFO = "info"
+    WARNING = "warning"
+
+
+@dataclass(frozen=True)
+class Hint:
+    """One sentence beside a field; ``once_saved`` where it is another one afterwards."""
+
+    level: Level
+    text: str
+    once_saved: str = ""
+
+
+@dataclass(frozen=True)
+class Entries:
+    """A sale as far as it is typed and right, None for the rest; amounts in integer cents."""
+
+    begins_at: dt.datetime | None = None
+    ends_at: dt.datetime | None = None
+    stock: int | None = None
+    limit: int | None = None
+    pay_within_s: int | None = None
+    price_cents: int | None = None
+    face_value_cents: int | None = None
+    paused: bool = False
+    stage: str = SaleStage.PUBLIC
+
+
+@dataclass(frozen=True)
+class Around:
+    """What a sale is typed into: the moment, itself as stored, and its voucher's other sales.
+
+    ``taken`` are the units of it that are reserved or ordered. ``others`` overlap with the entries.
+    """
+
+    now: dt.datetime
+    stored: SeckillVoucher | None = None
+    taken: int = 0
+    others: Sequence[SeckillVoucher] = ()
+
+
+def sale_hints(*, entries: Entries, around: Around) -> dict[str, list[Hint]]:
+    """Return the hints for each field of the form that there is something to say about."""
+    found = {
+        "begins_at": [*_begin(entries, around), *_overlaps(entries, around)],
+        "ends_at": list(_end(entries, around)),
+        "stock": list(_stock(entries, around)),
+        "price": list(_price(entries)),
+        "pay_within_s": list(_time_to_pay(entries)),
+        "stage": list(_stage(entries, around)),
+    }
+    return {field: hints for field, hints in found.items() if hints}
+
+
+def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime) -> str:
+    """Return a window in the shop's time zone, without the day where it is that of ``beside``."""
+    days = {"begin": _clock(begins_at, beside), "end": _clock(ends_at, begins_at)}
+    return gettext("%(begin)s to %(end)s") % days
+
+
+def _begin(entries: Entries, around: Around) -> Iterator[Hint]:
+    begins_at, now = entries.begins_at, around.now
+    if begins_at is None or _is_over(entries, now):
+        return
+    if begins_at > now:
+        text = gettext("Begins in %(length)s.")
+        yield Hint(Level.INFO, text % {"length": duration(begins_at - now)})
+        return
+    length = {"length": duration(now - begins_at)}
+    if around.stored and around.stored.state_at(now) in _SELLING:
+        yield Hint(Level.INFO, gettext("Has begun %(length)s ago.") % length)
+    elif entries.stage == SaleStage.DRAFT:
+        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale is published.")
+        yield Hint(Level.WARNING, text % length)
+    elif entries.paused:
+        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale goes on.")
+        yield Hint(Level.WARNING, text % length)
+    else:
+        text = gettext("Has begun %(length)s ago: buyers can buy as soon as you save.")
+        saved = gettext("The sale has begun %(length)s ago: buyers can buy now.")
+        yield Hint(Level.WARNING, text % length, saved % length)
+
+
+def _end(entries: Entries, around: Around) -> Iterator[Hint]:
+    begins_at, ends_at, now = entries.begins_at, entries.ends_at, around.now
+    if ends_at is None:
+        return
+    if begins_at and ends_at > begins_at:
+        text = gettext("Lasts %(length)s.")
+        length = ends_at.astimezone(dt.UTC) - begins_at.astimezone(dt.UTC)
+        yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
+    if _is_over(entries, now):
+        was_over = around.stored and around.stored.ends_at <= now
+        text = gettext("Has ended %(length)s ago: nobody can buy.")
+        yield Hint(
+            Level.INFO if was_over else Level.WARNING, text % {"length": duration(now - ends_at)}
+        )
+
+
+def _overlaps(entries: Entries, around: Around) -> Iterator[Hint]:
+    if entries.begins_at is None:
+        return
+    for sale in around.others[:NAMED]:
+        text = gettext("Overlaps with another sale of this voucher: #%(id)s, %(window)s.")
+        when = window(sale.begins_at, sale.ends_at, beside=entries.begins_at)
+        yield Hint(Level.WARNING, text % {"id": sale.pk, "window": when})
+    if more := len(around.others[NAMED:]):
+        text = ngettext(
+            "Overlaps with %(count)s more sale of this voucher.",
+            "Overlaps with %(count)s more sales of this voucher.",
+            more,
+        )
+        yield Hint(Level.WARNING, text % {"count": more})
+
+
+def _stock(entries: Entries, around: Around) -> Iterator[Hint]:
+    stock, limit = entries.stock, entries.limit
+    if stock is None:
+        return
+    if limit and stock:
+        buyers = -(-stock // limit)
+        text = ngettext(
+            "Stock %(stock)s at limit %(limit)s: at least %(buyers)s buyer.",
+            "Stock %(stock)s at limit %(limit)s: at least %(buyers)s buyers.",
+            buyers,
+        )
+        numbers = {"stock": f"{stock:,}", "limit": limit, "buyers": f"{buyers:,}"}
+        yield Hint(Level.INFO, text % numbers)
+    if limit and 1 < stock <= limit:
+        yield Hint(Level.WARNING, gettext("One buyer can take all of it."))
+    if around.taken and stock > around.taken:
+        text = gettext("Taken so far: %(taken)s. Left: %(left)s.")
+        numbers = {"taken": f"{around.taken:,}", "left": f"{stock - around.taken:,}"}
+        yield Hint(Level.INFO, text % numbers)
+    if around.taken and stock == around.taken:
+        text = gettext("All %(taken)s are taken: the sale is sold out.")
+        yield Hint(Level.WARNING, text % {"taken": f"{around.taken:,}"})
+
+
+def _price(entries: Entries) -> Iterator[Hint]:
+    price, face_value = entries.price_cents, entries.face_value_cents
+    if price == 0:
+        yield Hint(Level.WARNING, gettext("Free: buyers pay nothing."))
+    elif price and face_value and price <= face_value:
+        share = f"{price * 100 / face_value:.1f}".removesuffix(".0")
+        yield Hint(Level.INFO, gettext("%(share)s %% of the face value.") % {"share": share})
+
+
+def _time_to_pay(entries: Entries) -> Iterator[Hint]:
+    if entries.pay_within_s is None:
+        return
+    length = dt.timedelta(seconds=entries.pay_within_s)
+    if entries.ends_at is None or entries.begins_at is None:
+        text = gettext("Buyers pay within %(length)s.")
+        yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
+        return
+    text = gettext("Buyers pay within %(length)s: the last of them until %(until)s.")
+    until = _clock(entries.ends_at.astimezone(dt.UTC) + length, entries.begins_at)
+    yield Hint(Level.INFO, text % {"length": duration(length, units=4), "until": until})
+
+
+def _stage(entries: Entries, around: Around) -> Iterator[Hint]:
+    begins_at = entries.begins_at
+    if entries.stage == SaleStage.DRAFT and begins_at and _is_soon(begins_at, around.now):
+        text = gettext("Begins in %(length)s, and a draft sells nothing: publish it before.")
+        yield Hint(Level.WARNING, text % {"length": duration(begins_at - around.now)})
+
+
+def _is_soon(moment: dt.datetime, now: dt.datetime) -> bool:
+    return now < moment <= now + SOON
+
+
+def _is_over(entries: Entries, now: dt.datetime) -> bool:
+    return entries.ends_at is not None and entries.ends_at <= now
+
+
+def _clock(moment: dt.datetime, beside: dt.datetime) -> str:
+    """Return the time of a moment, with its day where that is not the day of ``beside``."""
+    local = timezone.localtime(moment)
+    same_day = local.date() == timezone.localtime(beside).date()
+    time = f"{local:%H:%M:%S}".removesuffix(":00")
+    return time if same_day else f"{local:%Y-%m-%d} {time}"

@@ -1,0 +1,77 @@
+"""The list of sales with what is left of each, in one query and one round trip to Redis."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from django.db.models import QuerySet
+
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
+
+_ORDER = (
+    SaleState.OPEN,
+    SaleState.SCHEDULED,
+    SaleState.SOLD_OUT,
+    SaleState.PAUSED,
+    SaleState.ENDED,
+)
+LISTED = 100
+"""The most sales on the list."""
+
+
+@dataclass(frozen=True)
+class SaleCard:
+    """A sale as the list shows it; ``remaining`` is None while nobody can tell."""
+
+    sale: SeckillVoucher
+    state: SaleState
+    total: int
+    remaining: int | None
+    pending: int | None
+
+
+def list_sales(*, now: dt.datetime) -> list[SaleCard]:
+    """Return the open sales, the coming ones, those closed for now, then those just ended.
+
+    Within each, the first to begin comes first.
+    """
+    sales = _with_vouchers().filter(stage=SaleStage.PUBLIC)
+    current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
+    day_ago = now - dt.timedelta(days=1)
+    over = list(sales.filter(ends_at__lte=now, ends_at__gt=day_ago).order_by("-ends_at")[:LISTED])
+    return sorted(cards(sales=current + over, now=now), key=lambda card: _ORDER.index(card.state))
+
+
+def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
+    """Return a sale with its voucher as the public may see it; staff may look at a draft.
+
+    :raises SeckillVoucher.DoesNotExist: there is none that this visitor may see.
+    """
+    stages = (SaleStage.PUBLIC, SaleStage.DRAFT) if drafts_too else (SaleStage.PUBLIC,)
+    return _with_vouchers().get(pk=sale_id, stage__in=stages)
+
+
+def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:
+    """Return a card for each sale; by the row alone where the ledger does not answer."""
+    sales = list(sales)
+    try:
+        found = snapshots(sale_ids=[sale.pk for sale in sales])
+    except LedgerUnavailable:
+        found = {}
+    return [_card(sale, found.get(sale.pk), now) for sale in sales]
+
+
+def _with_vouchers() -> QuerySet[SeckillVoucher]:
+    """Return the sales with their vouchers, and with all of a picture but its bytes."""
+    sales = SeckillVoucher.objects.select_related("voucher__picture")
+    return sales.defer("voucher__picture__content")
+
+
+def _card(sale: SeckillVoucher, found: Snapshot | None, now: dt.datetime) -> SaleCard:
+    if found is None:
+        return SaleCard(sale, sale.state_at(now), sale.stock, None, None)
+    return SaleCard(sale, found.state, found.figures.total, found.remaining, found.pending)

@@ -1,0 +1,29 @@
+"""What staff is told where a sale could not be changed: somebody or something was faster."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.catalogue.sales import LimitLowered, SaleHasBuyers, StaysPublic
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.sale_state import BelowTaken
+
+NO_ANSWER = _("Redis or the database did not answer. Try again.")
+STAYS_PUBLIC = _("Somebody has ordered, so the sale stays public. Pause it instead.")
+
+REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, StaysPublic, LedgerUnavailable, NotLoaded)
+
+
+def why_not(error: Exception) -> str:
+    """Return the sentence for one of the refusals."""
+    if isinstance(error, BelowTaken):
+        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        return text % {"taken": error.taken}
+    if isinstance(error, LimitLowered):
+        return gettext("Nothing was changed: the limit was raised meanwhile.")
+    if isinstance(error, SaleHasBuyers):
+        return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
+    if isinstance(error, StaysPublic):
+        return str(STAYS_PUBLIC)
+    return gettext("Nothing was changed: Redis did not answer. Try again.")

@@ -1,0 +1,238 @@
+"""Making and editing sales: the only functions that write a sale's terms.
+
+Which side is written first is the point of this module (``docs/adr/0003``). What narrows a sale
+(fewer units, a later begin, an earlier end, a pause) goes to Redis first, while the row is held.
+What widens it goes to the row first and is copied after the commit, under a new hold of the row. A
+crash in between leaves Redis on the careful side, and reconciling lifts it.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from copy import copy
+from dataclasses import dataclass, fields, replace
+from functools import partial
+
+from django.db import transaction
+
+from seckill_site.failpoints import failpoint
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.catalogue.pictures import set_picture
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.rebuild import load_after_commit
+from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot, snapshots, write_figures
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
+
+
+class LimitLowered(Exception):
+    """The limit per buyer can only be raised: buyers may hold units above a lower one."""
+
+
+class SaleHasBuyers(Exception):
+    """A sale that somebody has reserved or ordered from cannot be deleted."""
+
+
+class StaysPublic(Exception):
+    """A sale that somebody has reserved or ordered from cannot become a draft again."""
+
+
+@dataclass(frozen=True)
+class SaleTerms:
+    """What a shop decides about a sale; aware moments, ``stock`` in units."""
+
+    stock: int
+    begins_at: dt.datetime
+    ends_at: dt.datetime
+    limit: int = 1
+    paused: bool = False
+    pay_within_s: int = 15 * 60
+    rebuy: bool = True
+    refundable: bool = True
+    stage: str = SaleStage.PUBLIC
+
+
+@dataclass(frozen=True)
+class VoucherDetails:
+    """What a shop says of a voucher; amounts in integer cents, the picture an uploaded file.
+
+    Where no picture is given, a voucher keeps the one it has, unless that is to be removed.
+    """
+
+    title: str
+    rules: str
+    price_cents: int
+    face_value_cents: int
+    picture: bytes | None = None
+    remove_picture: bool = False
+
+
+_DETAILS = ("title", "rules", "price_cents", "face_value_cents")
+_TERMS = tuple(field.name for field in fields(SaleTerms))
+
+
+def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
+    """Put a voucher on sale and load the sale into Redis once that is committed.
+
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    with transaction.atomic():
+        sale = insert_sale(voucher=voucher, terms=terms)
+        transaction.on_commit(partial(load_after_commit, sale_id=sale.pk))
+    return sale
+
+
+def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
+    """Write the row of a new sale; the caller loads it once that is committed.
+
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
+    sale.full_clean()
+    sale.save(force_insert=True)
+    return sale
+
+
+def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> SeckillVoucher:
+    """Make a voucher and put it on sale; raises as ``create_sale``, and then makes neither.
+
+    :raises UnusablePicture: the picture is none.
+    """
+    voucher = Voucher(**{name: getattr(details, name) for name in _DETAILS})
+    voucher.full_clean()
+    with transaction.atomic():
+        voucher.save()
+        _set_picture(voucher, details)
+        return create_sale(voucher=voucher, terms=terms)
+
+
+def edit_sale(
+    *, sale_id: int, terms: SaleTerms, details: VoucherDetails | None = None
+) -> SeckillVoucher:
+    """Change a sale's terms, also while it runs, and where given what its voucher says.
+
+    ``sold`` is never touched, and orders keep the price they were made at.
+
+    May be called inside a transaction (the admin's): Redis follows when that is committed.
+
+    :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
+    :raises LimitLowered: the limit would fall; nothing changed.
+    :raises UnusablePicture: the voucher's new picture is none; nothing changed.
+    :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
+    :raises LedgerUnavailable: the sale is narrowed, and its ledger did not answer or is not loaded.
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        if terms.limit < sale.limit:
+            raise LimitLowered
+        if terms.stock < sale.sold:
+            raise BelowTaken(sale.sold)
+        edited = copy(sale)
+        for name in _TERMS:
+            setattr(edited, name, getattr(terms, name))
+        edited.full_clean()
+        if details:
+            _describe(edited.voucher, details)
+        # Redis is written last of what may be refused: a rollback does not undo it.
+        _refuse_draft_with_buyers(before=sale, after=edited)
+        _narrow(before=sale, after=edited)
+        failpoint("edit.narrowed")
+        edited.save(update_fields=_TERMS)
+        transaction.on_commit(partial(failpoint, "edit.committed"))
+        transaction.on_commit(partial(load_after_commit, sale_id=sale_id))
+    return edited
+
+
+def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
+    """Set the units offered, up or down, and leave all else as it is; raises as ``edit_sale``."""
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
+
+
+def publish_sale(*, sale_id: int) -> SeckillVoucher:
+    """Make a draft public, so that buyers see it; raises as ``edit_sale``."""
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        terms = replace(terms_of(sale), stage=SaleStage.PUBLIC)
+        return edit_sale(sale_id=sale_id, terms=terms)
+
+
+def terms_of(sale: SeckillVoucher) -> SaleTerms:
+    """Return the terms as this row has them."""
+    return SaleTerms(**{name: getattr(sale, name) for name in _TERMS})
+
+
+def delete_sale(*, sale_id: int) -> None:
+    """Delete a sale that nobody has reserved or ordered from, in the database and in Redis.
+
+    :raises SaleHasBuyers: somebody has.
+    :raises LedgerUnavailable: its ledger did not answer or is not loaded.
+    """
+    keys = LedgerKeys(sale_id)
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        if sale.orders.exists() or _paused_and_taken(sale=sale):
+            raise SaleHasBuyers
+        with ledger_errors():
+            ledger_connection().unlink(*keys.contents, keys.kick, keys.fence, keys.tally)
+        sale.delete()
+
+
+def has_buyers(*, sale: SeckillVoucher) -> bool:
+    """Say whether anybody has reserved or ordered; also where Redis cannot tell."""
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return True
+    return sale.orders.exists() or bool(found and found.taken)
+
+
+def _describe(voucher: Voucher, details: VoucherDetails) -> None:
+    for name in _DETAILS:
+        setattr(voucher, name, getattr(details, name))
+    voucher.full_clean()
+    voucher.save(update_fields=_DETAILS)
+    _set_picture(voucher, details)
+
+
+def _set_picture(voucher: Voucher, details: VoucherDetails) -> None:
+    if details.picture or details.remove_picture:
+        set_picture(voucher=voucher, content=details.picture)
+
+
+def _refuse_draft_with_buyers(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
+    if (before.stage, after.stage) != (SaleStage.PUBLIC, SaleStage.DRAFT):
+        return
+    if before.orders.exists() or _paused_and_taken(sale=before):
+        raise StaysPublic
+
+
+def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
+    """Close the ledger to new buyers; say whether it has any, and open it again if so."""
+    figures = Figures.of(sale)
+    _write_while_held(sale, replace(figures, paused=True))
+    taken = snapshot(sale_id=sale.pk).taken
+    if taken:
+        _write_while_held(sale, figures)
+    return taken > 0
+
+
+def _narrow(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
+    """Let Redis allow no more than the old row and the new one both do."""
+    figures = Figures.of(before)
+    narrowed = figures.narrowed_to(Figures.of(after))
+    if narrowed != figures:
+        _write_while_held(before, narrowed)
+
+
+def _write_while_held(sale: SeckillVoucher, figures: Figures) -> None:
+    """Write to the ledger; a lower total never below what is taken, pending included."""
+    try:
+        write_figures(
+            sale_id=sale.pk, figures=figures, refuse_below_taken=figures.total < sale.stock
+        )
+    except NotLoaded as error:
+        # It cannot be built in here: this transaction may yet be rolled back.
+        raise LedgerUnavailable("the sale is not loaded") from error

@@ -1,0 +1,225 @@
+"""Many sales at once: planned, looked at, then made, all or none.
+
+A series keeps its time of day in the shop's time zone, also across a change of the clock; each of
+its sales lasts as long as the first.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import hashlib
+import logging
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import astuple, dataclass, replace
+from functools import partial
+from itertools import count, islice
+
+from django.db import DatabaseError, models, transaction
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.catalogue.overlaps import overlapping
+from vouchers.catalogue.sales import SaleTerms, insert_sale, terms_of
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
+from vouchers.lock_objects import lock_vouchers
+from vouchers.models import SaleStage, SeckillVoucher, Voucher
+
+logger = logging.getLogger(__name__)
+
+MOST_SALES = 100
+"""The most sales that are made at once."""
+
+DAY = dt.timedelta(days=1)
+
+
+class SameBegin(Exception):
+    """A sale of this voucher begins at that very moment already."""
+
+    def __init__(self, begins_at: dt.datetime) -> None:
+        super().__init__(begins_at)
+        self.begins_at = begins_at
+
+
+class Every(models.TextChoices):
+    """What a series counts in."""
+
+    HOURS = "hours", _("hours")
+    DAYS = "days", _("days")
+    WEEKS = "weeks", _("weeks")
+    WEEKDAYS = "weekdays", _("the weekdays chosen below")
+
+
+@dataclass(frozen=True)
+class Rhythm:
+    """When a series goes on: every so many of a unit, or on weekdays (0 is Monday)."""
+
+    number: int
+    unit: Every
+    weekdays: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class PlannedSale:
+    """A sale that is not made yet.
+
+    ``overlaps`` are sales that there are, ``overlaps_planned`` the numbers of others in its plan.
+    """
+
+    number: int
+    voucher: Voucher
+    terms: SaleTerms
+    overlaps: tuple[SeckillVoucher, ...] = ()
+    overlaps_planned: tuple[int, ...] = ()
+
+    @property
+    def same_begin(self) -> SeckillVoucher | None:
+        """The sale that begins at the same moment and so keeps this one from being made."""
+        begins_at = self.terms.begins_at
+        return next((sale for sale in self.overlaps if sale.begins_at == begins_at), None)
+
+    @property
+    def stage_label(self) -> str:
+        return str(SaleStage(self.terms.stage).label)
+
+
+def plan_series(
+    *, voucher: Voucher, first: SaleTerms, rhythm: Rhythm, sales: int, zone: dt.tzinfo
+) -> list[PlannedSale]:
+    """Return the sales of a series, beginning with ``first``, in the order of their begin."""
+    begins = islice(_begins(first.begins_at, rhythm, zone), sales)
+    return _planned([(voucher, _moved(first, begins_at)) for begins_at in begins])
+
+
+def plan_copies(
+    *, sales: Iterable[SeckillVoucher], now: dt.datetime, zone: dt.tzinfo
+) -> list[PlannedSale]:
+    """Return a draft copy of each sale, a day later or as soon as that lies ahead.
+
+    Where a sale of the voucher begins at that moment, the copy goes to the next day, and so on.
+    """
+    originals = sorted(sales, key=lambda sale: (sale.begins_at, sale.pk))
+    coming = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).filter(
+        voucher_id__in={sale.voucher_id for sale in originals}, begins_at__gt=now
+    )
+    begins = set(coming.values_list("voucher_id", "begins_at"))
+    copies: list[tuple[Voucher, SaleTerms]] = []
+    for sale in originals:
+        terms = copy_terms(sale=sale, now=now, zone=zone)
+        while (sale.voucher_id, terms.begins_at) in begins:
+            terms = _moved(terms, _on_day(terms.begins_at, 1, zone))
+        begins.add((sale.voucher_id, terms.begins_at))
+        copies.append((sale.voucher, terms))
+    return _planned(copies)
+
+
+def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
+    """Return the terms of a sale for a draft at the same time of day, next day or ahead of now.
+
+    A pause belongs to the sale that was paused.
+    """
+    days = max(1, (now.astimezone(zone).date() - sale.begins_at.astimezone(zone).date()).days)
+    begins_at = next(
+        moment
+        for moment in (_on_day(sale.begins_at, days + more, zone) for more in count())
+        if moment > now
+    )
+    return replace(_moved(terms_of(sale), begins_at), stage=SaleStage.DRAFT, paused=False)
+
+
+def digest(plan: Sequence[PlannedSale]) -> str:
+    """Return what tells this plan from another, to create nothing that nobody has looked at."""
+    text = repr([(sale.voucher.pk, *map(str, astuple(sale.terms))) for sale in plan])
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
+
+
+def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
+    """Make the sales of a plan, all or none, and load them once that is committed.
+
+    :raises SameBegin: one of the vouchers has a sale with that begin; nothing was made.
+    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
+    """
+    with transaction.atomic():
+        # Held until these are committed, so that a plan sent twice is not made twice.
+        lock_vouchers(voucher_ids={planned.voucher.pk for planned in plan})
+        sales = []
+        for planned in plan:
+            _refuse_same_begin(planned)
+            sales.append(insert_sale(voucher=planned.voucher, terms=planned.terms))
+        ids = [sale.pk for sale in sales]
+        transaction.on_commit(partial(_load_after_commit, sale_ids=ids))
+    return sales
+
+
+def _refuse_same_begin(planned: PlannedSale) -> None:
+    begins_at = planned.terms.begins_at
+    sales = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
+    if sales.filter(begins_at=begins_at).exists():
+        raise SameBegin(begins_at)
+
+
+def _load_after_commit(*, sale_ids: Iterable[int]) -> None:
+    """Load until Redis does not answer: nobody waits for that a hundred times."""
+    try:
+        for sale_id in sale_ids:
+            load_sale(sale_id=sale_id)
+    except (LedgerUnavailable, DatabaseError) as error:
+        logger.warning("sales are saved but not all loaded: %s", error)
+
+
+def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
+    if rhythm.unit == Every.HOURS:
+        # In UTC: between moments of one zone Python counts by the clock on the wall.
+        step_h = dt.timedelta(hours=rhythm.number)
+        yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
+    elif rhythm.unit == Every.WEEKDAYS:
+        days = (_on_day(first, n, zone) for n in range(7 * MOST_SALES))
+        yield from (day for day in days if day.astimezone(zone).weekday() in rhythm.weekdays)
+    else:
+        step = rhythm.number * (7 if rhythm.unit == Every.WEEKS else 1)
+        yield from (_on_day(first, n * step, zone) for n in count())
+
+
+def _on_day(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
+    """Return the same time of day so many days later; an hour on where the clock skips it."""
+    local = moment.astimezone(zone)
+    wall = local.replace(tzinfo=None, fold=0) + days * DAY
+    return wall.replace(tzinfo=zone).astimezone(dt.UTC)
+
+
+def _moved(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
+    begins_at = begins_at.astimezone(dt.UTC)
+    length = terms.ends_at.astimezone(dt.UTC) - terms.begins_at.astimezone(dt.UTC)
+    return replace(terms, begins_at=begins_at, ends_at=begins_at + length)
+
+
+def _planned(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
+    """Number the sales and mark what they overlap with, in one query."""
+    plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
+    if not plan:
+        return []
+    there = list(
+        overlapping(
+            voucher_ids={it.voucher.pk for it in plan},
+            begins_at=min(it.terms.begins_at for it in plan),
+            ends_at=max(it.terms.ends_at for it in plan),
+        )
+    )
+    return [_marked(it, there, plan) for it in plan]
+
+
+def _marked(
+    it: PlannedSale, there: Iterable[SeckillVoucher], plan: Iterable[PlannedSale]
+) -> PlannedSale:
+    stored = tuple(
+        sale for sale in there if sale.voucher_id == it.voucher.pk and _overlap(sale, it.terms)
+    )
+    planned = tuple(
+        other.number
+        for other in plan
+        if other is not it and other.voucher == it.voucher and _overlap(other.terms, it.terms)
+    )
+    return replace(it, overlaps=stored, overlaps_planned=planned)
+
+
+def _overlap(one: SeckillVoucher | SaleTerms, other: SaleTerms) -> bool:
+    return one.begins_at < other.ends_at and other.begins_at < one.ends_at

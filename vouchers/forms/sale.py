@@ -1,0 +1,266 @@
+"""The admin's one form for a voucher on sale."""
+
+from __future__ import annotations
+
+import datetime as dt
+from dataclasses import fields
+from decimal import Decimal
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.catalogue.form_hints import Around, Entries, Hint, sale_hints
+from vouchers.catalogue.overlaps import overlapping
+from vouchers.catalogue.refusals import STAYS_PUBLIC
+from vouchers.catalogue.sales import SaleTerms, VoucherDetails, has_buyers
+from vouchers.forms.picture_field import PictureField
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.sale_state import snapshots
+from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+from vouchers.templatetags.seckill import utc_offset
+
+HIGHEST_PRICE = Decimal(1_000_000)
+YEARS = (2000, 2100)
+"""Between which a sale may lie: outside of them a year is a slip of the finger."""
+
+
+_HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+
+
+class MoneyField(forms.DecimalField):
+    """An amount typed in yuan; its value in ``cleaned_data`` is in integer cents."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        amount = super().clean(value)
+        return None if amount is None else int(amount * 100)
+
+    def prepare_value(self, value: Any) -> Any:
+        return Decimal(value) / 100 if isinstance(value, int) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
+class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
+    """A voucher and one sale of it. ``sold`` is no field: nobody types what buyers did."""
+
+    existing_voucher = forms.ModelChoiceField(
+        Voucher.objects.order_by("-pk"),
+        required=False,
+        label=_("Existing voucher"),
+        empty_label=_("(a new voucher, described below)"),
+        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+    )
+    title = forms.CharField(
+        label=_("Title"),
+        max_length=120,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+    )
+    rules = forms.CharField(
+        label=_("Rules"),
+        max_length=4000,
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
+    )
+    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
+    picture = PictureField(
+        label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
+    )
+    remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
+    why = forms.CharField(
+        label=_("Why"),
+        max_length=200,
+        required=False,
+        widget=forms.TextInput(attrs={"class": "vTextField"}),
+        help_text=_("Stands in the sale's history beside what is changed."),
+    )
+
+    refusal = ""
+    """Why a form that was right could not be saved a moment ago; the admin sets it."""
+
+    class Meta:
+        model = SeckillVoucher
+        fields = tuple(field.name for field in fields(SaleTerms))
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._stored = (
+            SeckillVoucher.objects.select_related("voucher").filter(pk=self.instance.pk).first()
+        )
+        if self._stored:
+            voucher = self._stored.voucher
+            self.initial.update(
+                title=voucher.title,
+                rules=voucher.rules,
+                price=voucher.price_cents,
+                face_value=voucher.face_value_cents,
+            )
+        for name in {"begins_at", "ends_at"} & set(self.fields):
+            prepare_moment(self.fields[name])
+        if "stage" in self.fields:
+            self.fields["stage"].required = False
+            shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
+            self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
+        if "stock" in self.fields:
+            lowest = 0 if self._stored else 1
+            self.fields["stock"].validators += [
+                MinValueValidator(lowest),
+                MaxValueValidator(MAX_STOCK),
+            ]
+
+    @property
+    def media(self) -> forms.Media:
+        """What checks the entries while they are typed; a page that may only be read needs none."""
+        if "stock" not in self.fields:
+            return super().media
+        url = reverse("admin:sale-check") + (f"?sale={self.instance.pk}" if self._stored else "")
+        script = forms.Script("seckill/sale_form.js", type="module", **{"data-check-url": url})
+        return super().media + forms.Media(js=[script])  # type: ignore[list-item]
+
+    @property
+    def terms(self) -> SaleTerms:
+        """The sale's terms as the form has them."""
+        return SaleTerms(
+            **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
+        )
+
+    @property
+    def details(self) -> VoucherDetails | None:
+        """The voucher's description, or None where an existing voucher was chosen."""
+        data = self.cleaned_data
+        if data.get("existing_voucher"):
+            return None
+        words = (data["title"], data["rules"], data["price"], data["face_value"])
+        return VoucherDetails(*words, data.get("picture"), data.get("remove_picture", False))
+
+    def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
+        """Return what will come of the entries, field by field; the wrong ones are left out."""
+        data = self.cleaned_data
+        entries = Entries(
+            price_cents=data.get("price"),
+            face_value_cents=data.get("face_value"),
+            stage=data.get("stage", SaleStage.PUBLIC),
+            paused=data.get("paused", False),
+            **{name: data.get(name) for name in _HINTED},
+        )
+        return sale_hints(entries=entries, around=self._around(entries, now))
+
+    def clean_begins_at(self) -> dt.datetime:
+        return _within_years(self.cleaned_data["begins_at"])
+
+    def clean_ends_at(self) -> dt.datetime:
+        return _within_years(self.cleaned_data["ends_at"])
+
+    def clean_stage(self) -> str:
+        """A form that says nothing of it leaves a sale as it is; a new one is public."""
+        current = self._stored.stage if self._stored else SaleStage.PUBLIC
+        stage = self.cleaned_data["stage"] or str(current)
+        withdrawn = (current, stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
+        if self._stored and withdrawn and has_buyers(sale=self._stored):
+            raise ValidationError(STAYS_PUBLIC)
+        return stage
+
+    def clean_limit(self) -> int:
+        limit: int = self.cleaned_data["limit"]
+        if self._stored and limit < self._stored.limit:
+            raise ValidationError(
+                gettext("The limit can only be raised: it is %(limit)s now."),
+                params={"limit": self._stored.limit},
+            )
+        return limit
+
+    def clean_stock(self) -> int:
+        stock: int = self.cleaned_data["stock"]
+        if self._stored and stock < self._stored.stock:
+            taken = self._taken(self._stored)
+            if stock < taken:
+                raise ValidationError(
+                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    params={"taken": taken},
+                )
+        return stock
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if self.refusal:
+            self.add_error(None, self.refusal)
+        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
+        if begins_at and ends_at and ends_at <= begins_at:
+            self.add_error("ends_at", gettext("The end must be after the begin."))
+        if data.get("existing_voucher"):
+            self._refuse_second_description(data)
+        else:
+            self._require_description(data)
+        return data
+
+    def _taken(self, sale: SeckillVoucher) -> int:
+        try:
+            found = snapshots(sale_ids=[sale.pk])[sale.pk]
+        except LedgerUnavailable as error:
+            raise ValidationError(
+                gettext("Redis does not answer, so the stock cannot be lowered now.")
+            ) from error
+        return max(sale.sold, found.taken if found else 0)
+
+    def _around(self, entries: Entries, now: dt.datetime) -> Around:
+        stored, begins_at, ends_at = self._stored, entries.begins_at, entries.ends_at
+        chosen = stored.voucher if stored else self.cleaned_data.get("existing_voucher")
+        others: list[SeckillVoucher] = []
+        if chosen and begins_at and ends_at:
+            sales = overlapping(voucher_ids=[chosen.pk], begins_at=begins_at, ends_at=ends_at)
+            others = list(sales.exclude(pk=self.instance.pk))
+        try:
+            taken = self._taken(stored) if stored else 0
+        except ValidationError:
+            taken = stored.sold if stored else 0
+        return Around(now=now, stored=stored, taken=taken, others=others)
+
+    def _require_description(self, data: dict[str, Any]) -> None:
+        for name in ("title", "price", "face_value"):
+            if name not in self.errors and data.get(name) in (None, ""):
+                self.add_error(name, gettext("Fill this in, or choose an existing voucher."))
+        price, face_value = data.get("price"), data.get("face_value")
+        if price is not None and face_value is not None and price > face_value:
+            self.add_error("price", gettext("The price cannot be above the face value."))
+
+    def _refuse_second_description(self, data: dict[str, Any]) -> None:
+        given = ("title", "rules", "price", "face_value", "picture")
+        if any(data.get(name) not in (None, "") for name in given):
+            self.add_error(
+                "existing_voucher",
+                gettext("Choose an existing voucher or describe a new one, not both."),
+            )
+
+
+def prepare_moment(field: Any) -> None:
+    """Make a field for a moment say whose time it takes, and name its two controls."""
+    # A sale begins at a second; the local formats would drop it at the next edit.
+    day, time = field.widget.widgets
+    time.format = "%H:%M:%S"
+    # Beside them Django's admin has words, but no labels that a screen reader would read.
+    day.attrs["aria-label"] = gettext("%(field)s: date") % {"field": field.label}
+    time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
+    # Staff may be elsewhere.
+    zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
+    field.help_text = gettext("The shop's time: %(zone)s, now %(offset)s.") % zone
+
+
+def _within_years(moment: dt.datetime) -> dt.datetime:
+    first, last = YEARS
+    if not first <= moment.year <= last:
+        raise ValidationError(
+            gettext("The year must be between %(first)s and %(last)s."),
+            params={"first": first, "last": last},
+        )
+    return moment

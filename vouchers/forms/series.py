@@ -1,0 +1,123 @@
+"""The form for a series of sales."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+from django import forms
+from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminSplitDateTime
+from django.core.validators import MaxValueValidator, MinValueValidator
+from django.utils import timezone
+from django.utils.dates import WEEKDAYS
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.catalogue.sales import SaleTerms
+from vouchers.catalogue.series import (
+    MOST_SALES,
+    Every,
+    PlannedSale,
+    Rhythm,
+    copy_terms,
+    plan_series,
+)
+from vouchers.forms.sale import YEARS, prepare_moment
+from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+
+LONGEST = dt.timedelta(days=366)
+LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
+TERMS = ("stock", "limit", "pay_within_s", "rebuy", "refundable", "stage")
+
+
+class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
+    """Which voucher, from when on, how often, and the terms that all of its sales have."""
+
+    voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
+    begins_at = forms.SplitDateTimeField(label=_("First begin"), widget=AdminSplitDateTime)
+    length = forms.IntegerField(
+        label=_("Each lasts"), min_value=1, max_value=1_000_000, widget=AdminIntegerFieldWidget
+    )
+    length_unit = forms.TypedChoiceField(label=_("Unit of time"), choices=LENGTHS, coerce=int)
+    sales = forms.IntegerField(
+        label=_("How many sales"),
+        min_value=1,
+        max_value=MOST_SALES,
+        widget=AdminIntegerFieldWidget,
+        help_text=_("At most 100 at once."),
+    )
+    number = forms.IntegerField(
+        label=_("Every"), min_value=1, max_value=1_000, widget=AdminIntegerFieldWidget
+    )
+    unit = forms.ChoiceField(label=_("Unit of time"), choices=Every.choices)
+    weekdays = forms.TypedMultipleChoiceField(
+        label=_("Weekdays"),
+        choices=tuple(WEEKDAYS.items()),
+        coerce=int,
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=_("For a series on chosen weekdays only; the number above is not used then."),
+    )
+
+    class Meta:
+        model = SeckillVoucher
+        fields = TERMS
+        widgets = dict.fromkeys(("stock", "limit", "pay_within_s"), AdminIntegerFieldWidget)
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        prepare_moment(self.fields["begins_at"])
+        self.fields["stock"].validators += [MinValueValidator(1), MaxValueValidator(MAX_STOCK)]
+        shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
+        self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get("unit") == Every.WEEKDAYS and not data.get("weekdays"):
+            self.add_error("weekdays", gettext("Choose at least one weekday."))
+        if {"length", "length_unit"} <= set(data) and self._length() > LONGEST:
+            self.add_error("length", gettext("A sale lasts at most 366 days."))
+        if not self.errors:
+            self._refuse_other_years()
+        return data
+
+    @property
+    def plan(self) -> list[PlannedSale]:
+        """The sales that a valid form asks for."""
+        data = self.cleaned_data
+        begins_at = data["begins_at"].astimezone(dt.UTC)
+        terms = {name: data[name] for name in TERMS}
+        first = SaleTerms(begins_at=begins_at, ends_at=begins_at + self._length(), **terms)
+        weekdays = frozenset(data["weekdays"])
+        return plan_series(
+            voucher=data["voucher"],
+            first=first,
+            rhythm=Rhythm(data["number"], Every(data["unit"]), weekdays),
+            sales=data["sales"],
+            zone=timezone.get_default_timezone(),
+        )
+
+    def _length(self) -> dt.timedelta:
+        data = self.cleaned_data
+        return dt.timedelta(seconds=data["length"] * data["length_unit"])
+
+    def _refuse_other_years(self) -> None:
+        plan, (first, last) = self.plan, YEARS
+        moments = (plan[0].terms.begins_at, plan[-1].terms.ends_at)
+        if not all(first <= moment.year <= last for moment in moments):
+            text = gettext("The years of all sales must be between %(first)s and %(last)s.")
+            self.add_error("begins_at", text % {"first": first, "last": last})
+
+
+def series_like(*, sale: SeckillVoucher, now: dt.datetime) -> dict[str, Any]:
+    """Return what a form begins with for a daily series of what this sale sold."""
+    terms = copy_terms(sale=sale, now=now, zone=timezone.get_default_timezone())
+    length_s = int((terms.ends_at - terms.begins_at).total_seconds())
+    unit_s = next((seconds for seconds, _label in reversed(LENGTHS) if length_s % seconds == 0), 60)
+    return {
+        "voucher": sale.voucher_id,
+        "begins_at": terms.begins_at,
+        "length": max(1, length_s // unit_s),
+        "length_unit": unit_s,
+        **{name: getattr(terms, name) for name in TERMS},
+    }

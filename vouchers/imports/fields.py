@@ -1,0 +1,75 @@
+"""Fields that read what people write into the cells of a spreadsheet."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+import unicodedata
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+from django.forms.utils import from_current_timezone
+from django.utils.translation import gettext_lazy as _
+
+from vouchers.forms.sale import YEARS, MoneyField
+
+_THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
+_DATE_AND_TIME = re.compile(
+    r"([0-9]{4})[-/.年]([0-9]{1,2})[-/.月]([0-9]{1,2})日?[T ]*"
+    r"([0-9]{1,2})[:时]([0-9]{1,2})(?:[:分]([0-9]{1,2}))?[分秒]?"
+)
+
+
+def plain_number(text: str) -> str:
+    """Return a number without what people put around it: ``¥1,200.00``, ``80元`` and ``８０``."""
+    plain = unicodedata.normalize("NFKC", text).strip().lstrip("¥").removesuffix("元").strip()
+    return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
+
+
+class AmountField(MoneyField):
+    """An amount in yuan; its value is in integer cents."""
+
+    default_error_messages = {
+        "invalid": _("This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+    }
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(plain_number(value or ""))
+
+
+class CountField(forms.IntegerField):
+    """A whole number."""
+
+    default_error_messages = {"invalid": _("This is no whole number. Write it as 500 or 1,200.")}
+
+    def to_python(self, value: Any) -> Any:
+        return super().to_python(plain_number(value or ""))
+
+
+class MomentField(forms.Field):
+    """A date with its time, in the shop's time zone."""
+
+    default_error_messages = {
+        "invalid": _("This is no date with a time. Write it as 2026-12-01 10:00."),
+        "year": _("The year must be between %(first)s and %(last)s."),
+    }
+
+    def to_python(self, value: Any) -> dt.datetime | None:
+        text = unicodedata.normalize("NFKC", value or "").strip()
+        return self._moment(text) if text else None
+
+    def _moment(self, text: str) -> dt.datetime:
+        found = _DATE_AND_TIME.fullmatch(text)
+        year, month, day, hour, minute, second = (
+            [int(part or 0) for part in found.groups()] if found else [0] * 6
+        )
+        try:
+            moment = dt.datetime(year, month, day, hour, minute, second)
+        except ValueError as error:
+            raise ValidationError(self.error_messages["invalid"]) from error
+        if not YEARS[0] <= year <= YEARS[1]:
+            years = {"first": YEARS[0], "last": YEARS[1]}
+            raise ValidationError(self.error_messages["year"], params=years)
+        aware: dt.datetime = from_current_timezone(moment)
+        return aware

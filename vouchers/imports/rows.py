@@ -1,0 +1,239 @@
+"""What the cells of an import mean: headings to columns, and a row's text to values."""
+
+from __future__ import annotations
+
+import datetime as dt
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from django import forms
+from django.utils import timezone
+from django.utils.translation import get_language, gettext
+from django.utils.translation import gettext_lazy as _
+
+from seckill_site.web.url_converters import LARGEST_ID
+from vouchers.catalogue.sales import SaleTerms
+from vouchers.imports.fields import AmountField, CountField, MomentField
+from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
+from vouchers.models import MAX_LIMIT, MAX_STOCK, SaleStage
+
+HEADINGS: dict[str, tuple[str, ...]] = {
+    "id": ("编号", "id"),
+    "title": ("标题", "title"),
+    "rules": ("规则", "rules", "使用规则"),
+    "price": ("售价", "price", "价格"),
+    "face_value": ("面值", "face value"),
+    "stock": ("库存", "stock"),
+    "begins_at": ("开始时间", "begins at"),
+    "ends_at": ("结束时间", "ends at"),
+    "limit": ("限购", "limit", "每人限购"),
+}
+"""The columns of a file and what each may be called; first in Chinese, then in English."""
+
+DESCRIPTION = ("title", "price", "face_value")
+SALE = ("stock", "begins_at", "ends_at")
+
+_COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
+_BAD_CELLS = {
+    BadCell.FORMULA: _("This is a formula, which is not worked out here. Write its value."),
+    BadCell.ERROR: _("This is an error of the spreadsheet. Write a value."),
+}
+_QUOTED = 40
+"""So many characters of a wrong cell are repeated in the sentence about it."""
+
+
+@dataclass(frozen=True)
+class TextRow:
+    """A row as it was read: its number in the sheet, and the text of each column that has any."""
+
+    number: int
+    cells: Mapping[str, str]
+    problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ReadRow:
+    """What a row says; ``details`` are those of ``VoucherDetails`` that it has.
+
+    ``title`` is what stands there, also where the row is wrong.
+    """
+
+    number: int
+    title: str
+    voucher_id: int | None = None
+    details: Mapping[str, Any] = field(default_factory=dict)
+    terms: SaleTerms | None = None
+    problems: tuple[str, ...] = ()
+
+
+# --- Headings ------------------------------------------------------------------------------------
+
+
+def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
+    """Return what stands below the headings.
+
+    :raises FileRefused: a heading is not known, stands twice or is missing, or nothing is below.
+    """
+    if not sheet:
+        raise FileRefused(gettext("The file is empty."))
+    (_number, headings), *rows = sheet
+    columns = _columns(headings)
+    if not rows:
+        raise FileRefused(gettext("There is nothing below the headings."))
+    return [_text_row(number, row, columns) for number, row in rows]
+
+
+def _columns(headings: Sequence[Cell]) -> list[str | None]:
+    """Return which column each heading names; None where there is no heading."""
+    columns = [_column(heading) for heading in headings]
+    given = [column for column in columns if column]
+    missing = [_named(name) for name in DESCRIPTION if name not in given]
+    if "id" not in given and missing:
+        text = gettext(
+            "These columns are missing: %(columns)s. Without a column “id” each row is a new "
+            "voucher."
+        )
+        raise FileRefused(text % {"columns": ", ".join(missing)})
+    if len(given) != len(set(given)):
+        twice = next(name for name in given if given.count(name) > 1)
+        text = gettext("The column “%(column)s” stands there twice.")
+        raise FileRefused(text % {"column": _named(twice)})
+    return columns
+
+
+def _column(heading: Cell) -> str | None:
+    name = heading if isinstance(heading, str) else heading.value
+    if not name:
+        return None
+    plain = " ".join(unicodedata.normalize("NFKC", name).replace("_", " ").split())
+    column = _COLUMN_OF.get(plain.lower())
+    if column is None:
+        text = gettext("There is no column “%(heading)s”. Known are: %(known)s.")
+        known = ", ".join(_named(name) for name in HEADINGS)
+        raise FileRefused(text % {"heading": name[:_QUOTED], "known": known})
+    return column
+
+
+def _named(column: str) -> str:
+    """Return a column by both its names, that of the reader's language first."""
+    chinese, english = HEADINGS[column][:2]
+    is_chinese = (get_language() or "").startswith("zh")
+    return f"{chinese} ({english})" if is_chinese else f"{english} ({chinese})"
+
+
+def _text_row(number: int, row: Sequence[Cell], columns: Sequence[str | None]) -> TextRow:
+    cells: dict[str, str] = {}
+    problems = []
+    for place, cell in enumerate(row):
+        column = columns[place] if place < len(columns) else None
+        if isinstance(cell, BadCell):
+            problems.append(problem(column, _BAD_CELLS[cell]))
+        elif cell and column:
+            cells[column] = cell
+        elif cell:
+            text = gettext("This cell has no heading. A text with commas needs quotation marks.")
+            problems.append(problem(None, text, cell=cell))
+    return TextRow(number, cells, tuple(problems))
+
+
+def problem(column: str | None, text: object, *, cell: str = "") -> str:
+    """Return what is wrong with a cell: its column, what stands in it, and what to do."""
+    named = _named(column) if column else gettext("to the right of the headings")
+    if not cell:
+        return gettext("%(column)s: %(text)s") % {"column": named, "text": text}
+    short = cell if len(cell) <= _QUOTED else cell[: _QUOTED - 1] + "…"
+    return gettext("%(column)s, “%(cell)s”: %(text)s") % {
+        "column": named, "cell": short, "text": text,
+    }  # fmt: skip
+
+
+# --- Rows ----------------------------------------------------------------------------------------
+
+
+class RowForm(forms.Form):
+    """One row. An empty cell of a row with an id leaves what is stored."""
+
+    id = CountField(required=False, min_value=1, max_value=LARGEST_ID)
+    title = forms.CharField(required=False, max_length=120)
+    rules = forms.CharField(required=False, max_length=4000)
+    price = AmountField(required=False)
+    face_value = AmountField(required=False)
+    stock = CountField(required=False, min_value=1, max_value=MAX_STOCK)
+    begins_at = MomentField(required=False)
+    ends_at = MomentField(required=False)
+    limit = CountField(required=False, min_value=1, max_value=MAX_LIMIT)
+
+    def clean(self) -> dict[str, Any]:
+        data = self.cleaned_data
+        if not self.data.get("id"):
+            text = gettext("Fill this in: a row without an id is a new voucher.")
+            self._require(DESCRIPTION, text)
+        if any(self.data.get(name) for name in (*SALE, "limit")):
+            text = gettext("Fill this in too, or leave stock, begin, end and limit empty.")
+            self._require(SALE, text)
+        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
+        if begins_at and ends_at and ends_at <= begins_at:
+            self.add_error("ends_at", gettext("The end must be after the begin."))
+        return data
+
+    def _require(self, names: Sequence[str], text: str) -> None:
+        for name in names:
+            if not self.data.get(name):
+                self.add_error(name, text)
+
+    @property
+    def details(self) -> dict[str, Any]:
+        """The details that the row gives; amounts in cents."""
+        data = self.cleaned_data
+        given = {"title": data["title"], "rules": data["rules"]}
+        cents = {"price_cents": data["price"], "face_value_cents": data["face_value"]}
+        return {name: it for name, it in (given | cents).items() if it not in (None, "")}
+
+    @property
+    def terms(self) -> SaleTerms | None:
+        """The draft sale that the row describes, if it does."""
+        data = self.cleaned_data
+        if data["stock"] is None:
+            return None
+        return SaleTerms(
+            stock=data["stock"],
+            begins_at=data["begins_at"],
+            ends_at=data["ends_at"],
+            limit=data["limit"] or 1,
+            stage=SaleStage.DRAFT,
+        )
+
+
+def read_rows(rows: Iterable[TextRow]) -> list[ReadRow]:
+    """Return what each row says, or what is wrong with it."""
+    return [_read_row(row) for row in rows]
+
+
+def _read_row(row: TextRow) -> ReadRow:
+    title = row.cells.get("title", "")
+    if row.problems:
+        return ReadRow(row.number, title, problems=row.problems)
+    form = RowForm(dict(row.cells))
+    if form.is_valid():
+        return ReadRow(row.number, title, form.cleaned_data["id"], form.details, form.terms)
+    problems = [
+        problem(column, text, cell=row.cells.get(column, ""))
+        for column, texts in form.errors.items()
+        for text in texts
+    ]
+    return ReadRow(row.number, title, problems=tuple(problems))
+
+
+def example_rows(*, chinese: bool, now: dt.datetime) -> list[list[str]]:
+    """Return a file that can be imported as it is: headings, a voucher, and one with a sale."""
+    begins_at = timezone.localtime(now).replace(hour=10, minute=0) + dt.timedelta(days=7)
+    window = [f"{begins_at + dt.timedelta(hours=hours):%Y-%m-%d %H:%M}" for hours in (0, 2)]
+    titles = ("牛肉面代金券", "双人火锅套餐") if chinese else ("Noodles", "Hotpot for two")
+    rules = "周末通用" if chinese else "Also at weekends."
+    return [
+        [names[0 if chinese else 1] for names in HEADINGS.values()],
+        ["", titles[0], rules, "79.90", "100", "", "", "", ""],
+        ["", titles[1], rules, "¥168.00", "¥1,200.00", "500", *window, "1"],
+    ]
