@@ -7,6 +7,7 @@ A script is one file. It is sent by its SHA-1 and, where the server does not kno
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,18 +16,22 @@ from hiredis import pack_command
 from redis import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
+_INCLUDE = re.compile(r"-- @include (\w+)")
+
 Argument = str | int
 Command = tuple[Argument, ...]
 
 
 class LuaScript:
-    """One Lua file, runnable on any client; the calling convention stands in the file's header."""
+    """One Lua file, runnable on any client; its header states keys, arguments and answers."""
 
     def __init__(self, path: Path, *, prelude: Path | None = None) -> None:
-        """Read the script; ``prelude`` is put in front of it, for functions that several share."""
+        """Read the script and the helpers that it names in ``-- @include NAME`` lines."""
         self.name = path.stem
-        parts = [prelude, path] if prelude else [path]
-        self.source = "\n".join(part.read_text(encoding="utf-8") for part in parts)
+        source = _with_includes(path, set())
+        if prelude:
+            source = f"{prelude.read_text(encoding='utf-8')}\n{source}"
+        self.source = source
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(
@@ -71,6 +76,20 @@ class LuaScript:
 
     def _call(self, keys: Sequence[str], args: Sequence[Argument]) -> Command:
         return ("EVALSHA", self.sha, len(keys), *keys, *args)
+
+
+def _with_includes(path: Path, included: set[str]) -> str:
+    """Return a file with each ``-- @include NAME`` replaced, once, by ``include/NAME.lua``."""
+    lines = []
+    for line in path.read_text(encoding="utf-8").splitlines():
+        match = _INCLUDE.fullmatch(line)
+        if match is None:
+            lines.append(line)
+        elif match[1] not in included:
+            included.add(match[1])
+            folder = path.parent if path.parent.name == "include" else path.parent / "include"
+            lines.append(_with_includes(folder / f"{match[1]}.lua", included))
+    return "\n".join(lines) + "\n"
 
 
 def send_once(client: Redis, *commands: Command) -> list[Any]:
