@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from hiredis import pack_command
 from redis import Redis
@@ -20,6 +21,8 @@ _INCLUDE = re.compile(r"-- @include (\w+)")
 
 Argument = str | int
 Command = tuple[Argument, ...]
+
+T = TypeVar("T")
 
 
 class LuaScript:
@@ -76,6 +79,26 @@ class LuaScript:
 
     def _call(self, keys: Sequence[str], args: Sequence[Argument]) -> Command:
         return ("EVALSHA", self.sha, len(keys), *keys, *args)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScriptCall(Generic[T]):
+    """One call of a script, separate from sending it.
+
+    ``read`` turns the raw reply into the result. It does no I/O, so any sender can use it.
+    """
+
+    script: LuaScript
+    keys: Sequence[str]
+    args: Sequence[Argument]
+    read: Callable[[Any], T]
+
+    def run(self, client: Redis) -> T:
+        """Send the call in one round trip and return its result.
+
+        :raises redis.RedisError: no reply; whether the script ran is unknown
+        """
+        return self.read(self.script.run(client, keys=self.keys, args=self.args))
 
 
 def _with_includes(path: Path, included: set[str]) -> str:

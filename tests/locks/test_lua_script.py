@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from locks.lua_script import LuaScript
+from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from tests.support.patience import MOMENT_S
 
@@ -55,6 +55,13 @@ def test_an_unknown_script_is_sent_in_full_once_and_then_by_its_sha(script, ledg
     assert ledger.get("k") == "5"
     assert calls(ledger, "eval") == 1
     assert calls(ledger, "script|load") + calls(ledger, "script") == 0
+
+
+def test_call_is_built_apart_from_sending_and_reads_reply(script, ledger):
+    call = ScriptCall(script=script, keys=["k"], args=[3], read=lambda reply: int(reply[2]))
+
+    assert ledger.get("k") is None
+    assert call.run(ledger) == 3
 
 
 def test_a_known_script_is_one_round_trip(script, ledger, ledger_trips):
