@@ -15,7 +15,7 @@ TELLING = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "coun
 
 READS = frozenset(
     {"EXISTS", "GET", "HGET", "HGETALL", "HMGET", "INFO", "TIME", "TYPE", "ZRANGE"}
-    | {"snapshot.lua", "standing.lua", "suspects.lua"}
+    | {"buyer_holdings.lua", "snapshot.lua", "suspect_ids.lua"}
 )
 """Commands and scripts that change nothing."""
 

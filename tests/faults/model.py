@@ -16,9 +16,9 @@ here              in the product
 ``load``          ``vouchers.inventory.rebuild.load_sale``: ``_copy_figures``, ``_raise_epoch``
 ``build``         ``vouchers.inventory.rebuild._build_ledger`` with ``lua/load.lua``
 ``rebuild``       ``vouchers.inventory.rebuild.rebuild_sale``
-``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_figures.lua``
+``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_terms.lua``
 ``cancel``        the design (section 5): the row first, then Redis with ``lua/release.lua``
-``sweep``         ``orders.fulfilment.sweep.sweep`` with ``lua/sweep.lua``
+``sweep``         ``orders.fulfilment.sweep.sweep`` with ``lua/claim_sweep.lua``
 ``watch``         ``vouchers.inventory.restart_watch.rebuild_after_restart``
 ``reconcile``     ``orders.fulfilment.reconcile.reconcile`` with ``repair``
 ================  ==================================================================================
@@ -141,7 +141,7 @@ class World:
     # --- Redis: each of these is one script -------------------------------------------------------
 
     def stands(self) -> bool:
-        """Say whether the ledger is loaded and whole (``lua/_ledger.lua``)."""
+        """Say whether the ledger is loaded and whole (``lua/include/read_ledger.lua``)."""
         sale, buyers = self.redis.sale, self.redis.buyers
         return bool(sale) and (not self.has(Cure.SENTINEL) or buyers.get(SENTINEL) == sale["epoch"])
 

@@ -51,7 +51,7 @@ def test_the_same_token_twice_takes_one_unit(
 ) -> None:
     """Same id, same answer: without it a double click burns stock."""
     if not guarded:
-        take_out(monkeypatch, "if held[unit] == order_id then return {'ACCEPTED', order_id, 0} end")
+        take_out(monkeypatch, "if held[unit] == order_id then return 'ACCEPTED', order_id end")
     sale, buyer = make_sale(limit=2), make_buyer()
     (token,) = tokens_for(sale, [buyer])
     for _ in range(2):

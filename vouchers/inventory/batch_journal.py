@@ -11,8 +11,8 @@ from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script
 from vouchers.inventory.reservations import PendingEntry
 
-_BEGIN_BATCH = ledger_script("begin_batch")
-_SUSPECTS = ledger_script("suspects")
+_BEGIN_BATCH = ledger_script("record_batch")
+_SUSPECTS = ledger_script("suspect_ids")
 
 
 def begin_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:

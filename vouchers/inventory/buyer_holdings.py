@@ -8,7 +8,7 @@ from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import Holding, LedgerKeys, ledger_errors, ledger_script
 from vouchers.models import MAX_LIMIT
 
-_STANDING = ledger_script("standing")
+_STANDING = ledger_script("buyer_holdings")
 
 
 @dataclass(frozen=True)

@@ -22,8 +22,8 @@ SENTINEL = "epoch"
 
 
 def ledger_script(name: str) -> LuaScript:
-    """Return the script of that name, with what the scripts of the ledger share before it."""
-    return LuaScript(_LUA / f"{name}.lua", prelude=_LUA / "_ledger.lua")
+    """Return the script of that name."""
+    return LuaScript(_LUA / f"{name}.lua")
 
 
 class LedgerUnavailable(Exception):
@@ -134,7 +134,7 @@ class LedgerKeys:
 
     @property
     def copies(self) -> list[str]:
-        """The two hashes of copies of rows, of which each has its turn (``lua/_ledger.lua``)."""
+        """The two hashes of copies, which rotate (``lua/include/cache_rows.lua``)."""
         return [self._key("copies:0"), self._key("copies:1")]
 
     @property

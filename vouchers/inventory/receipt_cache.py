@@ -27,9 +27,9 @@ COPY_MS = 2 * TURN_MS
 CHANGING_MS = 60_000
 """For so long after the word of a change no copy is kept; no transaction takes as long."""
 
-_WHEREABOUTS = ledger_script("whereabouts")
-_KEEP_ROW = ledger_script("keep_row")
-_FORGET_ROWS = ledger_script("forget_rows")
+_WHEREABOUTS = ledger_script("look_up_receipt")
+_KEEP_ROW = ledger_script("cache_row")
+_FORGET_ROWS = ledger_script("invalidate_rows")
 
 
 @dataclass(frozen=True)

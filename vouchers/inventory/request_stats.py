@@ -49,7 +49,7 @@ SECOND, MINUTE = dt.timedelta(seconds=1), dt.timedelta(minutes=1)
 BY_SECONDS = (-MINUTE, 10 * MINUTE)
 """From when to when, counted from the begin, whole minutes are stored by their seconds."""
 
-_ADD = ledger_script("add_tally")
+_ADD = ledger_script("add_counts")
 _FIELD = re.compile(r"([0-9]{1,11}):([a-z_]{1,16})")
 
 Key = tuple[int, int, str]

@@ -29,10 +29,10 @@ Were it gone at once, each reservation beside a working task would send another,
 _RESERVE = ledger_script("reserve")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
-_SWEEP = ledger_script("sweep")
+_SWEEP = ledger_script("claim_sweep")
 _CLAIM = ledger_script("claim")
-_KICK = ledger_script("kick")
-_END_KICK = ledger_script("end_kick")
+_KICK = ledger_script("set_kick")
+_END_KICK = ledger_script("clear_kick")
 
 
 class ReservationRefused(Exception):

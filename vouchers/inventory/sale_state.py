@@ -18,7 +18,7 @@ from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger
 from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
-_WRITE_FIGURES = ledger_script("write_figures")
+_WRITE_FIGURES = ledger_script("write_terms")
 
 
 class BelowTaken(Exception):

@@ -1,15 +1,14 @@
--- mint_order_ids: a run of order ids, by the clock of Redis.
+-- mint_order_ids: mint a run of order ids by the clock of Redis.
 --
--- An id is the seconds since our epoch (31 bits) above a sequence that starts again each day
--- (32 bits). The caller puts the two together: a Lua number is a double and has 53 bits.
--- The seconds never fall behind those of an earlier call, so ids increase also when the server's
--- clock is put back.
+-- An id is the seconds since our epoch (31 bits) above a sequence that restarts each day (32 bits).
+-- The caller puts the two together: a Lua number is a double and has 53 bits. The seconds never fall
+-- behind those of an earlier call, so ids increase even when the server's clock is put back.
 --
 -- KEYS[1]  hash  seconds, day, sequence of the last call
 -- ARGV[1]  our epoch in seconds since 1970
 -- ARGV[2]  how many ids, at least 1
 --
--- Returns {seconds, sequence of the first id}; the following ids follow in sequence.
+-- Returns {seconds, sequence of the first id}; the other ids follow in sequence.
 
 local function integer(number)
   return string.format('%.0f', number)
@@ -22,7 +21,7 @@ local seconds = math.max(time[1] - ARGV[1], tonumber(last[1] or 0))
 local day = math.floor(seconds / 86400)
 local sequence = 0
 if not last[1] then
-  -- Lost, perhaps within this second: go on far above what this second can have given out.
+  -- The key was lost, perhaps within this second: start far above what this second can have used.
   sequence = time[2] * 4000
 elseif tonumber(last[2]) == day then
   sequence = tonumber(last[3])

@@ -159,11 +159,11 @@ def test_the_end_closes_the_ledger_before_it_reads_the_clock(steps):
 
     assert steps == [
         "FOR UPDATE", "snapshot", "snapshot",
-        "FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher", "snapshot",
-        "FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher",
+        "FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher", "snapshot",
+        "FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher",
         "COMMIT",
-        "FOR UPDATE", "write_figures", "COMMIT",
-        "FOR UPDATE", "write_figures", "COMMIT",
+        "FOR UPDATE", "write_terms", "COMMIT",
+        "FOR UPDATE", "write_terms", "COMMIT",
     ]  # fmt: skip
 
 

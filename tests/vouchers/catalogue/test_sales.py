@@ -193,7 +193,7 @@ def test_more_units_are_committed_before_redis_hears_of_them_under_a_new_lock(st
         "UPDATE vouchers_seckillvoucher",
         "COMMIT",
         "FOR UPDATE",
-        "write_figures",
+        "write_terms",
         "COMMIT",
     ]
 
@@ -247,11 +247,11 @@ def test_fewer_units_are_told_to_redis_before_the_row_in_one_hold_of_the_row(ste
 
     assert steps == [
         "FOR UPDATE",
-        "write_figures",
+        "write_terms",
         "UPDATE vouchers_seckillvoucher",
         "COMMIT",
         "FOR UPDATE",
-        "write_figures",
+        "write_terms",
         "COMMIT",
     ]
 
@@ -421,7 +421,7 @@ def test_what_narrows_a_sale_is_told_to_redis_first_and_stays_after_a_crash(chan
         edit_sale(sale_id=sale.pk, terms=narrower)
         raise Crash
 
-    assert steps == ["FOR UPDATE", "write_figures", "UPDATE vouchers_seckillvoucher"]
+    assert steps == ["FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher"]
     for name in changes:
         setattr(sale, name, getattr(narrower, name))
     assert snapshot(sale_id=sale.pk).figures == Figures.of(sale)
@@ -787,7 +787,7 @@ def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps)
     delete_sale(sale_id=sale.pk)
 
     assert steps == [
-        *("FOR UPDATE", "write_figures", "snapshot"),
+        *("FOR UPDATE", "write_terms", "snapshot"),
         *("DELETE vouchers_answercount", "DELETE orders_rehearsal", "DELETE orders_waitingentry"),
         "DELETE vouchers_seckillvoucher",
     ]

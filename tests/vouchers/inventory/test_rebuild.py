@@ -125,7 +125,7 @@ def test_the_row_is_held_whenever_row_or_ledger_is_written(steps):
     load_sale(sale_id=sale.pk)
 
     assert steps == [
-        *("FOR UPDATE", "write_figures", "COMMIT"),
+        *("FOR UPDATE", "write_terms", "COMMIT"),
         *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
         *("FOR UPDATE", "snapshot", "load", "COMMIT"),
     ]
@@ -138,7 +138,7 @@ def test_figures_are_copied_while_the_row_is_held(steps):
 
     load_sale(sale_id=sale.pk)
 
-    assert steps == ["FOR UPDATE", "write_figures", "COMMIT"]
+    assert steps == ["FOR UPDATE", "write_terms", "COMMIT"]
 
 
 @pytest.mark.django_db(transaction=True)

@@ -533,7 +533,7 @@ def test_lost_buyers_do_not_look_like_an_unsold_sale(ledger):
 
 def test_without_the_sentinel_lost_buyers_would_be_sold_again(ledger, script_without, monkeypatch):
     """The control of the test above."""
-    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= figures.epoch then return nil end"
+    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= sale.epoch then return nil end"
     monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, ""))
     keys = open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=7)
@@ -550,7 +550,7 @@ def test_a_redis_that_does_not_answer_means_unknown(redis_gone):
 def test_the_codes_of_the_script_are_those_of_its_wrapper():
     source = ledger_script("reserve").source
 
-    assert set(re.findall(r"return \{'([A-Z_]+)'", source)) == set(reservations._Code)
+    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(reservations._Code)
 
 
 # --- confirm -------------------------------------------------------------------------------------

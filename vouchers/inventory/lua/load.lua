@@ -1,19 +1,26 @@
--- load: install a ledger that was built in side keys, unless one stands already.
+-- load: install a ledger that was built in side keys, unless one is loaded already.
 --
 -- The caller holds the sale's row FOR UPDATE from reading the orders until this returns, so no
--- order can be committed in between.
+-- order is committed in between.
 --
--- KEYS[1…7]    the contents
+-- KEYS[1…7]    the contents of the ledger (read_ledger)
 -- KEYS[8]      kick  KEYS[9] trying
--- KEYS[10…14]  side buyers, pending, ended, barred, waiting: all but the first, which has its
---              sentinel, may be missing, as there is nothing in them
+-- KEYS[10…14]  side buyers, pending, ended, barred, waiting; an empty one is missing, and buyers
+--              has at least the sentinel
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
--- ARGV[8]      milliseconds to keep `ended` after the end
--- ARGV[9]      number of the last batch that the row has seen  ARGV[10] run id of this server
--- ARGV[11…15]  how much is in each of the side keys, the sentinel included
+-- ARGV[8]      milliseconds to keep `ended` after the sale's end
+-- ARGV[9]      number of the last batch that the row has stored  ARGV[10] run id of this server
+-- ARGV[11…15]  the size of each side key, the sentinel included
 --
--- Returns LOADED, ALREADY_LOADED, or SIDE_KEYS_LOST (all or part of them: build again).
+-- Returns a code
+--   LOADED          the side keys are the ledger now
+--   ALREADY_LOADED  another ledger is loaded; the side keys are gone
+--   SIDE_KEYS_LOST  some or all side keys were lost, the rest are gone: build again
+-- @include read_ledger
+-- @include now_in_ms
+-- @include integer
+-- @include give_units
 
 local SIDE = {KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]}
 local function size(key)
@@ -24,7 +31,7 @@ if read_ledger() then
   redis.call('UNLINK', unpack(SIDE))
   return 'ALREADY_LOADED'
 end
--- A server that was restarted among the writes may have only the last of them.
+-- A server that was restarted during the build may have only the later writes.
 for i, key in ipairs(SIDE) do
   if size(key) ~= tonumber(ARGV[10 + i]) then
     redis.call('UNLINK', unpack(SIDE))
@@ -33,12 +40,12 @@ for i, key in ipairs(SIDE) do
 end
 
 local now_ms = now_in_ms()
-redis.call('UNLINK', KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9])
-local place = {KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7]}
+redis.call('UNLINK', unpack(KEYS, 1, 9))
+local target = {KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7]}
 for i, key in ipairs(SIDE) do
   if redis.call('EXISTS', key) == 1 then
-    redis.call('RENAME', key, place[i])
-    redis.call('PERSIST', place[i])
+    redis.call('RENAME', key, target[i])
+    redis.call('PERSIST', target[i])
   end
 end
 local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[8]) - now_ms

@@ -1,16 +1,20 @@
--- release: these reservations and orders are over; their units go to those who wait, or on sale.
+-- release: end reservations and orders; their units go to the waiting list, or back on sale.
 --
--- A unit goes back only where its field still holds this very order id: a replayed release would
--- otherwise delete a newer reservation of the same buyer.
+-- A unit is freed only if its field still holds this order id: a repeated release would otherwise
+-- delete a newer reservation of the same buyer.
 --
--- KEYS     the contents
--- ARGV[1]  milliseconds that `ended` is kept after the sale's end, or after now if that is later
--- ARGV[2…] any number of groups of six: order id, user id, unit, reason, the live order id to put
---          in its place or "", and 1 where the buyer has had an order, which may bar another
+-- KEYS     the contents of the ledger (read_ledger)
+-- ARGV[1]  milliseconds to keep `ended` after the sale's end, or after now if that is later
+-- ARGV[2…] groups of six: order id, user id, unit, reason, the live order id that takes the unit or
+--          '', and 1 if the buyer had an order, which may bar another
 --
--- Returns how many fields were given back or replaced.
+-- Returns how many fields were freed or replaced.
+-- @include read_ledger
+-- @include now_in_ms
+-- @include integer
+-- @include give_units
 
-local released, phantom = 0, false
+local released, oversold = 0, false
 local sale = read_ledger()
 for i = 2, #ARGV, 6 do
   local order_id, user_id, unit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -24,7 +28,7 @@ for i = 2, #ARGV, 6 do
     end
     released = released + 1
   end
-  phantom = phantom or reason == 'sold_out'
+  oversold = oversold or reason == 'sold_out'
   redis.call('ZREM', KEYS[3], order_id .. ':' .. field)
   redis.call('HSET', KEYS[4], order_id, user_id .. ':' .. reason)
   redis.call('HDEL', KEYS[5], order_id)
@@ -34,10 +38,10 @@ end
 local now_ms = now_in_ms()
 local ends_at_ms = tonumber(redis.call('HGET', KEYS[1], 'ends_at_ms') or 0)
 local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[1]) - now_ms
--- Never shorter than before: tokens issued under a later end are still about.
+-- Never sooner than before: tokens issued under a later end are still valid.
 if redis.call('PTTL', KEYS[4]) < keep_ms then
   redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 end
--- A unit that the row says is sold was never there: to give it on would refuse the line one by one.
-if sale and not phantom then give_units(sale, now_ms) end
+-- The row had no such unit. Giving it on would only refuse the waiting buyers one by one.
+if sale and not oversold then give_units(sale, now_ms) end
 return released

@@ -1,10 +1,13 @@
--- snapshot: a sale's figures at one moment. Writes nothing.
+-- snapshot: read a sale's terms and counts at one moment. Writes nothing.
 --
--- KEYS  the contents
+-- KEYS  the contents of the ledger (read_ledger)
 --
--- Returns {now_ms} where the ledger is not loaded, else
+-- Returns {now_ms} if the ledger is not loaded, else
 --   {now_ms, epoch, total, begins_at_ms, ends_at_ms, limit, paused, rebuy, loaded_at_ms,
 --    taken, pending, oldest pending in ms or 0, waiting}, all as strings or integers
+-- @include now_in_ms
+-- @include integer
+-- @include read_ledger
 
 local now_ms = integer(now_in_ms())
 local sale = read_ledger()

@@ -1,21 +1,24 @@
--- write_figures: copy a sale's figures from its row, which the caller holds FOR UPDATE.
+-- write_terms: copy a sale's terms from its row, which the caller holds FOR UPDATE.
 --
--- Units that are free now go to those who wait.
+-- Units that become free go to the waiting list.
 --
--- KEYS     the contents
+-- KEYS     the contents of the ledger (read_ledger)
 -- ARGV[1]  total  ARGV[2] begins_at_ms  ARGV[3] ends_at_ms  ARGV[4] limit  ARGV[5] paused (0 or 1)
 -- ARGV[6]  rebuy (0 or 1)
--- ARGV[7]  1: refuse a total below what is taken, pending included; 0: the row has the last word
+-- ARGV[7]  1: refuse a total below the units taken, pending included; 0: the row has the last word
 --
 -- Returns {code, taken}
---   WRITTEN      the figures stand
+--   WRITTEN      the terms are written
 --   BELOW_TAKEN  nothing was written; `taken` units are reserved or ordered
---   NOT_LOADED   nothing was written
+--   NOT_LOADED   nothing was written; the ledger is not loaded
+-- @include read_ledger
+-- @include now_in_ms
+-- @include give_units
 
 if not read_ledger() then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[2]) - 1
 if ARGV[7] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
--- Since when nothing is left was said of another total.
+-- The time at which the last unit went holds for one total only.
 if redis.call('HGET', KEYS[1], 'total') ~= ARGV[1] then
   redis.call('HDEL', KEYS[1], 'sold_out_at_ms')
 end

@@ -1,10 +1,12 @@
--- standing: what one buyer has in a sale's ledger, at one moment. Writes nothing.
+-- buyer_holdings: read what one buyer holds in a sale's ledger, at one moment. Writes nothing.
 --
 -- KEYS[1]  buyers   KEYS[2]  pending
--- ARGV[1]  user id  ARGV[2]  the largest unit there may be
+-- ARGV[1]  user id  ARGV[2]  the largest unit that there may be
 --
--- Returns {now_ms}, followed for each unit that is held by three numbers as strings:
---   the unit, its order id, and its place in the queue from 1 on, or 0 where it is not pending
+-- Returns {now_ms}, followed for each unit held by three numbers as strings:
+--   the unit, its order id, and its queue position from 1, or 0 if it is not pending
+-- @include now_in_ms
+-- @include integer
 
 local fields, found = {}, {integer(now_in_ms())}
 for unit = 1, tonumber(ARGV[2]) do

@@ -1,15 +1,18 @@
--- whereabouts: where one order of one buyer stands. Writes nothing.
+-- look_up_receipt: find one order of one buyer. Writes nothing.
 --
 -- KEYS[1]  copies  hash  order id -> what its row says  KEYS[2] the other one
 -- KEYS[3]  buyers  KEYS[4] pending
--- ARGV[1]  user id  ARGV[2]  order id  ARGV[3]  the largest unit there may be
+-- ARGV[1]  user id  ARGV[2]  order id  ARGV[3]  the largest unit that there may be
 --
--- Returns {'WRITTEN', <what the row says>}, {'PENDING', <place in the queue from 1 on, as a string>}
--- or {'ELSEWHERE'}: only the database can tell.
+-- Returns {code, …}
+--   WRITTEN    what the order's row says
+--   PENDING    its queue position from 1, as a string
+--   ELSEWHERE  neither: only the database can tell
+-- @include integer
 
 for i = 1, 2 do
   local row = redis.pcall('HGET', KEYS[i], ARGV[2])
-  if type(row) == 'string' then return {'WRITTEN', row} end -- a key of a wrong type has none
+  if type(row) == 'string' then return {'WRITTEN', row} end -- an error (wrong type) is a table
 end
 for unit = 1, tonumber(ARGV[3]) do
   local field = ARGV[1] .. ':' .. unit

@@ -1,17 +1,19 @@
--- sweep: say whether a fulfil task is to be sent for a sale, and if so note that it was.
+-- claim_sweep: decide whether a fulfil task is due for a sale, and if so record that it is sent.
 --
--- It is where the oldest pending entry waits for too long, no task is on its way, and the pause since
--- the last one is over. The pause doubles while the oldest entry stays the same, up to a cap, so that
--- a sale that cannot go on costs little, and starts again with any progress.
+-- It is due when the oldest pending entry has waited too long, no task is queued, and the pause
+-- since the last sweep is over. The pause doubles while the oldest entry stays the same, up to a
+-- maximum, so that a stuck sale costs little. Any progress resets it.
 --
 -- KEYS[1]  pending  zset
--- KEYS[2]  kick     string  a fulfil task is on its way
--- KEYS[3]  swept    hash    oldest: the entry last swept for; pause: in ms; due: not before this time
--- ARGV[1]  age in ms from which an entry waits for too long; also the first pause
+-- KEYS[2]  kick     string  1: a fulfil task is queued; 0: it has started
+-- KEYS[3]  swept    hash    oldest: the entry last swept for; pause and due time in ms
+-- ARGV[1]  age in ms at which an entry has waited too long; also the first pause
 -- ARGV[2]  the longest pause in ms
--- ARGV[3]  milliseconds that a kick stands
+-- ARGV[3]  milliseconds that a kick lasts
 --
--- Returns 1 SEND, or 0.
+-- Returns 1 if the caller must send the task, else 0.
+-- @include now_in_ms
+-- @include integer
 
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'zset' then return 0 end
 local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')

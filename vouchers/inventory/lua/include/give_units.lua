@@ -1,0 +1,26 @@
+-- @include buyer_units
+-- @include barring_order
+-- @include free_units
+-- @include take_unit
+-- One call gives at most this many units, so that no script runs for long.
+local MAX_UNITS_GIVEN = 1000
+
+-- Give free units to the waiting list in its order, while the sale is open. An entry whose buyer
+-- may have no unit is dropped.
+local function give_units(sale, now_ms)
+  if sale.paused ~= '0' or now_ms < tonumber(sale.begins_at_ms)
+      or now_ms >= tonumber(sale.ends_at_ms) then
+    return
+  end
+  local free = math.min(free_units(sale), MAX_UNITS_GIVEN)
+  while free > 0 do
+    local first = redis.call('ZPOPMIN', KEYS[7])[1]
+    if not first then return end
+    local order_id, user_id = string.match(first, '^(%d+):(%d+)$')
+    local unit = user_id and not barring_order(sale, user_id) and buyer_units(sale, user_id)
+    if unit then
+      take_unit(sale, order_id, user_id, unit, now_ms)
+      free = free - 1
+    end
+  end
+end

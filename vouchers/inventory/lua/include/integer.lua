@@ -1,0 +1,4 @@
+-- Return a number as digits: Lua would write a large one with an exponent.
+local function integer(number)
+  return string.format('%.0f', number)
+end

@@ -1,0 +1,17 @@
+-- record_batch: record the entries that are about to be written, and give the batch its number.
+--
+-- The number rises with each batch of a sale, and the sale's row stores it with the batch. A ledger
+-- that gives a number which the row has stored already went back in time. The record outlives a
+-- worker that dies, and names the entries that may have killed it.
+--
+-- KEYS[1…7]  the contents of the ledger (read_ledger)
+-- KEYS[8]    trying  string  order ids
+-- ARGV       the order ids of the batch
+--
+-- Returns the number in digits, or '' if the ledger is not loaded.
+-- @include read_ledger
+-- @include integer
+
+if not read_ledger() then return '' end
+redis.call('SET', KEYS[8], table.concat(ARGV, ' '))
+return integer(redis.call('HINCRBY', KEYS[1], 'batch', 1))
