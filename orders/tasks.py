@@ -17,7 +17,7 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish_fulfillment
-from vouchers.inventory.request_stats import store_tallies as store_all_tallies
+from vouchers.inventory.request_stats import store_request_counts as store_all_tallies
 from vouchers.inventory.restart_watch import rebuild_after_restart
 
 

@@ -77,9 +77,9 @@ def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """In this process the tally goes to Redis when a test says so: a timer would add a command of
     its own to those that are counted, and a key to those that are compared."""
     monkeypatch.setattr(request_stats, "FLUSH_S", 3600)
-    monkeypatch.setattr(request_stats, "AGAIN_S", 3600)
+    monkeypatch.setattr(request_stats, "RETRY_S", 3600)
     yield
-    request_stats.flush()
+    request_stats.flush_request_counts()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
-"""Every row lock that this app takes, and the order in which rows are locked.
+"""Every row lock of this app, and the order in which rows are locked.
 
-In every flow the seckill voucher's row is locked first, then orders by id. Inserting an order
-before its sale is locked deadlocks on the foreign key.
+Every flow locks the seckill voucher's row first, then orders by id. Inserting an order before its
+sale is locked deadlocks on the foreign key.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
 
 
 def lock_vouchers(*, voucher_ids: Iterable[int]) -> list[Voucher]:
-    """Lock the rows of vouchers until the transaction ends: nobody else puts them on sale.
+    """Lock the rows of vouchers until the transaction ends: no other process puts them on sale.
 
-    Who holds them locks no sale that was there before: an edit locks a sale, then its voucher.
+    The caller must lock no existing sale after that: an edit locks a sale, then its voucher.
     """
     rows = Voucher.objects.select_for_update().filter(pk__in=set(voucher_ids))
     return list(rows.order_by("pk"))

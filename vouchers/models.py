@@ -1,4 +1,4 @@
-"""What is on sale: vouchers, and the flash sales of them."""
+"""Vouchers, their pictures and flash sales, and the stored counts of order requests."""
 
 from __future__ import annotations
 
@@ -10,21 +10,20 @@ from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
 
 MAX_STOCK = 1_000_000
-"""The most units one sale may offer: the size up to which the ledger is measured."""
+"""The most units of one sale: the size up to which the ledger is measured."""
 
 MAX_LIMIT = 20
-"""The most units one buyer may hold of a sale: the reserve script reads a field for each."""
-
+"""The most units of a sale for one buyer: the reserve script reads a field for each."""
 
 PAY_WITHIN_S = (60, 7 * 24 * 3600)
-"""The least and the most seconds that a buyer may be given to pay."""
+"""The shortest and the longest time to pay."""
 
-LONG_OVER = dt.timedelta(days=1)
-"""A sale that ended longer ago than this changes no more, unless something went wrong."""
+ACTIVE_AFTER_END = dt.timedelta(days=1)
+"""How long after its end a sale may still change by itself."""
 
 
 class SaleState(models.TextChoices):
-    """What a sale is at a moment; the first that holds, in this order."""
+    """The state of a sale at a moment: the first that applies, in this order."""
 
     ENDED = "ended", _("ended")
     PAUSED = "paused", _("paused")
@@ -34,7 +33,7 @@ class SaleState(models.TextChoices):
 
 
 class SaleStage(models.TextChoices):
-    """Whom a sale is for."""
+    """The audience of a sale."""
 
     DRAFT = "draft", _("draft")
     PUBLIC = "public", _("public")
@@ -42,7 +41,7 @@ class SaleStage(models.TextChoices):
 
 
 class Picture(models.Model):
-    """A picture of a voucher as it is sent: WebP, known by the digest of its bytes."""
+    """A voucher's picture as it is served: WebP, identified by the digest of its bytes."""
 
     digest = models.CharField(max_length=32, primary_key=True)
     content = models.BinaryField()
@@ -59,7 +58,7 @@ class Picture(models.Model):
 
 
 class Voucher(models.Model):
-    """What a buyer gets: worth ``face_value_cents`` in the shop, sold for ``price_cents``."""
+    """A voucher worth ``face_value_cents`` in the shop, sold for ``price_cents``."""
 
     title = models.CharField(_("title"), max_length=120)
     rules = models.TextField(_("rules"), blank=True, max_length=4000)
@@ -91,11 +90,10 @@ class Voucher(models.Model):
 
 
 class SeckillVoucher(models.Model):
-    """A voucher on flash sale: how many units, from when to when, how many to a buyer.
+    """A flash sale of a voucher: its stock, its window, and its limit per buyer.
 
-    ``stock`` is the number of units offered and never counts down; ``sold`` is the number of live
-    orders. Only the functions of ``vouchers.catalogue.sales`` and ``orders`` write them,
-    and lock the row first.
+    ``stock`` is the number of units offered and is never counted down; ``sold`` is the number of
+    live orders. Only ``vouchers.catalogue.sales`` and ``orders`` write them, with the row locked.
     """
 
     voucher = models.ForeignKey(
@@ -178,16 +176,16 @@ class SeckillVoucher(models.Model):
 
     @property
     def closed_by_shop(self) -> bool:
-        """Whether the shop lets nobody buy, whatever the time is: a pause, or still a draft."""
+        """Whether the shop lets nobody buy, whatever the time: paused, or still a draft."""
         return self.paused or self.stage == SaleStage.DRAFT
 
     @classmethod
-    def not_long_over(cls, now: dt.datetime) -> Q:
-        """Return the condition on sales that may still change by themselves."""
-        return Q(ends_at__gt=now - LONG_OVER)
+    def still_active(cls, now: dt.datetime) -> Q:
+        """Return the condition for sales that may still change by themselves."""
+        return Q(ends_at__gt=now - ACTIVE_AFTER_END)
 
     def state_at(self, now: dt.datetime) -> SaleState:
-        """Return the state by the row alone, for where the ledger cannot be asked."""
+        """Return the state by the row alone, for when the ledger cannot be read."""
         if now >= self.ends_at:
             return SaleState.ENDED
         if self.closed_by_shop:
@@ -198,11 +196,10 @@ class SeckillVoucher(models.Model):
 
 
 class AnswerCount(models.Model):
-    """How many order requests of a sale were answered so, in the ``seconds`` from ``at`` on.
+    """How many order requests of a sale got this answer in the ``seconds`` from ``at`` on.
 
-    Kept for the report: single seconds from a minute before the begin until ten minutes after it,
-    where a sale is decided, and minutes for the rest. The begin may be edited meanwhile, so each
-    row says which it is.
+    The report needs single seconds from a minute before the start until ten minutes after it, where
+    a sale is decided, and minutes for the rest. The start may be edited, so each row says which.
     """
 
     seckill_voucher = models.ForeignKey(

@@ -27,7 +27,7 @@ from vouchers.catalogue.history import with_reason
 from vouchers.catalogue.live_changes import TermsChanged
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.sale_state import BelowTaken, Figures, snapshots
+from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots
 from vouchers.models import SeckillVoucher
 
 SHOWN_ENTRIES = 10
@@ -166,7 +166,7 @@ def _is_in_redis(sale: SeckillVoucher) -> bool:
         found = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
         return False
-    return found is not None and found.figures == Figures.of(sale)
+    return found is not None and found.terms == LedgerTerms.from_sale(sale)
 
 
 def _confirmation(

@@ -20,7 +20,7 @@ from django.db.models import Count, Q
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.clock import epoch_ms, from_epoch_ms
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.request_stats import ACCEPTED, Tallied, tally
+from vouchers.inventory.request_stats import ACCEPTED, RequestCount, read_request_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.models import SaleState, SeckillVoucher
 
@@ -175,12 +175,12 @@ def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
     # From the minute on: what is stored by minutes is known by the begin of each.
     since = dt.datetime.fromtimestamp(first_s - first_s % 60, tz=dt.UTC)
     try:
-        return _spread(tally(sale=sale, since=since), first_s, last_s)
+        return _spread(read_request_counts(sale=sale, since=since), first_s, last_s)
     except LedgerUnavailable:
         return None
 
 
-def _spread(rows: Iterable[Tallied], first_s: int, last_s: int) -> Pace:
+def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
     """Lay the counts out second by second; one of a whole minute evenly."""
     requests, accepted = ([0.0] * (last_s - first_s + 1) for _ in range(2))
     answers: Counter[str] = Counter()
@@ -228,7 +228,7 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
     statuses = VoucherOrder.objects.filter(seckill_voucher=sale).aggregate(**sums)
     answers: Counter[str] = Counter()
     try:
-        for row in tally(sale=sale):
+        for row in read_request_counts(sale=sale):
             answers[row.answer] += row.count
     except LedgerUnavailable:
         answers.clear()

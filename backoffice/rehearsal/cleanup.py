@@ -26,7 +26,7 @@ from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import FENCE_BITS
-from vouchers.inventory.sale_state import Figures, snapshots, write_figures
+from vouchers.inventory.sale_state import LedgerTerms, snapshots, write_terms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import AnswerCount, SaleStage, SeckillVoucher, Voucher
 
@@ -81,7 +81,7 @@ def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
         shadow = lock_seckill_voucher(sale_id=shadow.pk)
         shadow.ends_at, shadow.sold = now, min(shadow.sold, shadow.stock)
         with suppress(NotLoaded):
-            write_figures(sale_id=shadow.pk, figures=Figures.of(shadow))
+            write_terms(sale_id=shadow.pk, terms=LedgerTerms.from_sale(shadow))
         shadow.save(update_fields=["ends_at", "sold"])
     failpoint("clear.closed")
 

@@ -29,7 +29,7 @@ from django.db.models.functions import Ceil, RowNumber
 from backoffice.report.request_times import Span, peak_of, spans_of
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.request_stats import stored_tally, tally
+from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
@@ -182,9 +182,9 @@ def _from_redis(sale: SeckillVoucher) -> tuple[Snapshot | None, list[Span], bool
     """Return the ledger's figures and the requests; where Redis is away, those that are stored."""
     try:
         found = snapshots(sale_ids=[sale.pk])[sale.pk]
-        return found, spans_of(tally(sale=sale)), True
+        return found, spans_of(read_request_counts(sale=sale)), True
     except LedgerUnavailable:
-        return None, spans_of(stored_tally(sale=sale)), False
+        return None, spans_of(read_stored_counts(sale=sale)), False
 
 
 def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str, int]]:

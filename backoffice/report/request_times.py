@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vouchers.inventory.request_stats import ACCEPTED, Tallied
+from vouchers.inventory.request_stats import ACCEPTED, RequestCount
 
 ANSWERS = (
     ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
@@ -41,7 +41,7 @@ class Span:
         return self.requests / self.seconds
 
 
-def spans_of(tallied: Iterable[Tallied]) -> list[Span]:
+def spans_of(tallied: Iterable[RequestCount]) -> list[Span]:
     """Return a span for each second and minute of a tally, oldest first."""
     found: dict[tuple[dt.datetime, int], Counter[str]] = {}
     for it in tallied:

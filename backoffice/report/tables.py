@@ -15,7 +15,7 @@ from backoffice.board.texts import REFUSALS
 from backoffice.report.figures import Change, SaleReport
 from backoffice.report.request_times import Span, coarser, near
 from seckill_site.formatting import grouped, timestamp
-from vouchers.inventory.request_stats import ACCEPTED, BY_SECONDS, MINUTE
+from vouchers.inventory.request_stats import ACCEPTED, MINUTE, PER_SECOND_WINDOW
 from vouchers.models import SeckillVoucher
 
 MOST_POINTS = 720
@@ -38,7 +38,7 @@ class Requests:
 
 def requests(report: SaleReport) -> list[Requests]:
     """Return the requests around the begin, and where there were others the whole of them too."""
-    since, until = (report.sale.begins_at + it for it in BY_SECONDS)
+    since, until = (report.sale.begins_at + it for it in PER_SECOND_WINDOW)
     by_seconds = near(report.spans, since=since - MINUTE, until=until + MINUTE)
     found = []
     if by_seconds:

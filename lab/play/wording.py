@@ -15,7 +15,7 @@ TELLING = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "coun
 
 READS = frozenset(
     {"EXISTS", "GET", "HGET", "HGETALL", "HMGET", "INFO", "TIME", "TYPE", "ZRANGE"}
-    | {"buyer_holdings.lua", "snapshot.lua", "suspect_ids.lua"}
+    | {"read_buyer_holdings.lua", "read_suspects.lua", "snapshot.lua"}
 )
 """Commands and scripts that change nothing."""
 

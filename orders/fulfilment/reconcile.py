@@ -17,15 +17,15 @@ from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.audit import (
     add_buyers,
+    check_holdings,
     make_pending,
     read_buyers,
     read_pending,
     restore_buyers,
-    still_held,
 )
 from vouchers.inventory.keys import Holding, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
-from vouchers.inventory.sale_state import Figures, Snapshot, snapshots
+from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -123,7 +123,7 @@ def reconcile_running(*, now: dt.datetime) -> list[Comparison]:
     A sale with many buyers is compared by ids only where its counts do not fit, so that this can be
     done often. One sale that fails does not stop the rest.
     """
-    recent = SeckillVoucher.objects.filter(SeckillVoucher.not_long_over(now))
+    recent = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now))
     results = []
     for sale in recent.order_by("pk"):
         try:
@@ -145,7 +145,7 @@ def _counts_fit(sale: SeckillVoucher) -> bool:
     return (
         found is not None
         and found.taken == live + found.pending
-        and found.figures == Figures.of(sale)
+        and found.terms == LedgerTerms.from_sale(sale)
         and sale.sold == live
     )
 
@@ -192,7 +192,7 @@ def _still_stray(sale_id: int, holdings: set[Holding]) -> list[Holding]:
     if not holdings:
         return []
     ordered = sorted(holdings, key=lambda holding: holding.order_id)
-    state = still_held(sale_id=sale_id, holdings=ordered)
+    state = check_holdings(sale_id=sale_id, holdings=ordered)
     live = _live(sale_id, [holding.order_id for holding in ordered])
     return [
         holding
@@ -209,14 +209,14 @@ def _still_missing(sale_id: int, holdings: set[Holding]) -> list[Holding]:
         _live(sale_id, [holding.order_id for holding in holdings]),
         key=lambda holding: holding.order_id,
     )
-    state = still_held(sale_id=sale_id, holdings=live)
+    state = check_holdings(sale_id=sale_id, holdings=live)
     return [holding for holding, (held, _) in zip(live, state, strict=True) if not held]
 
 
 def _still_promised_only(sale_id: int, holdings: set[Holding]) -> list[Holding]:
     """Of these pending entries, return those that are pending and no buyers even now."""
     ordered = sorted(holdings, key=lambda holding: holding.order_id)
-    state = still_held(sale_id=sale_id, holdings=ordered)
+    state = check_holdings(sale_id=sale_id, holdings=ordered)
     return [
         holding
         for holding, (held, pending) in zip(ordered, state, strict=True)
@@ -226,14 +226,14 @@ def _still_promised_only(sale_id: int, holdings: set[Holding]) -> list[Holding]:
 
 def _figures_off(sale_id: int, sale: SeckillVoucher, found: Snapshot | None) -> int:
     """Return how far the ledger's total is off, or 1 where only another figure is."""
-    if found is None or found.figures == Figures.of(sale):
+    if found is None or found.terms == LedgerTerms.from_sale(sale):
         return 0
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
         found = snapshots(sale_ids=[sale_id])[sale_id]
-    if found is None or found.figures == Figures.of(sale):
+    if found is None or found.terms == LedgerTerms.from_sale(sale):
         return 0
-    return abs(found.figures.total - sale.stock) or 1
+    return abs(found.terms.total - sale.stock) or 1
 
 
 def _add_live_buyers(sale_id: int, holdings: list[Holding]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import Protocol
 
-from vouchers.inventory.reservations import sweeps_due
+from vouchers.inventory.reservations import claim_due_sweeps
 from vouchers.models import SeckillVoucher
 
 
@@ -24,9 +24,9 @@ def sweep(*, publish: Publish, now: dt.datetime, long_over: bool = False) -> lis
 
     :raises LedgerUnavailable: Redis did not answer; the next sweep comes in seconds.
     """
-    changing = SeckillVoucher.not_long_over(now)
+    changing = SeckillVoucher.still_active(now)
     sales = SeckillVoucher.objects.filter(~changing if long_over else changing, epoch__gt=0)
-    due = sweeps_due(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
+    due = claim_due_sweeps(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
     for sale_id in due:
         publish(sale_id=sale_id)
     return due

@@ -23,25 +23,25 @@ from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import FULFILLED
 from vouchers.inventory.batch_journal import (
-    begin_batch,
-    count_try,
-    forget_batch,
-    suspects,
-    uncount_try,
+    clear_batch,
+    count_attempt,
+    read_suspects,
+    record_batch,
+    undo_attempt,
 )
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import FENCE_BITS, fence_above_builds, load_sale, rebuild_sale
+from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
+    acknowledge_kick,
+    clear_kick,
     confirm,
-    end_kick,
-    kick,
     pending_entries,
     release,
-    take_kick,
+    set_kick,
 )
-from vouchers.inventory.restart_watch import is_behind_its_row
+from vouchers.inventory.restart_watch import is_ledger_behind_row
 from vouchers.inventory.sale_state import snapshot
 
 logger = logging.getLogger(__name__)
@@ -98,7 +98,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
     :raises django.db.Error: the database did not; the sweep goes on later.
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
-    take_kick(sale_id=sale_id)
+    acknowledge_kick(sale_id=sale_id)
     failpoint("fulfill.started")
     while True:
         try:
@@ -106,11 +106,11 @@ def fulfill_sale(*, sale_id: int) -> bool:
         except _INTERRUPTIONS as error:
             return _interrupted(error, sale_id=sale_id)
         stuck = walked.skipped and not walked.settled
-        end_kick(sale_id=sale_id)  # before the last look: who is not seen by it sends a task
+        clear_kick(sale_id=sale_id)  # before the last look: who is not seen by it sends a task
         if stuck or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
             return False
         if time.monotonic() >= deadline:
-            return kick(sale_id=sale_id)
+            return set_kick(sale_id=sale_id)
 
 
 def _interrupted(error: Exception, *, sale_id: int) -> bool:
@@ -119,19 +119,21 @@ def _interrupted(error: Exception, *, sale_id: int) -> bool:
         logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
     if isinstance(error, StaleFence):
         _raise_fence(sale_id=sale_id, stored=error.stored)
-        return kick(sale_id=sale_id)
+        return set_kick(sale_id=sale_id)
     if not isinstance(error, LedgerWentBack | NotLoaded):
         return False
-    if isinstance(error, LedgerWentBack) and (error.proven or is_behind_its_row(sale_id=sale_id)):
+    if isinstance(error, LedgerWentBack) and (
+        error.proven or is_ledger_behind_row(sale_id=sale_id)
+    ):
         logger.warning("sale %s: its ledger is older than its row, building it anew", sale_id)
         rebuild_sale(sale_id=sale_id)
-    return kick(sale_id=sale_id)
+    return set_kick(sale_id=sale_id)
 
 
 def _raise_fence(*, sale_id: int, stored: int) -> None:
     """Let the next token be above the row's; without a ledger, the build sees to that."""
     try:
-        at_least = fence_above_builds(sale_id=sale_id, stored=stored)
+        at_least = ensure_safe_fence(sale_id=sale_id, stored=stored)
     except NotLoaded:
         return
     with ledger_errors():
@@ -163,7 +165,7 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
         )
         with lock:
             failpoint("fulfill.locked")
-            work = _Work(sale_id, lock, suspects(sale_id=sale_id))
+            work = _Work(sale_id, lock, read_suspects(sale_id=sale_id))
             while time.monotonic() < deadline and _next_batch(work, walked):
                 pass
             while time.monotonic() < deadline and walked.put_off:
@@ -235,17 +237,17 @@ def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> i
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
-        forget_batch(sale_id=work.sale_id)  # not what a dead worker leaves behind
+        clear_batch(sale_id=work.sale_id)  # not what a dead worker leaves behind
         if is_passing(error):
             if suspect:
-                uncount_try(sale_id=work.sale_id, order_id=entries[0].order_id)
+                undo_attempt(sale_id=work.sale_id, order_id=entries[0].order_id)
             raise
         if len(entries) > 1:
             half = len(entries) // 2
             return _settle(work, entries[:half], users) + _settle(work, entries[half:], users)
         logger.exception("order %s of sale %s failed", entries[0].order_id, work.sale_id)
         if not suspect:
-            count_try(sale_id=work.sale_id, order_id=entries[0].order_id)
+            count_attempt(sale_id=work.sale_id, order_id=entries[0].order_id)
         return 0
     _tell_ledger(work, verdict)
     return len(entries)
@@ -265,7 +267,7 @@ def _write(
     pauses = iter(RETRY_PAUSES_S)
     while True:
         # A number for each try: one whose commit got no answer may have used its own.
-        number = begin_batch(sale_id=work.sale_id, entries=entries)
+        number = record_batch(sale_id=work.sale_id, entries=entries)
         failpoint("fulfill.begun")
         try:
             return write_batch(
@@ -288,7 +290,7 @@ def _write(
 
 def _tried_too_often(work: _Work, entry: PendingEntry) -> bool:
     # Counted before the try: an entry that kills its process is counted all the same.
-    tries = count_try(sale_id=work.sale_id, order_id=entry.order_id)
+    tries = count_attempt(sale_id=work.sale_id, order_id=entry.order_id)
     allowed: int = settings.SECKILL_MAX_TRIES
     return tries > allowed
 

@@ -17,7 +17,7 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.receipts.row_copy import KEPT_STATUSES
-from vouchers.inventory.receipt_cache import forget_rows
+from vouchers.inventory.receipt_cache import invalidate_rows
 
 
 class WrongState(Exception):
@@ -89,7 +89,7 @@ def change_orders(
     assert connection.in_atomic_block, "the change and its history are one"
     source = SOURCES[to]
     if source in KEPT_STATUSES:
-        forget_rows(sale_id=sale_id, order_ids=order_ids)
+        invalidate_rows(sale_id=sale_id, order_ids=order_ids)
     found = VoucherOrder.objects.filter(pk__in=order_ids, status=source)
     changed = found.update(status=to, live=True if to in LIVE_STATUSES else None, **fields)
     if changed == len(order_ids):

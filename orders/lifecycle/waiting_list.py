@@ -20,17 +20,17 @@ from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.tokens import BadToken, read_token
 from seckill_site.clock import epoch_ms
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
-from vouchers.inventory.rebuild import load_for_buyer, load_sale
-from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded, holdings
+from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded, held_order_ids
 from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_list import (
-    TurnCame,
+    NoLongerWaiting,
     UnitAvailable,
-    forget_line,
+    clear_waiting_list,
     join_waiting,
     leave_waiting,
-    line_of,
-    place_in_line,
+    waiting_order_ids,
+    waiting_position,
 )
 from vouchers.models import MAX_LIMIT, SeckillVoucher
 
@@ -70,7 +70,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
     is_new = entry.order_id == token.order_id
     try:
         return Place(entry.order_id, _join(entry))
-    except TurnCame:
+    except NoLongerWaiting:
         _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
         return Place(entry.order_id, None, has_come=True)
     except (AlreadyOrdered, UnitAvailable):
@@ -111,7 +111,7 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
     if not entry.live:
         has_come = entry.outcome == WaitingEntry.Outcome.OFFERED
         return Place(entry.order_id, None, has_come=has_come)
-    place = place_in_line(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
+    place = waiting_position(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
     if place is None and _has_come(entry):
         _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
         return Place(entry.order_id, None, has_come=True)
@@ -141,14 +141,14 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
     if found is None:
         raise NotLoaded
     sale = SeckillVoucher.objects.get(pk=sale_id)
-    in_line = line_of(sale_id=sale_id)
+    in_line = waiting_order_ids(sale_id=sale_id)
     entries = list(WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True))
     missing = [entry for entry in entries if entry.order_id not in in_line]
     come = [entry.order_id for entry in missing if _has_come(entry)]
     _close(come, WaitingEntry.Outcome.OFFERED)
     if sale.ends_at <= now:
         _close([entry.order_id for entry in entries], WaitingEntry.Outcome.OVER)
-        forget_line(sale_id=sale_id)
+        clear_waiting_list(sale_id=sale_id)
         return 0
     _remove_ghosts(sale_id, in_line - {entry.order_id for entry in entries})
     places = [_restored(entry) for entry in missing if entry.order_id not in come]
@@ -168,8 +168,8 @@ def _remove_ghosts(sale_id: int, order_ids: Set[int]) -> None:
 def _restored(entry: WaitingEntry) -> int | None:
     """Put an entry back in line and return its place; None where it is to wait no more."""
     try:
-        place = _join(entry, was_in_line=True)
-    except TurnCame:
+        place = _join(entry, restoring=True)
+    except NoLongerWaiting:
         _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
         return None
     except AlreadyOrdered:
@@ -185,19 +185,19 @@ def _restored(entry: WaitingEntry) -> int | None:
     return None
 
 
-def _join(entry: WaitingEntry, *, was_in_line: bool = False) -> int:
+def _join(entry: WaitingEntry, *, restoring: bool = False) -> int:
     ask = partial(
         join_waiting,
         sale_id=entry.seckill_voucher_id,
         order_id=entry.order_id,
         user_id=entry.user_id,
         joined_at_ms=epoch_ms(entry.joined_at),
-        was_in_line=was_in_line,
+        restoring=restoring,
     )
     try:
         return ask()
     except NotLoaded:
-        load_for_buyer(sale_id=entry.seckill_voucher_id)
+        load_sale_exclusively(sale_id=entry.seckill_voucher_id)
         return ask()
 
 
@@ -231,7 +231,7 @@ def _live_entry(sale_id: int, user_id: int) -> WaitingEntry:
 def _has_come(entry: WaitingEntry) -> bool:
     """Say whether the entry's order id has been given a unit, in either place."""
     sale_id, limit = entry.seckill_voucher_id, MAX_LIMIT
-    held = holdings(sale_id=sale_id, user_id=entry.user_id, limit=limit)
+    held = held_order_ids(sale_id=sale_id, user_id=entry.user_id, limit=limit)
     return entry.order_id in held or VoucherOrder.objects.filter(pk=entry.order_id).exists()
 
 

@@ -1,7 +1,7 @@
 """Order ids: unique, increasing and cheap, minted in Redis when a purchase token is issued.
 
-The layout is the classic one: 31 bits of seconds since an epoch of ours, then 32 bits of a daily
-sequence. It tells a stranger nothing, as a receipt answers its owner only.
+An id is 31 bits of seconds since our own epoch above 32 bits of a daily sequence. It tells a
+stranger nothing: only its owner gets the receipt.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-from locks.lua_script import LuaScript
-from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import ledger_errors
+from locks.lua_script import LuaScript, ScriptCall
+from vouchers.inventory.keys import send
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SEQUENCE_BITS = 32
@@ -25,12 +24,19 @@ def mint_order_ids(*, count: int) -> list[int]:
 
     :raises LedgerUnavailable: Redis did not answer.
     """
-    with ledger_errors():
-        seconds, first = _MINT.run(
-            ledger_connection(), keys=[_KEY], args=[int(EPOCH.timestamp()), count]
-        )
-    base = int(seconds) << SEQUENCE_BITS
-    return [base | (int(first) + offset) for offset in range(count)]
+    return send(mint_order_ids_call(count=count))
+
+
+def mint_order_ids_call(*, count: int) -> ScriptCall[list[int]]:
+    """Build the call of :func:`mint_order_ids`."""
+
+    def read(reply: list[int]) -> list[int]:
+        seconds, first = reply
+        base = seconds << SEQUENCE_BITS
+        return [base | (first + offset) for offset in range(count)]
+
+    args = [int(EPOCH.timestamp()), count]
+    return ScriptCall(script=_MINT, keys=[_KEY], args=args, read=read)
 
 
 def minted_at(order_id: int) -> dt.datetime:

@@ -6,7 +6,7 @@ from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import NotLoaded
-from vouchers.inventory.rebuild import load_for_buyer
+from vouchers.inventory.rebuild import load_sale_exclusively
 from vouchers.inventory.reservations import Reservation, reserve
 
 
@@ -42,5 +42,5 @@ def _reserve(token: PurchaseToken, *, may_load: bool) -> Reservation:
     except NotLoaded:
         if not may_load:
             raise
-        load_for_buyer(sale_id=token.sale_id)
+        load_sale_exclusively(sale_id=token.sale_id)
         return reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)

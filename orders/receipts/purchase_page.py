@@ -14,7 +14,7 @@ from orders.placing.tokens import issue_token
 from orders.receipts.service import QUEUED
 from seckill_site.clock import epoch_ms, from_epoch_ms
 from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.buyer_holdings import Standing, standing_of
+from vouchers.inventory.buyer_holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import Snapshot, snapshots
@@ -69,7 +69,7 @@ class Offer:
 
     @property
     def total(self) -> int:
-        return self.snapshot.figures.total if self.snapshot else self.sale.stock
+        return self.snapshot.terms.total if self.snapshot else self.sale.stock
 
     @property
     def remaining(self) -> int | None:
@@ -84,11 +84,11 @@ def purchase_offer(
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
-    found, token, known = None, "", Standing(now_ms, [])
+    found, token, known = None, "", BuyerHoldings(now_ms, [])
     try:
         found = snapshots(sale_ids=[sale_id])[sale_id]
         if user_id:
-            known = standing_of(sale_id=sale_id, user_id=user_id)
+            known = read_buyer_holdings(sale_id=sale_id, user_id=user_id)
             token = _token(sale, user_id, now_ms)
     except LedgerUnavailable:
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
@@ -108,7 +108,7 @@ def what_is_mine(*, sale_id: int, user_id: int) -> Mine:
     :raises LedgerUnavailable: Redis did not answer: what is in the queue is unknown.
     """
     # The ledger first: what becomes a row between the two looks is then seen as a row.
-    known = standing_of(sale_id=sale_id, user_id=user_id)
+    known = read_buyer_holdings(sale_id=sale_id, user_id=user_id)
     rows = _rows_of(sale_id, user_id, ask_who_waits=True)
     if rows[0]["stage"] != SaleStage.PUBLIC:
         raise SeckillVoucher.DoesNotExist
@@ -139,12 +139,12 @@ def _rows_of(sale_id: int, user_id: int, *, ask_who_waits: bool) -> list[dict[st
     return rows
 
 
-def _merged(user_id: int, known: Standing, rows: list[dict[str, Any]]) -> Mine:
+def _merged(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Mine:
     sale = rows[0]
     orders = {row["own__pk"]: row for row in rows if row["own__pk"]}
     held = [_own_order(row) for row in orders.values() if row["own__live"]]
     held += [
-        OwnOrder(unit.order_id, QUEUED, place=unit.place)
+        OwnOrder(unit.order_id, QUEUED, place=unit.queue_position)
         for unit in known.units
         if unit.order_id not in orders
     ]

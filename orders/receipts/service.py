@@ -11,12 +11,12 @@ from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrde
 from orders.placing.order_ids import minted_at
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clock import epoch_ms
-from vouchers.inventory.buyer_holdings import standing_of
+from vouchers.inventory.buyer_holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import snapshot_or_load
-from vouchers.inventory.receipt_cache import keep_row, whereabouts
+from vouchers.inventory.receipt_cache import cache_row, look_up_receipt
 from vouchers.inventory.reservations import ended_reason
-from vouchers.inventory.restart_watch import is_believable
+from vouchers.inventory.restart_watch import is_same_ledger
 
 QUEUED = "queued"
 """The status of a reservation that has no row yet: the ledger holds it as pending."""
@@ -77,9 +77,9 @@ def receipt_at_hand(*, sale_id: int, order_id: int, user_id: int) -> Receipt | N
     :raises NoReceipt: it is of another sale or buyer.
     :raises LedgerUnavailable: Redis did not answer.
     """
-    known = whereabouts(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    if known.place:
-        return Receipt(order_id, sale_id, status=QUEUED, place=known.place)
+    known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if known.queue_position:
+        return Receipt(order_id, sale_id, status=QUEUED, place=known.queue_position)
     if not known.row:
         return None
     row = ReceiptRow.unpack(known.row)
@@ -169,7 +169,7 @@ def _from_row(
         return receipt_of(orders_with_their_sales().get(pk=order_id))
     if keep:
         with suppress(LedgerUnavailable):
-            keep_row(sale_id=sale_id, order_id=order_id, row=row.pack())
+            cache_row(sale_id=sale_id, order_id=order_id, row=row.pack())
     return _in_short(order_id, row)
 
 
@@ -193,9 +193,9 @@ def _in_short(order_id: int, row: ReceiptRow) -> Receipt:
 
 
 def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    for unit in standing_of(sale_id=sale_id, user_id=user_id).units:
+    for unit in read_buyer_holdings(sale_id=sale_id, user_id=user_id).units:
         if unit.order_id == order_id:
-            return Receipt(order_id, sale_id, status=QUEUED, place=unit.place)
+            return Receipt(order_id, sale_id, status=QUEUED, place=unit.queue_position)
     return None
 
 
@@ -208,7 +208,7 @@ def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt |
 
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
-    if not is_believable(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
+    if not is_same_ledger(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
         # Lost and rebuilt between the looks, or gone back: what it does not know may yet be.
         raise LedgerUnavailable("the ledger is not the one that was asked first")
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)

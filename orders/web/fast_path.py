@@ -52,7 +52,7 @@ def order(environ: Environ) -> GateAnswer | None:
     sale_id, asked_ms = int(match[1]), now_ms()
     try:
         request = read_json_order(_body(environ))
-        heard = sold_out_cache.heard(sale_id=sale_id) if request.attempt == 1 else None
+        heard = sold_out_cache.recall_sold_out(sale_id=sale_id) if request.attempt == 1 else None
         if heard is not None:
             read_token(request.token, sale_id=sale_id, now_ms=asked_ms)
             refusal = sold_out_since(heard.arrival_ms(), heard.sold_out_at_ms)

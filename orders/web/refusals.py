@@ -27,7 +27,7 @@ from orders.web.request_parsing import InvalidRequest
 from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.web.responses import code_of, problem, unavailable, wants_html, with_code
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
-from vouchers.inventory.request_stats import ACCEPTED, count_answer
+from vouchers.inventory.request_stats import ACCEPTED, count_request
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotStarted,
@@ -161,7 +161,7 @@ def count(*, sale_id: int, status: int, answer: str) -> None:
     """Count one answer of the order request."""
     _counter(status).inc()
     if answer in _TALLIED:
-        count_answer(sale_id=sale_id, answer=answer)
+        count_request(sale_id=sale_id, answer=answer)
 
 
 @cache

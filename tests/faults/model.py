@@ -10,10 +10,10 @@ here              in the product
 ================  ==================================================================================
 ``place``         ``orders.placing.service.place_order`` with ``lua/reserve.lua``
 ``ask``           ``orders.receipts.service.find_receipt``
-``fulfil``        ``orders.fulfilment.worker.fulfill_sale`` with ``attempts.begin_batch``
+``fulfil``        ``orders.fulfilment.worker.fulfill_sale`` with ``batch_journal.record_batch``
 ``write_batch``   ``orders.fulfilment.batch.write_batch``
-``_raise_fence``  the same of ``worker``, with ``rebuild.fence_above_builds``
-``load``          ``vouchers.inventory.rebuild.load_sale``: ``_copy_figures``, ``_raise_epoch``
+``_raise_fence``  the same of ``worker``, with ``rebuild.ensure_safe_fence``
+``load``          ``vouchers.inventory.rebuild.load_sale``: ``_copy_terms``, ``_raise_epoch``
 ``build``         ``vouchers.inventory.rebuild._build_ledger`` with ``lua/load.lua``
 ``rebuild``       ``vouchers.inventory.rebuild.rebuild_sale``
 ``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_terms.lua``

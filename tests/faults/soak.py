@@ -296,7 +296,7 @@ class Round:
     def _is_going_on(self) -> bool:
         self.sale.refresh_from_db()
         edit_sale(sale_id=self.sale.pk, terms=replace(terms_of(self.sale), paused=False))
-        return not snapshot(sale_id=self.sale.pk).figures.paused
+        return not snapshot(sale_id=self.sale.pk).terms.paused
 
     def _is_told(self) -> bool:
         if tokens := self.history.not_told(self.sale):

@@ -346,7 +346,7 @@ def test_r1_control_without_watch_and_batch_number_a_sold_out_sale_stays_on_sale
         reserve_all(tokens[:2])
         fulfill_sale(sale_id=sale.pk)
     with monkeypatch.context() as off:
-        off.setattr(worker, "begin_batch", unguarded_number)
+        off.setattr(worker, "record_batch", unguarded_number)
         for first in (2, 4):
             reserve_all(tokens[first : first + 2])
             fulfill_sale(sale_id=sale.pk)
@@ -533,7 +533,7 @@ def test_r3_an_edit_killed_between_redis_and_row_is_on_the_careful_side_until_re
     sale.refresh_from_db()
     assert sale.stock == meant
     careful = min(stock, 10)
-    assert snapshot(sale_id=sale.pk).figures.total == careful < meant
+    assert snapshot(sale_id=sale.pk).terms.total == careful < meant
     buyers_of_sale(sale, count=careful - 8)
     with pytest.raises(SoldOut):
         buyers_of_sale(sale, count=1)

@@ -124,13 +124,13 @@ def the_next_who_looks_at_the_sale(buyer: User) -> Request:
 def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections are open and scripts known; what a process remembers does not grow old."""
     monkeypatch.setattr(gate, "FRESH_S", 3600.0)
-    monkeypatch.setattr(sold_out_cache, "REPEATED_S", 3600.0)
+    monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()
     empty_broker()
     yield
     gate._taken.clear()
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
 
 
 @pytest.mark.parametrize(

@@ -61,7 +61,7 @@ def assert_conserved(sale: SeckillVoucher) -> None:
     waiting = pending_ids(sale)
     assert len(live) == sale.sold <= sale.stock
     assert sorted(map(int, buyers.values())) == sorted({*live, *waiting})
-    assert found.remaining + len(buyers) == found.figures.total == sale.stock
+    assert found.remaining + len(buyers) == found.terms.total == sale.stock
 
 
 def ledger_contents() -> dict[str, Any]:

@@ -27,7 +27,7 @@ def test_the_last_line_is_the_id_of_a_loaded_sale():
     lines = create_sale()
 
     found = snapshot(sale_id=int(lines[-1]))
-    assert (found.state, found.figures.total, found.figures.limit) == (SaleState.OPEN, 5, 1)
+    assert (found.state, found.terms.total, found.terms.limit) == (SaleState.OPEN, 5, 1)
     assert SeckillVoucher.objects.get().pk == int(lines[-1])
 
 

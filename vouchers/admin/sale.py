@@ -241,7 +241,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, text, messages.WARNING)
             return
         text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
-        figures = {"remaining": found.remaining, "total": found.figures.total}
+        figures = {"remaining": found.remaining, "total": found.terms.total}
         self.message_user(request, text % figures, messages.SUCCESS)
 
     # --- Deleting --------------------------------------------------------------------------------

@@ -74,4 +74,4 @@ def _with_vouchers() -> QuerySet[SeckillVoucher]:
 def _card(sale: SeckillVoucher, found: Snapshot | None, now: dt.datetime) -> SaleCard:
     if found is None:
         return SaleCard(sale, sale.state_at(now), sale.stock, None, None)
-    return SaleCard(sale, found.state, found.figures.total, found.remaining, found.pending)
+    return SaleCard(sale, found.state, found.terms.total, found.remaining, found.pending)

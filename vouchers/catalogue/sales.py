@@ -20,7 +20,7 @@ from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.pictures import set_picture
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
-from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot, snapshots, write_figures
+from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
@@ -211,7 +211,7 @@ def _refuse_draft_with_buyers(*, before: SeckillVoucher, after: SeckillVoucher) 
 
 def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
     """Close the ledger to new buyers; say whether it has any, and open it again if so."""
-    figures = Figures.of(sale)
+    figures = LedgerTerms.from_sale(sale)
     _write_while_held(sale, replace(figures, paused=True))
     taken = snapshot(sale_id=sale.pk).taken
     if taken:
@@ -221,18 +221,16 @@ def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
 
 def _narrow(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
     """Let Redis allow no more than the old row and the new one both do."""
-    figures = Figures.of(before)
-    narrowed = figures.narrowed_to(Figures.of(after))
+    figures = LedgerTerms.from_sale(before)
+    narrowed = figures.narrowed_to(LedgerTerms.from_sale(after))
     if narrowed != figures:
         _write_while_held(before, narrowed)
 
 
-def _write_while_held(sale: SeckillVoucher, figures: Figures) -> None:
+def _write_while_held(sale: SeckillVoucher, figures: LedgerTerms) -> None:
     """Write to the ledger; a lower total never below what is taken, pending included."""
     try:
-        write_figures(
-            sale_id=sale.pk, figures=figures, refuse_below_taken=figures.total < sale.stock
-        )
+        write_terms(sale_id=sale.pk, terms=figures, refuse_below_taken=figures.total < sale.stock)
     except NotLoaded as error:
         # It cannot be built in here: this transaction may yet be rolled back.
         raise LedgerUnavailable("the sale is not loaded") from error

@@ -1,62 +1,69 @@
-"""Attempts: what a worker is about to write, and what it has tried in vain before.
+"""The batch journal: the batch that a worker is writing, and earlier attempts at single entries.
 
-Written to the ledger before each try, so that an entry which kills its worker is known afterwards.
+It is written to the ledger before each attempt, so an entry that kills its worker is known
+afterwards (``docs/adr/0010``).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, send
 from vouchers.inventory.reservations import PendingEntry
 
-_BEGIN_BATCH = ledger_script("record_batch")
-_SUSPECTS = ledger_script("suspect_ids")
+_RECORD_BATCH = ledger_script("record_batch")
+_READ_SUSPECTS = ledger_script("read_suspects")
 
 
-def begin_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:
-    """Note what is about to be written, and return the batch's number, higher than any before.
+def record_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:
+    """Record what is about to be written, and return the batch's number, higher than any before.
 
-    The caller holds the sale's lock. A number that the row has seen already means that the ledger
-    is an older one than the row.
+    The caller holds the sale's lock. A number that the row has stored already means that the
+    ledger is older than the row.
 
-    :raises NotLoaded: there is no ledger to give one.
+    :raises NotLoaded: the sale has no ledger to number it.
     """
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        number = _BEGIN_BATCH.run(
-            ledger_connection(),
-            keys=[*keys.contents, keys.trying],
-            args=[str(entry.order_id) for entry in entries],
-        )
+    call = ScriptCall(
+        script=_RECORD_BATCH,
+        keys=[*keys.contents, keys.trying],
+        args=[str(entry.order_id) for entry in entries],
+        read=str,
+    )
+    number = send(call)
     if not number:
-        raise NotLoaded
+        raise NotLoaded(f"sale {sale_id} is not loaded")
     return int(number)
 
 
-def forget_batch(*, sale_id: int) -> None:
-    """Take the note back: its worker lives, and knows what went wrong."""
+def clear_batch(*, sale_id: int) -> None:
+    """Delete the record of a batch that failed: its worker is alive and knows the reason."""
     with ledger_errors():
         ledger_connection().delete(LedgerKeys(sale_id).trying)
 
 
-def suspects(*, sale_id: int) -> set[int]:
-    """Return the order ids that are to be written alone: they failed, or their worker died."""
+def read_suspects(*, sale_id: int) -> set[int]:
+    """Return the order ids to write alone: they failed before, or their worker died."""
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        ids = _SUSPECTS.run(ledger_connection(), keys=[keys.tries, keys.trying], args=[])
-    return set(map(int, ids))
+    call = ScriptCall(
+        script=_READ_SUSPECTS,
+        keys=[keys.tries, keys.trying],
+        args=[],
+        read=lambda ids: set(map(int, ids)),
+    )
+    return send(call)
 
 
-def count_try(*, sale_id: int, order_id: int) -> int:
-    """Count one attempt made with this entry alone, and return how many there were."""
+def count_attempt(*, sale_id: int, order_id: int) -> int:
+    """Count an attempt to write this entry alone, and return the number of attempts."""
     with ledger_errors():
         return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
 
 
-def uncount_try(*, sale_id: int, order_id: int) -> None:
-    """Take back the last attempt: what failed it says nothing about the entry."""
+def undo_attempt(*, sale_id: int, order_id: int) -> None:
+    """Take back the last attempt: its failure was not caused by the entry."""
     key, field = LedgerKeys(sale_id).tries, str(order_id)
     with ledger_errors():
         if ledger_connection().hincrby(key, field, -1) <= 0:

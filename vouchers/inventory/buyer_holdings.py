@@ -1,44 +1,52 @@
-"""Where one buyer stands in a sale: what the ledger holds for them, and the place in the queue."""
+"""What one buyer holds in a sale's ledger, with queue positions."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import Holding, LedgerKeys, ledger_errors, ledger_script
+from locks.lua_script import ScriptCall
+from vouchers.inventory.keys import Holding, LedgerKeys, ledger_script, send
 from vouchers.models import MAX_LIMIT
 
-_STANDING = ledger_script("buyer_holdings")
+_READ_HOLDINGS = ledger_script("read_buyer_holdings")
 
 
 @dataclass(frozen=True)
 class HeldUnit(Holding):
-    """One unit that a buyer holds; ``place`` is that in the queue, from 1, None once written."""
+    """A unit that a buyer holds. Its queue position counts from 1; None once its row is written."""
 
-    place: int | None
+    queue_position: int | None
 
 
 @dataclass(frozen=True)
-class Standing:
-    """What one buyer holds in the ledger, unit by unit, at one moment by the clock of Redis."""
+class BuyerHoldings:
+    """The units that one buyer holds at one moment by the clock of Redis."""
 
     now_ms: int
     units: list[HeldUnit]
 
 
-def standing_of(*, sale_id: int, user_id: int) -> Standing:
-    """Return what this buyer holds, also in a ledger that is not whole.
+def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
+    """Return what this buyer holds, even if the ledger is not whole.
 
     :raises LedgerUnavailable: Redis did not answer.
     """
+
+    def read(reply: list[str]) -> BuyerHoldings:
+        numbers = map(int, reply)
+        now_ms = next(numbers)
+        units = [
+            HeldUnit(order_id, user_id, unit, position or None)
+            for unit, order_id, position in zip(numbers, numbers, numbers, strict=True)
+        ]
+        return BuyerHoldings(now_ms, units)
+
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        now_ms, *found = _STANDING.run(
-            ledger_connection(), keys=[keys.buyers, keys.pending], args=[str(user_id), MAX_LIMIT]
+    return send(
+        ScriptCall(
+            script=_READ_HOLDINGS,
+            keys=[keys.buyers, keys.pending],
+            args=[str(user_id), MAX_LIMIT],
+            read=read,
         )
-    numbers = map(int, found)
-    units = [
-        HeldUnit(order_id, user_id, unit, place or None)
-        for unit, order_id, place in zip(numbers, numbers, numbers, strict=True)
-    ]
-    return Standing(int(now_ms), units)
+    )

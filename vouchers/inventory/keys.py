@@ -1,37 +1,42 @@
-"""The ledger in Redis: the names of a sale's keys, and the two ways in which it may be missing.
+"""The ledger in Redis: the keys of a sale, its scripts, how a call is sent and how it can fail.
 
-``ARCHITECTURE.md`` says what each key holds. All keys of a sale share one hash tag, so they live in
+``ARCHITECTURE.md`` says what each key holds. All keys of a sale share one hash tag, so they are in
 one slot of a cluster and one script may touch them all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 from redis.exceptions import RedisError
 
-from locks.lua_script import LuaScript
+from locks.lua_script import LuaScript, ScriptCall
+from seckill_site.ledger_connection import ledger_connection
 
-_LUA = Path(__file__).parent / "lua"
+T = TypeVar("T")
 
 SENTINEL = "epoch"
-"""The field of ``buyers`` that says for which epoch it was built."""
+"""The field of ``buyers`` that names its epoch: Note [Epoch and sentinel] in ``rebuild.py``."""
 
-
-def ledger_script(name: str) -> LuaScript:
-    """Return the script of that name."""
-    return LuaScript(_LUA / f"{name}.lua")
+CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
+"""The keys of the ledger itself, in the order of ``lua/include/read_ledger.lua``."""
 
 
 class LedgerUnavailable(Exception):
-    """Redis did not answer: what was asked may or may not have happened. Ask again."""
+    """Redis did not answer: the call may or may not have run. It is safe to repeat."""
 
 
 class NotLoaded(Exception):
-    """The sale's ledger is not in Redis, or not whole."""
+    """The ledger of a sale is not in Redis, or not whole."""
+
+
+def ledger_script(name: str) -> LuaScript:
+    """Return the script ``lua/<name>.lua``."""
+    return LuaScript(Path(__file__).parent / "lua" / f"{name}.lua")
 
 
 @contextmanager
@@ -41,6 +46,28 @@ def ledger_errors() -> Iterator[None]:
         yield
     except RedisError as error:
         raise LedgerUnavailable(str(error)) from error
+
+
+def send(call: ScriptCall[T]) -> T:
+    """Send a call to the ledger's Redis and return its result.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    with ledger_errors():
+        return call.run(ledger_connection())
+
+
+def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
+    """Send calls of one script in one round trip and return their results.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    if not calls:
+        return []
+    with ledger_errors():
+        pairs = [(call.keys, call.args) for call in calls]
+        replies = calls[0].script.run_many(ledger_connection(), pairs)
+    return [call.read(reply) for call, reply in zip(calls, replies, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -53,13 +80,23 @@ class Holding:
 
     @property
     def field(self) -> str:
-        """Its field in ``buyers``."""
+        """The field of ``buyers``."""
         return f"{self.user_id}:{self.unit}"
 
     @property
     def member(self) -> str:
-        """Its entry in ``pending``."""
+        """The member of ``pending``."""
         return f"{self.order_id}:{self.field}"
+
+
+class _Key:
+    """A key of :class:`LedgerKeys`: its name, with ``%d`` for the sale."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, keys: LedgerKeys, owner: type[LedgerKeys]) -> str:
+        return self._name % keys.sale_id
 
 
 @dataclass(frozen=True)
@@ -68,90 +105,41 @@ class LedgerKeys:
 
     sale_id: int
 
-    def _key(self, name: str) -> str:
-        return f"seckill:{{{self.sale_id}}}:{name}"
+    sale = _Key("seckill:{%d}:sale")
+    buyers = _Key("seckill:{%d}:buyers")
+    pending = _Key("seckill:{%d}:pending")
+    ended = _Key("seckill:{%d}:ended")
+    tries = _Key("seckill:{%d}:tries")
+    barred = _Key("seckill:{%d}:barred")
+    waiting = _Key("seckill:{%d}:waiting")
 
-    @property
-    def sale(self) -> str:
-        return self._key("sale")
+    kick = _Key("seckill:{%d}:kick")
+    loading = _Key("seckill:{%d}:loading")
+    trying = _Key("seckill:{%d}:trying")
+    swept = _Key("seckill:{%d}:swept")
+    tally = _Key("seckill:{%d}:tally")
+    changing = _Key("seckill:{%d}:changing")
+    copies_even = _Key("seckill:{%d}:copies:0")
+    copies_odd = _Key("seckill:{%d}:copies:1")
 
-    @property
-    def buyers(self) -> str:
-        return self._key("buyers")
-
-    @property
-    def pending(self) -> str:
-        return self._key("pending")
-
-    @property
-    def ended(self) -> str:
-        return self._key("ended")
-
-    @property
-    def tries(self) -> str:
-        return self._key("tries")
-
-    @property
-    def barred(self) -> str:
-        return self._key("barred")
-
-    @property
-    def waiting(self) -> str:
-        return self._key("waiting")
-
-    @property
-    def trying(self) -> str:
-        return self._key("trying")
-
-    @property
-    def swept(self) -> str:
-        return self._key("swept")
-
-    @property
-    def tally(self) -> str:
-        return self._key("tally")
+    sale_lock = _Key("lock:seckill:{%d}:sale")
+    fence = _Key("lock:seckill:{%d}:fence")
 
     @property
     def contents(self) -> list[str]:
-        """The keys that hold a sale, in the order in which the scripts take them."""
-        return [
-            self.sale,
-            self.buyers,
-            self.pending,
-            self.ended,
-            self.tries,
-            self.barred,
-            self.waiting,
-        ]
-
-    @property
-    def kick(self) -> str:
-        return self._key("kick")
-
-    @property
-    def loading(self) -> str:
-        return self._key("loading")
+        """The keys of the ledger itself, in the order of ``CONTENTS``."""
+        prefix = f"seckill:{{{self.sale_id}}}:"
+        return [prefix + name for name in CONTENTS]
 
     @property
     def copies(self) -> list[str]:
         """The two hashes of copies, which rotate (``lua/include/cache_rows.lua``)."""
-        return [self._key("copies:0"), self._key("copies:1")]
-
-    @property
-    def changing(self) -> str:
-        return self._key("changing")
+        return [self.copies_even, self.copies_odd]
 
     def side(self, name: str, build: str) -> str:
         """Return the key under which one build of the ledger prepares ``name``."""
-        return self._key(f"{name}:{build}")
-
-    @property
-    def sale_lock(self) -> str:
-        return f"lock:{self._key('sale')}"
-
-    @property
-    def fence(self) -> str:
-        return f"lock:{self._key('fence')}"
+        return f"seckill:{{{self.sale_id}}}:{name}:{build}"
 
     def user_lock(self, user_id: int) -> str:
-        return f"lock:{self._key(f'user:{user_id}')}"
+        """Return the key of a buyer's lock in this sale."""
+        return f"lock:seckill:{{{self.sale_id}}}:user:{user_id}"

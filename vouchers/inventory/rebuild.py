@@ -1,8 +1,22 @@
-"""Loading: from the database into Redis, for a new sale and for one whose ledger was lost.
+"""Loading a sale: building its ledger in Redis from the database, when new and when lost.
 
-The row is held ``FOR UPDATE`` from reading the orders until the ledger stands, because an order
-committed in between would sell its unit twice; and its epoch rises, so that a fulfilment which
-started on the old ledger is refused by the fence.
+The row is held ``FOR UPDATE`` from reading the orders until the ledger is installed: an order
+committed in between would sell its unit twice.
+
+Note [Epoch and sentinel]
+~~~~~~~~~~~~~~~~~~~~~~~~~
+A sale's epoch counts the builds of its ledger. It is in three places:
+
+- in the row, where it is raised and committed before a build starts, so none is used twice;
+- in the ``sale`` hash of the ledger that the build installs;
+- in ``buyers``, as the sentinel field ``epoch``.
+
+A ledger counts as loaded only if the last two agree. Without the sentinel, lost buyers would look
+like an unsold sale (Note [Derived stock] in ``sale_state.py``). While a ledger is not loaded every
+script says so, and buyers are told *unavailable* until it is built.
+
+A fencing token is the epoch above ``FENCE_BITS`` bits of counter. So a raised epoch raises the
+row's fence: a worker that started on the lost ledger is refused when it writes.
 """
 
 from __future__ import annotations
@@ -11,7 +25,6 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import islice
@@ -19,6 +32,7 @@ from typing import Any
 
 from django.db import DatabaseError, transaction
 
+from locks.lua_script import ScriptCall
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -29,33 +43,34 @@ from vouchers.inventory.keys import (
     NotLoaded,
     ledger_errors,
     ledger_script,
+    send,
 )
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
-from vouchers.inventory.sale_state import Figures, Snapshot, snapshot, snapshots, write_figures
+from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
 FENCE_BITS = 32
-"""A fencing token is the epoch above so many bits of counter."""
+"""The bits of counter in a fencing token, below the epoch."""
 
-SIDE_KEY_SECONDS = 120
-"""A build that dies leaves side keys; they go by themselves after this."""
+SIDE_KEY_TTL_S = 120
+"""The side keys of a build that dies expire after this."""
 
 LOADING_MS = 3_000
-"""While one process loads a sale for its first buyer, the others answer *unavailable* so long."""
+"""How long other processes answer *unavailable* while one loads a sale for its first buyer."""
 
 LOAD_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4)
-"""How long at most a load waits before each new try because another one was begun: at random, so
-that loads that overtake each other do not go on in step."""
+"""The longest pause before each attempt to load, as another load may overtake this one. The pauses
+are random, so that concurrent loads do not stay in step."""
 
 _LOAD = ledger_script("load")
-_CHUNK = 5_000
+_CHUNK_SIZE = 5_000
 
 
-class _Outcome(StrEnum):
-    """What ``load.lua`` answers."""
+class LoadCode(StrEnum):
+    """The codes of ``load.lua``."""
 
     LOADED = "LOADED"
     ALREADY_LOADED = "ALREADY_LOADED"
@@ -74,46 +89,84 @@ class _Contents:
 
 
 def load_sale(*, sale_id: int) -> None:
-    """Make the ledger stand and its figures be the row's: build it, or just copy the figures.
+    """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer; the next call goes on.
     """
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
-        if _copy_figures(sale_id=sale_id):
+        if _copy_terms(sale_id=sale_id):
             return
-        # Committed before anything is built: whatever becomes of the build, a fulfilment that
-        # began on the lost ledger is refused from here on, and no epoch is given twice.
+        # Committed before the build, whether or not that succeeds: Note [Epoch and sentinel].
         epoch = _raise_epoch(sale_id=sale_id)
         failpoint("load.epoch_raised")
         if _build_ledger(sale_id=sale_id, epoch=epoch):
             return
-    raise LedgerUnavailable("other processes are loading the sale")
+    raise LedgerUnavailable(f"other processes are loading sale {sale_id}")
 
 
 def rebuild_sale(*, sale_id: int) -> None:
-    """Close a sale whose ledger cannot be believed, and build it anew from what is left of it.
+    """Close a sale whose ledger is wrong, and build it anew from what is left of it.
 
-    Until it stands again buyers are told *unavailable*.
+    Buyers are told *unavailable* until it is loaded again.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer; the sale may be closed until the next load.
     """
     with ledger_errors():
-        # Without its figures the ledger does not count as loaded; buyers and promises survive.
+        # Without its terms the ledger is not loaded; buyers and pending entries survive.
         ledger_connection().delete(LedgerKeys(sale_id).sale)
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
 
 
-def fence_above_builds(*, sale_id: int, stored: int) -> int:
-    """Return a fence at least as high as this one of the row, of an epoch that no build may use.
+def load_sale_exclusively(*, sale_id: int) -> None:
+    """Load a sale for the first request that needs it; only one process at a time does so.
 
-    A process may have raised the epoch and not have built yet, while an older ledger stands. A
-    worker with a token of that epoch could go on after the build, which knows nothing of its batch.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
+    """
+    loading = LedgerKeys(sale_id).loading
+    with ledger_errors():
+        acquired = ledger_connection().set(loading, "1", nx=True, px=LOADING_MS)
+    if not acquired:
+        raise LedgerUnavailable(f"another process is loading sale {sale_id}")
+    try:
+        load_sale(sale_id=sale_id)
+    finally:
+        with ledger_errors():
+            ledger_connection().delete(loading)
 
-    :raises NotLoaded: no ledger stands.
+
+def load_after_commit(*, sale_id: int) -> None:
+    """Load a sale that was just saved; if that fails, its first request or reconcile loads it."""
+    try:
+        load_sale(sale_id=sale_id)
+    except (LedgerUnavailable, DatabaseError) as error:
+        logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
+
+
+def snapshot_or_load(*, sale_id: int) -> Snapshot:
+    """Return the sale as the ledger has it, and load it first if needed.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
+    """
+    try:
+        return snapshot(sale_id=sale_id)
+    except NotLoaded:
+        load_sale_exclusively(sale_id=sale_id)
+        return snapshot(sale_id=sale_id)
+
+
+def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
+    """Return a fence at or above ``stored``, the row's, whose epoch no later build can install.
+
+    A process may have raised the epoch without building yet, while an older ledger is loaded. A
+    worker with a token of that epoch could write after the build, which knows nothing of its batch.
+
+    :raises NotLoaded: no ledger is loaded.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer.
     """
@@ -123,55 +176,17 @@ def fence_above_builds(*, sale_id: int, stored: int) -> int:
 
 
 def current_run_id() -> str:
-    """Return what names this run of the Redis server; empty where it does not say."""
+    """Return the id of this run of the Redis server; empty if it does not say."""
     with ledger_errors():
         return str(ledger_connection().info("server").get("run_id", ""))
 
 
-def load_for_buyer(*, sale_id: int) -> None:
-    """Load a sale for the first request that found none; one process at a time does the work.
-
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: another process is at it, or Redis did not answer.
-    """
-    with ledger_errors():
-        mine = ledger_connection().set(LedgerKeys(sale_id).loading, "1", nx=True, px=LOADING_MS)
-    if not mine:
-        raise LedgerUnavailable("the sale is being loaded")
-    try:
-        load_sale(sale_id=sale_id)
-    finally:
-        with ledger_errors():
-            ledger_connection().delete(LedgerKeys(sale_id).loading)
-
-
-def snapshot_or_load(*, sale_id: int) -> Snapshot:
-    """Return the sale as the ledger has it, loading it first where it is not there.
-
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
-    """
-    try:
-        return snapshot(sale_id=sale_id)
-    except NotLoaded:
-        load_for_buyer(sale_id=sale_id)
-        return snapshot(sale_id=sale_id)
-
-
-def load_after_commit(*, sale_id: int) -> None:
-    """Load a sale just saved; what fails here is made up for by its first request or reconcile."""
-    try:
-        load_sale(sale_id=sale_id)
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
-
-
-def _copy_figures(*, sale_id: int) -> bool:
-    """Copy the row's figures into a ledger that stands; False where there is none."""
+def _copy_terms(*, sale_id: int) -> bool:
+    """Copy the row's terms into a loaded ledger; False if none is loaded."""
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         try:
-            write_figures(sale_id=sale_id, figures=Figures.of(sale))
+            write_terms(sale_id=sale_id, terms=LedgerTerms.from_sale(sale))
         except NotLoaded:
             return False
         return True
@@ -187,102 +202,69 @@ def _raise_epoch(*, sale_id: int) -> int:
 
 
 def _build_ledger(*, sale_id: int, epoch: int) -> bool:
-    """Build the ledger from live orders and what survived of buyers and pending, and install it.
+    """Build the ledger from live orders and what survived of the old one, and install it.
 
-    A buyer without a live order goes (back) to pending, never to release: fulfilment decides. False
-    where another process has raised the epoch meanwhile, and ours may stand for an older loss.
+    A buyer without a live order goes to pending, never to release: fulfilment decides. Return False
+    if another process has raised the epoch since, because this build may be for an earlier loss.
     """
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         if snapshots(sale_ids=[sale_id])[sale_id] is not None:
-            # Built by another meanwhile, and buyers are reserving: what is read now would be old
-            # by the time it was installed, were that ledger lost in between.
+            # Another process has built it and buyers are reserving. What is read now would be out
+            # of date when installed, if that ledger were lost in between.
             return True
         if sale.epoch != epoch:
-            # Raised for an earlier loss: a fulfilment that began since then would not be refused.
+            # A worker that started after that earlier loss would not be refused.
             return False
-        contents = _collect(sale=sale)
-        outcome = _install(sale, contents)
+        contents = _collect_contents(sale=sale)
+        code = _install(sale, contents)
         failpoint("load.installed")
-    if outcome is _Outcome.SIDE_KEYS_LOST:
-        raise LedgerUnavailable("the ledger took too long to build")
+    if code is LoadCode.SIDE_KEYS_LOST:
+        raise LedgerUnavailable(f"the ledger of sale {sale_id} took too long to build")
     logger.info(
         "%s sale %s, epoch %s: %s buyers, %s pending",
-        outcome.value.lower().replace("_", " "), sale_id, sale.epoch,
+        code.value.lower().replace("_", " "), sale_id, sale.epoch,
         len(contents.buyers) - 1, len(contents.pending),
     )  # fmt: skip
     return True
 
 
-def _install(sale: SeckillVoucher, contents: _Contents) -> _Outcome:
-    """Write the contents to keys of this build alone, and let one script make them the ledger."""
-    keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
-    contents.buyers[SENTINEL] = str(sale.epoch)
-    parts = {item.name: getattr(contents, item.name) for item in fields(contents)}
-    side = {name: keys.side(name, build) for name in parts}
-    with ledger_errors():
-        for name, part in parts.items():
-            _write_side_key(side[name], part)
-        failpoint("load.prepared")
-        answer = _LOAD.run(
-            ledger_connection(),
-            keys=[*keys.contents, keys.kick, keys.trying, *side.values()],
-            args=[
-                sale.epoch,
-                *Figures.of(sale).as_arguments(),
-                ENDED_RETENTION_MS,
-                sale.batch,
-                current_run_id(),
-                *map(len, parts.values()),
-            ],
-        )
-    return _Outcome(answer)
-
-
-def _collect(*, sale: SeckillVoucher) -> _Contents:
-    contents = _survivors(sale_id=sale.pk)
+def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
+    contents = _read_survivors(sale_id=sale.pk)
     orders = sale.orders.values_list("id", "user_id", "unit", "live", "status", "reason")
     live_ids = set()
-    for order_id, user_id, unit, live, status, reason in orders.iterator(chunk_size=_CHUNK):
+    for order_id, user_id, unit, live, status, reason in orders.iterator(chunk_size=_CHUNK_SIZE):
         if live:
             live_ids.add(str(order_id))
             contents.buyers[f"{user_id}:{unit}"] = str(order_id)
         else:
             contents.ended[str(order_id)] = f"{user_id}:{reason or status}"
-            if not reason:  # what was refused never was an order
+            if not reason:  # a refused one, which has a reason, never was an order: it bars nobody
                 contents.barred[str(user_id)] = str(order_id)
     contents.pending = {
         member: accepted_at_ms
         for member, accepted_at_ms in contents.pending.items()
-        if member.split(":")[0] not in live_ids
+        if member.partition(":")[0] not in live_ids
     }
-    now_ms = _now_ms()
+    with ledger_errors():
+        seconds, micros = ledger_connection().time()
+    now_ms = int(seconds) * 1000 + int(micros) // 1000
     for buyer, held_id in contents.buyers.items():
         if held_id not in live_ids:
             contents.pending.setdefault(f"{held_id}:{buyer}", now_ms)
-    promised = {member.partition(":")[0] for member in contents.pending}
-    contents.waiting = _waiting(sale, {*contents.buyers.values(), *contents.ended, *promised})
+    pending_ids = {member.partition(":")[0] for member in contents.pending}
+    served_ids = {*contents.buyers.values(), *contents.ended, *pending_ids}
+    entries = sale.waiting_entries.filter(live=True).values_list("order_id", "user_id", "joined_at")
+    contents.waiting = {
+        f"{order_id}:{user_id}": epoch_ms(joined_at)
+        for order_id, user_id, joined_at in entries.iterator(chunk_size=_CHUNK_SIZE)
+        if str(order_id) not in served_ids
+    }
     return contents
 
 
-def _waiting(sale: SeckillVoucher, known_ids: set[str]) -> dict[str, float]:
-    """Return those who wait and whose order id has not come to anything yet."""
-    entries = sale.waiting_entries.filter(live=True).values_list("order_id", "user_id", "joined_at")
-    return {
-        f"{order_id}:{user_id}": epoch_ms(joined_at)
-        for order_id, user_id, joined_at in entries.iterator(chunk_size=_CHUNK)
-        if str(order_id) not in known_ids
-    }
-
-
-def _now_ms() -> int:
-    with ledger_errors():
-        seconds, micros = ledger_connection().time()
-    return int(seconds) * 1000 + int(micros) // 1000
-
-
-def _survivors(*, sale_id: int) -> _Contents:
-    """Return what is left of a broken ledger; a key of a wrong type holds nothing."""
+def _read_survivors(*, sale_id: int) -> _Contents:
+    """Return what is left of a broken ledger; a key of a wrong type counts as missing."""
     client, keys = ledger_connection(), LedgerKeys(sale_id)
     contents = _Contents()
     with ledger_errors():
@@ -297,20 +279,42 @@ def _survivors(*, sale_id: int) -> _Contents:
     return contents
 
 
+def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
+    """Write the contents to side keys of this build, and let one script make them the ledger."""
+    keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
+    contents.buyers[SENTINEL] = str(sale.epoch)
+    parts = {item.name: getattr(contents, item.name) for item in fields(contents)}
+    side = {name: keys.side(name, build) for name in parts}
+    with ledger_errors():
+        for name, part in parts.items():
+            _write_side_key(side[name], part)
+    failpoint("load.prepared")
+    return send(
+        ScriptCall(
+            script=_LOAD,
+            keys=[*keys.contents, keys.kick, keys.trying, *side.values()],
+            args=[
+                sale.epoch,
+                *LedgerTerms.from_sale(sale).script_args(),
+                ENDED_RETENTION_MS,
+                sale.batch,
+                current_run_id(),
+                *map(len, parts.values()),
+            ],
+            read=LoadCode,
+        )
+    )
+
+
 def _write_side_key(key: str, part: dict[str, Any]) -> None:
-    """Write one key of a build, a hash of texts or a set by times, chunk by chunk."""
+    """Write one key of a build chunk by chunk: a hash of texts, or a sorted set by times."""
+    items = iter(part.items())
     with ledger_connection().pipeline(transaction=False) as pipe:
-        for chunk in _chunks(part):
+        while chunk := dict(islice(items, _CHUNK_SIZE)):
             if isinstance(next(iter(chunk.values())), str):
                 pipe.hset(key, mapping=chunk)
             else:
                 pipe.zadd(key, chunk)
             # After each chunk, so that a build that dies half-way leaves nothing.
-            pipe.expire(key, SIDE_KEY_SECONDS)
+            pipe.expire(key, SIDE_KEY_TTL_S)
         pipe.execute()
-
-
-def _chunks(mapping: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    items = iter(mapping.items())
-    while part := dict(islice(items, _CHUNK)):
-        yield part

@@ -1,9 +1,11 @@
-"""Where one order stands, in one look at Redis: pending, or a row, of which there may be a copy.
+"""The receipt cache: copies of rows, for the crowd that asks for receipts right after a sale.
 
-A copy serves the crowd that asks for its receipts right after a sale. It is told for one turn of
-the two hashes that hold copies at least, and for two at most. Whoever is about to change a row says
-so first (:func:`forget_rows`), and until long after the change no copy is kept: one that was read
-before it finds the order marked (``docs/adr/0015``).
+One call to Redis finds an order among the copies or the pending entries. A copy is served for at
+least one turn of the two hashes that hold copies, and for at most two. Before a row changes, its
+copy is dropped (:func:`invalidate_rows`), and none is cached until long after the change: a reader
+that saw the old row finds the order marked (``docs/adr/0015``).
+
+Every function but that one raises ``LedgerUnavailable`` if Redis does not answer.
 """
 
 from __future__ import annotations
@@ -11,83 +13,98 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import StrEnum
+from typing import assert_never
 
-from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
+from locks.lua_script import ScriptCall
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_script, send
 from vouchers.models import MAX_LIMIT
 
 logger = logging.getLogger(__name__)
 
-TURN_MS = 15_000
-"""How long each of the two hashes takes new copies."""
-
-COPY_MS = 2 * TURN_MS
-"""So long a copy is told at most, also where Redis did not hear of a change."""
+ROTATION_MS = 15_000
+"""How long each of the two hashes takes new copies. No copy is served for more than twice that,
+even if Redis missed the change of its row."""
 
 CHANGING_MS = 60_000
-"""For so long after the word of a change no copy is kept; no transaction takes as long."""
+"""How long no copy of a changing row is cached; no transaction takes as long."""
 
-_WHEREABOUTS = ledger_script("look_up_receipt")
-_KEEP_ROW = ledger_script("cache_row")
-_FORGET_ROWS = ledger_script("invalidate_rows")
+_LOOK_UP_RECEIPT = ledger_script("look_up_receipt")
+_CACHE_ROW = ledger_script("cache_row")
+_INVALIDATE_ROWS = ledger_script("invalidate_rows")
+
+
+class LookupCode(StrEnum):
+    """The codes of ``look_up_receipt.lua``."""
+
+    WRITTEN = "WRITTEN"
+    PENDING = "PENDING"
+    ELSEWHERE = "ELSEWHERE"
 
 
 @dataclass(frozen=True)
-class Whereabouts:
-    """What Redis knows: the copy of the order's row, its place in the queue from 1, or nothing."""
+class ReceiptLookup:
+    """What Redis knows of an order: the copy of its row, its queue position from 1, or nothing."""
 
     row: str | None = None
-    place: int | None = None
+    queue_position: int | None = None
 
 
-def whereabouts(*, sale_id: int, order_id: int, user_id: int) -> Whereabouts:
-    """Return where this buyer's order stands.
+def look_up_receipt(*, sale_id: int, order_id: int, user_id: int) -> ReceiptLookup:
+    """Return what Redis knows of this buyer's order."""
+    return send(look_up_receipt_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
 
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+
+def look_up_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[ReceiptLookup]:
+    """Build the call of :func:`look_up_receipt`."""
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        answer = _WHEREABOUTS.run(
-            ledger_connection(),
-            keys=[*keys.copies, keys.buyers, keys.pending],
-            args=[str(user_id), str(order_id), MAX_LIMIT],
-        )
-    match answer:
-        case ["WRITTEN", row]:
-            return Whereabouts(row=row)
-        case ["PENDING", place]:
-            return Whereabouts(place=int(place))
-    return Whereabouts()
+    return ScriptCall(
+        script=_LOOK_UP_RECEIPT,
+        keys=[*keys.copies, keys.buyers, keys.pending],
+        args=[str(user_id), str(order_id), MAX_LIMIT],
+        read=_read_lookup,
+    )
 
 
-def keep_row(*, sale_id: int, order_id: int, row: str) -> None:
-    """Keep a copy of what the order's row says, unless there is one or somebody is changing it.
+def _read_lookup(reply: list[str]) -> ReceiptLookup:
+    match LookupCode(reply[0]):
+        case LookupCode.WRITTEN:
+            return ReceiptLookup(row=reply[1])
+        case LookupCode.PENDING:
+            return ReceiptLookup(queue_position=int(reply[1]))
+        case LookupCode.ELSEWHERE:
+            return ReceiptLookup()
+        case unknown:
+            assert_never(unknown)
 
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+
+def cache_row(*, sale_id: int, order_id: int, row: str) -> None:
+    """Cache what the order's row says, unless it has a copy or is changing."""
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        _KEEP_ROW.run(
-            ledger_connection(),
-            keys=[*keys.copies, keys.changing],
-            args=[TURN_MS, str(order_id), row],
-        )
+    call = ScriptCall(
+        script=_CACHE_ROW,
+        keys=[*keys.copies, keys.changing],
+        args=[ROTATION_MS, str(order_id), row],
+        read=lambda _: None,
+    )
+    send(call)
 
 
-def forget_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
-    """Say that these orders' rows are being changed; called before the change is committed.
+def invalidate_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
+    """Drop the copies of rows that are being changed; call it before the change is committed.
 
-    Where Redis does not answer, a copy may be told until its time is over.
+    If Redis does not answer, a copy may be served until it expires.
     """
     keys, ids = LedgerKeys(sale_id), [str(order_id) for order_id in order_ids]
     if not ids:
         return
+    call = ScriptCall(
+        script=_INVALIDATE_ROWS,
+        keys=[*keys.copies, keys.changing],
+        args=[CHANGING_MS, *ids],
+        read=lambda _: None,
+    )
     try:
-        with ledger_errors():
-            _FORGET_ROWS.run(
-                ledger_connection(),
-                keys=[*keys.copies, keys.changing],
-                args=[CHANGING_MS, *ids],
-            )
+        send(call)
     except LedgerUnavailable as error:
-        logger.warning("copies of orders of sale %s may be told for a while: %s", sale_id, error)
+        logger.warning("sale %s may serve old receipts for a while: %s", sale_id, error)

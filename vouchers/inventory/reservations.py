@@ -1,7 +1,7 @@
 """Reservations: one unit of a sale promised to one buyer, in Redis.
 
-Every function is one script or one command on the sale's keys. A Redis error means *unknown*, never
-*failed*, and leaves as ``LedgerUnavailable``: the same call made again gives the same answer.
+Every function is one script or one command on the sale's keys. If Redis does not answer it raises
+``LedgerUnavailable``: the outcome is unknown, and the same call again gives the same answer.
 """
 
 from __future__ import annotations
@@ -9,42 +9,53 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
+from typing import Any, assert_never
 
 from django.conf import settings
 
+from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
-from vouchers.inventory.keys import Holding, LedgerKeys, NotLoaded, ledger_errors, ledger_script
-from vouchers.inventory.receipt_cache import TURN_MS
+from vouchers.inventory.keys import (
+    Holding,
+    LedgerKeys,
+    NotLoaded,
+    ledger_errors,
+    ledger_script,
+    send,
+    send_many,
+)
+from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
-"""How long after a sale the ended ids are kept: an hour longer than any token that names one."""
+"""How long ended ids are kept after a sale: an hour longer than any token that names one."""
 
-TAKEN_KICK_MS = 200
-"""How long a kick stands after its task has come.
+ACKNOWLEDGED_KICK_MS = 200
+"""How long a kick lasts after its task has started.
 
-Were it gone at once, each reservation beside a working task would send another, in vain.
+If it ended at once, each reservation during the task's work would send another task in vain.
 """
 
 _RESERVE = ledger_script("reserve")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
-_SWEEP = ledger_script("claim_sweep")
 _CLAIM = ledger_script("claim")
-_KICK = ledger_script("set_kick")
-_END_KICK = ledger_script("clear_kick")
+_SET_KICK = ledger_script("set_kick")
+_CLEAR_KICK = ledger_script("clear_kick")
+_CLAIM_SWEEP = ledger_script("claim_sweep")
 
 
 class ReservationRefused(Exception):
-    """The ledger says no to this buyer; the subclass says why."""
+    """The ledger refuses this buyer; the subclass says why."""
 
 
 class NotStarted(ReservationRefused):
-    """The sale has not begun."""
+    """The sale has not started."""
 
 
 class SaleEnded(ReservationRefused):
-    """The sale is over."""
+    """The sale has ended."""
 
 
 class SalePaused(ReservationRefused):
@@ -52,56 +63,58 @@ class SalePaused(ReservationRefused):
 
 
 class SoldOut(ReservationRefused):
-    """No unit is left; where the ledger says it, since when, by the clock of Redis."""
+    """No unit is left. Both times are by the clock of Redis, and None if it did not say them."""
 
     def __init__(self, arrived_at_ms: int | None = None, sold_out_at_ms: int | None = None) -> None:
         super().__init__(arrived_at_ms, sold_out_at_ms)
         self.arrived_at_ms = arrived_at_ms
         self.sold_out_at_ms = sold_out_at_ms
 
-
-class SaleBehind(Exception):
-    """Orders are written too slowly now: nobody new is accepted, until they have caught up."""
-
-    def __init__(self, behind_ms: int) -> None:
-        super().__init__(behind_ms)
-        self.behind_ms = behind_ms
+    def __str__(self) -> str:
+        return "no unit is left"
 
 
 class AlreadyOrdered(ReservationRefused):
-    """The buyer holds as many units as the sale's limit allows."""
+    """The buyer holds as many units as the limit allows, or an ended order bars another."""
 
     def __init__(self, order_id: int) -> None:
         super().__init__(order_id)
         self.order_id = order_id
+
+    def __str__(self) -> str:
+        return f"the buyer has order {self.order_id}"
 
 
 class StillPending(ReservationRefused):
     """The order is still pending: fulfilment decides on it first."""
 
 
-class _Code(StrEnum):
-    """What ``reserve.lua`` answers."""
+class SaleBehind(Exception):
+    """Orders are written too slowly: no new buyer is accepted until they have caught up."""
+
+    def __init__(self, behind_ms: int) -> None:
+        super().__init__(behind_ms)
+        self.behind_ms = behind_ms
+
+    def __str__(self) -> str:
+        return f"orders are written {self.behind_ms} ms late"
+
+
+class ReserveCode(StrEnum):
+    """The codes of ``reserve.lua``."""
 
     ACCEPTED = "ACCEPTED"
     ALREADY_ORDERED = "ALREADY_ORDERED"
+    BEHIND = "BEHIND"
+    SOLD_OUT = "SOLD_OUT"
     NOT_LOADED = "NOT_LOADED"
     PAUSED = "PAUSED"
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
-    SOLD_OUT = "SOLD_OUT"
-    BEHIND = "BEHIND"
 
 
-_REFUSALS: dict[_Code, type[ReservationRefused]] = {
-    _Code.PAUSED: SalePaused,
-    _Code.NOT_STARTED: NotStarted,
-    _Code.ENDED: SaleEnded,
-}
-
-
-class _ClaimCode(StrEnum):
-    """What ``claim.lua`` answers."""
+class ClaimCode(StrEnum):
+    """The codes of ``claim.lua``."""
 
     CLAIMED = "CLAIMED"
     PENDING = "PENDING"
@@ -112,7 +125,7 @@ class _ClaimCode(StrEnum):
 
 @dataclass(frozen=True)
 class Reservation:
-    """An accepted buyer. Where ``kick_due``, the caller publishes one fulfil task."""
+    """An accepted buyer. If ``kick_due``, the caller publishes one fulfil task."""
 
     order_id: int
     kick_due: bool
@@ -120,16 +133,16 @@ class Reservation:
 
 @dataclass(frozen=True)
 class PendingEntry(Holding):
-    """One promise that is not yet an order; ``accepted_at_ms`` is Redis time since 1970."""
+    """A promise that is not yet an order, with the time of Redis when it was accepted."""
 
     accepted_at_ms: int
 
 
 @dataclass(frozen=True)
 class Release:
-    """A reservation or order that is over, why, and the order that takes its place if any.
+    """A reservation or order that ended, why, and the live order that takes its unit if any.
 
-    ``had_order`` says that the buyer has had an order, which may bar another.
+    ``had_order`` says that the buyer had an order, which may bar another.
     """
 
     entry: Holding
@@ -142,44 +155,56 @@ class Release:
 
 
 def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
-    """Reserve one unit for this buyer under this order id, or get the earlier answer again.
+    """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
 
     :raises ReservationRefused: by its subclass.
-    :raises SaleBehind: not accepted, and why; the same call later is a new one.
+    :raises SaleBehind: orders are written too slowly; a later call may be accepted.
     :raises NotLoaded: the sale has to be loaded first.
-    :raises LedgerUnavailable: unknown; the same call again is safe.
     """
+    return send(reserve_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
+
+
+def reserve_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[Reservation]:
+    """Build the call of :func:`reserve`; reading its reply raises the refusals."""
     keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        answer = _RESERVE.run(
-            ledger_connection(),
-            keys=[*keys.contents, keys.kick],
-            args=[
-                str(order_id),
-                str(user_id),
-                settings.SECKILL_KICK_MS,
-                settings.SECKILL_BEHIND_MS,
-            ],
-        )
-    code = _Code(answer[0])
-    if code is _Code.ACCEPTED:
-        return Reservation(order_id=order_id, kick_due=bool(answer[2]))
-    if code is _Code.ALREADY_ORDERED:
-        raise AlreadyOrdered(int(answer[1]))
-    if code is _Code.BEHIND:
-        raise SaleBehind(int(answer[1]))
-    if code is _Code.SOLD_OUT:
-        arrived_at_ms, sold_out_at_ms = int(answer[1]), int(answer[2]) if answer[2] else None
-        sold_out_cache.hear(
-            sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
-        )
-        raise SoldOut(arrived_at_ms, sold_out_at_ms)
-    if code is _Code.NOT_LOADED:
-        raise NotLoaded
-    raise _REFUSALS[code]
+    return ScriptCall(
+        script=_RESERVE,
+        keys=[*keys.contents, keys.kick],
+        args=[str(order_id), str(user_id), settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS],
+        read=partial(_read_reservation, sale_id),
+    )
 
 
-def holdings(*, sale_id: int, user_id: int, limit: int) -> list[int]:
+_REFUSALS = {
+    ReserveCode.NOT_LOADED: (NotLoaded, "is not loaded"),
+    ReserveCode.PAUSED: (SalePaused, "is paused"),
+    ReserveCode.NOT_STARTED: (NotStarted, "has not started"),
+    ReserveCode.ENDED: (SaleEnded, "has ended"),
+}
+
+
+def _read_reservation(sale_id: int, reply: list[Any]) -> Reservation:
+    match ReserveCode(reply[0]):
+        case ReserveCode.ACCEPTED:
+            return Reservation(int(reply[1]), kick_due=bool(reply[2]))
+        case ReserveCode.ALREADY_ORDERED:
+            raise AlreadyOrdered(int(reply[1]))
+        case ReserveCode.BEHIND:
+            raise SaleBehind(int(reply[1]))
+        case ReserveCode.SOLD_OUT:
+            refusal = SoldOut(int(reply[1]), int(reply[2]) if reply[2] else None)
+            sold_out_cache.remember_sold_out(
+                sale_id=sale_id,
+                arrived_at_ms=int(reply[1]),
+                sold_out_at_ms=refusal.sold_out_at_ms,
+            )
+            raise refusal
+        case code:
+            kind, text = _REFUSALS[code]
+            raise kind(f"sale {sale_id} {text}")
+
+
+def held_order_ids(*, sale_id: int, user_id: int, limit: int) -> list[int]:
     """Return the order ids that this buyer holds in the ledger, unit by unit."""
     fields = [f"{user_id}:{unit}" for unit in range(1, limit + 1)]
     with ledger_errors():
@@ -188,7 +213,7 @@ def holdings(*, sale_id: int, user_id: int, limit: int) -> list[int]:
 
 
 def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
-    """Return why this buyer's order id ended, or None where the ledger does not know it."""
+    """Return why this buyer's order id ended, or None if the ledger does not know it."""
     with ledger_errors():
         value = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
     owner, _, reason = (value or "").partition(":")
@@ -199,119 +224,141 @@ def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
 
 
 def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry]:
-    """Return up to ``count`` pending entries, oldest first, after passing over ``skip``."""
+    """Return up to ``count`` pending entries, oldest first, after skipping ``skip``."""
     with ledger_errors():
         rows = ledger_connection().zrange(
             LedgerKeys(sale_id).pending, skip, skip + count - 1, withscores=True
         )
-    return [_parse_entry(member, score) for member, score in rows]
-
-
-def _parse_entry(member: str, score: float) -> PendingEntry:
-    order_id, user_id, unit = member.split(":")
-    return PendingEntry(int(order_id), int(user_id), int(unit), int(score))
+    entries = []
+    for member, score in rows:
+        order_id, user_id, unit = map(int, member.split(":"))
+        entries.append(PendingEntry(order_id, user_id, unit, int(score)))
+    return entries
 
 
 def confirm(
     *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str] | None = None
 ) -> None:
-    """Take entries whose orders are committed out of pending; their batch is over. Replayable.
+    """Take entries whose orders are committed out of pending and end their batch. Safe to repeat.
 
-    ``rows`` has by order id what the new rows say, for those who ask soon.
+    ``rows`` maps order ids to what the new rows say, for the receipt cache.
     """
-    rows, keys = rows or {}, LedgerKeys(sale_id)
-    args: list[str | int] = [TURN_MS]
-    args += [entry.member for entry in entries]
-    args += [str(entry.order_id) for entry in entries]
-    args += [rows.get(entry.order_id, "") for entry in entries]
-    with ledger_errors():
-        _CONFIRM.run(
-            ledger_connection(),
-            keys=[keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
-            args=args,
-        )
+    send(confirm_call(sale_id=sale_id, entries=entries, rows=rows or {}))
+
+
+def confirm_call(
+    *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str]
+) -> ScriptCall[int]:
+    """Build the call of :func:`confirm`; it returns how many entries were still pending."""
+    keys = LedgerKeys(sale_id)
+    return ScriptCall(
+        script=_CONFIRM,
+        keys=[keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
+        args=[
+            ROTATION_MS,
+            *[entry.member for entry in entries],
+            *[str(entry.order_id) for entry in entries],
+            *[rows.get(entry.order_id, "") for entry in entries],
+        ],
+        read=int,
+    )
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:
-    """Give reserved units back, each only where that order id still holds it. Safe to repeat."""
-    if not releases:
-        return
-    keys = LedgerKeys(sale_id)
+    """Give reserved units back, each only if its order id still holds it. Safe to repeat."""
+    if releases:
+        send(release_call(sale_id=sale_id, releases=releases))
+
+
+def release_call(*, sale_id: int, releases: Sequence[Release]) -> ScriptCall[int]:
+    """Build the call of :func:`release`; it returns how many units were freed or replaced."""
     args: list[str | int] = [ENDED_RETENTION_MS]
     for item in releases:
         entry, live_id = item.entry, item.live_order_id
-        args += [str(entry.order_id), str(entry.user_id), entry.unit, item.reason, live_id or ""]
-        args.append(int(item.had_order))
-    with ledger_errors():
-        _RELEASE.run(
-            ledger_connection(),
-            keys=keys.contents,
-            args=args,
-        )
+        args += [str(entry.order_id), str(entry.user_id), entry.unit]
+        args += [item.reason, live_id or "", int(item.had_order)]
+    return ScriptCall(script=_RELEASE, keys=LedgerKeys(sale_id).contents, args=args, read=int)
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:
-    """Take the unit of a set-aside order again, under its own id. Safe to repeat.
+    """Take the unit of an order that was set aside again, under its own id. Safe to repeat.
 
-    The caller holds the sale's row ``FOR UPDATE`` and makes the order live before it lets go.
+    The caller holds the sale's row ``FOR UPDATE`` and makes the order live in that transaction.
 
-    :raises AlreadyOrdered: another order stands at that unit of the buyer.
-    :raises StillPending: the release of this order has not come through yet.
+    :raises AlreadyOrdered: another order holds that unit of the buyer.
+    :raises StillPending: the release of this order has not arrived yet.
     :raises SoldOut: no unit is left in the ledger.
     :raises NotLoaded: the sale has to be loaded first.
-    :raises LedgerUnavailable: unknown; the same call again is safe.
     """
+    send(claim_call(sale_id=sale_id, holding=holding))
+
+
+def claim_call(*, sale_id: int, holding: Holding) -> ScriptCall[None]:
+    """Build the call of :func:`claim`; reading its reply raises the refusals."""
+
+    def read(reply: list[str]) -> None:
+        match ClaimCode(reply[0]):
+            case ClaimCode.CLAIMED:
+                return
+            case ClaimCode.PENDING:
+                raise StillPending(f"order {holding.order_id} is still pending")
+            case ClaimCode.TAKEN:
+                raise AlreadyOrdered(int(reply[1]))
+            case ClaimCode.SOLD_OUT:
+                raise SoldOut
+            case ClaimCode.NOT_LOADED:
+                raise NotLoaded(f"sale {sale_id} is not loaded")
+            case unknown:
+                assert_never(unknown)
+
+    return ScriptCall(
+        script=_CLAIM,
+        keys=LedgerKeys(sale_id).contents,
+        args=[holding.field, str(holding.order_id)],
+        read=read,
+    )
+
+
+def set_kick(*, sale_id: int) -> bool:
+    """Note that a fulfil task is being sent; False if one is queued already."""
+    call = ScriptCall(
+        script=_SET_KICK,
+        keys=[LedgerKeys(sale_id).kick],
+        args=[settings.SECKILL_KICK_MS],
+        read=bool,
+    )
+    return send(call)
+
+
+def acknowledge_kick(*, sale_id: int) -> None:
+    """Note that the fulfil task has started: no reservation sends another for a moment."""
     with ledger_errors():
-        answer, order_id = _CLAIM.run(
-            ledger_connection(),
-            keys=LedgerKeys(sale_id).contents,
-            args=[holding.field, str(holding.order_id)],
-        )
-    match _ClaimCode(answer):
-        case _ClaimCode.NOT_LOADED:
-            raise NotLoaded
-        case _ClaimCode.TAKEN:
-            raise AlreadyOrdered(int(order_id))
-        case _ClaimCode.PENDING:
-            raise StillPending
-        case _ClaimCode.SOLD_OUT:
-            raise SoldOut
+        ledger_connection().set(LedgerKeys(sale_id).kick, "0", xx=True, px=ACKNOWLEDGED_KICK_MS)
 
 
-def kick(*, sale_id: int) -> bool:
-    """Say that a fulfil task is being sent; False where one is on its way already."""
-    keys = LedgerKeys(sale_id)
-    with ledger_errors():
-        return bool(
-            _KICK.run(ledger_connection(), keys=[keys.kick], args=[settings.SECKILL_KICK_MS])
-        )
+def clear_kick(*, sale_id: int) -> None:
+    """Let the next reservation send a fulfil task; call it before the task's last look."""
+    send(ScriptCall(script=_CLEAR_KICK, keys=[LedgerKeys(sale_id).kick], args=[], read=bool))
 
 
-def take_kick(*, sale_id: int) -> None:
-    """Say that the fulfil task has come; for ``TAKEN_KICK_MS`` no reservation sends another."""
-    with ledger_errors():
-        ledger_connection().set(LedgerKeys(sale_id).kick, "0", xx=True, px=TAKEN_KICK_MS)
+def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
+    """Return the sales that need a fulfil task now, with the kick of each set.
 
-
-def end_kick(*, sale_id: int) -> None:
-    """Say that the fulfil task looks for the last time: who is reserved later sends another."""
-    with ledger_errors():
-        _END_KICK.run(ledger_connection(), keys=[LedgerKeys(sale_id).kick], args=[])
-
-
-def sweeps_due(*, sale_ids: Iterable[int]) -> list[int]:
-    """Return the sales for which a fulfil task is to be sent now, each kicked already.
-
-    A sale is due where its oldest pending entry waits for too long, no task is on its way, and the
-    pause since the last sweep in vain is over.
+    A sale is due if its oldest pending entry has waited too long, no task is queued, and the pause
+    since the last sweep without progress is over.
     """
     sale_ids = list(sale_ids)
-    args: list[str | int] = [
-        settings.SECKILL_SWEEP_AGE_MS,
-        settings.SECKILL_SWEEP_PAUSE_MS,
-        settings.SECKILL_KICK_MS,
+    calls = [
+        ScriptCall(
+            script=_CLAIM_SWEEP,
+            keys=[keys.pending, keys.kick, keys.swept],
+            args=[
+                settings.SECKILL_SWEEP_AGE_MS,
+                settings.SECKILL_SWEEP_PAUSE_MS,
+                settings.SECKILL_KICK_MS,
+            ],
+            read=bool,
+        )
+        for keys in map(LedgerKeys, sale_ids)
     ]
-    calls = [([keys.pending, keys.kick, keys.swept], args) for keys in map(LedgerKeys, sale_ids)]
-    with ledger_errors():
-        due = _SWEEP.run_many(ledger_connection(), calls)
-    return [sale_id for sale_id, send in zip(sale_ids, due, strict=True) if send]
+    return [sale_id for sale_id, due in zip(sale_ids, send_many(calls), strict=True) if due]

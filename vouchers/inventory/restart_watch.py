@@ -1,8 +1,8 @@
-"""The watch over Redis itself: a server that was restarted or replaced may have gone back in time.
+"""The restart watch: after a restart or failover, Redis may hold older data than before.
 
-A ledger remembers the run of the server that it was built on. Where another run answers, it may be
-an older copy (a stale replica, an AOF that misses its last second): every ledger on it is built
-anew from the database and what survived. Until the watch fires, only the database's guards hold.
+A ledger records the run id of the server on which it was built. If another run answers, its data
+may be older (a stale replica, or an append-only file without its last second). Every ledger on it
+is built anew, from the database and what survived. Until then only the database's guards hold.
 """
 
 from __future__ import annotations
@@ -22,18 +22,23 @@ logger = logging.getLogger(__name__)
 
 
 def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
-    """Build anew each running sale's ledger that was built on another run of Redis.
+    """Rebuild the ledgers that were built on another run of Redis, and return their sales.
 
-    One sale that fails does not stop the rest; the next watch goes on with it. Returns the sales.
+    One sale that fails does not stop the others; the next call tries it again.
 
     :raises LedgerUnavailable: Redis did not answer.
     """
-    loaded = SeckillVoucher.objects.filter(SeckillVoucher.not_long_over(now), epoch__gt=0)
+    loaded = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), epoch__gt=0)
     sale_ids = list(loaded.order_by("pk").values_list("pk", flat=True))
     run_id = current_run_id()
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        for sale_id in sale_ids:
+            pipe.hget(LedgerKeys(sale_id).sale, "run_id")
+        built_on = pipe.execute(raise_on_error=False)
     rebuilt = []
-    for sale_id, built_on in zip(sale_ids, _built_on(sale_ids), strict=True):
-        if built_on in (None, run_id):  # none is not loaded: its first buyer or reconcile does that
+    for sale_id, built_run_id in zip(sale_ids, built_on, strict=True):
+        # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
+        if not isinstance(built_run_id, str) or built_run_id == run_id:
             continue
         logger.warning("sale %s: its ledger is of another run of Redis, building it anew", sale_id)
         try:
@@ -44,17 +49,8 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
     return rebuilt
 
 
-def _built_on(sale_ids: list[int]) -> list[str | None]:
-    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
-        for sale_id in sale_ids:
-            pipe.hget(LedgerKeys(sale_id).sale, "run_id")
-        found = pipe.execute(raise_on_error=False)
-    # A key of a wrong type is no ledger.
-    return [value if isinstance(value, str) else None for value in found]
-
-
-def is_believable(*, sale_id: int, loaded_at_ms: int) -> bool:
-    """Say whether the ledger is still the one that was loaded then, on the server's present run.
+def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
+    """Say whether the ledger loaded at that time is still there, on the server's present run.
 
     :raises LedgerUnavailable: Redis did not answer.
     """
@@ -64,8 +60,8 @@ def is_believable(*, sale_id: int, loaded_at_ms: int) -> bool:
     return bool(found == [str(loaded_at_ms), current_run_id()])
 
 
-def is_behind_its_row(*, sale_id: int) -> bool:
-    """Say whether a ledger stands that knows fewer batches of its sale than the row does.
+def is_ledger_behind_row(*, sale_id: int) -> bool:
+    """Say whether a ledger exists that has numbered fewer batches than the sale's row has stored.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not answer.
@@ -73,5 +69,5 @@ def is_behind_its_row(*, sale_id: int) -> bool:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         with ledger_errors():
-            known = ledger_connection().hget(LedgerKeys(sale_id).sale, "batch")
-    return known is not None and int(known) < sale.batch
+            batch = ledger_connection().hget(LedgerKeys(sale_id).sale, "batch")
+    return batch is not None and int(batch) < sale.batch

@@ -1,8 +1,15 @@
-"""A sale's figures in the ledger: how many are left, and how the row's values get there.
+"""A sale's state in the ledger: its snapshot, and the terms copied from the sale's row.
 
-Stock left is derived from the total and the buyers (``docs/adr/0002``), so nothing here counts
-down. Total, window and pause are written only while the sale's row is held ``FOR UPDATE``, from the
-value just read: crossing edits would otherwise sell what is not there.
+Note [Derived stock]
+~~~~~~~~~~~~~~~~~~~~
+The units left are the total less the fields of ``buyers``; no counter exists (``docs/adr/0002``).
+A counter would be a second truth: it would differ after each crash between the two writes, and each
+edit of the stock would race with it. Derived, a release deletes one field, only if it still holds
+the same order id, and an edit writes one number. Both are safe to repeat. The price is that a lost
+``buyers`` would look like an unsold sale: Note [Epoch and sentinel] in ``rebuild.py``.
+
+An edit is safe only from a value that cannot change meanwhile. Terms are therefore written while
+the sale's row is held ``FOR UPDATE``, from the row just read.
 """
 
 from __future__ import annotations
@@ -10,27 +17,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+from typing import Any, assert_never
 
+from locks.lua_script import ScriptCall
 from seckill_site.clock import epoch_ms
-from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_script, send, send_many
 from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
-_WRITE_FIGURES = ledger_script("write_terms")
+_WRITE_TERMS = ledger_script("write_terms")
 
 
 class BelowTaken(Exception):
-    """The new stock is below what is reserved or ordered already."""
+    """The new stock is below the units that are reserved or ordered already."""
 
     def __init__(self, taken: int) -> None:
         super().__init__(taken)
         self.taken = taken
 
+    def __str__(self) -> str:
+        return f"{self.taken} units are taken"
 
-class _Code(StrEnum):
-    """What ``write_figures.lua`` answers."""
+
+class WriteCode(StrEnum):
+    """The codes of ``write_terms.lua``."""
 
     WRITTEN = "WRITTEN"
     BELOW_TAKEN = "BELOW_TAKEN"
@@ -38,8 +48,8 @@ class _Code(StrEnum):
 
 
 @dataclass(frozen=True)
-class Figures:
-    """What the ledger copies from a sale's row; times in milliseconds since 1970."""
+class LedgerTerms:
+    """The terms that the ledger copies from a sale's row; times in milliseconds since 1970."""
 
     total: int
     begins_at_ms: int
@@ -49,8 +59,8 @@ class Figures:
     rebuy: bool
 
     @classmethod
-    def of(cls, sale: SeckillVoucher) -> Figures:
-        """Return the figures as this row has them."""
+    def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
+        """Return the terms of this row."""
         return cls(
             total=sale.stock,
             begins_at_ms=epoch_ms(sale.begins_at),
@@ -60,9 +70,9 @@ class Figures:
             rebuy=sale.rebuy,
         )
 
-    def narrowed_to(self, other: Figures) -> Figures:
-        """Return what both allow: the fewer units, the later begin, the earlier end, any pause."""
-        return Figures(
+    def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
+        """Return what both allow: fewer units, later start, earlier end, any pause."""
+        return LedgerTerms(
             total=min(self.total, other.total),
             begins_at_ms=max(self.begins_at_ms, other.begins_at_ms),
             ends_at_ms=min(self.ends_at_ms, other.ends_at_ms),
@@ -71,15 +81,10 @@ class Figures:
             rebuy=self.rebuy and other.rebuy,
         )
 
-    def as_arguments(self) -> list[str | int]:
-        return [
-            self.total,
-            self.begins_at_ms,
-            self.ends_at_ms,
-            self.limit,
-            int(self.paused),
-            int(self.rebuy),
-        ]
+    def script_args(self) -> list[str | int]:
+        """Return the terms in the order in which the scripts take them."""
+        flags = [int(self.paused), int(self.rebuy)]
+        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags]
 
 
 @dataclass(frozen=True)
@@ -88,7 +93,7 @@ class Snapshot:
 
     now_ms: int
     epoch: int
-    figures: Figures
+    terms: LedgerTerms
     loaded_at_ms: int
     taken: int
     pending: int
@@ -97,16 +102,17 @@ class Snapshot:
 
     @property
     def remaining(self) -> int:
-        """Units left: the total less the buyers, never below none."""
-        return max(0, self.figures.total - self.taken)
+        """Units left, never negative (Note [Derived stock])."""
+        return max(0, self.terms.total - self.taken)
 
     @property
     def state(self) -> SaleState:
-        if self.now_ms >= self.figures.ends_at_ms:
+        """The state at that moment."""
+        if self.now_ms >= self.terms.ends_at_ms:
             return SaleState.ENDED
-        if self.figures.paused:
+        if self.terms.paused:
             return SaleState.PAUSED
-        if self.now_ms < self.figures.begins_at_ms:
+        if self.now_ms < self.terms.begins_at_ms:
             return SaleState.SCHEDULED
         return SaleState.SOLD_OUT if self.remaining == 0 else SaleState.OPEN
 
@@ -115,33 +121,41 @@ def snapshot(*, sale_id: int) -> Snapshot:
     """Return the sale as the ledger has it now.
 
     :raises NotLoaded: the ledger is missing or not whole.
+    :raises LedgerUnavailable: Redis did not answer.
     """
-    found = snapshots(sale_ids=[sale_id])[sale_id]
+    found = send(snapshot_call(sale_id=sale_id))
     if found is None:
-        raise NotLoaded
+        raise NotLoaded(f"sale {sale_id} is not loaded")
     return found
 
 
 def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
-    """Return several sales in one round trip; None stands for one that is not loaded."""
+    """Return several sales in one round trip; None for one that is not loaded.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
     sale_ids = list(sale_ids)
-    no_args: list[str | int] = []
-    calls = [(LedgerKeys(sale_id).contents, no_args) for sale_id in sale_ids]
-    with ledger_errors():
-        answers = _SNAPSHOT.run_many(ledger_connection(), calls)
-    return dict(zip(sale_ids, map(_parse_snapshot, answers), strict=True))
+    found = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
+    return dict(zip(sale_ids, found, strict=True))
 
 
-def _parse_snapshot(answer: list[Any]) -> Snapshot | None:
-    if len(answer) == 1:
+def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
+    """Build the call that reads a snapshot, or None if the sale is not loaded."""
+    return ScriptCall(
+        script=_SNAPSHOT, keys=LedgerKeys(sale_id).contents, args=[], read=_read_snapshot
+    )
+
+
+def _read_snapshot(reply: list[Any]) -> Snapshot | None:
+    if len(reply) == 1:
         return None
-    numbers = [int(float(value)) for value in answer]
-    now, epoch, total, begins, ends, limit, paused, rebuy, loaded, *counts = numbers
+    numbers = [int(float(value)) for value in reply]
+    now_ms, epoch, total, begins, ends, limit, paused, rebuy, loaded, *counts = numbers
     taken, pending, oldest, waiting = counts
     return Snapshot(
-        now_ms=now,
+        now_ms=now_ms,
         epoch=epoch,
-        figures=Figures(total, begins, ends, limit, bool(paused), bool(rebuy)),
+        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy)),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,
@@ -150,19 +164,25 @@ def _parse_snapshot(answer: list[Any]) -> Snapshot | None:
     )
 
 
-def write_figures(*, sale_id: int, figures: Figures, refuse_below_taken: bool = False) -> None:
-    """Copy a sale's figures into the ledger. The caller holds the sale's row ``FOR UPDATE``.
+def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = False) -> None:
+    """Copy a sale's terms into the ledger. The caller holds the sale's row ``FOR UPDATE``.
 
-    :raises BelowTaken: asked to refuse, and the total is below what is taken; nothing was written.
-    :raises NotLoaded: there is no ledger to write to.
+    :raises BelowTaken: with ``refuse_below_taken``, if the total is; nothing was written.
+    :raises NotLoaded: the sale has no ledger to write to.
+    :raises LedgerUnavailable: the outcome is unknown.
     """
-    with ledger_errors():
-        answer, taken = _WRITE_FIGURES.run(
-            ledger_connection(),
-            keys=LedgerKeys(sale_id).contents,
-            args=[*figures.as_arguments(), int(refuse_below_taken)],
-        )
-    if _Code(answer) is _Code.NOT_LOADED:
-        raise NotLoaded
-    if _Code(answer) is _Code.BELOW_TAKEN:
-        raise BelowTaken(int(taken))
+
+    def read(reply: list[Any]) -> None:
+        match WriteCode(reply[0]):
+            case WriteCode.WRITTEN:
+                return
+            case WriteCode.BELOW_TAKEN:
+                raise BelowTaken(int(reply[1]))
+            case WriteCode.NOT_LOADED:
+                raise NotLoaded(f"sale {sale_id} is not loaded")
+            case unknown:
+                assert_never(unknown)
+
+    args = [*terms.script_args(), int(refuse_below_taken)]
+    keys = LedgerKeys(sale_id).contents
+    send(ScriptCall(script=_WRITE_TERMS, keys=keys, args=args, read=read))

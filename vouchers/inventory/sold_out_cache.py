@@ -1,48 +1,50 @@
-"""What this process heard last of sales that are sold out, for as long as that may be repeated."""
+"""A 0.2 s memory of "sold out" answers in each process. It decides nothing about stock.
+
+After the ledger answers "sold out", a process may repeat that to first attempts without asking
+again. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a retry always asks the ledger.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from time import monotonic
 
-REPEATED_S = 0.2
-"""So long after the ledger said "sold out" a first attempt may be told so without asking again.
-
-A unit that comes back is seen within this time.
-"""
-
-MOST_SALES = 10_000
+SOLD_OUT_TTL_S = 0.2
+MAX_SALES = 10_000
 
 
 @dataclass(frozen=True)
-class Heard:
-    """What the ledger said last: when that request arrived, and since when nothing is left."""
+class SoldOutAnswer:
+    """A "sold out" of the ledger: when its request arrived, and when the last unit went if known.
+
+    Both are by the clock of Redis. ``remembered_at_s`` is by this process's monotonic clock.
+    """
 
     arrived_at_ms: int
     sold_out_at_ms: int | None
-    at: float
+    remembered_at_s: float
 
     def arrival_ms(self) -> int:
-        """Return now as the clock of Redis has it."""
-        return self.arrived_at_ms + round((monotonic() - self.at) * 1000)
+        """Return the present moment by the clock of Redis."""
+        return self.arrived_at_ms + round((monotonic() - self.remembered_at_s) * 1000)
 
 
-_heard: dict[int, Heard] = {}
+_answers: dict[int, SoldOutAnswer] = {}
 
 
-def hear(*, sale_id: int, arrived_at_ms: int, sold_out_at_ms: int | None) -> None:
-    """Remember that the ledger has just said that nothing is left."""
-    if len(_heard) >= MOST_SALES:
-        _heard.clear()
-    _heard[sale_id] = Heard(arrived_at_ms, sold_out_at_ms, monotonic())
+def remember_sold_out(*, sale_id: int, arrived_at_ms: int, sold_out_at_ms: int | None) -> None:
+    """Remember that the ledger just answered "sold out"."""
+    if len(_answers) >= MAX_SALES:
+        _answers.clear()
+    _answers[sale_id] = SoldOutAnswer(arrived_at_ms, sold_out_at_ms, monotonic())
 
 
-def heard(*, sale_id: int) -> Heard | None:
-    """Return what the ledger has said within ``REPEATED_S``, or None; never asks it."""
-    found = _heard.get(sale_id)
-    return found if found and monotonic() - found.at < REPEATED_S else None
+def recall_sold_out(*, sale_id: int) -> SoldOutAnswer | None:
+    """Return the ledger's answer of the last ``SOLD_OUT_TTL_S``, or None; never ask the ledger."""
+    found = _answers.get(sale_id)
+    return found if found and monotonic() - found.remembered_at_s < SOLD_OUT_TTL_S else None
 
 
-def forget() -> None:
-    """Forget everything, as a new process."""
-    _heard.clear()
+def clear_sold_out_cache() -> None:
+    """Forget all answers, as in a new process."""
+    _answers.clear()

@@ -1,23 +1,29 @@
-"""The waiting list in the ledger: who gets the next unit that comes back, first come, first served.
+"""The waiting list in the ledger: the next unit that comes back goes to the first buyer on it.
 
-The script that releases a unit gives it to the first in line, in the same breath: the offer is that
-buyer's entry in the ledger, and becomes an order with a time to pay of its own.
+The script that frees a unit gives it away in the same step (``docs/adr/0011``): the buyer's
+reservation is the offer, and becomes an order with its own time to pay.
+
+If Redis does not answer, every function raises ``LedgerUnavailable`` and is safe to repeat.
 """
 
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import partial
+from typing import Any
 
+from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, send
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
 
 _JOIN = ledger_script("join_waiting")
-_SCAN = 2_000
+_LEAVE = ledger_script("leave_waiting")
+_SCAN_COUNT = 2_000
 
 
-class _Code(StrEnum):
-    """What ``join_waiting.lua`` answers."""
+class JoinCode(StrEnum):
+    """The codes of ``join_waiting.lua``."""
 
     WAITING = "WAITING"
     ACCEPTED = "ACCEPTED"
@@ -29,87 +35,101 @@ class _Code(StrEnum):
 
 
 class UnitAvailable(Exception):
-    """A unit is free and nobody waits: it can be bought at once."""
+    """A unit is free and nobody waits: the buyer can order it at once."""
 
 
-class TurnCame(Exception):
-    """The buyer waits no more under this order id: it has its unit, or has had it."""
+class NoLongerWaiting(Exception):
+    """This order id has its unit, or had it and has ended."""
 
 
 def join_waiting(
-    *, sale_id: int, order_id: int, user_id: int, joined_at_ms: int, was_in_line: bool = False
+    *, sale_id: int, order_id: int, user_id: int, joined_at_ms: int, restoring: bool = False
 ) -> int:
-    """Put a buyer in line, or find them there, and return their place, from 1. Safe to repeat.
+    """Put a buyer on the waiting list and return the position, from 1. Safe to repeat.
 
-    One who ``was_in_line`` before it was lost is put back also where a unit is free.
+    ``restoring`` puts back an entry that was lost, even if a unit is free.
 
-    :raises TurnCame: the order id has been given a unit already.
+    :raises NoLongerWaiting: the order id has been given a unit already.
     :raises AlreadyOrdered: the buyer holds as many units as the limit allows, or is barred.
-    :raises UnitAvailable: nobody needs to wait.
-    :raises NotStarted: there is nothing to wait for yet.
-    :raises SaleEnded: nothing will come back on sale.
+    :raises UnitAvailable: a unit is free and nobody waits.
+    :raises NotStarted: the sale has not started.
+    :raises SaleEnded: the sale has ended.
     :raises NotLoaded: the sale has to be loaded first.
-    :raises LedgerUnavailable: unknown; the same call again is safe.
     """
-    with ledger_errors():
-        code, found_id, place = _JOIN.run(
-            ledger_connection(),
-            keys=LedgerKeys(sale_id).contents,
-            args=[str(order_id), str(user_id), joined_at_ms, int(was_in_line)],
+    return send(
+        join_waiting_call(
+            sale_id=sale_id,
+            order_id=order_id,
+            user_id=user_id,
+            joined_at_ms=joined_at_ms,
+            restoring=restoring,
         )
-    match _Code(code):
-        case _Code.WAITING:
-            return int(place)
-        case _Code.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(found_id))
-        case other:
-            raise _REFUSALS[other]
+    )
 
 
-_REFUSALS: dict[_Code, type[Exception]] = {
-    _Code.ACCEPTED: TurnCame,
-    _Code.AVAILABLE: UnitAvailable,
-    _Code.NOT_LOADED: NotLoaded,
-    _Code.NOT_STARTED: NotStarted,
-    _Code.ENDED: SaleEnded,
+def join_waiting_call(
+    *, sale_id: int, order_id: int, user_id: int, joined_at_ms: int, restoring: bool
+) -> ScriptCall[int]:
+    """Build the call of :func:`join_waiting`; reading its reply raises the refusals."""
+    return ScriptCall(
+        script=_JOIN,
+        keys=LedgerKeys(sale_id).contents,
+        args=[str(order_id), str(user_id), joined_at_ms, int(restoring)],
+        read=partial(_read_position, sale_id),
+    )
+
+
+_REFUSALS = {
+    JoinCode.ACCEPTED: (NoLongerWaiting, "has given the order id its unit"),
+    JoinCode.AVAILABLE: (UnitAvailable, "has a free unit"),
+    JoinCode.NOT_LOADED: (NotLoaded, "is not loaded"),
+    JoinCode.NOT_STARTED: (NotStarted, "has not started"),
+    JoinCode.ENDED: (SaleEnded, "has ended"),
 }
 
 
+def _read_position(sale_id: int, reply: list[Any]) -> int:
+    match JoinCode(reply[0]):
+        case JoinCode.WAITING:
+            return int(reply[2])
+        case JoinCode.ALREADY_ORDERED:
+            raise AlreadyOrdered(int(reply[1]))
+        case code:
+            kind, text = _REFUSALS[code]
+            raise kind(f"sale {sale_id} {text}")
+
+
 def leave_waiting(*, sale_id: int, order_id: int, user_id: int) -> bool:
-    """Take a buyer out of line; False where they were not in it (any more).
+    """Take a buyer off the waiting list; False if they were not on it."""
+    return send(leave_waiting_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
 
-    :raises LedgerUnavailable: unknown; the same call again is safe.
-    """
+
+def leave_waiting_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[bool]:
+    """Build the call of :func:`leave_waiting`."""
+    return ScriptCall(
+        script=_LEAVE,
+        keys=[LedgerKeys(sale_id).waiting],
+        args=[f"{order_id}:{user_id}"],
+        read=bool,
+    )
+
+
+def waiting_position(*, sale_id: int, order_id: int, user_id: int) -> int | None:
+    """Return a buyer's position on the waiting list, from 1, or None if they are not on it."""
     with ledger_errors():
         key = LedgerKeys(sale_id).waiting
-        return bool(ledger_connection().zrem(key, f"{order_id}:{user_id}"))
+        ahead = ledger_connection().zrank(key, f"{order_id}:{user_id}")
+    return None if ahead is None else int(ahead) + 1
 
 
-def place_in_line(*, sale_id: int, order_id: int, user_id: int) -> int | None:
-    """Return a buyer's place in line, from 1, or None where they do not wait.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+def waiting_order_ids(*, sale_id: int) -> set[int]:
+    """Return the order ids of all waiting buyers."""
     with ledger_errors():
-        key = LedgerKeys(sale_id).waiting
-        place = ledger_connection().zrank(key, f"{order_id}:{user_id}")
-    return None if place is None else int(place) + 1
-
-
-def line_of(*, sale_id: int) -> set[int]:
-    """Return the order ids of all who wait.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
-    with ledger_errors():
-        members = ledger_connection().zscan_iter(LedgerKeys(sale_id).waiting, count=_SCAN)
+        members = ledger_connection().zscan_iter(LedgerKeys(sale_id).waiting, count=_SCAN_COUNT)
         return {int(member.partition(":")[0]) for member, _ in members}
 
 
-def forget_line(*, sale_id: int) -> None:
-    """Let nobody wait any more, as the sale is over.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+def clear_waiting_list(*, sale_id: int) -> None:
+    """Empty the waiting list of a sale that has ended."""
     with ledger_errors():
         ledger_connection().unlink(LedgerKeys(sale_id).waiting)

@@ -87,9 +87,9 @@ def live_json(found: Snapshot) -> dict[str, Any]:
     return {
         "state": found.state.value,
         "server_time_ms": found.now_ms,
-        "begins_at_ms": found.figures.begins_at_ms,
-        "ends_at_ms": found.figures.ends_at_ms,
-        "total": found.figures.total,
+        "begins_at_ms": found.terms.begins_at_ms,
+        "ends_at_ms": found.terms.ends_at_ms,
+        "total": found.terms.total,
         "remaining": found.remaining,
     }
 

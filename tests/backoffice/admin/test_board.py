@@ -336,7 +336,7 @@ def test_the_end_is_moved_by_minutes(operator: Client, by: str, minutes: int) ->
 
     end = sale.ends_at + dt.timedelta(minutes=minutes)
     assert stored(sale).ends_at == end
-    assert snapshot(sale_id=sale.pk).figures.ends_at_ms == int(end.timestamp() * 1000)
+    assert snapshot(sale_id=sale.pk).terms.ends_at_ms == int(end.timestamp() * 1000)
     line = f"Ends at: {to_the_second(sale.ends_at)} → {to_the_second(end)}. Reason: late buses"
     assert entries() == [("operator", line)]
 
@@ -360,7 +360,7 @@ def test_the_stock_is_changed_up_and_down(operator: Client, stock: int) -> None:
 
     response = act(operator, sale, "stock", stock=stock)
 
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == stock
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == stock
     assert said(response) == [f"success: Stock: 10 → {stock:,}"]
     assert entries() == [("operator", f"Stock: 10 → {stock:,}")]
 
@@ -600,7 +600,7 @@ def test_a_change_without_its_line_in_the_history_is_not_made(
     sale = make_sale(stock=10)
     monkeypatch.setattr(board_admin, "with_reason", cut)
     act(operator, sale, "stock", stock=20)
-    assert (stored(sale).stock, snapshot(sale_id=sale.pk).figures.total) == (10, 10)
+    assert (stored(sale).stock, snapshot(sale_id=sale.pk).terms.total) == (10, 10)
 
 
 # --- The ways to the board -----------------------------------------------------------------------

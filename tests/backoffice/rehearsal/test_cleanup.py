@@ -125,8 +125,8 @@ def test_what_a_web_process_counts_late_goes_too(bought: Rehearsal, ledger: Redi
     fulfill_sale(sale_id=shadow.pk)
     ledger.delete(LedgerKeys(shadow.pk).kick)
     assert not clear(shadow, later=dt.timedelta(seconds=1)), "a process may still count"
-    request_stats.count_answer(sale_id=shadow.pk, answer="ended")
-    request_stats.flush()
+    request_stats.count_request(sale_id=shadow.pk, answer="ended")
+    request_stats.flush_request_counts()
     assert ledger.exists(LedgerKeys(shadow.pk).tally)
     assert clear(shadow)
     assert not ledger.exists(LedgerKeys(shadow.pk).tally)

@@ -21,7 +21,7 @@ from backoffice.report.figures import Change, Line, SaleReport, Took, report_sal
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
 from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved
-from vouchers.inventory.request_stats import Tallied, count_answer, flush
+from vouchers.inventory.request_stats import RequestCount, count_request, flush_request_counts
 from vouchers.models import AnswerCount, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -252,8 +252,8 @@ def test_requests_are_summed_by_answer_and_their_peak_is_found(ten: SeckillVouch
 
 def test_requests_not_stored_yet_are_in_it(ten: SeckillVoucher) -> None:
     add_answers(ten, (0, 1, "accepted", 4))
-    count_answer(sale_id=ten.pk, answer="ended")
-    flush()
+    count_request(sale_id=ten.pk, answer="ended")
+    flush_request_counts()
     report = report_of(ten)
     assert report.answers == {"accepted": 4, "ended": 1}
     assert report.knows_latest
@@ -270,7 +270,11 @@ def test_without_redis_the_stored_requests_are_shown_and_the_rest_is_named_unkno
 
 
 def test_answers_of_a_later_release_are_told_together() -> None:
-    rows = [Tallied(NOON, "teapot", 2), Tallied(NOON, "queue_full", 3), Tallied(NOON, "ended", 1)]
+    rows = [
+        RequestCount(NOON, "teapot", 2),
+        RequestCount(NOON, "queue_full", 3),
+        RequestCount(NOON, "ended", 1),
+    ]
     assert spans_of(rows) == [Span(NOON, 1, {OTHER: 5, "ended": 1})]
 
 

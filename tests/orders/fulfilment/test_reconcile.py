@@ -160,7 +160,7 @@ def test_a_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: in
     ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
     assert difference(sale) == off
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
-    assert snapshot(sale_id=sale.pk).figures.total == 20
+    assert snapshot(sale_id=sale.pk).terms.total == 20
 
 
 @pytest.mark.parametrize("name", ["begins_at_ms", "ends_at_ms", "limit", "paused"])

@@ -50,7 +50,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from vouchers.inventory.batch_journal import count_try
+from vouchers.inventory.batch_journal import count_attempt
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -143,7 +143,7 @@ def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -
     buyer = make_buyer()
     reserved(sale, [buyer])
     order_id = set_aside(sale, buyer)
-    count_try(sale_id=sale.pk, order_id=order_id)
+    count_attempt(sale_id=sale.pk, order_id=order_id)
     before = VoucherOrder.objects.get(pk=order_id)
 
     retry_order(order_id=order_id)

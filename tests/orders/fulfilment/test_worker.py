@@ -49,7 +49,7 @@ from tests.support.orders import (
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
-from vouchers.inventory.reservations import TAKEN_KICK_MS, PendingEntry, Reservation, reserve
+from vouchers.inventory.reservations import ACKNOWLEDGED_KICK_MS, PendingEntry, Reservation, reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -148,7 +148,7 @@ def test_sold_out_in_the_database_releases_the_unit_and_corrects_the_total(ledge
     assert refusals_of(sale) == {token.order_id: "sold_out" for token in tokens[2:]}
     assert ended_of(sale) == {t.order_id: f"{t.user_id}:sold_out" for t in tokens[2:]}
     assert fulfilled("refused") == refused + 2
-    assert snapshot(sale_id=sale.pk).figures.total == 2
+    assert snapshot(sale_id=sale.pk).terms.total == 2
     assert snapshot(sale_id=sale.pk).remaining == 0
     assert_conserved(sale)
 
@@ -536,7 +536,7 @@ def test_a_task_beside_a_working_one_lets_nobody_send_another_for_a_moment(
     reserved(sale, [make_buyer()])
     elsewhere(RedisLock(ledger, LedgerKeys(sale.pk).sale_lock).acquire)
     assert fulfill_sale(sale_id=sale.pk) is False
-    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= TAKEN_KICK_MS
+    assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= ACKNOWLEDGED_KICK_MS
     assert not reserve_for(sale, make_buyer()).kick_due
 
 
@@ -546,14 +546,14 @@ def test_who_is_accepted_before_the_last_look_is_seen_by_it(
     sale = make_sale()
     late = iter([make_buyer()])
     reserved(sale, [make_buyer()])
-    end_kick = worker.end_kick
+    end_kick = worker.clear_kick
 
     def end_late(**kwargs: Any) -> None:
         for buyer in late:
             assert not reserve_for(sale, buyer).kick_due, "of the one that is sent already"
         end_kick(**kwargs)
 
-    monkeypatch.setattr(worker, "end_kick", end_late)
+    monkeypatch.setattr(worker, "clear_kick", end_late)
     fulfill_sale(sale_id=sale.pk)
     assert pending_ids(sale) == []
 

@@ -35,7 +35,7 @@ from tests.support.orders import (
     reserved,
     tokens_for,
 )
-from vouchers.inventory.buyer_holdings import Standing
+from vouchers.inventory.buyer_holdings import BuyerHoldings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.reservations import confirm, reserve
@@ -203,7 +203,7 @@ def test_a_change_is_told_at_once_although_there_was_a_copy(
 def test_control_a_change_of_which_redis_does_not_hear_is_told_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(transitions, "forget_rows", lambda **_: None)
+    monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
     fulfill_sale(sale_id=sale.pk)
@@ -219,13 +219,13 @@ def test_a_row_that_was_read_before_a_change_leaves_no_copy_behind(
     order = make_order(sale, buyer)
     (token,) = tokens_for(sale, [buyer])
     token = replace(token, order_id=order.pk)
-    keep = receipts.keep_row
+    keep = receipts.cache_row
 
     def paid_meanwhile(**kept: Any) -> None:
         paid(token)
         keep(**kept)
 
-    monkeypatch.setattr(receipts, "keep_row", paid_meanwhile)
+    monkeypatch.setattr(receipts, "cache_row", paid_meanwhile)
     assert proven(token).status == "unpaid"
     assert proven(token).status == "paid"
 
@@ -343,14 +343,14 @@ def test_a_reservation_that_survived_the_loss_of_a_key_is_queued_not_lost(
 def test_what_became_a_row_between_the_two_looks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
-    look = receipts.standing_of
+    look = receipts.read_buyer_holdings
 
-    def refused_meanwhile(**kwargs: Any) -> Standing:
+    def refused_meanwhile(**kwargs: Any) -> BuyerHoldings:
         User.objects.filter(pk=buyer.pk).update(is_active=False)
         fulfill_sale(sale_id=sale.pk)
         return look(**kwargs)
 
-    monkeypatch.setattr(receipts, "standing_of", refused_meanwhile)
+    monkeypatch.setattr(receipts, "read_buyer_holdings", refused_meanwhile)
     assert receipt_for(token).reason == "inactive_buyer"
 
 

@@ -25,7 +25,7 @@ from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, t
 from tests.support.wsgi import Answer, ask
 from vouchers.inventory import request_stats, sold_out_cache
 from vouchers.inventory.keys import Holding, LedgerKeys
-from vouchers.inventory.reservations import Release, holdings, release
+from vouchers.inventory.reservations import Release, held_order_ids, release
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -34,10 +34,10 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def nothing_heard(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin as a new process, in which what was heard is good for as long as a test takes."""
-    monkeypatch.setattr(sold_out_cache, "REPEATED_S", 60)
-    sold_out_cache.forget()
+    monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 60)
+    sold_out_cache.clear_sold_out_cache()
     yield
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
 
 
 @pytest.fixture
@@ -85,7 +85,7 @@ def test_an_attempt_that_may_not_be_the_first_always_asks_the_ledger(
 def test_a_winner_whose_answer_was_lost_is_never_told_that_all_is_sold_out(
     winner: PurchaseToken, late: PurchaseToken
 ) -> None:
-    assert sold_out_cache.heard(sale_id=winner.sale_id)
+    assert sold_out_cache.recall_sold_out(sale_id=winner.sale_id)
     answer = place(winner, attempt=2)
     assert answer.status == 202
     assert answer.json["order_id"] == str(winner.order_id)
@@ -99,21 +99,21 @@ def test_a_unit_that_comes_back_is_sold_to_a_first_attempt_once_the_moment_is_ov
     assert place(late, attempt=1).status == 409  # within the moment it may be said still
     monkeypatch.setattr(sold_out_cache, "monotonic", lambda: 1e12)
     assert place(late, attempt=1).status == 202
-    assert holdings(sale_id=late.sale_id, user_id=late.user_id, limit=1) == [late.order_id]
+    assert held_order_ids(sale_id=late.sale_id, user_id=late.user_id, limit=1) == [late.order_id]
 
 
 def test_repeating_it_does_not_make_the_moment_longer(late: PurchaseToken) -> None:
-    heard = sold_out_cache.heard(sale_id=late.sale_id)
+    heard = sold_out_cache.recall_sold_out(sale_id=late.sale_id)
     place(late, attempt=1)
-    assert sold_out_cache.heard(sale_id=late.sale_id) is heard
+    assert sold_out_cache.recall_sold_out(sale_id=late.sale_id) is heard
 
 
 def test_it_says_when_the_request_arrived_and_since_when_nothing_is_left(
     late: PurchaseToken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    heard = sold_out_cache.heard(sale_id=late.sale_id)
+    heard = sold_out_cache.recall_sold_out(sale_id=late.sale_id)
     assert heard
-    monkeypatch.setattr(sold_out_cache, "monotonic", lambda: heard.at + 0.12)
+    monkeypatch.setattr(sold_out_cache, "monotonic", lambda: heard.remembered_at_s + 0.12)
     refusal = place(late, attempt=1).json
     assert refusal["arrived_at_ms"] == heard.arrived_at_ms + 120
     assert refusal["sold_out_at_ms"] == heard.sold_out_at_ms
@@ -156,7 +156,7 @@ def test_an_odd_body_gets_the_same_answer_as_without_the_gate(
     body = body.replace(b"%s", late.sign().encode())
     path = f"/vouchers/{late.sale_id}/orders/"
     behind = ask("POST", path, body=body)
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
     assert behind.status == ask("POST", path, body=body).status == 400
 
 
@@ -165,7 +165,7 @@ def test_the_words_are_those_that_the_ledgers_refusal_has(
     late: PurchaseToken, accepted: str
 ) -> None:
     from_gate = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
     from_ledger = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
     assert from_gate.json["message"] == from_ledger.json["message"]
 
@@ -174,7 +174,7 @@ def test_the_words_are_those_that_the_ledgers_refusal_has(
 def test_the_language_that_was_chosen_is_kept(late: PurchaseToken, language: str) -> None:
     cookie = f"sessionid=x; django_language={language}; other=1"
     from_gate = place_with(late, HTTP_COOKIE=cookie)
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
     assert from_gate.json["message"] == place_with(late, HTTP_COOKIE=cookie).json["message"]
 
 
@@ -193,15 +193,15 @@ def test_a_page_without_a_script_is_answered_by_a_page(late: PurchaseToken) -> N
 
 def test_what_the_gate_refuses_is_counted_like_any_refusal(late: PurchaseToken) -> None:
     place(late, attempt=1)
-    request_stats.flush()
+    request_stats.flush_request_counts()
     sale = SeckillVoucher.objects.get(pk=late.sale_id)
-    counts = {it.answer: it.count for it in request_stats.tally(sale=sale)}
+    counts = {it.answer: it.count for it in request_stats.read_request_counts(sale=sale)}
     assert counts["sold_out"] == 2
 
 
 def test_the_headers_of_both_say_the_same(late: PurchaseToken) -> None:
     from_gate = place(late, attempt=1).headers
-    sold_out_cache.forget()
+    sold_out_cache.clear_sold_out_cache()
     from_ledger = place(late, attempt=1).headers
     for name in ("content-type", "cache-control", "x-content-type-options", "referrer-policy"):
         assert from_gate[name] == from_ledger[name]

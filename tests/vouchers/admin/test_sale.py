@@ -261,10 +261,10 @@ def test_a_running_sale_is_paused_and_goes_on(shop):
     sale = make_loaded_sale()
 
     shop.post(change_url(sale), entries_of(sale, paused="on"))
-    assert snapshot(sale_id=sale.pk).figures.paused
+    assert snapshot(sale_id=sale.pk).terms.paused
 
     shop.post(change_url(sale), entries_of(sale))
-    assert not snapshot(sale_id=sale.pk).figures.paused
+    assert not snapshot(sale_id=sale.pk).terms.paused
 
 
 @committing
@@ -339,7 +339,7 @@ def test_a_buyer_who_is_faster_than_the_forms_check_is_told_and_nothing_is_chang
     assert refused(response) == ["Nothing was changed: 2 units are taken by now."]
     assert typed(response, "title") == "Rice"
     assert (stored(sale).stock, stored(sale).voucher.title) == (5, "Noodles")
-    assert snapshot(sale_id=sale.pk).figures.total == 5
+    assert snapshot(sale_id=sale.pk).terms.total == 5
 
 
 @committing
@@ -368,7 +368,7 @@ def test_while_redis_is_gone_no_sale_is_edited_and_that_is_told(shop, redis_gone
 
     assert refused(response) == ["Nothing was changed: Redis did not answer. Try again."]
     assert typed(response, "stock") == stock
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == 5
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
 
 
 @committing
@@ -415,7 +415,7 @@ def test_a_redis_that_goes_after_the_forms_check_changes_nothing(shop, monkeypat
     response = shop.post(change_url(sale), entries_of(sale, stock="4"))
 
     assert refused(response) == ["Nothing was changed: Redis did not answer. Try again."]
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == 5
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
 
 
 @committing
@@ -699,7 +699,7 @@ def test_a_draft_is_made_shown_as_one_and_published(shop):
     assert said(shop.post(LIST, chosen)) == ["1 sale is published."]
 
     assert stored(sale).stage == SaleStage.PUBLIC
-    assert not snapshot(sale_id=sale.pk).figures.paused
+    assert not snapshot(sale_id=sale.pk).terms.paused
     line = LogEntry.objects.first().get_change_message()
     assert line == "Stage: draft → public"
     assert said(shop.post(LIST, chosen))[-1] == "None of these is a draft."

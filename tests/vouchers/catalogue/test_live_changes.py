@@ -37,7 +37,7 @@ from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, SaleEnded, SalePaused, reserve
-from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot
+from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot
 from vouchers.models import SaleState, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -99,7 +99,7 @@ def test_an_extended_sale_ends_later_in_both_places(committed):
         extend_sale(sale_id=sale.pk, ends_at=later, seen=sale.ends_at)
 
     assert stored(sale).ends_at == later
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.parametrize("stock", [2, 9])
@@ -109,7 +109,7 @@ def test_the_stock_is_changed_in_both_places_up_and_down(committed, stock):
     with committed():
         resize_sale(sale_id=sale.pk, stock=stock, seen=5)
 
-    assert stored(sale).stock == snapshot(sale_id=sale.pk).figures.total == stock
+    assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == stock
 
 
 def test_a_sale_ends_at_the_moment_of_the_clock_of_redis(committed):
@@ -123,7 +123,7 @@ def test_a_sale_ends_at_the_moment_of_the_clock_of_redis(committed):
     assert state_of(sale) is SaleState.ENDED
     with pytest.raises(SaleEnded):
         reserve(sale_id=sale.pk, order_id=501, user_id=1)
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 def test_an_ended_sale_is_paused_no_more_than_it_was(committed):

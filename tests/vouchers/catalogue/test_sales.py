@@ -49,7 +49,7 @@ from vouchers.inventory.reservations import (
     release,
     reserve,
 )
-from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot, write_figures
+from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, write_terms
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
 
@@ -71,7 +71,7 @@ def change_stock(sale, stock):
 
 
 def total_in_redis(sale):
-    return snapshot(sale_id=sale.pk).figures.total
+    return snapshot(sale_id=sale.pk).terms.total
 
 
 class Crash(Exception):
@@ -91,7 +91,7 @@ def test_a_new_sale_is_stored_and_loaded_once_committed(committed):
             snapshot(sale_id=sale.pk)
 
     assert terms_of(stored(sale)) == wanted
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -424,11 +424,11 @@ def test_what_narrows_a_sale_is_told_to_redis_first_and_stays_after_a_crash(chan
     assert steps == ["FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher"]
     for name in changes:
         setattr(sale, name, getattr(narrower, name))
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(sale)
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(sale)
     assert terms_of(stored(sale)) != narrower
 
     load_sale(sale_id=sale.pk)
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 WIDER = [
@@ -446,7 +446,7 @@ WIDER = [
 def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, redis_gone):
     sale = make_loaded_sale(stock=5, paused=True, rebuy=False)
     wider = changed(sale, changes)
-    before = snapshot(sale_id=sale.pk).figures
+    before = snapshot(sale_id=sale.pk).terms
     steps.clear()
 
     with redis_gone():  # a crash right after the commit
@@ -454,10 +454,10 @@ def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, 
 
     assert steps[:3] == ["FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"]
     assert terms_of(stored(sale)) == wider
-    assert snapshot(sale_id=sale.pk).figures == before
+    assert snapshot(sale_id=sale.pk).terms == before
 
     load_sale(sale_id=sale.pk)
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -470,10 +470,10 @@ def test_of_an_edit_that_does_both_redis_first_hears_what_both_sides_allow():
         raise Crash
 
     sale.stock = 3
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(sale)
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(sale)
 
     edit_sale(sale_id=sale.pk, terms=mixed)
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
     assert terms_of(stored(sale)) == mixed
 
 
@@ -487,7 +487,7 @@ def test_a_sale_with_more_taken_than_offered_can_be_paused_all_the_same(committe
     with committed():
         edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=True))
 
-    assert snapshot(sale_id=sale.pk).figures.paused
+    assert snapshot(sale_id=sale.pk).terms.paused
 
 
 @pytest.mark.django_db
@@ -507,7 +507,7 @@ def test_fewer_units_and_a_new_window_arrive_together(committed):
         edit_sale(sale_id=sale.pk, terms=wanted)
 
     assert terms_of(stored(sale)) == wanted
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.django_db
@@ -720,7 +720,7 @@ def test_a_sale_with_more_taken_than_offered_has_buyers_and_is_not_deleted():
     with pytest.raises(SaleHasBuyers):
         delete_sale(sale_id=sale.pk)
 
-    assert not snapshot(sale_id=sale.pk).figures.paused
+    assert not snapshot(sale_id=sale.pk).terms.paused
 
 
 @pytest.mark.django_db
@@ -863,7 +863,7 @@ def test_edits_that_cross_leave_redis_with_the_figures_of_the_row(row_locks):
     for thread in threads:
         thread.join(30)
 
-    assert snapshot(sale_id=sale.pk).figures == Figures.of(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.django_db(transaction=True)
@@ -872,10 +872,10 @@ def test_without_a_new_hold_of_the_row_crossing_edits_would_sell_what_is_not_the
     sale = make_loaded_sale(stock=10)
 
     def copy_what_was_read(*, sale_id):
-        remembered = Figures.of(stored(sale))
+        remembered = LedgerTerms.from_sale(stored(sale))
         monkeypatch.undo()
         change_stock(sale, 5)
-        write_figures(sale_id=sale_id, figures=remembered)
+        write_terms(sale_id=sale_id, terms=remembered)
 
     monkeypatch.setattr(sales, "load_after_commit", copy_what_was_read)
 

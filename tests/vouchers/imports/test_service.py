@@ -273,7 +273,7 @@ def test_what_was_confirmed_is_logged_for_each_voucher_and_sale(boss: Importer) 
 def test_a_draft_sale_is_loaded_once_it_is_committed(boss: Importer) -> None:
     confirm(boss, preview(boss, HOTPOT))
     found = snapshot(sale_id=SeckillVoucher.objects.get().pk)
-    assert (found.remaining, found.figures.paused) == (500, True)
+    assert (found.remaining, found.terms.paused) == (500, True)
 
 
 def test_a_preview_is_confirmed_once(boss: Importer) -> None:

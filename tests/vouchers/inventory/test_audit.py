@@ -5,9 +5,15 @@ from __future__ import annotations
 import pytest
 
 from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
-from vouchers.inventory.audit import add_buyers, make_pending, read_buyers, read_pending, still_held
+from vouchers.inventory.audit import (
+    add_buyers,
+    check_holdings,
+    make_pending,
+    read_buyers,
+    read_pending,
+)
 from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable
-from vouchers.inventory.reservations import confirm, holdings, reserve
+from vouchers.inventory.reservations import confirm, held_order_ids, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 
@@ -44,13 +50,13 @@ def test_what_is_still_held_is_told_of_each_in_order(ledger_trips):
     confirm(sale_id=1, entries=[done])
     ledger_trips.clear()
 
-    answers = still_held(
+    answers = check_holdings(
         sale_id=1, holdings=[Holding(502, 2, 1), Holding(501, 1, 1), Holding(503, 2, 1)]
     )
 
     assert answers == [(True, True), (True, False), (False, False)]
     assert len(ledger_trips) == 1
-    assert still_held(sale_id=1, holdings=[]) == []
+    assert check_holdings(sale_id=1, holdings=[]) == []
 
 
 # --- make_pending --------------------------------------------------------------------------------
@@ -113,7 +119,7 @@ def test_a_live_order_that_the_ledger_lacks_is_entered():
     add_buyers(sale_id=1, holdings=[Holding(501, 7, 1)])
     add_buyers(sale_id=1, holdings=[Holding(501, 7, 1)])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
 def test_a_live_order_is_never_entered_over_another_buyers_entry():
@@ -122,7 +128,7 @@ def test_a_live_order_is_never_entered_over_another_buyers_entry():
 
     add_buyers(sale_id=1, holdings=[Holding(501, 7, 1)])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
 
 
 @pytest.mark.parametrize(
@@ -130,7 +136,7 @@ def test_a_live_order_is_never_entered_over_another_buyers_entry():
     [
         lambda: read_buyers(sale_id=1),
         lambda: read_pending(sale_id=1),
-        lambda: still_held(sale_id=1, holdings=[Holding(1, 1, 1)]),
+        lambda: check_holdings(sale_id=1, holdings=[Holding(1, 1, 1)]),
         lambda: make_pending(sale_id=1, holdings=[Holding(1, 1, 1)]),
         lambda: add_buyers(sale_id=1, holdings=[Holding(1, 1, 1)]),
     ],

@@ -5,21 +5,22 @@ from __future__ import annotations
 import pytest
 
 from tests.support.sales import all_pending, open_ledger, redis_now_ms
-from vouchers.inventory.buyer_holdings import HeldUnit, standing_of
+from vouchers.inventory.buyer_holdings import HeldUnit, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import confirm, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 
 
-def places(*, user_id: int) -> dict[int, int | None]:
-    return {unit.order_id: unit.place for unit in standing_of(sale_id=1, user_id=user_id).units}
+def queue_positions(*, user_id: int) -> dict[int, int | None]:
+    found = read_buyer_holdings(sale_id=1, user_id=user_id)
+    return {unit.order_id: unit.queue_position for unit in found.units}
 
 
 def test_a_buyer_without_a_unit_has_none_also_where_there_is_no_ledger():
     before_ms = redis_now_ms()
 
-    found = standing_of(sale_id=1, user_id=7)
+    found = read_buyer_holdings(sale_id=1, user_id=7)
 
     assert found.units == []
     assert before_ms <= found.now_ms <= redis_now_ms()
@@ -30,9 +31,9 @@ def test_each_unit_has_its_place_in_the_queue_of_the_whole_sale():
     for order_id, user_id in ((501, 7), (502, 8), (503, 7)):
         reserve(sale_id=1, order_id=order_id, user_id=user_id)
 
-    assert standing_of(sale_id=1, user_id=7).units == [
-        HeldUnit(501, 7, 1, place=1),
-        HeldUnit(503, 7, 2, place=3),
+    assert read_buyer_holdings(sale_id=1, user_id=7).units == [
+        HeldUnit(501, 7, 1, queue_position=1),
+        HeldUnit(503, 7, 2, queue_position=3),
     ]
 
 
@@ -43,8 +44,8 @@ def test_the_place_falls_as_others_are_written_and_is_gone_once_the_unit_is_a_ro
 
     confirm(sale_id=1, entries=all_pending(sale_id=1)[:2])
 
-    assert places(user_id=9) == {503: 1}
-    assert places(user_id=7) == {501: None}
+    assert queue_positions(user_id=9) == {503: 1}
+    assert queue_positions(user_id=7) == {501: None}
 
 
 def test_the_largest_unit_and_ids_above_53_bits_come_back_digit_by_digit(ledger):
@@ -52,9 +53,9 @@ def test_the_largest_unit_and_ids_above_53_bits_come_back_digit_by_digit(ledger)
     ledger.hset(keys.buyers, f"{ABOVE_53_BITS}:20", ABOVE_53_BITS + 2)
     ledger.zadd(keys.pending, {f"{ABOVE_53_BITS + 2}:{ABOVE_53_BITS}:20": 1})
 
-    (unit,) = standing_of(sale_id=1, user_id=ABOVE_53_BITS).units
+    (unit,) = read_buyer_holdings(sale_id=1, user_id=ABOVE_53_BITS).units
 
-    assert unit == HeldUnit(ABOVE_53_BITS + 2, ABOVE_53_BITS, 20, place=1)
+    assert unit == HeldUnit(ABOVE_53_BITS + 2, ABOVE_53_BITS, 20, queue_position=1)
 
 
 def test_looking_writes_nothing(dump):
@@ -62,7 +63,7 @@ def test_looking_writes_nothing(dump):
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
 
-    standing_of(sale_id=1, user_id=7)
+    read_buyer_holdings(sale_id=1, user_id=7)
 
     assert dump() == before
 
@@ -70,6 +71,6 @@ def test_looking_writes_nothing(dump):
 def test_a_ledger_that_cannot_be_read_is_unavailable(ledger, redis_gone):
     ledger.set(LedgerKeys(1).buyers, "of another type")
     with pytest.raises(LedgerUnavailable):
-        standing_of(sale_id=1, user_id=7)
+        read_buyer_holdings(sale_id=1, user_id=7)
     with redis_gone(), pytest.raises(LedgerUnavailable):
-        standing_of(sale_id=1, user_id=7)
+        read_buyer_holdings(sale_id=1, user_id=7)

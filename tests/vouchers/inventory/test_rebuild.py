@@ -32,8 +32,8 @@ from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable, NotL
 from vouchers.inventory.rebuild import (
     FENCE_BITS,
     load_after_commit,
-    load_for_buyer,
     load_sale,
+    load_sale_exclusively,
     snapshot_or_load,
 )
 from vouchers.inventory.reservations import (
@@ -41,11 +41,11 @@ from vouchers.inventory.reservations import (
     AlreadyOrdered,
     SoldOut,
     confirm,
-    holdings,
+    held_order_ids,
     reserve,
 )
-from vouchers.inventory.sale_state import Figures, snapshot
-from vouchers.inventory.waiting_list import join_waiting, line_of
+from vouchers.inventory.sale_state import LedgerTerms, snapshot
+from vouchers.inventory.waiting_list import join_waiting, waiting_order_ids
 from vouchers.models import SeckillVoucher
 
 LOAD = ledger_script("load")
@@ -66,7 +66,7 @@ def test_a_new_sale_is_loaded_with_the_figures_of_its_row(ledger):
     load_sale(sale_id=sale.pk)
 
     found = snapshot(sale_id=sale.pk)
-    assert found.figures == Figures.of(sale)
+    assert found.terms == LedgerTerms.from_sale(sale)
     assert (found.epoch, found.taken, found.pending) == (1, 0, 0)
     assert ledger.hgetall(LedgerKeys(sale.pk).buyers) == {"epoch": "1"}
 
@@ -105,7 +105,7 @@ def test_loading_a_loaded_sale_copies_the_figures_and_nothing_else():
 
     sale.refresh_from_db()
     found = snapshot(sale_id=sale.pk)
-    assert found.figures == Figures.of(sale)
+    assert found.terms == LedgerTerms.from_sale(sale)
     assert (found.epoch, found.taken, sale.epoch) == (1, 1, 1)
 
 
@@ -162,7 +162,7 @@ def test_where_redis_does_not_answer_the_epoch_stays(redis_gone):
 
 @pytest.mark.django_db
 def test_many_buyers_go_in_piece_by_piece(ledger, monkeypatch):
-    monkeypatch.setattr(rebuild, "_CHUNK", 2)
+    monkeypatch.setattr(rebuild, "_CHUNK_SIZE", 2)
     sale = make_sale()
     for n in range(1, 6):
         make_order(sale, make_user(f"buyer {n}"), order_id=500 + n)
@@ -171,7 +171,7 @@ def test_many_buyers_go_in_piece_by_piece(ledger, monkeypatch):
 
     load_sale(sale_id=sale.pk)
 
-    assert line_of(sale_id=sale.pk) == set(range(701, 706))
+    assert waiting_order_ids(sale_id=sale.pk) == set(range(701, 706))
     assert set(ledger.hvals(LedgerKeys(sale.pk).barred)) == {str(600 + n) for n in range(1, 6)}
     assert {holding.order_id for holding in read_buyers(sale_id=sale.pk)} == set(range(501, 506))
 
@@ -309,7 +309,7 @@ def test_a_live_order_stands_before_a_survivor_of_the_same_unit(ledger):
 
     load_sale(sale_id=running.pk)
 
-    assert holdings(sale_id=running.pk, user_id=running.bob.pk, limit=1) == [400]
+    assert held_order_ids(sale_id=running.pk, user_id=running.bob.pk, limit=1) == [400]
     assert [entry.order_id for entry in all_pending(sale_id=running.pk)] == [502]
 
 
@@ -478,7 +478,7 @@ def test_rebuilt_ended_ids_are_kept_as_long_as_released_ones(ledger):
 
     load_sale(sale_id=running.pk)
 
-    ends_at_ms = Figures.of(running.sale).ends_at_ms
+    ends_at_ms = LedgerTerms.from_sale(running.sale).ends_at_ms
     kept_until_ms = redis_now_ms() + ledger.pttl(running.keys.ended)
     assert abs(kept_until_ms - (ends_at_ms + ENDED_RETENTION_MS)) < 100
 
@@ -531,7 +531,7 @@ def test_after_a_field_was_lost_a_load_reopens_with_everybody(ledger, field):
     load_sale(sale_id=running.pk)
 
     assert running.is_whole()
-    assert snapshot(sale_id=running.pk).figures == Figures.of(running.sale)
+    assert snapshot(sale_id=running.pk).terms == LedgerTerms.from_sale(running.sale)
 
 
 class Crash(Exception):
@@ -651,7 +651,7 @@ def test_an_installed_ledger_replaces_every_key_and_loses_its_time_limits(ledger
 
 
 def test_the_answers_of_the_script_are_those_of_its_wrapper():
-    assert set(re.findall(r"return '([A-Z_]+)'", LOAD.source)) == set(rebuild._Outcome)
+    assert set(re.findall(r"return '([A-Z_]+)'", LOAD.source)) == set(rebuild.LoadCode)
 
 
 # --- loading for a buyer and after a commit ------------------------------------------------------
@@ -661,9 +661,9 @@ def test_the_answers_of_the_script_are_those_of_its_wrapper():
 def test_the_first_request_loads_and_lets_the_next_one_load(ledger):
     sale = make_sale()
 
-    load_for_buyer(sale_id=sale.pk)
+    load_sale_exclusively(sale_id=sale.pk)
     ledger.unlink(LedgerKeys(sale.pk).sale)
-    load_for_buyer(sale_id=sale.pk)
+    load_sale_exclusively(sale_id=sale.pk)
 
     assert snapshot(sale_id=sale.pk).epoch == 2
 
@@ -676,7 +676,7 @@ def test_while_one_process_loads_the_others_are_unavailable_and_ask_no_database(
     ledger.set(LedgerKeys(sale.pk).loading, "1")
 
     with django_assert_num_queries(0), pytest.raises(LedgerUnavailable):
-        load_for_buyer(sale_id=sale.pk)
+        load_sale_exclusively(sale_id=sale.pk)
 
 
 @pytest.mark.django_db
@@ -689,7 +689,7 @@ def test_a_process_that_dies_while_it_loads_is_waited_for_three_seconds_only(led
 
     monkeypatch.setattr(rebuild, "load_sale", look)
 
-    load_for_buyer(sale_id=sale.pk)
+    load_sale_exclusively(sale_id=sale.pk)
 
     assert 0 < left_ms[0] <= 3_000
 
@@ -697,7 +697,7 @@ def test_a_process_that_dies_while_it_loads_is_waited_for_three_seconds_only(led
 @pytest.mark.django_db
 def test_a_load_that_fails_lets_the_next_one_try(ledger):
     with pytest.raises(SeckillVoucher.DoesNotExist):
-        load_for_buyer(sale_id=404)
+        load_sale_exclusively(sale_id=404)
 
     assert not list(ledger.scan_iter())
 

@@ -31,13 +31,13 @@ from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory import request_stats as module
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.request_stats import (
-    KEPT,
-    Tallied,
-    count_answer,
-    flush,
-    store_tallies,
-    stored_tally,
-    tally,
+    RETENTION,
+    RequestCount,
+    count_request,
+    flush_request_counts,
+    read_request_counts,
+    read_stored_counts,
+    store_request_counts,
 )
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -76,8 +76,8 @@ def count(clock: Callable[[dt.datetime], None]) -> Callable[..., None]:
     def counted(sale: SeckillVoucher, seconds: float, answer: str = "accepted", n: int = 1) -> None:
         clock(at(seconds))
         for _ in range(n):
-            count_answer(sale_id=sale.pk, answer=answer)
-        flush()
+            count_request(sale_id=sale.pk, answer=answer)
+        flush_request_counts()
 
     return counted
 
@@ -94,11 +94,11 @@ def rows(sale: SeckillVoucher) -> list[tuple[float, int, str, int]]:
     """Return what is stored: seconds after noon, length, answer, count."""
     return [
         ((row.at - NOON).total_seconds(), row.seconds, row.answer, row.count)
-        for row in stored_tally(sale=sale)
+        for row in read_stored_counts(sale=sale)
     ]
 
 
-def total(counts: list[Tallied]) -> int:
+def total(counts: list[RequestCount]) -> int:
     return sum(it.count for it in counts)
 
 
@@ -125,9 +125,9 @@ def in_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
 def test_answers_are_counted_sale_by_sale_and_second_by_second(clock: Any) -> None:
     for second, sale_id, answer in [(0, 1, "accepted"), (0, 1, "accepted"), (1, 1, "sold_out")]:
         clock(at(second))
-        count_answer(sale_id=sale_id, answer=answer)
-    count_answer(sale_id=2, answer="ended")
-    flush()
+        count_request(sale_id=sale_id, answer=answer)
+    count_request(sale_id=2, answer="ended")
+    flush_request_counts()
     begin = int(NOON.timestamp())
     fields = ledger_connection().hgetall(LedgerKeys(1).tally)
     assert fields == {f"{begin}:accepted": "2", f"{begin + 1}:sold_out": "1"}
@@ -137,63 +137,63 @@ def test_answers_are_counted_sale_by_sale_and_second_by_second(clock: Any) -> No
 def test_counting_asks_nothing_of_redis_and_many_sales_are_one_round_trip(
     ledger_trips: list[int],
 ) -> None:
-    count_answer(sale_id=1, answer="accepted")
-    flush()  # makes the script known
+    count_request(sale_id=1, answer="accepted")
+    flush_request_counts()  # makes the script known
     ledger_trips.clear()
     for sale_id in range(1, 6):
-        count_answer(sale_id=sale_id, answer="accepted")
+        count_request(sale_id=sale_id, answer="accepted")
     assert ledger_trips == []
-    flush()
+    flush_request_counts()
     assert len(ledger_trips) == 1
-    flush()
+    flush_request_counts()
     assert len(ledger_trips) == 1, "nothing to add, nothing asked"
 
 
 def test_what_is_counted_gets_to_redis_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_S", 0.001)
     for expected in (1, 2):
-        count_answer(sale_id=1, answer="accepted")
+        count_request(sale_id=1, answer="accepted")
         wait_for(lambda expected=expected: in_redis(1) == {"accepted": expected})
 
 
 def test_threads_lose_no_count() -> None:
     def work() -> None:
         for number in range(500):
-            count_answer(sale_id=1, answer="accepted")
+            count_request(sale_id=1, answer="accepted")
             if number % 50 == 0:
-                flush()
+                flush_request_counts()
 
     threads = [threading.Thread(target=work) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    flush()
+    flush_request_counts()
     assert in_redis(1) == {"accepted": 4_000}
 
 
 COUNT_THREE = """
-from vouchers.inventory.request_stats import count_answer
+from vouchers.inventory.request_stats import count_request
 for _ in range(3):
-    count_answer(sale_id=1, answer="accepted")
+    count_request(sale_id=1, answer="accepted")
 """
 
 
 @pytest.mark.django_db
 def test_two_processes_counts_add_up_and_each_waits_for_its_last_flush() -> None:
     assert in_processes(COUNT_THREE, times=2) == [0, 0]
-    count_answer(sale_id=1, answer="accepted")
-    flush()
+    count_request(sale_id=1, answer="accepted")
+    flush_request_counts()
     assert in_redis(1) == {"accepted": 7}
 
 
 FORKED = """
 import os
-from vouchers.inventory.request_stats import count_answer, flush
-count_answer(sale_id=1, answer="accepted")
+from vouchers.inventory.request_stats import count_request, flush_request_counts
+count_request(sale_id=1, answer="accepted")
 child = os.fork()
-count_answer(sale_id=1, answer="sold_out")
-flush()
+count_request(sale_id=1, answer="sold_out")
+flush_request_counts()
 if child:
     os.waitpid(child, 0)
 os._exit(0)
@@ -214,21 +214,21 @@ Gone = Callable[[], AbstractContextManager[None]]
 def test_while_redis_is_away_counts_are_kept_and_nothing_is_raised(redis_gone: Gone) -> None:
     with redis_gone():
         for _ in range(3):
-            count_answer(sale_id=1, answer="unavailable")
-            flush()
-    count_answer(sale_id=1, answer="accepted")
-    flush()
-    flush()
+            count_request(sale_id=1, answer="unavailable")
+            flush_request_counts()
+    count_request(sale_id=1, answer="accepted")
+    flush_request_counts()
+    flush_request_counts()
     assert in_redis(1) == {"unavailable": 3, "accepted": 1}
 
 
 def test_they_get_there_once_redis_is_back_also_where_no_request_comes(
     redis_gone: Gone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "AGAIN_S", 0.001)
+    monkeypatch.setattr(module, "RETRY_S", 0.001)
     with redis_gone():
-        count_answer(sale_id=1, answer="unavailable")
-        flush()
+        count_request(sale_id=1, answer="unavailable")
+        flush_request_counts()
     wait_for(lambda: in_redis(1) == {"unavailable": 1})
 
 
@@ -246,32 +246,32 @@ def test_a_batch_whose_reply_was_lost_is_added_once(
             "LOCATION": proxy.url(database, like=django_settings.REDIS_URL),
         }
         with override_settings(CACHES={**caches, "ledger": through}):
-            count_answer(sale_id=1, answer="accepted")
-            flush()
+            count_request(sale_id=1, answer="accepted")
+            flush_request_counts()
             proxy.drop_replies(matching=b"EVALSHA")
-            count_answer(sale_id=1, answer="accepted")
-            flush()
+            count_request(sale_id=1, answer="accepted")
+            flush_request_counts()
             proxy.wait_for_fault()
             if not guarded:
                 ledger.delete(*ledger.scan_iter(f"{LedgerKeys(1).tally}:*"))
-            count_answer(sale_id=1, answer="accepted")
-            flush()
+            count_request(sale_id=1, answer="accepted")
+            flush_request_counts()
     assert in_redis(1) == {"accepted": 3 if guarded else 4}
 
 
 def test_a_process_that_keeps_too_much_begins_again(
     redis_gone: Gone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "MOST_COUNTS", 5)
+    monkeypatch.setattr(module, "MAX_COUNTS", 5)
     with redis_gone():
-        flush()
+        flush_request_counts()
         for sale_id in range(1, 100):
-            count_answer(sale_id=sale_id, answer="unavailable")
-            flush()
-    assert len(module._counts._counts) + len(module._counts._unsure) <= 7
-    assert "is dropped" in caplog.text
-    count_answer(sale_id=100, answer="accepted")
-    flush()
+            count_request(sale_id=sale_id, answer="unavailable")
+            flush_request_counts()
+    assert len(module._counts._counts) + len(module._counts._unconfirmed) <= 7
+    assert "are dropped" in caplog.text
+    count_request(sale_id=100, answer="accepted")
+    flush_request_counts()
     assert in_redis(100) == {"accepted": 1}
 
 
@@ -283,9 +283,9 @@ def test_where_no_thread_is_to_be_had_the_next_request_asks_again(
 
     with monkeypatch.context() as patch:
         patch.setattr(threading.Timer, "start", no_thread)
-        count_answer(sale_id=1, answer="accepted")
+        count_request(sale_id=1, answer="accepted")
     monkeypatch.setattr(module, "FLUSH_S", 0.001)
-    count_answer(sale_id=1, answer="accepted")
+    count_request(sale_id=1, answer="accepted")
     wait_for(lambda: in_redis(1) == {"accepted": 2})
 
 
@@ -295,19 +295,19 @@ def test_what_redis_refuses_of_one_sale_costs_the_others_nothing(
     ledger.hset(LedgerKeys(1).tally, f"{int(NOON.timestamp())}:accepted", "many")
     ledger.set(LedgerKeys(2).tally, "no hash")
     for sale_id in (1, 2, 3):
-        count_answer(sale_id=sale_id, answer="accepted")
-    flush()
-    flush()
+        count_request(sale_id=sale_id, answer="accepted")
+    flush_request_counts()
+    flush_request_counts()
     assert in_redis(2) == in_redis(3) == {"accepted": 1}
-    assert "the tally of sale 1 is lost" in caplog.text
+    assert "some request counts of sale 1 are lost" in caplog.text
 
 
 def test_a_tally_is_kept_for_two_weeks_and_the_numbers_for_an_hour(ledger: Any) -> None:
-    count_answer(sale_id=1, answer="accepted")
-    flush()
+    count_request(sale_id=1, answer="accepted")
+    flush_request_counts()
     lives = {key: ledger.ttl(key) for key in ledger.scan_iter("*")}
     key = LedgerKeys(1).tally
-    assert lives.pop(key) == KEPT.total_seconds() == 14 * 24 * 3600
+    assert lives.pop(key) == RETENTION.total_seconds() == 14 * 24 * 3600
     (number,) = lives
     assert number.startswith(f"{key}:")
     assert 0 < lives[number] <= 3600
@@ -334,7 +334,7 @@ def test_each_answer_to_a_valid_token_is_counted_under_its_code(client: Client) 
     assert [ask(client, sale.pk, first), ask(client, sale.pk, first, form="yes")] == [202, 303]
     assert [ask(client, sale.pk, it) for it in (second, third)] == [409, 409]
     assert ask(client, sale.pk, again, attempt="1", form="yes") == 409
-    flush()
+    flush_request_counts()
     assert in_redis(sale.pk) == {"accepted": 2, "sold_out": 3}
 
 
@@ -354,7 +354,7 @@ def test_so_is_each_refusal(
     SeckillVoucher.objects.filter(pk=sale.pk).update(paused=paused, **moments)
     ledger_connection().delete(*LedgerKeys(sale.pk).contents)
     assert ask(client, sale.pk, token) == 409
-    flush()
+    flush_request_counts()
     assert in_redis(sale.pk) == {code: 1}
 
 
@@ -366,7 +366,7 @@ def test_the_second_order_of_a_buyer_is_counted_as_such_also_where_a_form_is_led
     first, second = (issue_tokens(sale=sale, user_ids=[buyer.pk])[0].sign() for _ in range(2))
     assert ask(client, sale.pk, first) == 202
     assert [ask(client, sale.pk, second), ask(client, sale.pk, second, form="yes")] == [409, 303]
-    flush()
+    flush_request_counts()
     assert in_redis(sale.pk) == {"accepted": 1, "already_ordered": 2}
 
 
@@ -376,8 +376,8 @@ def test_unavailable_is_counted_for_when_redis_is_back(client: Client, redis_gon
     (token,) = tokens_of(sale, "anna")
     with redis_gone():
         assert ask(client, sale.pk, token) == 503
-        flush()
-    flush()
+        flush_request_counts()
+    flush_request_counts()
     assert in_redis(sale.pk) == {"unavailable": 1}
 
 
@@ -395,7 +395,7 @@ def test_who_has_no_token_for_the_sale_makes_no_key(client: Client, ledger: Any,
                 assert ask(client, sale_id, text, attempt=attempt, form=form) in (400, 403)
     assert ask(client, 4_711, token, form=form) == 403
     assert client.get(f"/vouchers/{sale.pk}/orders/").status_code == 405
-    flush()
+    flush_request_counts()
     assert set(ledger.scan_iter("*")) == before
 
 
@@ -408,7 +408,7 @@ def test_around_the_begin_seconds_are_stored_and_minutes_else(count: Any) -> Non
     for seconds in (-61, -60, -1, 0, 599, 600, 630, 659, 660):
         count(sale, seconds)
     count(sale, 599, "sold_out", n=3)
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert rows(sale) == [
         (-120, 60, "accepted", 1),
         (-60, 1, "accepted", 1),
@@ -426,7 +426,7 @@ def test_a_begin_within_a_minute_has_its_whole_minutes_by_seconds(count: Any) ->
     sale = a_sale(begins_at=at(30))
     for seconds in (-61, -60, -30, 629, 659, 660):
         count(sale, seconds)
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert [row[:2] for row in rows(sale)] == [
         (-120, 60), (-60, 1), (-30, 1), (629, 1), (659, 1), (660, 60),
     ]  # fmt: skip
@@ -437,14 +437,14 @@ def test_what_is_still_open_stays_in_redis_and_is_told_all_the_same(count: Any) 
     sale = a_sale()
     for seconds in (0, 10, 11, 700, 719):
         count(sale, seconds)
-    store_tallies(now=at(40.9))
+    store_request_counts(now=at(40.9))
     assert rows(sale) == [(0, 1, "accepted", 1)]
-    store_tallies(now=at(749.9))
+    store_request_counts(now=at(749.9))
     assert [row[0] for row in rows(sale)] == [0, 10, 11], "the minute from 660 on is open"
-    assert total(tally(sale=sale)) == 5
-    store_tallies(now=at(750))
+    assert total(read_request_counts(sale=sale)) == 5
+    store_request_counts(now=at(750))
     assert rows(sale)[-1] == (660, 60, "accepted", 2)
-    assert total(tally(sale=sale)) == 5
+    assert total(read_request_counts(sale=sale)) == 5
 
 
 @pytest.mark.django_db
@@ -454,11 +454,11 @@ def test_the_tally_is_told_oldest_first_from_both_places_and_since_when_one_asks
     sale = a_sale()
     count(sale, 5, "sold_out")
     count(sale, 5, "accepted", n=2)
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     count(sale, 6)
-    told = [(it.at, it.answer, it.count) for it in tally(sale=sale)]
+    told = [(it.at, it.answer, it.count) for it in read_request_counts(sale=sale)]
     assert told == [(at(5), "accepted", 2), (at(5), "sold_out", 1), (at(6), "accepted", 1)]
-    assert [it.at for it in tally(sale=sale, since=at(6))] == [at(6)]
+    assert [it.at for it in read_request_counts(sale=sale, since=at(6))] == [at(6)]
 
 
 @pytest.mark.django_db
@@ -467,15 +467,15 @@ def test_a_pass_that_is_repeated_counts_nothing_twice_and_redis_is_emptied(count
     count(sale, 0, n=4)
     count(sale, 3_000, n=2)
     for _ in range(3):
-        store_tallies(now=MUCH_LATER)
-        assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+        store_request_counts(now=MUCH_LATER)
+        assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
     assert in_redis(sale.pk) == {}
 
 
 STORE = """
 import datetime as dt
-from vouchers.inventory.request_stats import store_tallies
-store_tallies(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
+from vouchers.inventory.request_stats import store_request_counts
+store_request_counts(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
 """
 
 
@@ -485,12 +485,12 @@ def test_killed_between_the_rows_and_redis_a_pass_is_repeated_and_counts_once(co
     count(sale, 0, n=4)
     count(sale, 3_000, "ended", n=2)
     assert in_processes(STORE, FAILPOINT="tally.stored") == [-signal.SIGKILL]
-    assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+    assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
     with armed("tally.stored=raise"), pytest.raises(FailpointReached):
-        store_tallies(now=MUCH_LATER)  # now the rows were there, and their fields were to go
-    assert total(stored_tally(sale=sale)) == total(tally(sale=sale)) == 6
+        store_request_counts(now=MUCH_LATER)  # now the rows were there, and their fields were to go
+    assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
     assert in_redis(sale.pk) == {"accepted": 4, "ended": 2}
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert rows(sale) == [(0, 1, "accepted", 4), (3_000, 60, "ended", 2)]
     assert in_redis(sale.pk) == {}
 
@@ -500,16 +500,16 @@ def test_who_is_late_by_a_pass_is_counted_and_a_row_never_shrinks(count: Any) ->
     sale = a_sale()
     count(sale, 0, n=4)
     count(sale, 3_000)
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     count(sale, 0, n=2)
     count(sale, 3_059)
     for _ in range(3):
-        store_tallies(now=MUCH_LATER)
+        store_request_counts(now=MUCH_LATER)
     expected = [(0, 1, "accepted", 6), (3_000, 60, "accepted", 2)]
     assert rows(sale) == expected
     count(sale, 0)  # by now nobody remembers what the row is made of
     for _ in range(2):
-        store_tallies(now=MUCH_LATER)
+        store_request_counts(now=MUCH_LATER)
     assert rows(sale) == expected
     assert in_redis(sale.pk) == {}
 
@@ -520,10 +520,10 @@ def test_a_minute_begun_by_seconds_goes_on_so_where_the_begin_is_moved_meanwhile
 ) -> None:
     sale = a_sale()
     count(sale, -30)
-    store_tallies(now=at(10))
+    store_request_counts(now=at(10))
     SeckillVoucher.objects.update(begins_at=NOON - HOUR)
     count(sale, -20)
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert rows(sale) == [(-30, 1, "accepted", 1), (-20, 1, "accepted", 1)]
 
 
@@ -534,11 +534,11 @@ def test_a_minute_stored_as_one_is_not_stored_by_seconds_too_where_the_begin_is_
     sale = a_sale()
     count(sale, -120)
     count(sale, -100)
-    store_tallies(now=NOON)
+    store_request_counts(now=NOON)
     SeckillVoucher.objects.update(begins_at=at(-120))
     count(sale, -100)
     for _ in range(2):
-        store_tallies(now=MUCH_LATER)
+        store_request_counts(now=MUCH_LATER)
     assert rows(sale) == [(-120, 60, "accepted", 3)]
 
 
@@ -556,15 +556,15 @@ def test_whatever_happens_in_between_every_answer_is_told_once(count: Any, seed:
                 count(sale, now - chance.randint(0, 25), answer, n=how_many)
                 counted += how_many
             case "store":
-                store_tallies(now=at(now))
+                store_request_counts(now=at(now))
             case "move":
                 moved = at(chance.randint(-600, 600))
                 SeckillVoucher.objects.update(begins_at=moved)
                 sale.refresh_from_db()
-        assert total(tally(sale=sale)) == counted
+        assert total(read_request_counts(sale=sale)) == counted
     for _ in range(2):
-        store_tallies(now=MUCH_LATER)
-    assert total(stored_tally(sale=sale)) == counted
+        store_request_counts(now=MUCH_LATER)
+    assert total(read_stored_counts(sale=sale)) == counted
     assert in_redis(sale.pk) == {}
 
 
@@ -575,7 +575,7 @@ def test_a_sale_that_is_deleted_meanwhile_takes_its_tally_along_and_disturbs_no_
     doomed, other = make_loaded_sale(), a_sale()
     count(doomed, 0)
     count(other, 0)
-    read = module._in_redis
+    read = module._read_unstored
 
     def read_and_lose(sale_ids: list[int]) -> Any:
         found = read(sale_ids)
@@ -583,8 +583,8 @@ def test_a_sale_that_is_deleted_meanwhile_takes_its_tally_along_and_disturbs_no_
         return found
 
     with monkeypatch.context() as patch:
-        patch.setattr(module, "_in_redis", read_and_lose)
-        store_tallies(now=MUCH_LATER)
+        patch.setattr(module, "_read_unstored", read_and_lose)
+        store_request_counts(now=MUCH_LATER)
     assert AnswerCount.objects.get().seckill_voucher == other
     assert in_redis(doomed.pk) == {}
 
@@ -596,10 +596,10 @@ def test_beat_is_told_nothing_but_a_warning_where_redis_is_away(
     sale = a_sale()
     count(sale, 0)
     with redis_gone(), caplog.at_level(logging.WARNING):
-        store_tallies(now=MUCH_LATER)
-    assert "the tallies are not stored now" in caplog.text
-    store_tallies(now=MUCH_LATER)
-    assert total(stored_tally(sale=sale)) == 1
+        store_request_counts(now=MUCH_LATER)
+    assert "the request counts are not stored now" in caplog.text
+    store_request_counts(now=MUCH_LATER)
+    assert total(read_stored_counts(sale=sale)) == 1
 
 
 @pytest.mark.django_db
@@ -608,9 +608,9 @@ def test_a_tally_is_stored_as_long_as_redis_keeps_it_however_long_beat_was_away(
 ) -> None:
     sale = a_sale()
     count(sale, 0)
-    store_tallies(now=sale.ends_at + KEPT)
+    store_request_counts(now=sale.ends_at + RETENTION)
     assert rows(sale) == []
-    store_tallies(now=sale.ends_at + KEPT - dt.timedelta(seconds=1))
+    store_request_counts(now=sale.ends_at + RETENTION - dt.timedelta(seconds=1))
     assert rows(sale) == [(0, 1, "accepted", 1)]
 
 
@@ -619,7 +619,7 @@ def test_all_sales_are_read_in_one_round_trip(count: Any, ledger_trips: list[int
     sales = [a_sale() for _ in range(5)]
     count(sales[0], 0)
     ledger_trips.clear()
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert len(ledger_trips) == 1
 
 
@@ -631,6 +631,6 @@ def test_what_somebody_else_wrote_into_a_tally_is_passed_over(count: Any, ledger
     ledger.hset(LedgerKeys(sale.pk).tally, mapping=dict.fromkeys(strange, "1"))
     ledger.hset(LedgerKeys(sale.pk).tally, f"{int(NOON.timestamp())}:ended", "-3")
     ledger.set(LedgerKeys(other.pk).tally, "no hash")
-    store_tallies(now=MUCH_LATER)
+    store_request_counts(now=MUCH_LATER)
     assert rows(sale) == [(0, 1, "accepted", 1)]
-    assert tally(sale=other) == []
+    assert read_request_counts(sale=other) == []

@@ -11,11 +11,11 @@ import time_machine
 
 from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry, why_ended
 from vouchers.inventory import reservations
-from vouchers.inventory.batch_journal import count_try
+from vouchers.inventory.batch_journal import count_attempt
 from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.inventory.reservations import (
+    ACKNOWLEDGED_KICK_MS,
     ENDED_RETENTION_MS,
-    TAKEN_KICK_MS,
     AlreadyOrdered,
     NotStarted,
     PendingEntry,
@@ -24,18 +24,18 @@ from vouchers.inventory.reservations import (
     SalePaused,
     SoldOut,
     StillPending,
+    acknowledge_kick,
     claim,
+    claim_due_sweeps,
+    clear_kick,
     confirm,
-    end_kick,
-    holdings,
-    kick,
+    held_order_ids,
     pending_entries,
     release,
     reserve,
-    sweeps_due,
-    take_kick,
+    set_kick,
 )
-from vouchers.inventory.sale_state import snapshot, write_figures
+from vouchers.inventory.sale_state import snapshot, write_terms
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
@@ -86,7 +86,7 @@ def test_an_ended_order_id_of_another_buyer_answers_for_nothing():
 
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
 @pytest.mark.parametrize("user_id", [7, ABOVE_53_BITS])
@@ -100,7 +100,7 @@ def test_ids_above_53_bits_come_back_digit_by_digit(user_id):
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=order_id + 4, user_id=user_id)
     assert refused.value.order_id == order_id
-    assert holdings(sale_id=1, user_id=user_id, limit=2) == [order_id, order_id + 2]
+    assert held_order_ids(sale_id=1, user_id=user_id, limit=2) == [order_id, order_id + 2]
     entries = {(entry.order_id, entry.user_id) for entry in all_pending(sale_id=1)}
     assert entries == {(order_id, user_id), (order_id + 2, user_id)}
 
@@ -111,7 +111,7 @@ def test_two_ids_that_are_one_as_a_double_are_two_orders():
     reserve(sale_id=1, order_id=ABOVE_53_BITS - 1, user_id=7)
     reserve(sale_id=1, order_id=ABOVE_53_BITS, user_id=7)
 
-    assert holdings(sale_id=1, user_id=7, limit=2) == [ABOVE_53_BITS - 1, ABOVE_53_BITS]
+    assert held_order_ids(sale_id=1, user_id=7, limit=2) == [ABOVE_53_BITS - 1, ABOVE_53_BITS]
 
 
 def test_a_limit_above_one_gives_each_order_a_unit_of_its_own():
@@ -148,7 +148,7 @@ def test_a_unit_given_back_in_the_middle_is_the_next_to_be_taken():
 
     reserve(sale_id=1, order_id=504, user_id=7)
 
-    assert holdings(sale_id=1, user_id=7, limit=3) == [501, 504, 503]
+    assert held_order_ids(sale_id=1, user_id=7, limit=3) == [501, 504, 503]
 
 
 def test_the_largest_limit_is_reached_exactly():
@@ -210,8 +210,8 @@ def test_a_kick_is_due_once_until_its_task_has_come_and_looks_for_the_last_time(
 
     assert reserve(sale_id=1, order_id=501, user_id=1).kick_due
     assert not reserve(sale_id=1, order_id=502, user_id=2).kick_due
-    take_kick(sale_id=1)
-    end_kick(sale_id=1)
+    acknowledge_kick(sale_id=1)
+    clear_kick(sale_id=1)
     assert reserve(sale_id=1, order_id=503, user_id=3).kick_due
 
 
@@ -359,7 +359,7 @@ def test_who_has_had_an_order_may_buy_again_where_the_sale_says_so():
 
     reserve(sale_id=1, order_id=502, user_id=7)
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
 
 
 def test_who_was_only_refused_is_not_barred(ledger):
@@ -391,7 +391,7 @@ def test_with_a_limit_above_one_an_order_that_is_over_bars_the_units_left():
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=503, user_id=7)
     assert refused.value.order_id == 500
-    assert holdings(sale_id=1, user_id=7, limit=3) == [501, 502]
+    assert held_order_ids(sale_id=1, user_id=7, limit=3) == [501, 502]
 
 
 def test_who_has_the_limit_hears_of_the_order_that_is_held_not_of_the_one_that_is_over(ledger):
@@ -436,7 +436,7 @@ def test_who_is_barred_may_buy_once_the_sale_allows_it():
     with pytest.raises(AlreadyOrdered):
         reserve(sale_id=1, order_id=502, user_id=7)
 
-    write_figures(sale_id=1, figures=replace(snapshot(sale_id=1).figures, rebuy=True))
+    write_terms(sale_id=1, terms=replace(snapshot(sale_id=1).terms, rebuy=True))
 
     reserve(sale_id=1, order_id=502, user_id=7)
 
@@ -550,7 +550,7 @@ def test_a_redis_that_does_not_answer_means_unknown(redis_gone):
 def test_the_codes_of_the_script_are_those_of_its_wrapper():
     source = ledger_script("reserve").source
 
-    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(reservations._Code)
+    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(reservations.ReserveCode)
 
 
 # --- confirm -------------------------------------------------------------------------------------
@@ -560,7 +560,7 @@ def test_a_confirmed_entry_leaves_pending_and_keeps_its_buyer(ledger):
     keys = open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
     reserve(sale_id=1, order_id=502, user_id=8)
-    count_try(sale_id=1, order_id=501)
+    count_attempt(sale_id=1, order_id=501)
 
     confirm(sale_id=1, entries=[entry])
 
@@ -592,7 +592,7 @@ def test_releasing_nothing_asks_redis_nothing(ledger_trips):
 def test_a_release_puts_the_unit_back_and_remembers_why(ledger):
     keys = open_ledger(1, total=1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
-    count_try(sale_id=1, order_id=501)
+    count_attempt(sale_id=1, order_id=501)
 
     release(sale_id=1, releases=[Release(entry, "inactive_buyer")])
 
@@ -629,7 +629,7 @@ def test_a_replayed_release_does_not_delete_a_newer_reservation():
 
     release(sale_id=1, releases=[Release(first, "cancelled")])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
     assert [entry.order_id for entry in all_pending(sale_id=1)] == [502]
 
 
@@ -643,7 +643,7 @@ def test_without_its_guard_a_replayed_release_deletes_a_newer_reservation(
 
     release(sale_id=1, releases=[Release(first, "cancelled")])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == []
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
 
 
 def test_a_release_puts_the_live_order_in_its_place():
@@ -652,7 +652,7 @@ def test_a_release_puts_the_live_order_in_its_place():
 
     release(sale_id=1, releases=[Release(entry, "already_ordered", live_order_id=400)])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [400]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [400]
     assert snapshot(sale_id=1).remaining == 0
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=502, user_id=7)
@@ -667,7 +667,7 @@ def test_a_replayed_release_with_a_live_order_leaves_it_there():
 
     release(sale_id=1, releases=[replaced])
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [400]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [400]
 
 
 def test_several_releases_go_in_one_call(ledger_trips):
@@ -783,42 +783,42 @@ def test_thousands_of_entries_are_confirmed_in_one_call(ledger):
 
 
 def test_tries_are_counted_order_by_order():
-    assert [count_try(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
-    assert count_try(sale_id=1, order_id=502) == 1
+    assert [count_attempt(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
+    assert count_attempt(sale_id=1, order_id=502) == 1
 
 
 def test_a_kick_is_given_once_until_its_time_is_over(ledger, settings):
     settings.SECKILL_KICK_MS = 60_000
 
-    assert kick(sale_id=1)
-    assert not kick(sale_id=1)
+    assert set_kick(sale_id=1)
+    assert not set_kick(sale_id=1)
     assert 0 < ledger.pttl(LedgerKeys(1).kick) <= 60_000
     ledger.delete(LedgerKeys(1).kick)
-    assert kick(sale_id=1)
+    assert set_kick(sale_id=1)
 
 
 def test_a_kick_that_is_taken_stands_a_moment_for_reservations_and_not_for_who_hands_on(ledger):
     keys = open_ledger(1)
-    take_kick(sale_id=1)
+    acknowledge_kick(sale_id=1)
     assert not ledger.exists(keys.kick), "there was none to take"
 
-    kick(sale_id=1)
-    take_kick(sale_id=1)
+    set_kick(sale_id=1)
+    acknowledge_kick(sale_id=1)
 
-    assert 0 < ledger.pttl(keys.kick) <= TAKEN_KICK_MS
+    assert 0 < ledger.pttl(keys.kick) <= ACKNOWLEDGED_KICK_MS
     assert not reserve(sale_id=1, order_id=501, user_id=1).kick_due
-    assert kick(sale_id=1)
-    assert ledger.pttl(keys.kick) > TAKEN_KICK_MS
+    assert set_kick(sale_id=1)
+    assert ledger.pttl(keys.kick) > ACKNOWLEDGED_KICK_MS
 
 
 def test_only_a_kick_that_is_taken_can_be_ended(ledger):
     keys = open_ledger(1)
-    kick(sale_id=1)
-    end_kick(sale_id=1)
+    set_kick(sale_id=1)
+    clear_kick(sale_id=1)
     assert ledger.exists(keys.kick), "its task is still to come"
 
-    take_kick(sale_id=1)
-    end_kick(sale_id=1)
+    acknowledge_kick(sale_id=1)
+    clear_kick(sale_id=1)
     assert reserve(sale_id=1, order_id=501, user_id=1).kick_due
 
 
@@ -829,14 +829,14 @@ def test_a_sale_is_due_by_its_oldest_entry_and_the_clock_of_redis(ledger):
     ledger.set(LedgerKeys(4).pending, "of a wrong type")
 
     with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(days=1)):
-        assert sweeps_due(sale_ids=[1, 2, 3, 4]) == [1]
+        assert claim_due_sweeps(sale_ids=[1, 2, 3, 4]) == [1]
     assert ledger.exists(LedgerKeys(1).kick)
 
 
 def test_a_sale_on_its_way_is_not_due(ledger):
     ledger.zadd(LedgerKeys(1).pending, {"501:1:1": redis_now_ms() - 10_000})
-    assert kick(sale_id=1)
-    assert sweeps_due(sale_ids=[1]) == []
+    assert set_kick(sale_id=1)
+    assert claim_due_sweeps(sale_ids=[1]) == []
 
 
 def test_the_pause_doubles_while_the_oldest_entry_stays_up_to_a_cap_and_starts_again(
@@ -850,9 +850,9 @@ def test_the_pause_doubles_while_the_oldest_entry_stays_up_to_a_cap_and_starts_a
         """Say whether it is due, once its pause is over."""
         ledger.delete(keys.kick)
         if ledger.exists(keys.swept):
-            assert sweeps_due(sale_ids=[1]) == []
+            assert claim_due_sweeps(sale_ids=[1]) == []
             ledger.hset(keys.swept, "due", redis_now_ms())
-        return sweeps_due(sale_ids=[1]) == [1]
+        return claim_due_sweeps(sale_ids=[1]) == [1]
 
     pauses = []
     for _ in range(4):
@@ -864,12 +864,12 @@ def test_the_pause_doubles_while_the_oldest_entry_stays_up_to_a_cap_and_starts_a
     ledger.delete(keys.kick)
     ledger.zrem(keys.pending, "501:1:1")
     ledger.zadd(keys.pending, {"502:2:1": redis_now_ms() - 60_000})
-    assert sweeps_due(sale_ids=[1]) == [1]
+    assert claim_due_sweeps(sale_ids=[1]) == [1]
     assert ledger.hget(keys.swept, "pause") == "2000"
 
 
 def test_no_sale_at_all_is_due():
-    assert sweeps_due(sale_ids=[]) == []
+    assert claim_due_sweeps(sale_ids=[]) == []
 
 
 # --- claim ---------------------------------------------------------------------------------------
@@ -879,7 +879,7 @@ def set_aside_entry(*, order_id=501, user_id=7):
     """Reserve a unit, let it fail once, and give it back as fulfilment sets an entry aside."""
     entry = reserve_entry(sale_id=1, order_id=order_id, user_id=user_id)
     release(sale_id=1, releases=[Release(entry, "failed")])
-    count_try(sale_id=1, order_id=order_id)
+    count_attempt(sale_id=1, order_id=order_id)
     return entry
 
 
@@ -1015,14 +1015,14 @@ def test_a_claim_from_a_ledger_that_is_not_whole_is_refused_and_writes_nothing(l
     [
         lambda: confirm(sale_id=1, entries=[PendingEntry(1, 1, 1, 1)]),
         lambda: release(sale_id=1, releases=[Release(PendingEntry(1, 1, 1, 1), "sold_out")]),
-        lambda: holdings(sale_id=1, user_id=1, limit=1),
+        lambda: held_order_ids(sale_id=1, user_id=1, limit=1),
         lambda: pending_entries(sale_id=1, skip=0, count=1),
-        lambda: count_try(sale_id=1, order_id=1),
+        lambda: count_attempt(sale_id=1, order_id=1),
         lambda: claim(sale_id=1, holding=Holding(1, 1, 1)),
-        lambda: kick(sale_id=1),
-        lambda: take_kick(sale_id=1),
-        lambda: end_kick(sale_id=1),
-        lambda: sweeps_due(sale_ids=[1]),
+        lambda: set_kick(sale_id=1),
+        lambda: acknowledge_kick(sale_id=1),
+        lambda: clear_kick(sale_id=1),
+        lambda: claim_due_sweeps(sale_ids=[1]),
     ],
 )
 def test_every_question_to_a_redis_that_is_gone_ends_as_unavailable(redis_gone, ask):

@@ -13,7 +13,7 @@ from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve_en
 from vouchers.inventory import sale_state
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_script
 from vouchers.inventory.reservations import reserve
-from vouchers.inventory.sale_state import BelowTaken, Figures, snapshot, snapshots, write_figures
+from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.models import SaleState
 
 CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
@@ -21,8 +21,8 @@ FIELDS = (
     *("epoch", "total", "begins_at_ms", "ends_at_ms", "limit", "paused", "rebuy"),
     "loaded_at_ms",
 )
-OPEN = Figures(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=False, rebuy=True)
-NEW = Figures(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True, rebuy=True)
+OPEN = LedgerTerms(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=False, rebuy=True)
+NEW = LedgerTerms(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True, rebuy=True)
 
 
 # --- snapshot ------------------------------------------------------------------------------------
@@ -38,7 +38,7 @@ def test_a_snapshot_tells_everything_of_one_moment(ledger):
 
     found = snapshot(sale_id=1)
 
-    assert found.figures == Figures(5, 10, ends_at_ms, 2, paused=False, rebuy=False)
+    assert found.terms == LedgerTerms(5, 10, ends_at_ms, 2, paused=False, rebuy=False)
     assert (found.epoch, found.taken, found.remaining, found.pending) == (3, 2, 3, 2)
     assert found.waiting == 3
     assert found.oldest_pending_ms == first.accepted_at_ms
@@ -107,7 +107,7 @@ def test_many_sales_are_one_round_trip(ledger_trips):
 
     assert len(ledger_trips) == 1
     assert found[31] is None
-    assert {sale_id: s.figures.total for sale_id, s in found.items() if s} == {
+    assert {sale_id: s.terms.total for sale_id, s in found.items() if s} == {
         sale_id: sale_id for sale_id in range(1, 31)
     }
 
@@ -121,7 +121,7 @@ def test_more_taken_than_offered_leaves_none_rather_than_less():
     open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=1)
     reserve(sale_id=1, order_id=502, user_id=2)
-    write_figures(sale_id=1, figures=replace(OPEN, total=1))
+    write_terms(sale_id=1, terms=replace(OPEN, total=1))
 
     assert snapshot(sale_id=1).remaining == 0
 
@@ -154,10 +154,10 @@ def test_written_figures_stand_and_epoch_and_buyers_stay(ledger):
     keys = open_ledger(1, epoch=3)
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    write_figures(sale_id=1, figures=NEW)
+    write_terms(sale_id=1, terms=NEW)
 
     found = snapshot(sale_id=1)
-    assert (found.figures, found.epoch, found.taken) == (NEW, 3, 1)
+    assert (found.terms, found.epoch, found.taken) == (NEW, 3, 1)
     assert ledger.hget(keys.buyers, "7:1") == "501"
 
 
@@ -168,7 +168,7 @@ def test_a_total_below_what_is_taken_is_refused_pending_included(dump):
     before = dump()
 
     with pytest.raises(BelowTaken) as refused:
-        write_figures(sale_id=1, figures=replace(OPEN, total=1), refuse_below_taken=True)
+        write_terms(sale_id=1, terms=replace(OPEN, total=1), refuse_below_taken=True)
 
     assert refused.value.taken == 2
     assert dump() == before
@@ -178,7 +178,7 @@ def test_a_total_of_exactly_what_is_taken_is_written():
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=1)
 
-    write_figures(sale_id=1, figures=replace(OPEN, total=1), refuse_below_taken=True)
+    write_terms(sale_id=1, terms=replace(OPEN, total=1), refuse_below_taken=True)
 
     assert snapshot(sale_id=1).state is SaleState.SOLD_OUT
 
@@ -187,9 +187,9 @@ def test_where_the_row_has_the_last_word_a_total_below_taken_is_written():
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=1)
 
-    write_figures(sale_id=1, figures=replace(OPEN, total=0))
+    write_terms(sale_id=1, terms=replace(OPEN, total=0))
 
-    assert snapshot(sale_id=1).figures.total == 0
+    assert snapshot(sale_id=1).terms.total == 0
 
 
 @pytest.mark.parametrize("lost", ["sale", "buyers"])
@@ -202,7 +202,7 @@ def test_figures_are_never_written_into_a_ledger_that_is_not_whole(ledger, dump,
     before = dump()
 
     with pytest.raises(NotLoaded):
-        write_figures(sale_id=1, figures=NEW)
+        write_terms(sale_id=1, terms=NEW)
 
     assert dump() == before
 
@@ -216,7 +216,7 @@ def test_figures_are_not_loaded_wherever_reserve_says_so(ledger, name):
         reserve(sale_id=1, order_id=501, user_id=7)
 
     with pytest.raises(NotLoaded):
-        write_figures(sale_id=1, figures=NEW)
+        write_terms(sale_id=1, terms=NEW)
 
 
 @pytest.mark.parametrize(("total", "known"), [(1, True), (2, False), (0, False)])
@@ -224,14 +224,14 @@ def test_since_when_nothing_is_left_holds_as_long_as_the_total_does(ledger, tota
     keys = open_ledger(1, total=1)
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    write_figures(sale_id=1, figures=replace(OPEN, total=total))
+    write_terms(sale_id=1, terms=replace(OPEN, total=total))
 
     assert ledger.hexists(keys.sale, "sold_out_at_ms") is known
 
 
 def test_figures_of_no_sale_make_no_key(ledger):
     with pytest.raises(NotLoaded):
-        write_figures(sale_id=1, figures=NEW)
+        write_terms(sale_id=1, terms=NEW)
 
     assert not ledger.exists(LedgerKeys(1).sale)
 
@@ -239,12 +239,14 @@ def test_figures_of_no_sale_make_no_key(ledger):
 def test_the_codes_of_the_script_are_those_of_its_wrapper():
     source = ledger_script("write_terms").source
 
-    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(sale_state._Code)
+    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(sale_state.WriteCode)
 
 
 # --- what two sets of figures both allow ---------------------------------------------------------
 
-FIGURES = Figures(total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=False, rebuy=True)
+FIGURES = LedgerTerms(
+    total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=False, rebuy=True
+)
 
 
 @pytest.mark.parametrize(
@@ -279,8 +281,8 @@ def test_a_moment_is_whole_milliseconds_since_1970_in_any_time_zone():
 def test_the_figures_of_a_row_are_what_it_offers():
     sale = make_sale(stock=4, limit=2, paused=True, rebuy=False)
 
-    found = Figures.of(sale)
+    found = LedgerTerms.from_sale(sale)
 
     window = epoch_ms(sale.begins_at), epoch_ms(sale.ends_at)
-    assert found == Figures(4, *window, 2, paused=True, rebuy=False)
-    assert found.as_arguments() == [4, *window, 2, 1, 0]
+    assert found == LedgerTerms(4, *window, 2, paused=True, rebuy=False)
+    assert found.script_args() == [4, *window, 2, 1, 0]

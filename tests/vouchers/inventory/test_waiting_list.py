@@ -27,18 +27,18 @@ from vouchers.inventory.reservations import (
     SaleEnded,
     SoldOut,
     confirm,
-    holdings,
+    held_order_ids,
     release,
     reserve,
 )
-from vouchers.inventory.sale_state import BelowTaken, snapshot, snapshots, write_figures
+from vouchers.inventory.sale_state import BelowTaken, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_list import (
-    TurnCame,
+    NoLongerWaiting,
     UnitAvailable,
     join_waiting,
     leave_waiting,
-    line_of,
-    place_in_line,
+    waiting_order_ids,
+    waiting_position,
 )
 
 ABOVE_53_BITS = 9_007_199_254_740_993
@@ -55,12 +55,12 @@ def conserved(ledger):
     keys = LedgerKeys(1)
     buyers = ledger.hgetall(keys.buyers)
     del buyers["epoch"]
-    assert found.remaining + len(buyers) == found.figures.total
+    assert found.remaining + len(buyers) == found.terms.total
     assert len(set(buyers.values())) == len(buyers), "an order has one unit"
     for member in ledger.zrange(keys.pending, 0, -1):
         order_id, _, field = member.partition(":")
         assert buyers[field] == order_id
-    assert not {str(order_id) for order_id in line_of(sale_id=1)} & set(buyers.values())
+    assert not {str(order_id) for order_id in waiting_order_ids(sale_id=1)} & set(buyers.values())
 
 
 def sold_out(*, total=1, **changes):
@@ -86,7 +86,7 @@ def give_back(*entries, **fields):
 
 def change_figures(**changes):
     """Write the ledger's own figures with these changes, as an edit of the row does."""
-    write_figures(sale_id=1, figures=replace(snapshot(sale_id=1).figures, **changes))
+    write_terms(sale_id=1, terms=replace(snapshot(sale_id=1).terms, **changes))
 
 
 def free_units_without_giving(ledger, count=1):
@@ -127,7 +127,7 @@ def test_the_place_goes_by_the_time_of_joining_not_of_asking():
 
     assert join(502, 8, at_ms=1_000) == 1
 
-    assert place_in_line(sale_id=1, order_id=501, user_id=7) == 2
+    assert waiting_position(sale_id=1, order_id=501, user_id=7) == 2
 
 
 def test_who_joins_again_keeps_the_place_and_nothing_is_written(dump):
@@ -149,8 +149,8 @@ def test_ids_above_53_bits_are_kept_digit_by_digit(ledger):
     join(order_id + 1, user_id + 1, at_ms=2)
 
     assert line(ledger) == [f"{order_id}:{user_id}", f"{order_id + 1}:{user_id + 1}"]
-    assert line_of(sale_id=1) == {order_id, order_id + 1}
-    assert place_in_line(sale_id=1, order_id=order_id, user_id=user_id) == 1
+    assert waiting_order_ids(sale_id=1) == {order_id, order_id + 1}
+    assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) == 1
     give_back(entry)
     assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1", f"{user_id}:1": str(order_id)}
     [given] = all_pending(sale_id=1)
@@ -243,7 +243,7 @@ def test_who_was_given_the_unit_is_told_that_the_turn_came(dump):
     give_back(entry)
     before = dump()
 
-    with pytest.raises(TurnCame):
+    with pytest.raises(NoLongerWaiting):
         join(501, 7)
 
     assert dump() == before
@@ -257,7 +257,7 @@ def test_a_turn_that_came_and_is_over_is_told_as_one_that_came(dump):
     release(sale_id=1, releases=[Release(given, "inactive_buyer")])
     before = dump()
 
-    with pytest.raises(TurnCame):
+    with pytest.raises(NoLongerWaiting):
         join(501, 7)
 
     assert dump() == before
@@ -278,7 +278,7 @@ def test_whose_turn_came_hears_that_first_also_when_closed(ledger, change):
     give_back(entry)
     ledger.hset(LedgerKeys(1).sale, mapping=change)
 
-    with pytest.raises(TurnCame):
+    with pytest.raises(NoLongerWaiting):
         join(501, 7)
     with pytest.raises(AlreadyOrdered) as refused:
         join(502, 7)
@@ -302,7 +302,7 @@ def test_nobody_waits_in_a_ledger_that_is_not_whole(ledger, dump, name):
 def test_the_codes_of_the_script_are_those_of_its_wrapper():
     source = ledger_script("join_waiting").source
 
-    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(waiting_list._Code)
+    assert set(re.findall(r"return \{?'([A-Z_]+)'", source)) == set(waiting_list.JoinCode)
 
 
 # --- leaving and looking -------------------------------------------------------------------------
@@ -316,8 +316,8 @@ def test_who_leaves_is_out_of_line_once_and_the_others_move_up():
     assert leave_waiting(sale_id=1, order_id=501, user_id=7)
     assert not leave_waiting(sale_id=1, order_id=501, user_id=7)
 
-    assert place_in_line(sale_id=1, order_id=501, user_id=7) is None
-    assert place_in_line(sale_id=1, order_id=502, user_id=8) == 1
+    assert waiting_position(sale_id=1, order_id=501, user_id=7) is None
+    assert waiting_position(sale_id=1, order_id=502, user_id=8) == 1
 
 
 def test_who_left_is_given_nothing():
@@ -328,8 +328,8 @@ def test_who_left_is_given_nothing():
 
     give_back(entry)
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == []
-    assert holdings(sale_id=1, user_id=8, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
+    assert held_order_ids(sale_id=1, user_id=8, limit=1) == [502]
 
 
 def test_who_left_may_join_again_at_the_end():
@@ -348,7 +348,7 @@ def test_nobody_takes_another_out_of_line(ledger, order_id, user_id):
 
     assert not leave_waiting(sale_id=1, order_id=order_id, user_id=user_id)
 
-    assert place_in_line(sale_id=1, order_id=order_id, user_id=user_id) is None
+    assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) is None
     assert line(ledger) == ["501:7"]
 
 
@@ -357,8 +357,8 @@ def test_the_whole_line_is_read_however_long_it_is(ledger):
     ids = range(1_000, 7_000)
     ledger.zadd(LedgerKeys(1).waiting, {f"{order_id}:{order_id}": order_id for order_id in ids})
 
-    assert line_of(sale_id=1) == set(ids)
-    assert line_of(sale_id=2) == set()
+    assert waiting_order_ids(sale_id=1) == set(ids)
+    assert waiting_order_ids(sale_id=2) == set()
 
 
 # --- giving: a unit comes back -------------------------------------------------------------------
@@ -447,7 +447,7 @@ def test_a_release_that_puts_a_live_order_in_its_place_frees_nothing(ledger):
     give_back(entry, live_order_id=99)
 
     assert line(ledger) == ["501:7"]
-    assert holdings(sale_id=1, user_id=7, limit=1) == []
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
 
 
 def test_a_unit_that_was_oversold_is_given_to_nobody(ledger):
@@ -470,7 +470,7 @@ def test_a_unit_that_was_given_and_not_wanted_goes_to_the_next():
 
     give_back(given)
 
-    assert holdings(sale_id=1, user_id=8, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=8, limit=1) == [502]
 
 
 @pytest.mark.parametrize("lost", ["sale", "buyers"])
@@ -523,7 +523,7 @@ def test_units_that_are_added_go_to_those_who_wait(ledger):
 def test_units_that_are_added_while_closed_are_given_once_the_sale_goes_on(ledger, closed):
     sold_out()
     join(501, 7)
-    open_again = {name: getattr(snapshot(sale_id=1).figures, name) for name in closed}
+    open_again = {name: getattr(snapshot(sale_id=1).terms, name) for name in closed}
 
     change_figures(total=2, **closed)
     assert line(ledger) == ["501:7"]
@@ -531,7 +531,7 @@ def test_units_that_are_added_while_closed_are_given_once_the_sale_goes_on(ledge
 
     change_figures(**open_again)
     assert line(ledger) == []
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
 def test_a_total_that_is_refused_gives_nothing(ledger, dump):
@@ -540,9 +540,9 @@ def test_a_total_that_is_refused_gives_nothing(ledger, dump):
     free_units_without_giving(ledger)
     before = dump()
 
-    lower = replace(snapshot(sale_id=1).figures, total=1)
+    lower = replace(snapshot(sale_id=1).terms, total=1)
     with pytest.raises(BelowTaken):
-        write_figures(sale_id=1, figures=lower, refuse_below_taken=True)
+        write_terms(sale_id=1, terms=lower, refuse_below_taken=True)
 
     assert dump() == before
 
@@ -564,7 +564,7 @@ def test_an_edit_of_the_row_gives_the_units_that_it_adds():
 
     change_stock(sale_id=sale.pk, stock=2)
 
-    assert holdings(sale_id=sale.pk, user_id=bob.pk, limit=1) == [502]
+    assert held_order_ids(sale_id=sale.pk, user_id=bob.pk, limit=1) == [502]
 
 
 # --- giving: one who may have none drops out -----------------------------------------------------
@@ -590,8 +590,8 @@ def test_one_whose_order_bars_another_drops_out_and_the_next_gets_it(ledger):
 
     give_back(entries[0], had_order=True)
 
-    assert holdings(sale_id=1, user_id=entries[0].user_id, limit=2) == []
-    assert holdings(sale_id=1, user_id=8, limit=2) == [502]
+    assert held_order_ids(sale_id=1, user_id=entries[0].user_id, limit=2) == []
+    assert held_order_ids(sale_id=1, user_id=8, limit=2) == [502]
     assert line(ledger) == []
 
 
@@ -602,7 +602,7 @@ def test_one_whose_order_is_over_gets_the_unit_again_where_one_may_buy_again(led
 
     give_back(entries[0], had_order=True)
 
-    assert holdings(sale_id=1, user_id=entries[0].user_id, limit=2) == [501]
+    assert held_order_ids(sale_id=1, user_id=entries[0].user_id, limit=2) == [501]
     assert line(ledger) == ["502:8"]
 
 
@@ -625,7 +625,7 @@ def test_junk_in_the_line_drops_out_and_the_next_gets_the_unit(ledger):
     give_back(entry)
 
     assert line(ledger) == []
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
 # --- giving: somebody reserves -------------------------------------------------------------------
@@ -639,7 +639,7 @@ def test_a_newcomer_does_not_get_the_unit_that_another_waits_for(ledger):
     with pytest.raises(SoldOut):
         reserve(sale_id=1, order_id=601, user_id=20)
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
     assert [entry.order_id for entry in all_pending(sale_id=1)] == [101, 501]
     assert line(ledger) == []
 
@@ -684,7 +684,7 @@ def test_one_who_was_in_line_is_put_back_also_where_a_unit_is_free(ledger):
     free_units_without_giving(ledger)
     ledger.delete(LedgerKeys(1).waiting)
 
-    place = join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1, was_in_line=True)
+    place = join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1, restoring=True)
 
     assert place == 1
     assert line(ledger) == ["501:7"]
@@ -721,7 +721,7 @@ def test_one_who_waits_and_buys_under_another_id_is_told_of_the_unit_that_came(l
         reserve(sale_id=1, order_id=502, user_id=7)
 
     assert refused.value.order_id == 501
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
     assert snapshot(sale_id=1).remaining == 1
 
 
@@ -733,7 +733,7 @@ def test_one_who_waits_and_buys_under_the_same_id_has_the_unit_and_leaves_the_li
 
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
 
-    assert holdings(sale_id=1, user_id=7, limit=limit) == [501]
+    assert held_order_ids(sale_id=1, user_id=7, limit=limit) == [501]
     assert line(ledger) == []
     assert snapshot(sale_id=1).remaining == 1
 
@@ -748,7 +748,7 @@ def test_one_who_buys_out_of_the_midst_of_a_long_line_leaves_it(ledger):
 
     assert reserve(sale_id=1, order_id=5_001, user_id=7).order_id == 5_001
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [5_001]
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [5_001]
     assert line(ledger) == []
 
 
@@ -791,8 +791,8 @@ def test_two_sales_have_two_lines():
 
     give_back(entry)
 
-    assert place_in_line(sale_id=1, order_id=501, user_id=7) is None
-    assert place_in_line(sale_id=11, order_id=502, user_id=7) == 1
+    assert waiting_position(sale_id=1, order_id=501, user_id=7) is None
+    assert waiting_position(sale_id=11, order_id=502, user_id=7) == 1
 
 
 def test_a_confirmed_order_of_one_who_waited_keeps_its_unit():
@@ -802,8 +802,8 @@ def test_a_confirmed_order_of_one_who_waited_keeps_its_unit():
 
     confirm(sale_id=1, entries=all_pending(sale_id=1))
 
-    assert holdings(sale_id=1, user_id=7, limit=1) == [501]
-    with pytest.raises(TurnCame):
+    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    with pytest.raises(NoLongerWaiting):
         join(501, 7)
 
 
@@ -812,8 +812,8 @@ def test_a_confirmed_order_of_one_who_waited_keeps_its_unit():
     [
         lambda: join(501, 7),
         lambda: leave_waiting(sale_id=1, order_id=501, user_id=7),
-        lambda: place_in_line(sale_id=1, order_id=501, user_id=7),
-        lambda: line_of(sale_id=1),
+        lambda: waiting_position(sale_id=1, order_id=501, user_id=7),
+        lambda: waiting_order_ids(sale_id=1),
     ],
 )
 def test_a_redis_that_is_gone_is_unavailable(redis_gone, ask):

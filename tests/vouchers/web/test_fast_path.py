@@ -76,7 +76,7 @@ def test_a_sale_begins_between_two_looks(clock: list[float]) -> None:
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     assert live(sale.pk).json["state"] == "scheduled"
     taken = gate._taken[sale.pk]
-    shortly_before = gate.replace(taken.snapshot, now_ms=taken.snapshot.figures.begins_at_ms - 30)
+    shortly_before = gate.replace(taken.snapshot, now_ms=taken.snapshot.terms.begins_at_ms - 30)
     gate._taken[sale.pk] = gate.replace(taken, snapshot=shortly_before)
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"

@@ -1,4 +1,4 @@
--- suspect_ids: read which entries must be written alone. Writes nothing.
+-- read_suspects: read which entries must be written alone. Writes nothing.
 --
 -- KEYS[1]  tries   hash    order id -> attempts that failed before
 -- KEYS[2]  trying  string  order ids that a worker was writing when it died

@@ -1,4 +1,4 @@
--- buyer_holdings: read what one buyer holds in a sale's ledger, at one moment. Writes nothing.
+-- read_buyer_holdings: read what one buyer holds in a sale's ledger, at one moment. Writes nothing.
 --
 -- KEYS[1]  buyers   KEYS[2]  pending
 -- ARGV[1]  user id  ARGV[2]  the largest unit that there may be
