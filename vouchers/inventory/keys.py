@@ -119,8 +119,6 @@ class LedgerKeys:
     swept = _Key("seckill:{%d}:swept")
     tally = _Key("seckill:{%d}:tally")
     changing = _Key("seckill:{%d}:changing")
-    copies_even = _Key("seckill:{%d}:copies:0")
-    copies_odd = _Key("seckill:{%d}:copies:1")
 
     sale_lock = _Key("lock:seckill:{%d}:sale")
     fence = _Key("lock:seckill:{%d}:fence")
@@ -134,7 +132,7 @@ class LedgerKeys:
     @property
     def copies(self) -> list[str]:
         """The two hashes of copies, which rotate (``lua/include/cache_rows.lua``)."""
-        return [self.copies_even, self.copies_odd]
+        return [f"seckill:{{{self.sale_id}}}:copies:{turn}" for turn in (0, 1)]
 
     def side(self, name: str, build: str) -> str:
         """Return the key under which one build of the ledger prepares ``name``."""

@@ -248,19 +248,24 @@ def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
     }
     with ledger_errors():
         seconds, micros = ledger_connection().time()
-    now_ms = int(seconds) * 1000 + int(micros) // 1000
     for buyer, held_id in contents.buyers.items():
         if held_id not in live_ids:
+            now_ms = int(seconds) * 1000 + int(micros) // 1000
             contents.pending.setdefault(f"{held_id}:{buyer}", now_ms)
     pending_ids = {member.partition(":")[0] for member in contents.pending}
     served_ids = {*contents.buyers.values(), *contents.ended, *pending_ids}
+    contents.waiting = _read_waiting(sale, served_ids)
+    return contents
+
+
+def _read_waiting(sale: SeckillVoucher, served_ids: set[str]) -> dict[str, float]:
+    """Return the waiting list, without the order ids that have been given a unit."""
     entries = sale.waiting_entries.filter(live=True).values_list("order_id", "user_id", "joined_at")
-    contents.waiting = {
+    return {
         f"{order_id}:{user_id}": epoch_ms(joined_at)
         for order_id, user_id, joined_at in entries.iterator(chunk_size=_CHUNK_SIZE)
         if str(order_id) not in served_ids
     }
-    return contents
 
 
 def _read_survivors(*, sale_id: int) -> _Contents:

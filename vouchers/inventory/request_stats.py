@@ -211,13 +211,10 @@ def _parse_counts(fields: object) -> Unstored:
 
 @dataclass
 class _Bucket:
-    """One count as it is stored: its fields in Redis, and the count of its row if there is one."""
+    """A row to be stored, the count of its present row or 0, and its fields in Redis."""
 
-    at: dt.datetime
-    answer: str
-    seconds: int
-    stored: int | None
-    count: int = 0
+    row: AnswerCount
+    stored: int
     fields: list[str] = field(default_factory=list)
 
 
@@ -239,16 +236,16 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
         closed = [
             it
             for it in _fill_buckets(sale, stored, unstored)
-            if it.at + dt.timedelta(seconds=it.seconds) <= now - CLOSED_AFTER
+            if it.row.at + dt.timedelta(seconds=it.row.seconds) <= now - CLOSED_AFTER
         ]
-        _write_rows(sale, closed)
+        _write_rows(closed)
     except DatabaseError as error:  # for example, the sale was deleted meanwhile
         logger.warning("the request counts of sale %s are not stored now: %s", sale.pk, error)
         return
     failpoint("tally.stored")
     # A row only grows, and its fields are deleted in a later pass, once the row has their count. So
     # a pass that died here is repeated without harm, and late counts are stored too.
-    done = [name for it in closed if it.count <= (it.stored or 0) for name in it.fields]
+    done = [name for it in closed if it.row.count <= it.stored for name in it.fields]
     if done:
         with ledger_errors():
             ledger_connection().hdel(LedgerKeys(sale.pk).tally, *done)
@@ -257,7 +254,7 @@ def _store(sale: SeckillVoucher, unstored: Unstored, now: dt.datetime) -> None:
 def _fill_buckets(
     sale: SeckillVoucher, stored: list[RequestCount], unstored: Unstored
 ) -> list[_Bucket]:
-    """Add up the counts in Redis as they are to be stored, each beside its row."""
+    """Add up the counts in Redis as the rows that they are to be stored in."""
     rows = {(row.at, row.answer): row.count for row in stored}
     # If the start was edited since, a minute keeps the length in which it was stored first.
     lengths = {_minute(row.at): row.seconds for row in stored}
@@ -267,27 +264,22 @@ def _fill_buckets(
         minute = _minute(second)
         seconds = lengths.get(minute) or (1 if first - MINUTE < minute < last else 60)
         at = second if seconds == 1 else minute
-        new = _Bucket(at, answer, seconds, rows.get((at, answer)))
-        bucket = buckets.setdefault((at, answer), new)
-        bucket.count += count
+        if (at, answer) not in buckets:
+            row = AnswerCount(seckill_voucher=sale, at=at, answer=answer, count=0, seconds=seconds)
+            buckets[at, answer] = _Bucket(row, rows.get((at, answer), 0))
+        bucket = buckets[at, answer]
+        bucket.row.count += count
         bucket.fields.append(f"{int(second.timestamp())}:{answer}")
     return list(buckets.values())
 
 
-def _write_rows(sale: SeckillVoucher, closed: list[_Bucket]) -> None:
-    rows = [
-        AnswerCount(
-            seckill_voucher=sale, at=it.at, answer=it.answer, count=it.count, seconds=it.seconds
-        )
-        for it in closed
-        if it.stored is None
-    ]
+def _write_rows(closed: list[_Bucket]) -> None:
     # Another pass may be storing the same: beat does not wait for a slow one.
-    AnswerCount.objects.bulk_create(rows, batch_size=500, ignore_conflicts=True)
-    for it in closed:
-        if it.stored is not None and it.count > it.stored:
-            row = AnswerCount.objects.filter(seckill_voucher=sale, at=it.at, answer=it.answer)
-            row.filter(count__lt=it.count).update(count=it.count)
+    new = [it.row for it in closed if not it.stored]
+    AnswerCount.objects.bulk_create(new, batch_size=500, ignore_conflicts=True)
+    for row in [it.row for it in closed if 0 < it.stored < it.row.count]:
+        stored = AnswerCount.objects.filter(seckill_voucher=row.seckill_voucher, at=row.at)
+        stored.filter(answer=row.answer, count__lt=row.count).update(count=row.count)
 
 
 def _minute(moment: dt.datetime) -> dt.datetime:

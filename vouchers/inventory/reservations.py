@@ -290,11 +290,6 @@ def claim(*, sale_id: int, holding: Holding) -> None:
     :raises SoldOut: no unit is left in the ledger.
     :raises NotLoaded: the sale has to be loaded first.
     """
-    send(claim_call(sale_id=sale_id, holding=holding))
-
-
-def claim_call(*, sale_id: int, holding: Holding) -> ScriptCall[None]:
-    """Build the call of :func:`claim`; reading its reply raises the refusals."""
 
     def read(reply: list[str]) -> None:
         match ClaimCode(reply[0]):
@@ -311,12 +306,8 @@ def claim_call(*, sale_id: int, holding: Holding) -> ScriptCall[None]:
             case unknown:
                 assert_never(unknown)
 
-    return ScriptCall(
-        script=_CLAIM,
-        keys=LedgerKeys(sale_id).contents,
-        args=[holding.field, str(holding.order_id)],
-        read=read,
-    )
+    keys, args = LedgerKeys(sale_id).contents, [holding.field, str(holding.order_id)]
+    send(ScriptCall(script=_CLAIM, keys=keys, args=args, read=read))
 
 
 def set_kick(*, sale_id: int) -> bool:
