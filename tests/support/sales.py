@@ -1,4 +1,4 @@
-"""Plain makers of rows and ledgers, with defaults that sell."""
+"""Makers of rows and ledgers; by default the sale is open and has units."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOUR = dt.timedelta(hours=1)
 
 
 def make_user(name: str, **fields: Any) -> User:
-    """Make a buyer without a password, so that none is hashed."""
+    """Make a buyer without a password, to save the hashing."""
     return User.objects.create_user(name, password=None, **fields)
 
 
@@ -45,8 +45,10 @@ def make_loaded_sale(**fields: Any) -> SeckillVoucher:
     return sale
 
 
-def make_order(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any) -> VoucherOrder:
-    """Make an order's row; a live one counts as sold. The ledger hears nothing of it."""
+def make_order(
+    sale: SeckillVoucher, user: User | None, *, order_id: int, **fields: Any
+) -> VoucherOrder:
+    """Make an order's row; a live one counts as sold. The ledger is not changed."""
     status = fields.setdefault("status", OrderStatus.UNPAID)
     live = status in LIVE_STATUSES or None
     defaults = {"unit": 1, "price_cents": 8_000, "accepted_at": timezone.now(), "live": live}
@@ -59,7 +61,7 @@ def make_order(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any
 
 
 def make_waiting(sale: SeckillVoucher, user: User, *, order_id: int, **fields: Any) -> WaitingEntry:
-    """Make the row of a buyer who waits. The ledger hears nothing of it."""
+    """Make the row of a waiting buyer. The ledger is not changed."""
     defaults: dict[str, Any] = {"joined_at": timezone.now()}
     return WaitingEntry.objects.create(
         seckill_voucher=sale, user=user, order_id=order_id, **{**defaults, **fields}
@@ -73,14 +75,25 @@ def terms(**changes: Any) -> SaleTerms:
 
 
 def redis_now_ms() -> int:
+    """Return the time of Redis in milliseconds since 1970."""
     seconds, micros = ledger_connection().time()
-    return seconds * 1000 + micros // 1000
+    return int(seconds) * 1000 + int(micros) // 1000
+
+
+def past_ms(ms: int = 1_000) -> int:
+    """Return a moment in the past, by the clock of Redis."""
+    return redis_now_ms() - ms
+
+
+def future_ms(ms: int = 60_000) -> int:
+    """Return a moment in the future, by the clock of Redis."""
+    return redis_now_ms() + ms
 
 
 def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
-    """Write the ledger of an open sale as the contract has it, without a row behind it."""
+    """Write the ledger of an open sale with no row behind it; ``changes`` are its hash fields."""
     keys, client, now_ms = LedgerKeys(sale_id), ledger_connection(), redis_now_ms()
-    figures = {
+    fields = {
         "epoch": 1,
         "total": 5,
         "begins_at_ms": now_ms - 60_000,
@@ -90,7 +103,7 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "rebuy": 1,
         "loaded_at_ms": now_ms,
     }
-    client.hset(keys.sale, mapping={**figures, **changes})
+    client.hset(keys.sale, mapping={**fields, **changes})
     client.hset(keys.buyers, SENTINEL, changes.get("epoch", 1))
     return keys
 
@@ -107,6 +120,6 @@ def all_pending(*, sale_id: int) -> list[PendingEntry]:
 
 
 def why_ended(*, sale_id: int, order_id: int) -> str | None:
-    """Return ``<user>:<reason>`` of an order id that is over, or None."""
+    """Return ``<user>:<reason>`` of an order id that ended, or None."""
     found: str | None = ledger_connection().hget(LedgerKeys(sale_id).ended, str(order_id))
     return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.django_db
 # --- vouchers and sales --------------------------------------------------------------------------
 
 
-def test_the_database_refuses_a_price_above_the_face_value():
+def test_price_above_face_value_is_refused() -> None:
     with pytest.raises(IntegrityError, match="voucher_price_within_face_value"):
         make_voucher(price_cents=10_001, face_value_cents=10_000)
 
@@ -35,19 +36,19 @@ def test_the_database_refuses_a_price_above_the_face_value():
         ("sale_ends_after_it_begins", {"ends_at": dt.datetime(2020, 1, 1, tzinfo=dt.UTC)}),
     ],
 )
-def test_the_database_refuses_a_sale_by_the_name_of_the_rule(constraint, fields):
+def test_sale_constraint_is_named(constraint: str, fields: dict[str, Any]) -> None:
     with pytest.raises(IntegrityError, match=constraint):
         make_sale(**fields)
 
 
-def test_the_database_refuses_a_sale_that_ends_as_it_begins():
+def test_sale_that_ends_at_its_start_is_refused() -> None:
     now = timezone.now()
 
     with pytest.raises(IntegrityError, match="sale_ends_after_it_begins"):
         make_sale(begins_at=now, ends_at=now)
 
 
-def test_the_database_refuses_to_count_more_sold_than_offered():
+def test_update_to_more_sold_than_stock_is_refused() -> None:
     sale = make_sale(stock=1, sold=1)
 
     with pytest.raises(IntegrityError, match="sale_sold_within_stock"):
@@ -55,7 +56,7 @@ def test_the_database_refuses_to_count_more_sold_than_offered():
 
 
 @pytest.mark.parametrize("field", ["stock", "sold"])
-def test_the_database_refuses_a_negative_count(field):
+def test_negative_count_is_refused(field: str) -> None:
     sale = make_sale()
 
     with pytest.raises((IntegrityError, DataError, OperationalError)):
@@ -65,7 +66,7 @@ def test_the_database_refuses_a_negative_count(field):
 @pytest.mark.parametrize(
     "fields", [{"stock": 0}, {"stock": MAX_STOCK, "sold": MAX_STOCK}, {"limit": 1}, {"limit": 20}]
 )
-def test_the_bounds_themselves_are_allowed(fields):
+def test_bounds_are_allowed(fields: dict[str, Any]) -> None:
     make_sale(**fields).full_clean()
 
 
@@ -73,7 +74,7 @@ def test_the_bounds_themselves_are_allowed(fields):
     ("field", "value"),
     [("stock", MAX_STOCK + 1), ("stock", -1), ("limit", 0), ("limit", 21)],
 )
-def test_a_broken_rule_is_a_validation_error_before_it_is_a_database_error(field, value):
+def test_value_out_of_bounds_fails_validation(field: str, value: int) -> None:
     sale = make_sale()
     setattr(sale, field, value)
 
@@ -81,20 +82,20 @@ def test_a_broken_rule_is_a_validation_error_before_it_is_a_database_error(field
         sale.full_clean()
 
 
-def test_a_voucher_that_was_on_sale_is_not_deleted():
+def test_voucher_with_sale_is_protected() -> None:
     sale = make_sale()
 
     with pytest.raises(ProtectedError):
         sale.voucher.delete()
 
 
-def test_a_voucher_may_have_several_sales_over_time():
+def test_voucher_may_have_several_sales() -> None:
     voucher = make_voucher()
 
     assert make_sale(voucher=voucher).pk != make_sale(voucher=voucher).pk
 
 
-def test_rows_name_themselves():
+def test_sale_is_named_by_voucher_and_id() -> None:
     sale = make_sale()
 
     assert str(sale) == f"Noodles #{sale.pk}"
@@ -110,21 +111,23 @@ def test_rows_name_themselves():
         ({"stock": 2, "sold": 1}, dt.timedelta(), SaleState.OPEN),
     ],
 )
-def test_the_state_by_the_row_is_the_first_that_holds(fields, at, state):
+def test_state_is_first_that_applies(
+    fields: dict[str, Any], at: dt.timedelta, state: SaleState
+) -> None:
     now = timezone.now()
     sale = make_sale(begins_at=now - HOUR, ends_at=now + HOUR, **fields)
 
     assert sale.state_at(now + at) is state
 
 
-def test_a_sale_is_open_at_its_begin_and_over_at_its_end():
+def test_sale_is_open_at_start_and_ended_at_end() -> None:
     sale = make_sale()
 
     assert sale.state_at(sale.begins_at) is SaleState.OPEN
     assert sale.state_at(sale.ends_at) is SaleState.ENDED
 
 
-def test_a_title_may_be_of_any_script_and_emoji():
+def test_title_keeps_any_script_and_emoji() -> None:
     voucher = make_voucher(title="牛肉面 🍜 для всех")
 
     assert Voucher.objects.get(pk=voucher.pk).title == "牛肉面 🍜 для всех"
@@ -133,7 +136,7 @@ def test_a_title_may_be_of_any_script_and_emoji():
 # --- the orders of a sale ------------------------------------------------------------------------
 
 
-def test_the_database_refuses_a_second_live_order_of_one_buyers_unit():
+def test_second_live_order_of_same_unit_is_refused() -> None:
     sale, user = make_sale(), make_user("ada")
     make_order(sale, user, order_id=501)
 
@@ -141,7 +144,7 @@ def test_the_database_refuses_a_second_live_order_of_one_buyers_unit():
         make_order(sale, user, order_id=502)
 
 
-def test_another_unit_another_sale_and_another_buyer_are_no_second_order():
+def test_other_unit_sale_or_buyer_is_no_second_order() -> None:
     sale, user = make_sale(limit=2), make_user("ada")
     make_order(sale, user, order_id=501)
 
@@ -162,7 +165,7 @@ def test_another_unit_another_sale_and_another_buyer_are_no_second_order():
     ],
     ids=lambda over: over["status"].value,
 )
-def test_an_order_that_is_over_does_not_block_a_new_one(over):
+def test_ended_order_does_not_block_a_new_one(over: dict[str, Any]) -> None:
     sale, user = make_sale(), make_user("ada")
     make_order(sale, user, order_id=501, **over)
     make_order(sale, user, order_id=502, **over)
@@ -183,25 +186,25 @@ def test_an_order_that_is_over_does_not_block_a_new_one(over):
         ("order_refused_with_a_reason", {"status": OrderStatus.REFUSED, "reason": ""}),
     ],
 )
-def test_the_database_refuses_an_order_by_the_name_of_the_rule(constraint, fields):
+def test_order_constraint_is_named(constraint: str, fields: dict[str, Any]) -> None:
     sale, user = make_sale(), make_user("ada")
 
     with pytest.raises(IntegrityError, match=constraint):
         make_order(sale, user, order_id=501, **fields)
 
 
-def test_the_database_refuses_a_live_order_of_nobody():
+def test_live_order_without_buyer_is_refused() -> None:
     sale = make_sale()
 
     with pytest.raises(IntegrityError, match="order_has_a_buyer_while_live"):
         make_order(sale, None, order_id=501)
 
 
-def test_a_refused_order_may_be_of_an_account_that_is_gone():
+def test_refused_order_may_lack_a_buyer() -> None:
     make_order(make_sale(), None, order_id=501, status=OrderStatus.REFUSED, reason="sold_out")
 
 
-def test_a_sale_with_an_order_is_not_deleted_past_the_domain():
+def test_sale_with_order_is_protected() -> None:
     sale = make_sale()
     make_order(sale, make_user("ada"), order_id=501)
 
@@ -209,7 +212,7 @@ def test_a_sale_with_an_order_is_not_deleted_past_the_domain():
         sale.delete()
 
 
-def test_an_order_id_of_63_bits_is_kept_digit_by_digit():
+def test_order_id_of_63_bits_is_exact() -> None:
     order_id = 2**63 - 1
     make_order(make_sale(), make_user("ada"), order_id=order_id)
 

@@ -1,9 +1,12 @@
-"""The ledger buyer by buyer, as reconciling reads and mends it."""
+"""The contents of the ledger, as reconciling reads and repairs them."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.fixtures.vouchers import Dump
 from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.audit import (
     add_buyers,
@@ -12,13 +15,13 @@ from vouchers.inventory.audit import (
     read_buyers,
     read_pending,
 )
-from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable
+from vouchers.inventory.keys import Holding, LedgerKeys
 from vouchers.inventory.reservations import confirm, held_order_ids, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 
 
-def test_buyers_and_pending_are_read_as_holdings_without_the_sentinel():
+def test_buyers_and_pending_are_read_without_the_sentinel() -> None:
     open_ledger(1, limit=2)
     done = reserve_entry(sale_id=1, order_id=ABOVE_53_BITS, user_id=7)
     reserve(sale_id=1, order_id=502, user_id=7)
@@ -28,12 +31,12 @@ def test_buyers_and_pending_are_read_as_holdings_without_the_sentinel():
     assert read_pending(sale_id=1) == {Holding(502, 7, 2)}
 
 
-def test_a_sale_that_is_not_loaded_holds_nobody():
+def test_unloaded_sale_has_no_buyers_or_pending_entries() -> None:
     assert read_buyers(sale_id=1) == set()
     assert read_pending(sale_id=1) == set()
 
 
-def test_more_buyers_than_one_step_reads_are_all_read(ledger):
+def test_buyers_beyond_one_scan_step_are_all_read(ledger: Any) -> None:
     keys = LedgerKeys(1)
     everyone = {Holding(10_000 + user_id, user_id, 1) for user_id in range(1, 5_001)}
     ledger.hset(keys.buyers, mapping={"epoch": 1, **{h.field: h.order_id for h in everyone}})
@@ -43,7 +46,7 @@ def test_more_buyers_than_one_step_reads_are_all_read(ledger):
     assert read_pending(sale_id=1) == everyone
 
 
-def test_what_is_still_held_is_told_of_each_in_order(ledger_trips):
+def test_check_holdings_answers_in_order_in_one_round_trip(ledger_trips: list[int]) -> None:
     open_ledger(1)
     done = reserve_entry(sale_id=1, order_id=501, user_id=1)
     reserve(sale_id=1, order_id=502, user_id=2)
@@ -62,7 +65,7 @@ def test_what_is_still_held_is_told_of_each_in_order(ledger_trips):
 # --- make_pending --------------------------------------------------------------------------------
 
 
-def test_a_buyer_that_is_not_pending_is_put_back_by_the_time_of_redis():
+def test_make_pending_adds_entry_with_time_of_redis() -> None:
     open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=ABOVE_53_BITS, user_id=7)
     confirm(sale_id=1, entries=[entry])
@@ -75,7 +78,7 @@ def test_a_buyer_that_is_not_pending_is_put_back_by_the_time_of_redis():
     assert before_ms <= again.accepted_at_ms <= redis_now_ms()
 
 
-def test_a_buyer_that_is_pending_keeps_its_time(dump):
+def test_make_pending_keeps_time_of_pending_entry(dump: Dump) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
@@ -86,7 +89,7 @@ def test_a_buyer_that_is_pending_keeps_its_time(dump):
 
 
 @pytest.mark.parametrize("gone", [Holding(501, 8, 1), Holding(502, 7, 1), Holding(501, 7, 2)])
-def test_a_reservation_that_is_gone_does_not_become_pending(dump, gone):
+def test_make_pending_ignores_reservation_that_is_gone(dump: Dump, gone: Holding) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
@@ -96,7 +99,7 @@ def test_a_reservation_that_is_gone_does_not_become_pending(dump, gone):
     assert dump() == before
 
 
-def test_many_buyers_are_put_back_in_one_round_trip(ledger_trips):
+def test_make_pending_uses_one_round_trip(ledger_trips: list[int]) -> None:
     open_ledger(1, total=100)
     entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in range(1, 51)]
     confirm(sale_id=1, entries=entries)
@@ -113,7 +116,7 @@ def test_many_buyers_are_put_back_in_one_round_trip(ledger_trips):
 # --- add_buyers ----------------------------------------------------------------------------------
 
 
-def test_a_live_order_that_the_ledger_lacks_is_entered():
+def test_add_buyers_adds_missing_order_once() -> None:
     open_ledger(1)
 
     add_buyers(sale_id=1, holdings=[Holding(501, 7, 1)])
@@ -122,25 +125,10 @@ def test_a_live_order_that_the_ledger_lacks_is_entered():
     assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
-def test_a_live_order_is_never_entered_over_another_buyers_entry():
+def test_add_buyers_never_replaces_another_order() -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=502, user_id=7)
 
     add_buyers(sale_id=1, holdings=[Holding(501, 7, 1)])
 
     assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
-
-
-@pytest.mark.parametrize(
-    "ask",
-    [
-        lambda: read_buyers(sale_id=1),
-        lambda: read_pending(sale_id=1),
-        lambda: check_holdings(sale_id=1, holdings=[Holding(1, 1, 1)]),
-        lambda: make_pending(sale_id=1, holdings=[Holding(1, 1, 1)]),
-        lambda: add_buyers(sale_id=1, holdings=[Holding(1, 1, 1)]),
-    ],
-)
-def test_a_redis_that_is_gone_is_unavailable(redis_gone, ask):
-    with redis_gone(), pytest.raises(LedgerUnavailable):
-        ask()

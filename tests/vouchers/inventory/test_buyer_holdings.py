@@ -1,9 +1,12 @@
-"""What one buyer has in the ledger, by the contract above the script, on a real Redis."""
+"""What one buyer holds in the ledger, on a real Redis."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from tests.fixtures.vouchers import Dump
 from tests.support.sales import all_pending, open_ledger, redis_now_ms
 from vouchers.inventory.buyer_holdings import HeldUnit, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -17,7 +20,7 @@ def queue_positions(*, user_id: int) -> dict[int, int | None]:
     return {unit.order_id: unit.queue_position for unit in found.units}
 
 
-def test_a_buyer_without_a_unit_has_none_also_where_there_is_no_ledger():
+def test_buyer_without_unit_has_none_even_without_ledger() -> None:
     before_ms = redis_now_ms()
 
     found = read_buyer_holdings(sale_id=1, user_id=7)
@@ -26,7 +29,7 @@ def test_a_buyer_without_a_unit_has_none_also_where_there_is_no_ledger():
     assert before_ms <= found.now_ms <= redis_now_ms()
 
 
-def test_each_unit_has_its_place_in_the_queue_of_the_whole_sale():
+def test_queue_position_counts_entries_of_whole_sale() -> None:
     open_ledger(1, limit=2)
     for order_id, user_id in ((501, 7), (502, 8), (503, 7)):
         reserve(sale_id=1, order_id=order_id, user_id=user_id)
@@ -37,7 +40,7 @@ def test_each_unit_has_its_place_in_the_queue_of_the_whole_sale():
     ]
 
 
-def test_the_place_falls_as_others_are_written_and_is_gone_once_the_unit_is_a_row():
+def test_queue_position_falls_and_ends_once_row_is_written() -> None:
     open_ledger(1)
     for order_id, user_id in ((501, 7), (502, 8), (503, 9)):
         reserve(sale_id=1, order_id=order_id, user_id=user_id)
@@ -48,7 +51,7 @@ def test_the_place_falls_as_others_are_written_and_is_gone_once_the_unit_is_a_ro
     assert queue_positions(user_id=7) == {501: None}
 
 
-def test_the_largest_unit_and_ids_above_53_bits_come_back_digit_by_digit(ledger):
+def test_largest_unit_and_ids_above_53_bits_are_exact(ledger: Any) -> None:
     keys = open_ledger(1)
     ledger.hset(keys.buyers, f"{ABOVE_53_BITS}:20", ABOVE_53_BITS + 2)
     ledger.zadd(keys.pending, {f"{ABOVE_53_BITS + 2}:{ABOVE_53_BITS}:20": 1})
@@ -58,7 +61,7 @@ def test_the_largest_unit_and_ids_above_53_bits_come_back_digit_by_digit(ledger)
     assert unit == HeldUnit(ABOVE_53_BITS + 2, ABOVE_53_BITS, 20, queue_position=1)
 
 
-def test_looking_writes_nothing(dump):
+def test_reading_holdings_writes_nothing(dump: Dump) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
@@ -68,9 +71,8 @@ def test_looking_writes_nothing(dump):
     assert dump() == before
 
 
-def test_a_ledger_that_cannot_be_read_is_unavailable(ledger, redis_gone):
-    ledger.set(LedgerKeys(1).buyers, "of another type")
+def test_buyers_of_wrong_type_raise_ledger_unavailable(ledger: Any) -> None:
+    ledger.set(LedgerKeys(1).buyers, "of a wrong type")
+
     with pytest.raises(LedgerUnavailable):
-        read_buyer_holdings(sale_id=1, user_id=7)
-    with redis_gone(), pytest.raises(LedgerUnavailable):
         read_buyer_holdings(sale_id=1, user_id=7)

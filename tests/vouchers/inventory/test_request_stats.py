@@ -122,7 +122,7 @@ def in_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
 # --- Counting ------------------------------------------------------------------------------------
 
 
-def test_answers_are_counted_sale_by_sale_and_second_by_second(clock: Any) -> None:
+def test_answers_are_counted_per_sale_and_second(clock: Any) -> None:
     for second, sale_id, answer in [(0, 1, "accepted"), (0, 1, "accepted"), (1, 1, "sold_out")]:
         clock(at(second))
         count_request(sale_id=sale_id, answer=answer)
@@ -134,7 +134,7 @@ def test_answers_are_counted_sale_by_sale_and_second_by_second(clock: Any) -> No
     assert in_redis(2) == {"ended": 1}
 
 
-def test_counting_asks_nothing_of_redis_and_many_sales_are_one_round_trip(
+def test_counting_costs_no_round_trip_and_flush_one(
     ledger_trips: list[int],
 ) -> None:
     count_request(sale_id=1, answer="accepted")
@@ -149,11 +149,12 @@ def test_counting_asks_nothing_of_redis_and_many_sales_are_one_round_trip(
     assert len(ledger_trips) == 1, "nothing to add, nothing asked"
 
 
-def test_what_is_counted_gets_to_redis_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_counts_are_flushed_by_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_S", 0.001)
-    for expected in (1, 2):
-        count_request(sale_id=1, answer="accepted")
-        wait_for(lambda expected=expected: in_redis(1) == {"accepted": expected})
+    count_request(sale_id=1, answer="accepted")
+    wait_for(lambda: in_redis(1) == {"accepted": 1})
+    count_request(sale_id=1, answer="accepted")
+    wait_for(lambda: in_redis(1) == {"accepted": 2})
 
 
 def test_threads_lose_no_count() -> None:
@@ -180,7 +181,7 @@ for _ in range(3):
 
 
 @pytest.mark.django_db
-def test_two_processes_counts_add_up_and_each_waits_for_its_last_flush() -> None:
+def test_processes_add_up_and_flush_before_exit() -> None:
     assert in_processes(COUNT_THREE, times=2) == [0, 0]
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()
@@ -201,7 +202,7 @@ os._exit(0)
 
 
 @pytest.mark.django_db
-def test_a_forked_process_adds_its_own_counts_and_not_its_parents() -> None:
+def test_forked_process_adds_only_its_own_counts() -> None:
     assert in_processes(FORKED) == [0]
     assert in_redis(1) == {"accepted": 1, "sold_out": 2}
 
@@ -211,7 +212,7 @@ def test_a_forked_process_adds_its_own_counts_and_not_its_parents() -> None:
 Gone = Callable[[], AbstractContextManager[None]]
 
 
-def test_while_redis_is_away_counts_are_kept_and_nothing_is_raised(redis_gone: Gone) -> None:
+def test_counts_are_kept_while_redis_is_away(redis_gone: Gone) -> None:
     with redis_gone():
         for _ in range(3):
             count_request(sale_id=1, answer="unavailable")
@@ -222,7 +223,7 @@ def test_while_redis_is_away_counts_are_kept_and_nothing_is_raised(redis_gone: G
     assert in_redis(1) == {"unavailable": 3, "accepted": 1}
 
 
-def test_they_get_there_once_redis_is_back_also_where_no_request_comes(
+def test_counts_are_retried_without_further_requests(
     redis_gone: Gone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.001)
@@ -233,7 +234,7 @@ def test_they_get_there_once_redis_is_back_also_where_no_request_comes(
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
-def test_a_batch_whose_reply_was_lost_is_added_once(
+def test_batch_with_lost_reply_is_added_once(
     guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Redis has added it, and the process does not know: the number of the batch tells."""
@@ -259,7 +260,7 @@ def test_a_batch_whose_reply_was_lost_is_added_once(
     assert in_redis(1) == {"accepted": 3 if guarded else 4}
 
 
-def test_a_process_that_keeps_too_much_begins_again(
+def test_too_many_counts_are_dropped(
     redis_gone: Gone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "MAX_COUNTS", 5)
@@ -275,7 +276,7 @@ def test_a_process_that_keeps_too_much_begins_again(
     assert in_redis(100) == {"accepted": 1}
 
 
-def test_where_no_thread_is_to_be_had_the_next_request_asks_again(
+def test_failed_timer_start_is_retried_by_next_request(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def no_thread(timer: threading.Timer) -> None:
@@ -289,7 +290,7 @@ def test_where_no_thread_is_to_be_had_the_next_request_asks_again(
     wait_for(lambda: in_redis(1) == {"accepted": 2})
 
 
-def test_what_redis_refuses_of_one_sale_costs_the_others_nothing(
+def test_refused_counts_of_one_sale_leave_others_intact(
     ledger: Any, clock: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger.hset(LedgerKeys(1).tally, f"{int(NOON.timestamp())}:accepted", "many")
@@ -302,7 +303,7 @@ def test_what_redis_refuses_of_one_sale_costs_the_others_nothing(
     assert "some request counts of sale 1 are lost" in caplog.text
 
 
-def test_a_tally_is_kept_for_two_weeks_and_the_numbers_for_an_hour(ledger: Any) -> None:
+def test_counts_last_two_weeks_and_batch_numbers_an_hour(ledger: Any) -> None:
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()
     lives = {key: ledger.ttl(key) for key in ledger.scan_iter("*")}
@@ -328,7 +329,7 @@ def tokens_of(sale: SeckillVoucher, *names: str) -> list[str]:
 
 
 @pytest.mark.django_db
-def test_each_answer_to_a_valid_token_is_counted_under_its_code(client: Client) -> None:
+def test_answers_to_valid_tokens_are_counted_by_code(client: Client) -> None:
     sale = make_loaded_sale(stock=1)
     first, second, third, again = tokens_of(sale, "anna", "ben", "carl", "dora")
     assert [ask(client, sale.pk, first), ask(client, sale.pk, first, form="yes")] == [202, 303]
@@ -343,7 +344,7 @@ def test_each_answer_to_a_valid_token_is_counted_under_its_code(client: Client) 
     ("begins_in", "ends_in", "paused", "code"),
     [(60, 120, False, "not_started"), (-60, -1, False, "ended"), (-60, 60, True, "paused")],
 )
-def test_so_is_each_refusal(
+def test_refusals_are_counted_by_code(
     client: Client, begins_in: int, ends_in: int, paused: bool, code: str
 ) -> None:
     sale = make_loaded_sale()
@@ -359,7 +360,7 @@ def test_so_is_each_refusal(
 
 
 @pytest.mark.django_db
-def test_the_second_order_of_a_buyer_is_counted_as_such_also_where_a_form_is_led_on(
+def test_second_order_is_counted_even_when_form_redirects(
     client: Client,
 ) -> None:
     sale, buyer = make_loaded_sale(), make_user("anna")
@@ -371,7 +372,7 @@ def test_the_second_order_of_a_buyer_is_counted_as_such_also_where_a_form_is_led
 
 
 @pytest.mark.django_db
-def test_unavailable_is_counted_for_when_redis_is_back(client: Client, redis_gone: Gone) -> None:
+def test_unavailable_is_counted_once_redis_is_back(client: Client, redis_gone: Gone) -> None:
     sale = make_loaded_sale()
     (token,) = tokens_of(sale, "anna")
     with redis_gone():
@@ -383,7 +384,7 @@ def test_unavailable_is_counted_for_when_redis_is_back(client: Client, redis_gon
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("form", ["", "yes"], ids=["json", "html"])
-def test_who_has_no_token_for_the_sale_makes_no_key(client: Client, ledger: Any, form: str) -> None:
+def test_requests_without_valid_token_create_no_key(client: Client, ledger: Any, form: str) -> None:
     """Anybody can send anything, for any number of sales that do not exist."""
     sale = make_loaded_sale()
     (token,) = tokens_of(sale, "anna")
@@ -403,7 +404,7 @@ def test_who_has_no_token_for_the_sale_makes_no_key(client: Client, ledger: Any,
 
 
 @pytest.mark.django_db
-def test_around_the_begin_seconds_are_stored_and_minutes_else(count: Any) -> None:
+def test_seconds_are_stored_around_start_and_minutes_elsewhere(count: Any) -> None:
     sale = a_sale()
     for seconds in (-61, -60, -1, 0, 599, 600, 630, 659, 660):
         count(sale, seconds)
@@ -422,7 +423,7 @@ def test_around_the_begin_seconds_are_stored_and_minutes_else(count: Any) -> Non
 
 
 @pytest.mark.django_db
-def test_a_begin_within_a_minute_has_its_whole_minutes_by_seconds(count: Any) -> None:
+def test_start_within_minute_stores_whole_minutes_by_second(count: Any) -> None:
     sale = a_sale(begins_at=at(30))
     for seconds in (-61, -60, -30, 629, 659, 660):
         count(sale, seconds)
@@ -433,7 +434,7 @@ def test_a_begin_within_a_minute_has_its_whole_minutes_by_seconds(count: Any) ->
 
 
 @pytest.mark.django_db
-def test_what_is_still_open_stays_in_redis_and_is_told_all_the_same(count: Any) -> None:
+def test_open_counts_stay_in_redis_and_are_read(count: Any) -> None:
     sale = a_sale()
     for seconds in (0, 10, 11, 700, 719):
         count(sale, seconds)
@@ -448,7 +449,7 @@ def test_what_is_still_open_stays_in_redis_and_is_told_all_the_same(count: Any) 
 
 
 @pytest.mark.django_db
-def test_the_tally_is_told_oldest_first_from_both_places_and_since_when_one_asks(
+def test_counts_are_read_from_both_places_oldest_first(
     count: Any,
 ) -> None:
     sale = a_sale()
@@ -462,7 +463,7 @@ def test_the_tally_is_told_oldest_first_from_both_places_and_since_when_one_asks
 
 
 @pytest.mark.django_db
-def test_a_pass_that_is_repeated_counts_nothing_twice_and_redis_is_emptied(count: Any) -> None:
+def test_repeated_pass_counts_once_and_empties_redis(count: Any) -> None:
     sale = a_sale()
     count(sale, 0, n=4)
     count(sale, 3_000, n=2)
@@ -480,7 +481,7 @@ store_request_counts(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_killed_between_the_rows_and_redis_a_pass_is_repeated_and_counts_once(count: Any) -> None:
+def test_pass_killed_before_cleanup_counts_once(count: Any) -> None:
     sale = a_sale()
     count(sale, 0, n=4)
     count(sale, 3_000, "ended", n=2)
@@ -496,7 +497,7 @@ def test_killed_between_the_rows_and_redis_a_pass_is_repeated_and_counts_once(co
 
 
 @pytest.mark.django_db
-def test_who_is_late_by_a_pass_is_counted_and_a_row_never_shrinks(count: Any) -> None:
+def test_late_counts_are_added_and_rows_never_shrink(count: Any) -> None:
     sale = a_sale()
     count(sale, 0, n=4)
     count(sale, 3_000)
@@ -515,7 +516,7 @@ def test_who_is_late_by_a_pass_is_counted_and_a_row_never_shrinks(count: Any) ->
 
 
 @pytest.mark.django_db
-def test_a_minute_begun_by_seconds_goes_on_so_where_the_begin_is_moved_meanwhile(
+def test_minute_stored_by_seconds_stays_so_when_start_moves(
     count: Any,
 ) -> None:
     sale = a_sale()
@@ -528,7 +529,7 @@ def test_a_minute_begun_by_seconds_goes_on_so_where_the_begin_is_moved_meanwhile
 
 
 @pytest.mark.django_db
-def test_a_minute_stored_as_one_is_not_stored_by_seconds_too_where_the_begin_is_moved(
+def test_minute_stored_whole_stays_so_when_start_moves(
     count: Any,
 ) -> None:
     sale = a_sale()
@@ -544,7 +545,7 @@ def test_a_minute_stored_as_one_is_not_stored_by_seconds_too_where_the_begin_is_
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("seed", range(3))
-def test_whatever_happens_in_between_every_answer_is_told_once(count: Any, seed: int) -> None:
+def test_every_answer_is_counted_once_in_random_order(count: Any, seed: int) -> None:
     """Counts up to 25 s late, passes at any time, a begin that is moved to and fro."""
     chance, sale, now, counted = random.Random(seed), a_sale(), -300.0, 0
     for _ in range(100):
@@ -569,7 +570,7 @@ def test_whatever_happens_in_between_every_answer_is_told_once(count: Any, seed:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sale_that_is_deleted_meanwhile_takes_its_tally_along_and_disturbs_no_other(
+def test_sale_deleted_during_storing_disturbs_no_other(
     count: Any, monkeypatch: pytest.MonkeyPatch, ledger: Any
 ) -> None:
     doomed, other = make_loaded_sale(), a_sale()
@@ -590,7 +591,7 @@ def test_a_sale_that_is_deleted_meanwhile_takes_its_tally_along_and_disturbs_no_
 
 
 @pytest.mark.django_db
-def test_beat_is_told_nothing_but_a_warning_where_redis_is_away(
+def test_storing_without_redis_only_warns(
     count: Any, redis_gone: Gone, caplog: pytest.LogCaptureFixture
 ) -> None:
     sale = a_sale()
@@ -603,7 +604,7 @@ def test_beat_is_told_nothing_but_a_warning_where_redis_is_away(
 
 
 @pytest.mark.django_db
-def test_a_tally_is_stored_as_long_as_redis_keeps_it_however_long_beat_was_away(
+def test_counts_are_stored_until_they_expire(
     count: Any,
 ) -> None:
     sale = a_sale()
@@ -615,7 +616,7 @@ def test_a_tally_is_stored_as_long_as_redis_keeps_it_however_long_beat_was_away(
 
 
 @pytest.mark.django_db
-def test_all_sales_are_read_in_one_round_trip(count: Any, ledger_trips: list[int]) -> None:
+def test_storing_reads_all_sales_in_one_round_trip(count: Any, ledger_trips: list[int]) -> None:
     sales = [a_sale() for _ in range(5)]
     count(sales[0], 0)
     ledger_trips.clear()
@@ -624,7 +625,7 @@ def test_all_sales_are_read_in_one_round_trip(count: Any, ledger_trips: list[int
 
 
 @pytest.mark.django_db
-def test_what_somebody_else_wrote_into_a_tally_is_passed_over(count: Any, ledger: Any) -> None:
+def test_foreign_fields_in_counts_are_ignored(count: Any, ledger: Any) -> None:
     sale, other = a_sale(), a_sale()
     count(sale, 0)
     strange = ("x", "12", "12:", ":accepted", "1e9:accepted", "9" * 12 + ":accepted", "1:DROP")
