@@ -92,8 +92,9 @@ class Voucher(models.Model):
 class SeckillVoucher(models.Model):
     """A flash sale of a voucher: its stock, its window, and its limit per buyer.
 
-    ``stock`` is the number of units offered and is never counted down; ``sold`` is the number of
-    live orders. Only ``vouchers.catalogue.sales`` and ``orders`` write them, with the row locked.
+    ``stock`` is the number of units offered (Note [Derived stock] in ``inventory/sale_state.py``);
+    ``sold`` is the number of live orders. Only ``vouchers.catalogue.sales`` and ``orders`` write
+    them, with the row locked.
     """
 
     voucher = models.ForeignKey(

@@ -1,4 +1,4 @@
-"""The database has the last word: each named constraint refuses by itself, past every form."""
+"""The models of sales and orders: named constraints of the database, and states."""
 
 from __future__ import annotations
 

@@ -2,10 +2,10 @@
 
 One call to Redis finds an order among the copies or the pending entries. A copy is served for at
 least one turn of the two hashes that hold copies, and for at most two. Before a row changes, its
-copy is dropped (:func:`invalidate_rows`), and none is cached until long after the change: a reader
-that saw the old row finds the order marked (``docs/adr/0015``).
+copy is dropped, and none is cached until long after the change: a reader that saw the old row finds
+the order marked (``docs/adr/0015``).
 
-Every function but that one raises ``LedgerUnavailable`` if Redis does not answer.
+If Redis does not answer, :func:`invalidate_rows` only logs; the others raise ``LedgerUnavailable``.
 """
 
 from __future__ import annotations

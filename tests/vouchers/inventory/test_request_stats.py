@@ -1,4 +1,4 @@
-"""The tally: counted by many processes, added once, stored once, and never in a request's way."""
+"""Request statistics: counted by many processes, added once, stored once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
-from contextlib import AbstractContextManager
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +23,7 @@ from django.test import Client, override_settings
 from orders.placing.tokens import issue_tokens
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.ledger_connection import ledger_connection
+from tests.fixtures.vouchers import RedisGone
 from tests.support.orders import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.sales import make_loaded_sale, make_sale, make_user
@@ -42,24 +42,27 @@ from vouchers.inventory.request_stats import (
 from vouchers.models import AnswerCount, SeckillVoucher
 
 NOON = dt.datetime(2026, 11, 11, 12, tzinfo=dt.UTC)
-"""When the sales of these tests begin."""
+"""The start of the sales in these tests."""
+
+Clock = Callable[[dt.datetime], None]
+Count = Callable[..., None]
 
 HOUR = dt.timedelta(hours=1)
 MUCH_LATER = NOON + 3 * HOUR
 
 
 def at(seconds: float) -> dt.datetime:
-    """Return the moment so long after the begin."""
+    """Return the moment this long after the start."""
     return NOON + dt.timedelta(seconds=seconds)
 
 
-def a_sale(**fields: Any) -> SeckillVoucher:
+def make_noon_sale(**fields: Any) -> SeckillVoucher:
     return make_sale(**{"begins_at": NOON, "ends_at": NOON + 2 * HOUR, **fields})
 
 
 @pytest.fixture
-def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[dt.datetime], None]:
-    """Call it, and answers are counted at that moment."""
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Return a function that sets the moment at which answers are counted."""
     now = [NOON.timestamp()]
     monkeypatch.setattr(module, "time", SimpleNamespace(time=lambda: now[0]))
 
@@ -70,8 +73,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Callable[[dt.datetime], None]:
 
 
 @pytest.fixture
-def count(clock: Callable[[dt.datetime], None]) -> Callable[..., None]:
-    """Count answers, so long after noon, and send them."""
+def count(clock: Clock) -> Count:
+    """Return a function that counts answers this long after noon, and flushes them."""
 
     def counted(sale: SeckillVoucher, seconds: float, answer: str = "accepted", n: int = 1) -> None:
         clock(at(seconds))
@@ -82,16 +85,16 @@ def count(clock: Callable[[dt.datetime], None]) -> Callable[..., None]:
     return counted
 
 
-def in_redis(sale_id: int) -> dict[str, int]:
-    """Return what the tally of a sale holds in Redis, answer by answer, all seconds together."""
+def read_redis_counts(sale_id: int) -> dict[str, int]:
+    """Return the counts of a sale in Redis by answer, over all seconds."""
     sums: Counter[str] = Counter()
     for field, number in ledger_connection().hgetall(LedgerKeys(sale_id).tally).items():
         sums[field.partition(":")[2]] += int(number)
     return dict(sums)
 
 
-def rows(sale: SeckillVoucher) -> list[tuple[float, int, str, int]]:
-    """Return what is stored: seconds after noon, length, answer, count."""
+def read_rows(sale: SeckillVoucher) -> list[tuple[float, int, str, int]]:
+    """Return the stored rows: seconds after noon, length, answer, count."""
     return [
         ((row.at - NOON).total_seconds(), row.seconds, row.answer, row.count)
         for row in read_stored_counts(sale=sale)
@@ -102,8 +105,8 @@ def total(counts: list[RequestCount]) -> int:
     return sum(it.count for it in counts)
 
 
-def in_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
-    """Let processes of the shop do this at the same time; return how each ended by itself."""
+def run_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
+    """Run this code in processes of the shop at once; return their exit codes."""
     database = os.environ["DATABASE_URL"].partition("?")
     url = database[0].rpartition("/")[0] + f"/{connection.settings_dict['NAME']}"
     own = {
@@ -119,10 +122,10 @@ def in_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
     return [process.wait(timeout=60) for process in running]
 
 
-# --- Counting ------------------------------------------------------------------------------------
+# --- counting ------------------------------------------------------------------------------------
 
 
-def test_answers_are_counted_per_sale_and_second(clock: Any) -> None:
+def test_answers_are_counted_per_sale_and_second(clock: Clock) -> None:
     for second, sale_id, answer in [(0, 1, "accepted"), (0, 1, "accepted"), (1, 1, "sold_out")]:
         clock(at(second))
         count_request(sale_id=sale_id, answer=answer)
@@ -131,14 +134,14 @@ def test_answers_are_counted_per_sale_and_second(clock: Any) -> None:
     begin = int(NOON.timestamp())
     fields = ledger_connection().hgetall(LedgerKeys(1).tally)
     assert fields == {f"{begin}:accepted": "2", f"{begin + 1}:sold_out": "1"}
-    assert in_redis(2) == {"ended": 1}
+    assert read_redis_counts(2) == {"ended": 1}
 
 
 def test_counting_costs_no_round_trip_and_flush_one(
     ledger_trips: list[int],
 ) -> None:
     count_request(sale_id=1, answer="accepted")
-    flush_request_counts()  # makes the script known
+    flush_request_counts()  # make the script known to Redis
     ledger_trips.clear()
     for sale_id in range(1, 6):
         count_request(sale_id=sale_id, answer="accepted")
@@ -146,15 +149,15 @@ def test_counting_costs_no_round_trip_and_flush_one(
     flush_request_counts()
     assert len(ledger_trips) == 1
     flush_request_counts()
-    assert len(ledger_trips) == 1, "nothing to add, nothing asked"
+    assert len(ledger_trips) == 1, "nothing to add"
 
 
 def test_counts_are_flushed_by_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FLUSH_S", 0.001)
     count_request(sale_id=1, answer="accepted")
-    wait_for(lambda: in_redis(1) == {"accepted": 1})
+    wait_for(lambda: read_redis_counts(1) == {"accepted": 1})
     count_request(sale_id=1, answer="accepted")
-    wait_for(lambda: in_redis(1) == {"accepted": 2})
+    wait_for(lambda: read_redis_counts(1) == {"accepted": 2})
 
 
 def test_threads_lose_no_count() -> None:
@@ -170,7 +173,7 @@ def test_threads_lose_no_count() -> None:
     for thread in threads:
         thread.join()
     flush_request_counts()
-    assert in_redis(1) == {"accepted": 4_000}
+    assert read_redis_counts(1) == {"accepted": 4_000}
 
 
 COUNT_THREE = """
@@ -182,10 +185,10 @@ for _ in range(3):
 
 @pytest.mark.django_db
 def test_processes_add_up_and_flush_before_exit() -> None:
-    assert in_processes(COUNT_THREE, times=2) == [0, 0]
+    assert run_processes(COUNT_THREE, times=2) == [0, 0]
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()
-    assert in_redis(1) == {"accepted": 7}
+    assert read_redis_counts(1) == {"accepted": 7}
 
 
 FORKED = """
@@ -203,16 +206,14 @@ os._exit(0)
 
 @pytest.mark.django_db
 def test_forked_process_adds_only_its_own_counts() -> None:
-    assert in_processes(FORKED) == [0]
-    assert in_redis(1) == {"accepted": 1, "sold_out": 2}
+    assert run_processes(FORKED) == [0]
+    assert read_redis_counts(1) == {"accepted": 1, "sold_out": 2}
 
 
 # --- Redis away ----------------------------------------------------------------------------------
 
-Gone = Callable[[], AbstractContextManager[None]]
 
-
-def test_counts_are_kept_while_redis_is_away(redis_gone: Gone) -> None:
+def test_counts_are_kept_while_redis_is_away(redis_gone: RedisGone) -> None:
     with redis_gone():
         for _ in range(3):
             count_request(sale_id=1, answer="unavailable")
@@ -220,24 +221,24 @@ def test_counts_are_kept_while_redis_is_away(redis_gone: Gone) -> None:
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()
     flush_request_counts()
-    assert in_redis(1) == {"unavailable": 3, "accepted": 1}
+    assert read_redis_counts(1) == {"unavailable": 3, "accepted": 1}
 
 
 def test_counts_are_retried_without_further_requests(
-    redis_gone: Gone, monkeypatch: pytest.MonkeyPatch
+    redis_gone: RedisGone, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_S", 0.001)
     with redis_gone():
         count_request(sale_id=1, answer="unavailable")
         flush_request_counts()
-    wait_for(lambda: in_redis(1) == {"unavailable": 1})
+    wait_for(lambda: read_redis_counts(1) == {"unavailable": 1})
 
 
 @pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
 def test_batch_with_lost_reply_is_added_once(
     guarded: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Redis has added it, and the process does not know: the number of the batch tells."""
+    """Redis has added it and the process does not know: the batch number shows it."""
     ledger = ledger_connection()
     with FaultProxy(redis_server(django_settings.REDIS_URL)) as proxy:
         database = int(django_settings.REDIS_URL.rpartition("/")[2])
@@ -257,11 +258,11 @@ def test_batch_with_lost_reply_is_added_once(
                 ledger.delete(*ledger.scan_iter(f"{LedgerKeys(1).tally}:*"))
             count_request(sale_id=1, answer="accepted")
             flush_request_counts()
-    assert in_redis(1) == {"accepted": 3 if guarded else 4}
+    assert read_redis_counts(1) == {"accepted": 3 if guarded else 4}
 
 
 def test_too_many_counts_are_dropped(
-    redis_gone: Gone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    redis_gone: RedisGone, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(module, "MAX_COUNTS", 5)
     with redis_gone():
@@ -273,7 +274,7 @@ def test_too_many_counts_are_dropped(
     assert "are dropped" in caplog.text
     count_request(sale_id=100, answer="accepted")
     flush_request_counts()
-    assert in_redis(100) == {"accepted": 1}
+    assert read_redis_counts(100) == {"accepted": 1}
 
 
 def test_failed_timer_start_is_retried_by_next_request(
@@ -287,11 +288,11 @@ def test_failed_timer_start_is_retried_by_next_request(
         count_request(sale_id=1, answer="accepted")
     monkeypatch.setattr(module, "FLUSH_S", 0.001)
     count_request(sale_id=1, answer="accepted")
-    wait_for(lambda: in_redis(1) == {"accepted": 2})
+    wait_for(lambda: read_redis_counts(1) == {"accepted": 2})
 
 
 def test_refused_counts_of_one_sale_leave_others_intact(
-    ledger: Any, clock: Any, caplog: pytest.LogCaptureFixture
+    ledger: Any, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     ledger.hset(LedgerKeys(1).tally, f"{int(NOON.timestamp())}:accepted", "many")
     ledger.set(LedgerKeys(2).tally, "no hash")
@@ -299,31 +300,32 @@ def test_refused_counts_of_one_sale_leave_others_intact(
         count_request(sale_id=sale_id, answer="accepted")
     flush_request_counts()
     flush_request_counts()
-    assert in_redis(2) == in_redis(3) == {"accepted": 1}
+    assert read_redis_counts(2) == read_redis_counts(3) == {"accepted": 1}
     assert "some request counts of sale 1 are lost" in caplog.text
 
 
 def test_counts_last_two_weeks_and_batch_numbers_an_hour(ledger: Any) -> None:
     count_request(sale_id=1, answer="accepted")
     flush_request_counts()
-    lives = {key: ledger.ttl(key) for key in ledger.scan_iter("*")}
+
     key = LedgerKeys(1).tally
-    assert lives.pop(key) == RETENTION.total_seconds() == 14 * 24 * 3600
-    (number,) = lives
-    assert number.startswith(f"{key}:")
-    assert 0 < lives[number] <= 3600
+    [number_key] = set(ledger.scan_iter()) - {key}
+    two_weeks_s = 14 * 24 * 3600
+    assert two_weeks_s - 60 < ledger.ttl(key) <= two_weeks_s == RETENTION.total_seconds()
+    assert number_key.startswith(f"{key}:")
+    assert 3600 - 60 < ledger.ttl(number_key) <= 3600
 
 
-# --- The order request ---------------------------------------------------------------------------
+# --- the order request ---------------------------------------------------------------------------
 
 
-def ask(client: Client, sale_id: int, token: object, **fields: str) -> int:
+def post_order(client: Client, sale_id: int, token: object, **fields: str) -> int:
     headers = {"Accept": "text/html"} if fields.pop("form", "") else {}
     entries = {"token": token, **fields}
     return client.post(f"/vouchers/{sale_id}/orders/", entries, headers=headers).status_code
 
 
-def tokens_of(sale: SeckillVoucher, *names: str) -> list[str]:
+def sign_tokens(sale: SeckillVoucher, *names: str) -> list[str]:
     users = [make_user(name).pk for name in names]
     return [it.sign() for it in issue_tokens(sale=sale, user_ids=users)]
 
@@ -331,12 +333,15 @@ def tokens_of(sale: SeckillVoucher, *names: str) -> list[str]:
 @pytest.mark.django_db
 def test_answers_to_valid_tokens_are_counted_by_code(client: Client) -> None:
     sale = make_loaded_sale(stock=1)
-    first, second, third, again = tokens_of(sale, "anna", "ben", "carl", "dora")
-    assert [ask(client, sale.pk, first), ask(client, sale.pk, first, form="yes")] == [202, 303]
-    assert [ask(client, sale.pk, it) for it in (second, third)] == [409, 409]
-    assert ask(client, sale.pk, again, attempt="1", form="yes") == 409
+    first, second, third, again = sign_tokens(sale, "anna", "ben", "carl", "dora")
+    assert [post_order(client, sale.pk, first), post_order(client, sale.pk, first, form="yes")] == [
+        202,
+        303,
+    ]
+    assert [post_order(client, sale.pk, it) for it in (second, third)] == [409, 409]
+    assert post_order(client, sale.pk, again, attempt="1", form="yes") == 409
     flush_request_counts()
-    assert in_redis(sale.pk) == {"accepted": 2, "sold_out": 3}
+    assert read_redis_counts(sale.pk) == {"accepted": 2, "sold_out": 3}
 
 
 @pytest.mark.django_db
@@ -348,15 +353,15 @@ def test_refusals_are_counted_by_code(
     client: Client, begins_in: int, ends_in: int, paused: bool, code: str
 ) -> None:
     sale = make_loaded_sale()
-    (token,) = tokens_of(sale, "anna")
+    (token,) = sign_tokens(sale, "anna")
     now = dt.datetime.now(tz=dt.UTC)
     window = {"begins_at": begins_in, "ends_at": ends_in}
     moments = {name: now + dt.timedelta(seconds=it) for name, it in window.items()}
     SeckillVoucher.objects.filter(pk=sale.pk).update(paused=paused, **moments)
     ledger_connection().delete(*LedgerKeys(sale.pk).contents)
-    assert ask(client, sale.pk, token) == 409
+    assert post_order(client, sale.pk, token) == 409
     flush_request_counts()
-    assert in_redis(sale.pk) == {code: 1}
+    assert read_redis_counts(sale.pk) == {code: 1}
 
 
 @pytest.mark.django_db
@@ -365,52 +370,55 @@ def test_second_order_is_counted_even_when_form_redirects(
 ) -> None:
     sale, buyer = make_loaded_sale(), make_user("anna")
     first, second = (issue_tokens(sale=sale, user_ids=[buyer.pk])[0].sign() for _ in range(2))
-    assert ask(client, sale.pk, first) == 202
-    assert [ask(client, sale.pk, second), ask(client, sale.pk, second, form="yes")] == [409, 303]
+    assert post_order(client, sale.pk, first) == 202
+    assert [
+        post_order(client, sale.pk, second),
+        post_order(client, sale.pk, second, form="yes"),
+    ] == [409, 303]
     flush_request_counts()
-    assert in_redis(sale.pk) == {"accepted": 1, "already_ordered": 2}
+    assert read_redis_counts(sale.pk) == {"accepted": 1, "already_ordered": 2}
 
 
 @pytest.mark.django_db
-def test_unavailable_is_counted_once_redis_is_back(client: Client, redis_gone: Gone) -> None:
+def test_unavailable_is_counted_once_redis_is_back(client: Client, redis_gone: RedisGone) -> None:
     sale = make_loaded_sale()
-    (token,) = tokens_of(sale, "anna")
+    (token,) = sign_tokens(sale, "anna")
     with redis_gone():
-        assert ask(client, sale.pk, token) == 503
+        assert post_order(client, sale.pk, token) == 503
         flush_request_counts()
     flush_request_counts()
-    assert in_redis(sale.pk) == {"unavailable": 1}
+    assert read_redis_counts(sale.pk) == {"unavailable": 1}
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("form", ["", "yes"], ids=["json", "html"])
 def test_requests_without_valid_token_create_no_key(client: Client, ledger: Any, form: str) -> None:
-    """Anybody can send anything, for any number of sales that do not exist."""
+    """Anyone can send requests for any number of sales that do not exist."""
     sale = make_loaded_sale()
-    (token,) = tokens_of(sale, "anna")
+    (token,) = sign_tokens(sale, "anna")
     before = set(ledger.scan_iter("*"))
     forged = f"{token[:-4]}AAAA"
     for sale_id in (sale.pk, 4_711, 2**62):
         for text in ("", "nonsense", forged, "9" * 200):
             for attempt in ("1", "2", "x"):
-                assert ask(client, sale_id, text, attempt=attempt, form=form) in (400, 403)
-    assert ask(client, 4_711, token, form=form) == 403
+                assert post_order(client, sale_id, text, attempt=attempt, form=form) in (400, 403)
+    assert post_order(client, 4_711, token, form=form) == 403
     assert client.get(f"/vouchers/{sale.pk}/orders/").status_code == 405
     flush_request_counts()
     assert set(ledger.scan_iter("*")) == before
 
 
-# --- Storing -------------------------------------------------------------------------------------
+# --- storing -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_seconds_are_stored_around_start_and_minutes_elsewhere(count: Any) -> None:
-    sale = a_sale()
+def test_seconds_are_stored_around_start_and_minutes_elsewhere(count: Count) -> None:
+    sale = make_noon_sale()
     for seconds in (-61, -60, -1, 0, 599, 600, 630, 659, 660):
         count(sale, seconds)
     count(sale, 599, "sold_out", n=3)
     store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == [
+    assert read_rows(sale) == [
         (-120, 60, "accepted", 1),
         (-60, 1, "accepted", 1),
         (-1, 1, "accepted", 1),
@@ -423,54 +431,54 @@ def test_seconds_are_stored_around_start_and_minutes_elsewhere(count: Any) -> No
 
 
 @pytest.mark.django_db
-def test_start_within_minute_stores_whole_minutes_by_second(count: Any) -> None:
-    sale = a_sale(begins_at=at(30))
+def test_start_within_minute_stores_whole_minutes_by_second(count: Count) -> None:
+    sale = make_noon_sale(begins_at=at(30))
     for seconds in (-61, -60, -30, 629, 659, 660):
         count(sale, seconds)
     store_request_counts(now=MUCH_LATER)
-    assert [row[:2] for row in rows(sale)] == [
+    assert [row[:2] for row in read_rows(sale)] == [
         (-120, 60), (-60, 1), (-30, 1), (629, 1), (659, 1), (660, 60),
     ]  # fmt: skip
 
 
 @pytest.mark.django_db
-def test_open_counts_stay_in_redis_and_are_read(count: Any) -> None:
-    sale = a_sale()
+def test_open_counts_stay_in_redis_and_are_read(count: Count) -> None:
+    sale = make_noon_sale()
     for seconds in (0, 10, 11, 700, 719):
         count(sale, seconds)
     store_request_counts(now=at(40.9))
-    assert rows(sale) == [(0, 1, "accepted", 1)]
+    assert read_rows(sale) == [(0, 1, "accepted", 1)]
     store_request_counts(now=at(749.9))
-    assert [row[0] for row in rows(sale)] == [0, 10, 11], "the minute from 660 on is open"
+    assert [row[0] for row in read_rows(sale)] == [0, 10, 11], "the minute from 660 is open"
     assert total(read_request_counts(sale=sale)) == 5
     store_request_counts(now=at(750))
-    assert rows(sale)[-1] == (660, 60, "accepted", 2)
+    assert read_rows(sale)[-1] == (660, 60, "accepted", 2)
     assert total(read_request_counts(sale=sale)) == 5
 
 
 @pytest.mark.django_db
 def test_counts_are_read_from_both_places_oldest_first(
-    count: Any,
+    count: Count,
 ) -> None:
-    sale = a_sale()
+    sale = make_noon_sale()
     count(sale, 5, "sold_out")
     count(sale, 5, "accepted", n=2)
     store_request_counts(now=MUCH_LATER)
     count(sale, 6)
-    told = [(it.at, it.answer, it.count) for it in read_request_counts(sale=sale)]
-    assert told == [(at(5), "accepted", 2), (at(5), "sold_out", 1), (at(6), "accepted", 1)]
+    found = [(it.at, it.answer, it.count) for it in read_request_counts(sale=sale)]
+    assert found == [(at(5), "accepted", 2), (at(5), "sold_out", 1), (at(6), "accepted", 1)]
     assert [it.at for it in read_request_counts(sale=sale, since=at(6))] == [at(6)]
 
 
 @pytest.mark.django_db
-def test_repeated_pass_counts_once_and_empties_redis(count: Any) -> None:
-    sale = a_sale()
+def test_repeated_pass_counts_once_and_empties_redis(count: Count) -> None:
+    sale = make_noon_sale()
     count(sale, 0, n=4)
     count(sale, 3_000, n=2)
     for _ in range(3):
         store_request_counts(now=MUCH_LATER)
         assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
-    assert in_redis(sale.pk) == {}
+    assert read_redis_counts(sale.pk) == {}
 
 
 STORE = """
@@ -481,24 +489,24 @@ store_request_counts(now=dt.datetime(2026, 11, 11, 15, tzinfo=dt.UTC))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_pass_killed_before_cleanup_counts_once(count: Any) -> None:
-    sale = a_sale()
+def test_pass_killed_before_cleanup_counts_once(count: Count) -> None:
+    sale = make_noon_sale()
     count(sale, 0, n=4)
     count(sale, 3_000, "ended", n=2)
-    assert in_processes(STORE, FAILPOINT="tally.stored") == [-signal.SIGKILL]
+    assert run_processes(STORE, FAILPOINT="tally.stored") == [-signal.SIGKILL]
     assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
     with armed("tally.stored=raise"), pytest.raises(FailpointReached):
-        store_request_counts(now=MUCH_LATER)  # now the rows were there, and their fields were to go
+        store_request_counts(now=MUCH_LATER)  # the rows exist, their fields do not go yet
     assert total(read_stored_counts(sale=sale)) == total(read_request_counts(sale=sale)) == 6
-    assert in_redis(sale.pk) == {"accepted": 4, "ended": 2}
+    assert read_redis_counts(sale.pk) == {"accepted": 4, "ended": 2}
     store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == [(0, 1, "accepted", 4), (3_000, 60, "ended", 2)]
-    assert in_redis(sale.pk) == {}
+    assert read_rows(sale) == [(0, 1, "accepted", 4), (3_000, 60, "ended", 2)]
+    assert read_redis_counts(sale.pk) == {}
 
 
 @pytest.mark.django_db
-def test_late_counts_are_added_and_rows_never_shrink(count: Any) -> None:
-    sale = a_sale()
+def test_late_counts_are_added_and_rows_never_shrink(count: Count) -> None:
+    sale = make_noon_sale()
     count(sale, 0, n=4)
     count(sale, 3_000)
     store_request_counts(now=MUCH_LATER)
@@ -507,32 +515,32 @@ def test_late_counts_are_added_and_rows_never_shrink(count: Any) -> None:
     for _ in range(3):
         store_request_counts(now=MUCH_LATER)
     expected = [(0, 1, "accepted", 6), (3_000, 60, "accepted", 2)]
-    assert rows(sale) == expected
-    count(sale, 0)  # by now nobody remembers what the row is made of
+    assert read_rows(sale) == expected
+    count(sale, 0)  # the fields that the row was made of are gone
     for _ in range(2):
         store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == expected
-    assert in_redis(sale.pk) == {}
+    assert read_rows(sale) == expected
+    assert read_redis_counts(sale.pk) == {}
 
 
 @pytest.mark.django_db
 def test_minute_stored_by_seconds_stays_so_when_start_moves(
-    count: Any,
+    count: Count,
 ) -> None:
-    sale = a_sale()
+    sale = make_noon_sale()
     count(sale, -30)
     store_request_counts(now=at(10))
     SeckillVoucher.objects.update(begins_at=NOON - HOUR)
     count(sale, -20)
     store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == [(-30, 1, "accepted", 1), (-20, 1, "accepted", 1)]
+    assert read_rows(sale) == [(-30, 1, "accepted", 1), (-20, 1, "accepted", 1)]
 
 
 @pytest.mark.django_db
 def test_minute_stored_whole_stays_so_when_start_moves(
-    count: Any,
+    count: Count,
 ) -> None:
-    sale = a_sale()
+    sale = make_noon_sale()
     count(sale, -120)
     count(sale, -100)
     store_request_counts(now=NOON)
@@ -540,14 +548,14 @@ def test_minute_stored_whole_stays_so_when_start_moves(
     count(sale, -100)
     for _ in range(2):
         store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == [(-120, 60, "accepted", 3)]
+    assert read_rows(sale) == [(-120, 60, "accepted", 3)]
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("seed", range(3))
-def test_every_answer_is_counted_once_in_random_order(count: Any, seed: int) -> None:
-    """Counts up to 25 s late, passes at any time, a begin that is moved to and fro."""
-    chance, sale, now, counted = random.Random(seed), a_sale(), -300.0, 0
+def test_every_answer_is_counted_once_in_random_order(count: Count, seed: int) -> None:
+    """Counts up to 25 s late, passes at any time, and a start that moves."""
+    chance, sale, now, counted = random.Random(seed), make_noon_sale(), -300.0, 0
     for _ in range(100):
         now += chance.choice([0, 1, 5, 15])
         match chance.choice(["count", "count", "store", "move"]):
@@ -566,14 +574,14 @@ def test_every_answer_is_counted_once_in_random_order(count: Any, seed: int) -> 
     for _ in range(2):
         store_request_counts(now=MUCH_LATER)
     assert total(read_stored_counts(sale=sale)) == counted
-    assert in_redis(sale.pk) == {}
+    assert read_redis_counts(sale.pk) == {}
 
 
 @pytest.mark.django_db(transaction=True)
 def test_sale_deleted_during_storing_disturbs_no_other(
-    count: Any, monkeypatch: pytest.MonkeyPatch, ledger: Any
+    count: Count, monkeypatch: pytest.MonkeyPatch, ledger: Any
 ) -> None:
-    doomed, other = make_loaded_sale(), a_sale()
+    doomed, other = make_loaded_sale(), make_noon_sale()
     count(doomed, 0)
     count(other, 0)
     read = module._read_unstored
@@ -587,14 +595,14 @@ def test_sale_deleted_during_storing_disturbs_no_other(
         patch.setattr(module, "_read_unstored", read_and_lose)
         store_request_counts(now=MUCH_LATER)
     assert AnswerCount.objects.get().seckill_voucher == other
-    assert in_redis(doomed.pk) == {}
+    assert read_redis_counts(doomed.pk) == {}
 
 
 @pytest.mark.django_db
 def test_storing_without_redis_only_warns(
-    count: Any, redis_gone: Gone, caplog: pytest.LogCaptureFixture
+    count: Count, redis_gone: RedisGone, caplog: pytest.LogCaptureFixture
 ) -> None:
-    sale = a_sale()
+    sale = make_noon_sale()
     count(sale, 0)
     with redis_gone(), caplog.at_level(logging.WARNING):
         store_request_counts(now=MUCH_LATER)
@@ -605,19 +613,19 @@ def test_storing_without_redis_only_warns(
 
 @pytest.mark.django_db
 def test_counts_are_stored_until_they_expire(
-    count: Any,
+    count: Count,
 ) -> None:
-    sale = a_sale()
+    sale = make_noon_sale()
     count(sale, 0)
     store_request_counts(now=sale.ends_at + RETENTION)
-    assert rows(sale) == []
+    assert read_rows(sale) == []
     store_request_counts(now=sale.ends_at + RETENTION - dt.timedelta(seconds=1))
-    assert rows(sale) == [(0, 1, "accepted", 1)]
+    assert read_rows(sale) == [(0, 1, "accepted", 1)]
 
 
 @pytest.mark.django_db
-def test_storing_reads_all_sales_in_one_round_trip(count: Any, ledger_trips: list[int]) -> None:
-    sales = [a_sale() for _ in range(5)]
+def test_storing_reads_all_sales_in_one_round_trip(count: Count, ledger_trips: list[int]) -> None:
+    sales = [make_noon_sale() for _ in range(5)]
     count(sales[0], 0)
     ledger_trips.clear()
     store_request_counts(now=MUCH_LATER)
@@ -625,13 +633,13 @@ def test_storing_reads_all_sales_in_one_round_trip(count: Any, ledger_trips: lis
 
 
 @pytest.mark.django_db
-def test_foreign_fields_in_counts_are_ignored(count: Any, ledger: Any) -> None:
-    sale, other = a_sale(), a_sale()
+def test_foreign_fields_in_counts_are_ignored(count: Count, ledger: Any) -> None:
+    sale, other = make_noon_sale(), make_noon_sale()
     count(sale, 0)
     strange = ("x", "12", "12:", ":accepted", "1e9:accepted", "9" * 12 + ":accepted", "1:DROP")
     ledger.hset(LedgerKeys(sale.pk).tally, mapping=dict.fromkeys(strange, "1"))
     ledger.hset(LedgerKeys(sale.pk).tally, f"{int(NOON.timestamp())}:ended", "-3")
     ledger.set(LedgerKeys(other.pk).tally, "no hash")
     store_request_counts(now=MUCH_LATER)
-    assert rows(sale) == [(0, 1, "accepted", 1)]
+    assert read_rows(sale) == [(0, 1, "accepted", 1)]
     assert read_request_counts(sale=other) == []
