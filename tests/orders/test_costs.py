@@ -129,7 +129,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         prepare(make_buyer())()
     empty_broker()
     yield
-    gate._taken.clear()
+    gate._samples.clear()
     sold_out_cache.forget()
 
 

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
-from orders.placing.service import place_order
+from orders.placing.service import load_and_place_order, place_order
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from tests.support.inspection import (
     Commands,
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.django_db
 
 
 def place(token: PurchaseToken) -> PurchaseToken:
-    return place_order(
+    return load_and_place_order(
         token_text=token.sign(), sale_id=token.sale_id, now_ms=time.time_ns() // 1_000_000
     )
 

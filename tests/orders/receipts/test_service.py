@@ -130,7 +130,7 @@ def test_a_crowd_that_waits_costs_one_look_at_the_ledger_and_no_statement(
 
 def proven(token: PurchaseToken) -> Receipt:
     return find_receipt(
-        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
     )
 
 
@@ -167,7 +167,7 @@ def test_a_copy_is_told_to_its_owner_alone() -> None:
     (token,) = reserved(sale, [owner])
     fulfill_sale(sale_id=sale.pk)
     with pytest.raises(NoReceipt):
-        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk, proven=True)
+        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk, has_token=True)
 
 
 def paid(token: PurchaseToken) -> None:
@@ -254,7 +254,7 @@ def test_with_redis_away_who_holds_the_token_is_told_by_the_row(
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer)
     lose_ledger()
-    found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk, proven=True)
+    found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk, has_token=True)
     assert found.status == "unpaid"
 
 
@@ -298,7 +298,7 @@ def test_the_refusal_of_a_deleted_account_is_told_to_the_holder_of_its_token_alo
     User.objects.filter(pk=buyer.pk).delete()
     fulfill_sale(sale_id=sale.pk)
     asked = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id}
-    assert find_receipt(**asked, proven=True).reason == "inactive_buyer"
+    assert find_receipt(**asked, has_token=True).reason == "inactive_buyer"
     with pytest.raises(NoReceipt):
         find_receipt(**asked)
 
@@ -394,7 +394,7 @@ def test_a_ledger_that_is_rebuilt_between_two_looks_answers_nothing(
         rebuild_sale(sale_id=sale_id)
 
     with monkeypatch.context() as patch:
-        patch.setattr(receipts, "_from_ledger", rebuilt)
+        patch.setattr(receipts, "_from_pending", rebuilt)
         with pytest.raises(LedgerUnavailable):
             find_receipt(**who)
     assert find_receipt(**who).reason == "lost"

@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.web.fast_path import gated
+from seckill_site.web.fast_path import with_fast_path
 from tests.support import wsgi
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
@@ -285,8 +285,8 @@ def at_the_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
 
     def ask_gate(asked: Asked) -> Answer:
         method, path, options = asked
-        answerers = [import_string(name) for name in settings.SECKILL_GATE]
-        gate_alone = gated(nobody, answerers=answerers, https_only=False)
+        responders = [import_string(name) for name in settings.SECKILL_FAST_PATH]
+        gate_alone = with_fast_path(nobody, responders=responders, https_only=False)
         with monkeypatch.context() as patched:
             patched.setattr(wsgi, "application", gate_alone)
             return ask(method, path, **options)
@@ -309,6 +309,8 @@ ANSWERED: dict[str, tuple[Callable[[], Asked], int]] = {
     "behind": (lambda: an_order(one_whose_sale_is_behind()), 503),
     "another sale's token": (one_of_another_sale, 403),
     "no token": (lambda: ("POST", "/vouchers/1/orders/", {"fields": {}}), 400),
+    "an odd attempt": (lambda: an_order(one_token(), attempt="first"), 400),
+    "a body that is no JSON": (lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}), 400),
     "receipt, queued": (lambda: a_receipt(one_queued()), 200),
     "receipt, unpaid": (lambda: a_receipt(one_unpaid()), 200),
     "receipt, another's": (lambda: a_receipt(one_with_a_copy_of_another_buyer()), 404),
@@ -350,8 +352,6 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
 
 LEFT: dict[str, Callable[[], Asked]] = {
     "a sale that is not loaded": lambda: an_order(one_token(loaded=False)),
-    "an odd attempt": lambda: an_order(one_token(), attempt="first"),
-    "a body that is no JSON": lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}),
     "a form": lambda: (
         "POST",
         "/vouchers/1/orders/",

@@ -28,7 +28,7 @@ def a_request(body: bytes | str, content_type: str, **extra: Any) -> HttpRequest
 def refusal_of(request: HttpRequest) -> int:
     with pytest.raises(InvalidRequest) as caught:
         read_order_request(request)
-    assert caught.value.message
+    assert caught.value.text
     return caught.value.status
 
 

@@ -21,11 +21,11 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """Begin as a new process; the clock that only goes forward stands still, until it is set."""
-    gate._taken.clear()
+    gate._samples.clear()
     now = [1000.0]
     monkeypatch.setattr(gate, "monotonic", lambda: now[0])
     yield now
-    gate._taken.clear()
+    gate._samples.clear()
 
 
 def live(sale_id: int, **headers: str) -> Answer:
@@ -75,9 +75,9 @@ def test_a_sale_begins_between_two_looks(clock: list[float]) -> None:
     now = timezone.now()
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     assert live(sale.pk).json["state"] == "scheduled"
-    taken = gate._taken[sale.pk]
+    taken = gate._samples[sale.pk]
     shortly_before = gate.replace(taken.snapshot, now_ms=taken.snapshot.figures.begins_at_ms - 30)
-    gate._taken[sale.pk] = gate.replace(taken, snapshot=shortly_before)
+    gate._samples[sale.pk] = gate.replace(taken, snapshot=shortly_before)
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"
 
@@ -115,13 +115,13 @@ def test_while_one_thread_asks_the_others_show_the_last_answer(clock: list[float
     sale = make_loaded_sale()
     live(sale.pk)
     clock[0] += 0.5
-    with gate._taking, redis_commands() as commands:
+    with gate._sampling, redis_commands() as commands:
         assert live(sale.pk).status == 200
     assert list(commands) == []
 
 
 def test_many_sales_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MOST_SALES", 3)
+    monkeypatch.setattr(gate, "MAX_SALES", 3)
     for _ in range(5):
         live(make_loaded_sale().pk)
-    assert len(gate._taken) <= 3
+    assert len(gate._samples) <= 3
