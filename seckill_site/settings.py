@@ -111,12 +111,12 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
-SECKILL_GATE = [
+SECKILL_FAST_PATH = [
     "orders.web.fast_path.order",
     "orders.web.fast_path.receipt",
     "vouchers.web.fast_path.live",
 ]
-"""What is asked, in this order, for an answer before Django is."""
+"""The functions that may answer a request before Django does, in this order."""
 
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"

@@ -9,7 +9,7 @@ from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
-from seckill_site.web.fast_path import Application, gated
+from seckill_site.web.fast_path import Application, with_fast_path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
@@ -30,9 +30,9 @@ def with_readable_content_type(application: Application) -> Application:
 
 
 application = with_readable_content_type(
-    gated(
+    with_fast_path(
         get_wsgi_application(),
-        answerers=[import_string(name) for name in settings.SECKILL_GATE],
+        responders=[import_string(name) for name in settings.SECKILL_FAST_PATH],
         https_only=settings.HTTPS_ONLY,
     )
 )

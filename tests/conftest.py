@@ -66,9 +66,12 @@ def redis_databases() -> Iterator[list[Redis]]:
 
 
 @pytest.fixture(autouse=True)
-def empty_redis(redis_databases: list[Redis]) -> None:
-    """Start each test with an empty ledger, cache and broker."""
-    for client in redis_databases:
+def empty_redis(request: pytest.FixtureRequest) -> None:
+    """Start each test with an empty ledger, cache and broker, unless it needs no server."""
+    if request.node.get_closest_marker("quick"):
+        return
+    clients: list[Redis] = request.getfixturevalue("redis_databases")
+    for client in clients:
         client.flushdb()
 
 

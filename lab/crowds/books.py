@@ -68,7 +68,10 @@ def _says_why(token: PurchaseToken, until: float) -> bool:
     while True:
         try:
             receipt = find_receipt(
-                sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+                sale_id=token.sale_id,
+                order_id=token.order_id,
+                user_id=token.user_id,
+                has_token=True,
             )
         except NoReceipt:
             return False

@@ -28,7 +28,7 @@ def fulfil(sale_id: int) -> None:
 def ask_for_receipt(token: PurchaseToken) -> str:
     """Return what became of the order of this token, as its page says it."""
     receipt = find_receipt(
-        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
     )
     return f"{receipt.status} {receipt.reason}".strip()
 

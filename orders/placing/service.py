@@ -1,4 +1,4 @@
-"""The front half: a buyer's request becomes a reservation, and a fulfil task where one is due."""
+"""The front half: turn a buyer's request into a reservation, and publish a fulfil task if due."""
 
 from __future__ import annotations
 
@@ -7,28 +7,25 @@ from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import NotLoaded
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import Reservation, reserve
+from vouchers.inventory.reservations import reserve
 
 
-def place_order(
-    *, token_text: object, sale_id: int, now_ms: int, may_load: bool = True
-) -> PurchaseToken:
+def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
     """Reserve a unit under the token's order id; the same token always gets the same answer.
 
-    One Redis command and no SQL, unless the sale has to be loaded or a kick is due. A publish that
-    fails is not the buyer's concern: what is pending is swept.
+    One Redis command and no SQL, plus a message to the broker if a fulfil task is due. A failed
+    publish does not concern the buyer: the sweep finds what is pending.
 
-    :raises MalformedToken: there is no token in the request.
-    :raises BadToken: it is forged, expired, or another sale's.
-    :raises ReservationRefused: by its subclass.
-    :raises SaleBehind: not accepted now, because orders are written too slowly.
-    :raises LedgerUnavailable: unknown; the same token may be sent again.
-    :raises NotLoaded: the sale has to be loaded first, and ``may_load`` says not here.
-    :raises SeckillVoucher.DoesNotExist: the sale was deleted.
+    :raises MalformedToken: the request has no token.
+    :raises BadToken: the token is forged, expired or another sale's.
+    :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
+    :raises SaleBehind: orders are written too slowly to accept anybody new.
+    :raises NotLoaded: the sale has to be loaded first.
+    :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
     failpoint("place.read")
-    reservation = _reserve(token, may_load=may_load)
+    reservation = reserve(sale_id=sale_id, order_id=token.order_id, user_id=token.user_id)
     failpoint("place.reserved")
     if reservation.kick_due:
         publish_fulfillment(sale_id=sale_id)
@@ -36,11 +33,14 @@ def place_order(
     return token
 
 
-def _reserve(token: PurchaseToken, *, may_load: bool) -> Reservation:
+def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
+    """Place an order, and load the sale into Redis first if it is not loaded.
+
+    :raises SeckillVoucher.DoesNotExist: the sale was deleted.
+    :raises: what ``place_order`` raises.
+    """
     try:
-        return reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
+        return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
     except NotLoaded:
-        if not may_load:
-            raise
-        load_sale_exclusively(sale_id=token.sale_id)
-        return reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
+        load_sale_exclusively(sale_id=sale_id)
+        return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)

@@ -1,7 +1,7 @@
-"""Purchase tokens: who may ask for which sale, and the order id that the asking will become.
+"""Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
 A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again it names the same
-order, so a buyer who never got the answer may ask as often as needed.
+order, so a buyer whose answer was lost may retry as often as needed.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import SeckillVoucher
 
 _SALT = "seckill.purchase-token"
-_LONGEST = 200
+_MAX_LENGTH = 200
 _PAYLOAD = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})")
 
 
 class _TokenSigner(signing.Signer):
-    """Django's own signer, but the key of a salt is derived once, and not for each token."""
+    """Django's signer, with the key derived once per salt instead of once per token."""
 
     def signature(self, value: str | bytes, key: str | bytes | None = None) -> str:
         mac = _keyed(self.salt, key or self.key).copy()
@@ -37,7 +37,7 @@ class _TokenSigner(signing.Signer):
         return signing.b64_encode(mac.digest()).decode()
 
     def has_signed(self, value: str, signature: str) -> bool:
-        """Say what ``unsign`` would, without its detours; both are ASCII."""
+        """Return whether ``unsign`` would accept the signature, faster; both texts are ASCII."""
         if compare_digest(signature, self.signature(value)):
             return True
         olds = self.fallback_keys
@@ -54,16 +54,16 @@ def _signer(key: str | bytes, fallback_keys: tuple[str | bytes, ...]) -> _TokenS
     return _TokenSigner(key=key, fallback_keys=list(fallback_keys), salt=_SALT)
 
 
-def _signer_of_now() -> _TokenSigner:
+def _current_signer() -> _TokenSigner:
     return _signer(settings.SECRET_KEY, tuple(settings.SECRET_KEY_FALLBACKS))
 
 
 class BadToken(Exception):
-    """The purchase token is forged, expired, or of another sale."""
+    """The purchase token is forged, expired, or another sale's."""
 
 
 class MalformedToken(Exception):
-    """There is no purchase token, or it does not look like one."""
+    """The purchase token is missing or malformed."""
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ class PurchaseToken:
     def sign(self) -> str:
         """Return the token as text."""
         payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
-        return _signer_of_now().sign(payload)
+        return _current_signer().sign(payload)
 
 
 def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[PurchaseToken]:
@@ -94,31 +94,31 @@ def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[Purch
 
 
 def issue_token(*, sale: SeckillVoucher, user_id: int, now_ms: int) -> PurchaseToken:
-    """Return a new token for one buyer, also before the sale begins.
+    """Return a new token for one buyer, even before the sale starts.
 
     :raises SaleEnded: the sale is over.
     :raises LedgerUnavailable: Redis did not answer.
     """
     if epoch_ms(sale.ends_at) <= now_ms:
-        raise SaleEnded
+        raise SaleEnded("the sale is over")
     return issue_tokens(sale=sale, user_ids=[user_id])[0]
 
 
 def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
-    """Verify a token that somebody sent for this sale.
+    """Verify a purchase token sent for this sale.
 
-    :raises MalformedToken: it is not the text of any token.
-    :raises BadToken: its signature, its sale or its time is wrong.
+    :raises MalformedToken: the text is not a token.
+    :raises BadToken: its signature, sale or expiry is wrong.
     """
-    if not isinstance(text, str) or len(text) > _LONGEST:
-        raise MalformedToken
+    if not isinstance(text, str) or len(text) > _MAX_LENGTH:
+        raise MalformedToken("not a text of a token's length")
     payload, _, signature = text.rpartition(":")
     match = _PAYLOAD.fullmatch(payload)
     if match is None:
-        raise MalformedToken
-    if not signature.isascii() or not _signer_of_now().has_signed(payload, signature):
-        raise BadToken
+        raise MalformedToken("not the fields of a token")
+    if not signature.isascii() or not _current_signer().has_signed(payload, signature):
+        raise BadToken("the signature is wrong")
     token = PurchaseToken(*map(int, match.groups()))
     if token.sale_id != sale_id or token.expires_at_ms <= now_ms or token.order_id > LARGEST_ID:
-        raise BadToken
+        raise BadToken("the token is expired or another sale's")
     return token

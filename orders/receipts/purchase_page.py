@@ -1,4 +1,4 @@
-"""What a buyer is offered on the purchase page, and what of the sale is theirs already."""
+"""What the purchase page offers a buyer, and what the buyer already has of the sale."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class OwnOrder:
-    """An order as the purchase page shows it; ``place`` is that of a queued one."""
+    """A buyer's order as the purchase page shows it; ``place`` is a queued order's position."""
 
     order_id: int
     status: str
@@ -34,12 +34,11 @@ class OwnOrder:
 
 
 @dataclass(frozen=True)
-class Mine:
-    """What a buyer has of a sale at one moment: the order to show first, and how many units.
+class BuyerStatus:
+    """What a buyer has of a sale at one moment: the order to show first, and the units held.
 
-    ``barred`` says that an order which is over stands in the way of another: then it is the one
-    that is shown. ``waits`` says that the buyer is in the waiting list; the purchase page asks for
-    that only when all is sold out.
+    ``barred``: an ended order rules out another, and is the one shown. ``waits``: the buyer is in
+    the waiting list; the purchase page looks that up only when the sale is sold out.
     """
 
     sale_id: int
@@ -53,19 +52,19 @@ class Mine:
 
     @property
     def may_buy(self) -> bool:
-        """Whether nothing of the buyer's own stands in the way of another unit."""
+        """Whether the buyer's own orders allow another unit."""
         return self.holds < self.limit and not self.barred
 
 
 @dataclass(frozen=True)
-class Offer:
+class PurchaseOffer:
     """The purchase page's content; ``token`` is empty for a visitor and after the end."""
 
     sale: SeckillVoucher
     snapshot: Snapshot | None
     state: SaleState
     token: str = ""
-    mine: Mine | None = None
+    buyer: BuyerStatus | None = None
 
     @property
     def total(self) -> int:
@@ -78,8 +77,8 @@ class Offer:
 
 def purchase_offer(
     *, sale_id: int, user_id: int | None, now_ms: int, drafts_too: bool = False
-) -> Offer:
-    """Return the sale with what this buyer, or a visitor, may do; also while Redis is away.
+) -> PurchaseOffer:
+    """Return the sale with what this buyer, or a visitor, may do, even while Redis is down.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
@@ -94,25 +93,25 @@ def purchase_offer(
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
     now = from_epoch_ms(now_ms)
     state = found.state if found else sale.state_at(now)
-    mine = None
+    buyer = None
     if user_id:
-        rows = _rows_of(sale_id, user_id, ask_who_waits=state is SaleState.SOLD_OUT)
-        mine = _merged(user_id, known, rows)
-    return Offer(sale, found, state, token=token, mine=mine)
+        rows = _sale_and_orders(sale_id, user_id, with_waiting=state is SaleState.SOLD_OUT)
+        buyer = _merge(user_id, known, rows)
+    return PurchaseOffer(sale, found, state, token=token, buyer=buyer)
 
 
-def what_is_mine(*, sale_id: int, user_id: int) -> Mine:
-    """Return what this buyer has of a sale, in one statement and one look at the ledger.
+def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
+    """Return what this buyer has of a sale, by one SQL statement and one command to Redis.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
-    :raises LedgerUnavailable: Redis did not answer: what is in the queue is unknown.
+    :raises LedgerUnavailable: Redis did not answer, so queued orders are unknown.
     """
-    # The ledger first: what becomes a row between the two looks is then seen as a row.
+    # The ledger first: an entry that becomes a row between the two reads is then seen as a row.
     known = read_buyer_holdings(sale_id=sale_id, user_id=user_id)
-    rows = _rows_of(sale_id, user_id, ask_who_waits=True)
+    rows = _sale_and_orders(sale_id, user_id, with_waiting=True)
     if rows[0]["stage"] != SaleStage.PUBLIC:
-        raise SeckillVoucher.DoesNotExist
-    return _merged(user_id, known, rows)
+        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    return _merge(user_id, known, rows)
 
 
 def _token(sale: SeckillVoucher, user_id: int, now_ms: int) -> str:
@@ -122,24 +121,26 @@ def _token(sale: SeckillVoucher, user_id: int, now_ms: int) -> str:
         return ""
 
 
-def _rows_of(sale_id: int, user_id: int, *, ask_who_waits: bool) -> list[dict[str, Any]]:
-    """Return the sale's rules beside each order that this buyer ever had of it, or beside none.
+def _sale_and_orders(sale_id: int, user_id: int, *, with_waiting: bool) -> list[dict[str, Any]]:
+    """Return a row per order that this buyer ever had of the sale, or one without an order.
+
+    Each row has the sale's rules too.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     waiting = WaitingEntry.objects.filter(seckill_voucher=OuterRef("pk"), user=user_id, live=True)
     sale = SeckillVoucher.objects.filter(pk=sale_id).annotate(
         own=FilteredRelation("orders", condition=Q(orders__user=user_id)),
-        waits=Exists(waiting) if ask_who_waits else Value(False),
+        waits=Exists(waiting) if with_waiting else Value(False),
     )
     order = ("own__pk", "own__status", "own__live", "own__pay_by")
     rows = list(sale.values("pk", "stage", "limit", "rebuy", "waits", *order))
     if not rows:
-        raise SeckillVoucher.DoesNotExist
+        raise SeckillVoucher.DoesNotExist(f"no sale {sale_id}")
     return rows
 
 
-def _merged(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Mine:
+def _merge(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> BuyerStatus:
     sale = rows[0]
     orders = {row["own__pk"]: row for row in rows if row["own__pk"]}
     held = [_own_order(row) for row in orders.values() if row["own__live"]]
@@ -148,16 +149,17 @@ def _merged(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> M
         for unit in known.units
         if unit.order_id not in orders
     ]
-    over = [] if sale["rebuy"] else [_own_order(row) for row in orders.values() if _bars(row)]
-    return Mine(
+    # Note [Ended orders]
+    barring = [] if sale["rebuy"] else [_own_order(row) for row in orders.values() if _bars(row)]
+    return BuyerStatus(
         sale_id=sale["pk"],
         user_id=user_id,
         now_ms=known.now_ms,
         limit=sale["limit"],
         holds=len(held),
-        barred=bool(over),
+        barred=bool(barring),
         waits=bool(sale["waits"]),
-        order=_first(held) or _first(over),
+        order=_most_urgent(held) or _most_urgent(barring),
     )
 
 
@@ -168,12 +170,12 @@ def _own_order(row: dict[str, Any]) -> OwnOrder:
 
 
 def _bars(row: dict[str, Any]) -> bool:
-    """Say whether this is an order that is over, in a sale in which that bars another."""
+    """Return whether this ended order rules out another one."""
     return not row["own__live"] and row["own__status"] != OrderStatus.REFUSED
 
 
-def _first(orders: Iterable[OwnOrder]) -> OwnOrder | None:
-    """Return what needs its buyer first: to be paid soonest, else in the queue, else the latest."""
+def _most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:
+    """Return the order to be paid soonest, else one in the queue, else the latest."""
     urgency = (OrderStatus.UNPAID, QUEUED)
 
     def key(order: OwnOrder) -> tuple[int, int, int]:

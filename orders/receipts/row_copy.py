@@ -1,7 +1,7 @@
-"""The row behind a receipt that a whole crowd asks for, read by one statement and without the ORM.
+"""The columns of an order that its receipt needs, read without the ORM, and their copy in Redis.
 
-Putting a query together costs the ORM several times what the database takes for the answer
-(``docs/performance.md``). Redis may hold a copy of a row (``vouchers/inventory/receipt_cache.py``).
+Building the query costs the ORM several times what the database takes to answer
+(``docs/performance.md``). ``vouchers/inventory/receipt_cache.py`` keeps the copies.
 """
 
 from __future__ import annotations
@@ -20,12 +20,11 @@ _COLUMNS = (
 )  # fmt: skip
 
 KEPT_STATUSES = (OrderStatus.UNPAID, OrderStatus.REFUSED)
-"""What a crowd asks for after a sale, and of which copies are kept. Receipts of these states say
-nothing of a code or of money."""
+"""Only these are copied: a crowd asks for them after a sale, and they show no code and no money."""
 
 
 class ReceiptRow(NamedTuple):
-    """What an unpaid or refused order's receipt says; times are in milliseconds since 1970."""
+    """The receipt's part of an unpaid or refused order; times in milliseconds since 1970."""
 
     user_id: int | None
     sale_id: int
@@ -36,16 +35,16 @@ class ReceiptRow(NamedTuple):
     pay_by_ms: int | None
 
     def pack(self) -> str:
-        """Return it as the text of its copy."""
+        """Return the row as text for the copy in Redis."""
         user_id, sale_id, status, reason, price, accepted_at, pay_by = self
         user, until = "" if user_id is None else user_id, "" if pay_by is None else pay_by
         return f"{user}:{sale_id}:{status}:{reason}:{price}:{accepted_at}:{until}"
 
     @classmethod
     def unpack(cls, text: str) -> Self:
-        """Read the text of a copy.
+        """Return the row that a copy's text holds.
 
-        :raises ValueError: it is none.
+        :raises ValueError: the text is not a copy.
         """
         user_id, sale_id, status, reason, price, accepted_at, pay_by = text.split(":")
         return cls(
@@ -60,7 +59,7 @@ class ReceiptRow(NamedTuple):
 
 
 def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
-    """Return the row of an order, or None where there is none."""
+    """Return the row of an order, or None if there is none."""
     with connection.cursor() as cursor:
         cursor.execute(_select(connection.vendor), [order_id])
         found = cursor.fetchone()

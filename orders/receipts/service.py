@@ -1,4 +1,4 @@
-"""Receipts: what became of an order id, from the row where there is one, else from the ledger."""
+"""Receipts: the state of an order, from its row if there is one, else from the ledger."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from vouchers.inventory.reservations import ended_reason
 from vouchers.inventory.restart_watch import is_same_ledger
 
 QUEUED = "queued"
-"""The status of a reservation that has no row yet: the ledger holds it as pending."""
+"""The status of a reservation without a row: the ledger holds it as pending."""
 
 SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
-"""Between these is the pace at which a queued order's receipt may be asked for."""
+"""The bounds of the pace at which a queued order's receipt is polled."""
 
-_SHOWS_CODE = (OrderStatus.PAID, OrderStatus.USED)
+_STATUSES_WITH_CODE = (OrderStatus.PAID, OrderStatus.USED)
 
 
 class NoReceipt(Exception):
-    """There is no such order of this buyer."""
+    """This buyer has no such order."""
 
 
 @dataclass(frozen=True)
 class Receipt:
-    """What an owner may know of an order; ``accepted_at_ms`` is None where no row tells it.
+    """What an owner may know of an order; ``accepted_at_ms`` is None without a row.
 
-    ``place`` is that of a queued order, 1 for the next to be written.
-    ``late_payment`` is the state of money that came when the order was not unpaid any more.
+    ``place`` is the queue position of a queued order, 1 for the next to be written.
+    ``late_payment`` is the status of money that arrived when the order was no longer unpaid.
     """
 
     order_id: int
@@ -52,29 +52,41 @@ class Receipt:
     place: int | None = None
 
 
-def find_receipt(*, sale_id: int, order_id: int, user_id: int, proven: bool = False) -> Receipt:
-    """Return what became of this buyer's order.
+def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool = False) -> Receipt:
+    """Return the receipt of this buyer's order.
 
-    An id that neither side knows and that is older than the ledger was lost with an earlier one.
-    ``proven`` says that the asker holds the token of this very order.
+    An id that neither side knows and that is older than the ledger was lost with an earlier ledger.
+    ``has_token``: the buyer proved ownership with the token of this very order. A crowd with tokens
+    asks Redis first, a buyer with a session the database.
 
-    :raises NoReceipt: it is nobody's, somebody else's, or was never accepted.
+    :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not answer.
     """
-    if proven:
-        return _for_a_crowd(sale_id, order_id, user_id)
-    return _from_row(sale_id, order_id, user_id, proven) or _without_row(
-        sale_id, order_id, user_id, proven
+    found, ledger_answered = None, False
+    if has_token:
+        with suppress(LedgerUnavailable):
+            found = cached_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+            ledger_answered = True
+    found = found or _from_row(sale_id, order_id, user_id, has_token, cache=ledger_answered)
+    if found:
+        return found
+    loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
+    return (
+        _from_pending(sale_id, order_id, user_id)
+        # It may have become a row, and left the ledger, since the first look at the row.
+        or _from_row(sale_id, order_id, user_id, has_token)
+        or _ended_without_row(sale_id, order_id, user_id)
+        or _lost(sale_id, order_id, loaded_at_ms)
     )
 
 
-def receipt_at_hand(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    """Return what one look at Redis tells whoever holds the order's token, None where it does not.
+def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Return the receipt for the holder of the order's token by one command to Redis.
 
-    The order is pending, or there is a copy of its row.
+    None unless the order is pending or Redis has a copy of its row.
 
-    :raises NoReceipt: it is of another sale or buyer.
+    :raises NoReceipt: the order is another buyer's or another sale's.
     :raises LedgerUnavailable: Redis did not answer.
     """
     known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
@@ -83,47 +95,25 @@ def receipt_at_hand(*, sale_id: int, order_id: int, user_id: int) -> Receipt | N
     if not known.row:
         return None
     row = ReceiptRow.unpack(known.row)
-    _check_owner(row, sale_id, user_id, proven=True)
-    return _in_short(order_id, row)
-
-
-def _for_a_crowd(sale_id: int, order_id: int, user_id: int) -> Receipt:
-    """Who holds the token asks Redis first."""
-    found, heard = None, False
-    with suppress(LedgerUnavailable):
-        found = receipt_at_hand(sale_id=sale_id, order_id=order_id, user_id=user_id)
-        heard = True
-    found = found or _from_row(sale_id, order_id, user_id, True, keep=heard)
-    return found or _without_row(sale_id, order_id, user_id, True)
-
-
-def _without_row(sale_id: int, order_id: int, user_id: int, proven: bool) -> Receipt:
-    """Return what became of an order of which the database knows nothing just now."""
-    loaded_at_ms = snapshot_or_load(sale_id=sale_id).loaded_at_ms
-    return (
-        _from_ledger(sale_id, order_id, user_id)
-        # It may have become a row, and left the ledger, between the two looks.
-        or _from_row(sale_id, order_id, user_id, proven)
-        or _ended_without_a_row(sale_id, order_id, user_id)
-        or _lost(sale_id, order_id, loaded_at_ms)
-    )
+    _check_owner(row, sale_id, user_id, has_token=True)
+    return _from_copy(order_id, row)
 
 
 def poll_after_ms(*, place: int | None) -> int:
-    """Return when to ask again for a queued order: a millisecond for each one before it.
+    """Return when to poll a queued order again: after a millisecond per order ahead of it.
 
-    Orders are written faster than that, so nobody far back asks in vain many times.
+    Orders are written faster than that, so nobody far back polls often in vain.
     """
     return min(max(place or 0, SOONEST_POLL_MS), LATEST_POLL_MS)
 
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
     """Return a buyer's orders with their vouchers, newest first."""
-    return orders_with_their_sales().filter(user_id=user_id).order_by("-pk")
+    return orders_with_sales().filter(user_id=user_id).order_by("-pk")
 
 
-def orders_with_their_sales() -> QuerySet[VoucherOrder]:
-    """Return all orders, with what their receipts need besides."""
+def orders_with_sales() -> QuerySet[VoucherOrder]:
+    """Return all orders with the rows that their receipts need."""
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher")
     return orders.prefetch_related("payments")
 
@@ -140,47 +130,44 @@ def receipt_of(order: VoucherOrder) -> Receipt:
         pay_by_ms=epoch_ms(order.pay_by)
         if order.status == OrderStatus.UNPAID and order.pay_by
         else None,
-        code=order.code if order.code and order.status in _SHOWS_CODE else "",
+        code=order.code if order.code and order.status in _STATUSES_WITH_CODE else "",
         refundable=order.status == OrderStatus.PAID and order.seckill_voucher.refundable,
         late_payment=_late_payment(order),
     )
 
 
 def _late_payment(order: VoucherOrder) -> str:
-    """Return the state of money that is going back, or is back, without having paid the order.
-
-    The receipts that a whole crowd asks for, unpaid or refused, need no look at the payments.
-    """
+    """Return the status of money that is going back, or is back, without having paid the order."""
     if order.status in KEPT_STATUSES:
-        return ""
+        return ""  # a crowd asks for these: no look at the payments
     going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
     return late[-1].status if late else ""
 
 
 def _from_row(
-    sale_id: int, order_id: int, user_id: int, proven: bool, *, keep: bool = False
+    sale_id: int, order_id: int, user_id: int, has_token: bool, *, cache: bool = False
 ) -> Receipt | None:
     row = read_receipt_row(order_id=order_id)
     if row is None:
         return None
-    _check_owner(row, sale_id, user_id, proven)
+    _check_owner(row, sale_id, user_id, has_token)
     if row.status not in KEPT_STATUSES:
-        return receipt_of(orders_with_their_sales().get(pk=order_id))
-    if keep:
+        return receipt_of(orders_with_sales().get(pk=order_id))
+    if cache:
         with suppress(LedgerUnavailable):
             cache_row(sale_id=sale_id, order_id=order_id, row=row.pack())
-    return _in_short(order_id, row)
+    return _from_copy(order_id, row)
 
 
-def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, proven: bool) -> None:
-    # The row of an account that was deleted names nobody: then only the order's token is proof.
-    owned = row.user_id == user_id or (row.user_id is None and proven)
+def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, has_token: bool) -> None:
+    # The row of a deleted account names nobody: then only the order's token proves ownership.
+    owned = row.user_id == user_id or (row.user_id is None and has_token)
     if not owned or row.sale_id != sale_id:
-        raise NoReceipt
+        raise NoReceipt("the order is another buyer's or another sale's")
 
 
-def _in_short(order_id: int, row: ReceiptRow) -> Receipt:
+def _from_copy(order_id: int, row: ReceiptRow) -> Receipt:
     return Receipt(
         order_id=order_id,
         sale_id=row.sale_id,
@@ -192,15 +179,15 @@ def _in_short(order_id: int, row: ReceiptRow) -> Receipt:
     )
 
 
-def _from_ledger(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+def _from_pending(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     for unit in read_buyer_holdings(sale_id=sale_id, user_id=user_id).units:
         if unit.order_id == order_id:
             return Receipt(order_id, sale_id, status=QUEUED, place=unit.queue_position)
     return None
 
 
-def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    """Some entries cannot have a row; then the ledger alone says that they are refused."""
+def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Return the receipt of an entry that cannot have a row: only the ledger has its refusal."""
     reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if reason is None:
         return None
@@ -209,11 +196,11 @@ def _ended_without_a_row(sale_id: int, order_id: int, user_id: int) -> Receipt |
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
     if not is_same_ledger(sale_id=sale_id, loaded_at_ms=loaded_at_ms):
-        # Lost and rebuilt between the looks, or gone back: what it does not know may yet be.
-        raise LedgerUnavailable("the ledger is not the one that was asked first")
+        # Lost and rebuilt since the first look, or restored from older data: it may come back.
+        raise LedgerUnavailable("the ledger was replaced while it was read")
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     if epoch_ms(minted_at(order_id)) >= loaded_at_ms or waits.exists():
-        raise NoReceipt  # never accepted so far
+        raise NoReceipt("the order was never accepted")
     return Receipt(
         order_id=order_id,
         sale_id=sale_id,

@@ -1,4 +1,4 @@
-"""The buyer's pages: the purchase page and the list of one's orders."""
+"""The buyer's pages: the purchase page and My orders."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from django.utils.translation import gettext_lazy as _
 from orders.models import OrderStatus
 from orders.receipts.purchase_page import purchase_offer
 from orders.receipts.service import orders_of, receipt_of
-from orders.web.order_api import login_required_answer, mine_json, receipt_json
-from orders.web.refusals import answered
+from orders.web.order_api import login_required_answer
+from orders.web.refusals import refusals_answered
+from orders.web.serializers import buyer_status_json, receipt_json
 from seckill_site.clock import now_ms
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
-from vouchers.web.views import live_json
+from vouchers.web.serializers import live_json
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -26,7 +27,7 @@ PAGE_ROWS = 20
 
 
 class Filter(NamedTuple):
-    """A part of one's orders, as ``?state=`` asks for it."""
+    """A part of the buyer's orders, chosen by ``?state=``."""
 
     state: str
     label: StrOrPromise
@@ -44,9 +45,9 @@ FILTERS = (
 
 
 @allow("GET", "HEAD")
-@answered
+@refusals_answered
 def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Show a sale; to a signed-in buyer with a purchase token in its form."""
+    """Show a sale; a signed-in buyer's form carries a purchase token."""
     user = request.user
     offer = purchase_offer(
         sale_id=sale_id, user_id=user.pk, now_ms=now_ms(), drafts_too=user.is_staff
@@ -58,7 +59,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "remaining": offer.remaining,
         "total": offer.total,
         "token": offer.token,
-        "mine": mine_json(offer.mine) if offer.mine else None,
+        "mine": buyer_status_json(offer.buyer) if offer.buyer else None,
         "urls": _urls(request, sale_id),
     }
     return for_visitors(render(request, "orders/purchase.html", context), request)
@@ -66,18 +67,19 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 @allow("GET", "HEAD")
 def my_orders(request: HttpRequest) -> HttpResponseBase:
-    """List the buyer's orders, newest first; with ``?state=`` only some of them."""
+    """List the buyer's orders, newest first, filtered by ``?state=``."""
     if request.user.pk is None:
         return login_required_answer(request)
-    asked = request.GET.get("state")
-    chosen = next((it for it in FILTERS if it.state == asked), ALL)
+    state = request.GET.get("state")
+    chosen = next((it for it in FILTERS if it.state == state), ALL)
     orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
     page = Paginator(orders, PAGE_ROWS).get_page(request.GET.get("page"))
     if wants_html(request):
         context = {"page_obj": page, "state": chosen.state, "filters": FILTERS}
         return for_owner(render(request, "orders/my_orders.html", context))
+    now = now_ms()
     content = {
-        "orders": [receipt_json(receipt_of(order)) for order in page],
+        "orders": [receipt_json(receipt_of(order), now_ms=now) for order in page],
         "page": page.number,
         "pages": page.paginator.num_pages,
     }

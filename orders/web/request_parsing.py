@@ -13,7 +13,7 @@ from urllib.parse import parse_qsl
 from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOperation
 from django.http import HttpRequest, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
-from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop as _
 
 LARGEST_BODY_BYTES = 8 * 1024
 """An order request is a token and a number; a longer one is a mistake or worse."""
@@ -22,12 +22,12 @@ _FEW = 20
 
 
 class InvalidRequest(Exception):
-    """The request is not one of the contract; ``status`` and ``message`` say what is wrong."""
+    """The request breaks the contract; ``text`` says how, before translation."""
 
-    def __init__(self, status: int, message: str) -> None:
-        super().__init__(message)
+    def __init__(self, status: int, text: str) -> None:
+        super().__init__(text)
         self.status = status
-        self.message = message
+        self.text = text
 
 
 class OrderRequest(NamedTuple):

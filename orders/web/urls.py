@@ -1,6 +1,6 @@
 from django.urls import path
 
-from orders.web import order_api, owner_views, pages, sandbox_views, staff_views
+from orders.web import order_api, owner_views, pages, payment_webhook, sandbox_views, staff_views
 
 urlpatterns = [
     path("vouchers/<id:sale_id>/orders/", order_api.place, name="place-order"),
@@ -16,5 +16,5 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/waiting/leave/", owner_views.leave_line, name="leave-line"),
     path("sandbox/<slug:reference>/", sandbox_views.pay_page, name="sandbox"),
     path("staff/redeem/", staff_views.redeem_page, name="redeem"),
-    path("payments/<slug:provider>/notify/", owner_views.notify, name="notify"),
+    path("payments/<slug:provider>/notify/", payment_webhook.notify, name="notify"),
 ]

@@ -65,18 +65,7 @@ def problem(
     if retry_after_s is not None:
         response["Retry-After"] = str(retry_after_s)
     response["Cache-Control"] = "no-store"
-    return with_code(response, code)
-
-
-def with_code(response: HttpResponse, code: str) -> HttpResponse:
-    """Remember for whoever counts answers which refusal this is, also where the status does not."""
-    response.code = code  # type: ignore[attr-defined]
     return response
-
-
-def code_of(response: HttpResponseBase) -> str | None:
-    """Return which refusal a response is, or None where it is none."""
-    return getattr(response, "code", None)
 
 
 def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:

@@ -321,7 +321,7 @@ def receipt_of(token: PurchaseToken) -> Receipt | None:
     """Return what the receipt of this token says, or None where there is none."""
     try:
         return find_receipt(
-            sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+            sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
         )
     except NoReceipt:
         return None

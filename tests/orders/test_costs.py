@@ -129,7 +129,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         prepare(make_buyer())()
     empty_broker()
     yield
-    gate._taken.clear()
+    gate._samples.clear()
     sold_out_cache.clear_sold_out_cache()
 
 
@@ -150,7 +150,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
     ],
 )
-def test_a_request_costs_no_more_than_this(
+def test_request_costs_no_more_than_its_budget(
     prepare: Callable[[User], Request],
     status: int,
     cost: Cost,

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
@@ -11,7 +9,7 @@ from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
-from seckill_site.clock import epoch_ms
+from seckill_site.web.answers import as_response
 from seckill_site.web.responses import (
     allow,
     for_ever,
@@ -21,12 +19,12 @@ from seckill_site.web.responses import (
     wants_html,
 )
 from vouchers.catalogue.calendar import calendar_file
-from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
+from vouchers.catalogue.listing import list_sales, public_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
-from vouchers.inventory.sale_state import Snapshot
 from vouchers.models import Picture, SeckillVoucher
+from vouchers.web.serializers import card_json, live_answer
 
 REMINDER_KEPT_S = 60
 """A begin that the shop moves is in the next file a minute later."""
@@ -46,13 +44,12 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Answer the public figures of one sale; may be a second old."""
     try:
-        response = JsonResponse(live_json(snapshot_or_load(sale_id=sale_id)))
+        return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except (LedgerUnavailable, NotLoaded):
         message = _("The sale is not loaded yet. Try again in a moment.")
         return problem(request, status=503, code="unavailable", message=message, retry_after_s=1)
-    return for_everybody(response)
 
 
 @allow("GET", "HEAD")
@@ -80,32 +77,3 @@ def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
     response = for_ever(HttpResponse(found.content, content_type="image/webp"))
     response["ETag"] = f'"{digest}"'
     return get_conditional_response(request, response["ETag"], response=response) or response
-
-
-def live_json(found: Snapshot) -> dict[str, Any]:
-    """Return what ``live/`` says of a sale."""
-    return {
-        "state": found.state.value,
-        "server_time_ms": found.now_ms,
-        "begins_at_ms": found.terms.begins_at_ms,
-        "ends_at_ms": found.terms.ends_at_ms,
-        "total": found.terms.total,
-        "remaining": found.remaining,
-    }
-
-
-def card_json(card: SaleCard) -> dict[str, Any]:
-    """Return what the list says of a sale."""
-    sale = card.sale
-    return {
-        "voucher_id": str(sale.pk),
-        "title": sale.voucher.title,
-        "price_cents": sale.voucher.price_cents,
-        "face_value_cents": sale.voucher.face_value_cents,
-        "state": card.state.value,
-        "begins_at_ms": epoch_ms(sale.begins_at),
-        "ends_at_ms": epoch_ms(sale.ends_at),
-        "total": card.total,
-        "remaining": card.remaining,
-        "url": reverse("purchase", args=[sale.pk]),
-    }

@@ -12,7 +12,7 @@ from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
-from orders.placing.service import place_order
+from orders.placing.service import load_and_place_order, place_order
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from tests.support.inspection import (
     Commands,
@@ -49,7 +49,7 @@ pytestmark = pytest.mark.django_db
 
 
 def place(token: PurchaseToken) -> PurchaseToken:
-    return place_order(
+    return load_and_place_order(
         token_text=token.sign(), sale_id=token.sale_id, now_ms=time.time_ns() // 1_000_000
     )
 
@@ -89,7 +89,7 @@ def assert_one_command_to_the_ledger_alone(commands: Commands) -> None:
 
 @pytest.mark.usefixtures("warm")
 @pytest.mark.parametrize(("accept", "status"), [("application/json", 202), ("text/html", 303)])
-def test_an_order_request_without_a_kick_due_is_one_redis_command_and_no_sql(
+def test_order_without_kick_costs_one_command_and_no_sql(
     client: Client,
     buyer: User,
     accept: str,
@@ -107,7 +107,7 @@ def test_an_order_request_without_a_kick_due_is_one_redis_command_and_no_sql(
 
 
 @pytest.mark.usefixtures("warm")
-def test_an_order_request_with_a_kick_due_publishes_exactly_one_task(
+def test_due_kick_publishes_one_task(
     client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     token = token_for(make_sale(), buyer)
@@ -131,7 +131,7 @@ def test_an_order_request_with_a_kick_due_publishes_exactly_one_task(
         ({"limit": 1}, "already_ordered"),
     ],
 )
-def test_a_refusal_is_one_redis_command_and_no_sql_as_well(
+def test_refusal_costs_one_command_and_no_sql(
     client: Client,
     buyer: User,
     terms: dict[str, Any],
@@ -155,7 +155,7 @@ def test_a_refusal_is_one_redis_command_and_no_sql_as_well(
 
 
 @pytest.mark.usefixtures("warm")
-def test_a_token_that_is_refused_costs_no_command_at_all(
+def test_refused_token_costs_no_command(
     client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     token = token_for(make_sale(), buyer)
@@ -166,7 +166,7 @@ def test_a_token_that_is_refused_costs_no_command_at_all(
 
 
 @pytest.mark.usefixtures("warm")
-def test_fifty_accepted_requests_in_a_burst_publish_one_task(client: Client) -> None:
+def test_burst_of_fifty_publishes_one_task(client: Client) -> None:
     sale, sent = make_sale(stock=50), publishes("sent")
     tokens = tokens_for(sale, make_buyers(50))
     with redis_commands() as commands:
@@ -178,7 +178,7 @@ def test_fifty_accepted_requests_in_a_burst_publish_one_task(client: Client) -> 
     assert len(pending_ids(sale)) == 50
 
 
-def test_after_the_task_has_started_the_next_request_publishes_another(ledger: Redis) -> None:
+def test_request_after_task_start_publishes_another(ledger: Redis) -> None:
     sale = make_sale()
     first, second, third = tokens_for(sale, make_buyers(3))
     place(first)
@@ -188,7 +188,7 @@ def test_after_the_task_has_started_the_next_request_publishes_another(ledger: R
     assert broker_length() == 2
 
 
-def test_two_sales_have_a_task_each() -> None:
+def test_each_sale_has_its_own_task() -> None:
     for token in [token_for(make_sale(), make_buyer()) for _ in range(2)]:
         place(token)
     assert broker_length() == 2
@@ -197,7 +197,7 @@ def test_two_sales_have_a_task_each() -> None:
 # --- The same answer -----------------------------------------------------------------------------
 
 
-def test_the_same_token_again_has_the_same_answer_and_reserves_once(client: Client) -> None:
+def test_repeated_token_reserves_once(client: Client) -> None:
     sale = make_sale()
     token = token_for(sale, make_buyer())
     first = post(client, token)
@@ -208,7 +208,7 @@ def test_the_same_token_again_has_the_same_answer_and_reserves_once(client: Clie
     assert broker_length() == 1
 
 
-def test_the_same_token_from_many_threads_reserves_once() -> None:
+def test_same_token_from_many_threads_reserves_once() -> None:
     sale = make_sale()
     token = token_for(sale, make_buyer())
     assert at_once(*[lambda: place(token)] * 8) == [token] * 8
@@ -217,9 +217,7 @@ def test_the_same_token_from_many_threads_reserves_once() -> None:
 
 
 @pytest.mark.parametrize("edit", [{"paused": 1}, {"ends_at_ms": 1}, {"total": 0}])
-def test_an_accepted_token_is_accepted_still_when_the_sale_is_closed(
-    ledger: Redis, edit: dict[str, int]
-) -> None:
+def test_accepted_token_stays_accepted_after_closing(ledger: Redis, edit: dict[str, int]) -> None:
     sale = make_sale()
     token = token_for(sale, make_buyer())
     place(token)
@@ -229,7 +227,7 @@ def test_an_accepted_token_is_accepted_still_when_the_sale_is_closed(
         place(token_for(sale, make_buyer()))
 
 
-def test_another_token_of_the_same_buyer_names_the_order_that_is_held() -> None:
+def test_second_token_names_the_held_order() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     token, other = tokens_for(sale, [buyer, buyer])
     place(token)
@@ -238,7 +236,7 @@ def test_another_token_of_the_same_buyer_names_the_order_that_is_held() -> None:
     assert caught.value.order_id == token.order_id
 
 
-def test_a_buyer_has_as_many_units_as_the_limit_allows() -> None:
+def test_buyer_gets_up_to_the_limit() -> None:
     sale, buyer = make_sale(limit=3), make_buyer()
     tokens = tokens_for(sale, [buyer] * 4)
     for token in tokens[:3]:
@@ -257,9 +255,7 @@ def test_a_buyer_has_as_many_units_as_the_limit_allows() -> None:
         ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
     ],
 )
-def test_a_refusal_changes_nothing(
-    terms: dict[str, Any], refusal: type[ReservationRefused]
-) -> None:
+def test_refusal_changes_nothing(terms: dict[str, Any], refusal: type[ReservationRefused]) -> None:
     token = token_for(make_sale(**terms), make_buyer())
     before = ledger_contents()
     with pytest.raises(refusal):
@@ -280,7 +276,7 @@ def test_no_unit_without_a_token(text: object, refusal: type[Exception]) -> None
 # --- A ledger that is not there ------------------------------------------------------------------
 
 
-def test_the_first_request_that_finds_no_sale_loads_it(client: Client, ledger: Redis) -> None:
+def test_first_request_loads_the_sale(client: Client, ledger: Redis) -> None:
     sale = make_sale(stock=7, loaded=False)
     tokens = tokens_for(sale, make_buyers(2))
     assert not ledger.exists(LedgerKeys(sale.pk).sale)
@@ -292,7 +288,7 @@ def test_the_first_request_that_finds_no_sale_loads_it(client: Client, ledger: R
     assert not ledger.exists(LedgerKeys(sale.pk).loading)
 
 
-def test_while_another_process_loads_the_sale_a_buyer_is_asked_to_wait(ledger: Redis) -> None:
+def test_sale_being_loaded_is_unavailable(ledger: Redis) -> None:
     sale = make_sale(loaded=False)
     token = token_for(sale, make_buyer())
     ledger.set(LedgerKeys(sale.pk).loading, "1")
@@ -302,7 +298,7 @@ def test_while_another_process_loads_the_sale_a_buyer_is_asked_to_wait(ledger: R
     assert place(token) == token
 
 
-def test_a_token_of_a_deleted_sale_is_told_so_every_time() -> None:
+def test_token_of_deleted_sale_raises_each_time() -> None:
     sale = make_sale(loaded=False)
     token = token_for(sale, make_buyer())
     SeckillVoucher.objects.filter(pk=sale.pk).delete()
@@ -311,7 +307,7 @@ def test_a_token_of_a_deleted_sale_is_told_so_every_time() -> None:
             place(token)
 
 
-def test_without_redis_nobody_knows_and_the_same_token_may_be_sent_again(
+def test_redis_down_is_unavailable_and_retriable(
     lose_ledger: Callable[[], None],
 ) -> None:
     token = token_for(make_sale(), make_buyer())
@@ -324,7 +320,7 @@ def test_without_redis_nobody_knows_and_the_same_token_may_be_sent_again(
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_a_broker_that_is_down_is_not_the_buyers_concern(client: Client) -> None:
+def test_broker_down_still_accepts(client: Client) -> None:
     sale, failed, skipped = make_sale(), publishes("failed"), publishes("skipped")
     first, second = tokens_for(sale, make_buyers(2))
     began = time.monotonic()
@@ -341,7 +337,7 @@ def test_a_broker_that_is_down_is_not_the_buyers_concern(client: Client) -> None
     assert pending_ids(sale) == [first.order_id, second.order_id]
 
 
-def test_while_orders_are_written_too_late_nobody_new_is_accepted_and_is_told_how_late(
+def test_backlog_refuses_new_buyers_with_its_age(
     ledger: Redis, client: Client, settings: Settings
 ) -> None:
     settings.SECKILL_BEHIND_MS = 5_000

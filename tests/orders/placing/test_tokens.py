@@ -39,16 +39,16 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def test_a_token_says_what_was_signed_until_its_last_millisecond() -> None:
+def test_token_is_valid_until_its_last_millisecond() -> None:
     assert read(TEXT) == TOKEN
 
 
-def test_a_token_has_expired_in_the_millisecond_it_names() -> None:
+def test_token_expires_at_its_millisecond() -> None:
     with pytest.raises(BadToken):
         read(TEXT, now_ms=EXPIRY_MS)
 
 
-def test_a_token_of_another_sale_is_refused() -> None:
+def test_other_sales_token_is_refused() -> None:
     with pytest.raises(BadToken):
         read(TEXT, sale_id=4)
 
@@ -62,7 +62,7 @@ def test_a_token_of_another_sale_is_refused() -> None:
         f"{2**53 + 1}-7-3-{EXPIRY_MS + 1}",
     ],
 )
-def test_a_changed_payload_is_forged(payload: str) -> None:
+def test_changed_payload_is_refused(payload: str) -> None:
     with pytest.raises(BadToken):
         read(f"{payload}:{SIGNATURE}", sale_id=int(payload.split("-")[2]))
 
@@ -71,12 +71,12 @@ def test_a_changed_payload_is_forged(payload: str) -> None:
     "signature",
     ["", "x", SIGNATURE[:-1], SIGNATURE + "x", SIGNATURE.swapcase(), "é", "\ud800", "\0", "签"],
 )
-def test_a_wrong_signature_is_forged(signature: str) -> None:
+def test_wrong_signature_is_refused(signature: str) -> None:
     with pytest.raises(BadToken):
         read(f"{TEXT.rpartition(':')[0]}:{signature}")
 
 
-def test_the_signature_of_another_key_or_salt_is_forged() -> None:
+def test_other_key_or_salt_is_refused() -> None:
     payload = TEXT.rpartition(":")[0]
     for signer in (
         signing.Signer(key="another", salt="seckill.purchase-token"),
@@ -86,13 +86,13 @@ def test_the_signature_of_another_key_or_salt_is_forged() -> None:
             read(signer.sign(payload))
 
 
-def test_a_token_is_signed_as_djangos_own_signer_would() -> None:
+def test_signature_equals_djangos() -> None:
     """Which derives the key anew for each; so a token of an earlier release still holds."""
     text = PurchaseToken(1, 2, 3, 4).sign()
     assert text == signing.Signer(salt="seckill.purchase-token").sign("1-2-3-4")
 
 
-def test_a_token_survives_the_change_of_the_key_as_long_as_the_old_one_is_a_fallback(
+def test_fallback_key_keeps_old_tokens_valid(
     settings: Settings,
 ) -> None:
     old, settings.SECRET_KEY = settings.SECRET_KEY, "the next key"
@@ -103,7 +103,7 @@ def test_a_token_survives_the_change_of_the_key_as_long_as_the_old_one_is_a_fall
 
 
 @pytest.mark.parametrize("length", range(len(TEXT)))
-def test_a_truncated_token_is_refused_at_every_length(length: int) -> None:
+def test_truncated_token_is_refused(length: int) -> None:
     expected = BadToken if ":" in TEXT[:length] else MalformedToken
     with pytest.raises(expected):
         read(TEXT[:length])
@@ -119,7 +119,7 @@ def test_a_truncated_token_is_refused_at_every_length(length: int) -> None:
         "1-7-3-" + "9" * 17 + ":x", f"{TEXT.rpartition(':')[0]}:{'x' * 200}",
     ],
 )  # fmt: skip
-def test_what_does_not_look_like_a_token_is_malformed(value: object) -> None:
+def test_malformed_text_is_refused(value: object) -> None:
     # A newline or a colon may also fall into the signature, where it is forged.
     with pytest.raises(BadToken if value == TEXT + "\n" else MalformedToken):
         read(value)
@@ -127,12 +127,12 @@ def test_what_does_not_look_like_a_token_is_malformed(value: object) -> None:
 
 @examples(derandomize=True, database=None, deadline=None, max_examples=200)
 @given(st.one_of(st.text(), st.text(alphabet="0123456789-:abc\ud800٣"), st.binary(), st.integers()))
-def test_whatever_is_read_is_refused_by_name(value: object) -> None:
+def test_fuzzed_token_is_refused_by_name(value: object) -> None:
     with pytest.raises((BadToken, MalformedToken)):
         read(value)
 
 
-def test_a_signed_order_id_of_64_bits_is_refused() -> None:
+def test_64_bit_order_id_is_refused() -> None:
     largest = PurchaseToken(2**63 - 1, 7, 3, EXPIRY_MS)
     assert read(largest.sign()) == largest
     with pytest.raises(BadToken):
@@ -140,7 +140,7 @@ def test_a_signed_order_id_of_64_bits_is_refused() -> None:
 
 
 @pytest.mark.django_db
-def test_an_issued_token_is_valid_until_ten_minutes_after_the_end_also_before_the_begin() -> None:
+def test_token_is_valid_until_ten_minutes_after_end() -> None:
     sale, buyer = make_sale(begins_in_s=600), make_buyer()
     token = issue_token(sale=sale, user_id=buyer.pk, now_ms=now_ms())
     assert token.expires_at_ms == epoch_ms(sale.ends_at + dt.timedelta(minutes=10))
@@ -150,7 +150,7 @@ def test_an_issued_token_is_valid_until_ten_minutes_after_the_end_also_before_th
 
 
 @pytest.mark.django_db
-def test_no_token_is_issued_for_a_sale_that_is_over() -> None:
+def test_ended_sale_issues_no_token() -> None:
     sale, buyer = make_sale(), make_buyer()
     last_ms = epoch_ms(sale.ends_at) - 1
     assert issue_token(sale=sale, user_id=buyer.pk, now_ms=last_ms)
@@ -159,7 +159,7 @@ def test_no_token_is_issued_for_a_sale_that_is_over() -> None:
 
 
 @pytest.mark.django_db
-def test_many_tokens_are_issued_at_once_each_with_its_own_order_id() -> None:
+def test_tokens_are_issued_in_bulk() -> None:
     sale, buyers = make_sale(), make_buyers(50)
     tokens = issue_tokens(sale=sale, user_ids=[buyer.pk for buyer in buyers])
     assert [token.user_id for token in tokens] == [buyer.pk for buyer in buyers]

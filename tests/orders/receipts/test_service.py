@@ -54,7 +54,7 @@ def lost(sale: SeckillVoucher, order_id: int) -> Receipt:
 
 
 @pytest.mark.parametrize("status", OrderStatus.values)
-def test_a_row_and_its_payments_tell_each_status_of_its_life_without_redis(
+def test_row_alone_gives_each_status(
     status: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
@@ -72,7 +72,7 @@ def test_a_row_and_its_payments_tell_each_status_of_its_life_without_redis(
     assert commands == []
 
 
-def test_what_is_pending_is_queued_and_then_it_is_unpaid() -> None:
+def test_pending_order_is_queued_then_unpaid() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     assert receipt_for(token) == Receipt(token.order_id, sale.pk, QUEUED, place=1)
@@ -80,14 +80,14 @@ def test_what_is_pending_is_queued_and_then_it_is_unpaid() -> None:
     assert receipt_for(token).status == "unpaid"
 
 
-def test_each_unit_of_a_buyer_has_its_receipt() -> None:
+def test_each_unit_has_its_receipt() -> None:
     sale, buyer = make_sale(limit=3), make_buyer()
     tokens = reserved(sale, [buyer] * 3)
     found = [receipt_for(token) for token in tokens]
     assert [(each.status, each.place) for each in found] == [(QUEUED, 1), (QUEUED, 2), (QUEUED, 3)]
 
 
-def test_the_place_of_a_queued_order_is_that_of_its_entry_and_falls_as_others_are_written() -> None:
+def test_queue_position_falls_as_orders_are_written() -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     assert [receipt_for(token).place for token in tokens] == [1, 2, 3]
@@ -99,13 +99,11 @@ def test_the_place_of_a_queued_order_is_that_of_its_entry_and_falls_as_others_ar
     ("place", "pace_ms"),
     [(None, 300), (1, 300), (300, 300), (301, 301), (812, 812), (2_000, 2_000), (90_000, 2_000)],
 )
-def test_the_further_back_an_order_is_the_later_it_is_asked_for(
-    place: int | None, pace_ms: int
-) -> None:
+def test_poll_interval_grows_with_queue_position(place: int | None, pace_ms: int) -> None:
     assert poll_after_ms(place=place) == pace_ms
 
 
-def test_the_receipt_of_a_queued_order_is_one_statement_and_two_looks_at_the_ledger(
+def test_queued_receipt_costs_one_statement_and_two_commands(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_sale(limit=20)
@@ -116,7 +114,7 @@ def test_the_receipt_of_a_queued_order_is_one_statement_and_two_looks_at_the_led
     assert len(commands.ledger) == len(commands) == 2
 
 
-def test_a_crowd_that_waits_costs_one_look_at_the_ledger_and_no_statement(
+def test_waiting_crowd_costs_one_command_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_sale(limit=20)
@@ -130,11 +128,11 @@ def test_a_crowd_that_waits_costs_one_look_at_the_ledger_and_no_statement(
 
 def proven(token: PurchaseToken) -> Receipt:
     return find_receipt(
-        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, proven=True
+        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
     )
 
 
-def test_a_written_order_costs_its_crowd_one_look_at_redis_and_no_statement_from_the_first_on(
+def test_written_order_costs_one_command_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_sale()
@@ -148,7 +146,7 @@ def test_a_written_order_costs_its_crowd_one_look_at_redis_and_no_statement_from
     assert (found.status, found.price_cents) == ("unpaid", PRICE_CENTS)
 
 
-def test_a_refused_order_costs_a_statement_once(
+def test_refused_order_costs_one_statement_once(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
@@ -162,12 +160,12 @@ def test_a_refused_order_costs_a_statement_once(
     assert (found.status, found.reason) == ("refused", "inactive_buyer")
 
 
-def test_a_copy_is_told_to_its_owner_alone() -> None:
+def test_copy_is_shown_to_its_owner_only() -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
     (token,) = reserved(sale, [owner])
     fulfill_sale(sale_id=sale.pk)
     with pytest.raises(NoReceipt):
-        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk, proven=True)
+        find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk, has_token=True)
 
 
 def paid(token: PurchaseToken) -> None:
@@ -189,7 +187,7 @@ def ended(token: PurchaseToken) -> None:
 
 
 @pytest.mark.parametrize(("change", "status"), [(paid, "paid"), (ended, "cancelled")])
-def test_a_change_is_told_at_once_although_there_was_a_copy(
+def test_change_invalidates_the_copy_at_once(
     change: Callable[[PurchaseToken], None], status: str
 ) -> None:
     sale = make_sale()
@@ -200,7 +198,7 @@ def test_a_change_is_told_at_once_although_there_was_a_copy(
     assert proven(token).status == status
 
 
-def test_control_a_change_of_which_redis_does_not_hear_is_told_late(
+def test_control_change_without_invalidation_shows_late(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
@@ -211,7 +209,7 @@ def test_control_a_change_of_which_redis_does_not_hear_is_told_late(
     assert proven(token).status == "unpaid"
 
 
-def test_a_row_that_was_read_before_a_change_leaves_no_copy_behind(
+def test_row_read_before_a_change_is_not_copied(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The reader stands still between its look at the row and the keeping of what it saw."""
@@ -231,7 +229,7 @@ def test_a_row_that_was_read_before_a_change_leaves_no_copy_behind(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_payment_between_the_commit_and_the_word_to_the_ledger_is_told(
+def test_payment_between_commit_and_confirm_shows(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The worker stands still after the commit: its copies come when the order is paid already."""
@@ -248,17 +246,17 @@ def test_a_payment_between_the_commit_and_the_word_to_the_ledger_is_told(
     assert proven(token).status == "paid"
 
 
-def test_with_redis_away_who_holds_the_token_is_told_by_the_row(
+def test_redis_down_serves_the_row_to_the_token(
     lose_ledger: Callable[[], None],
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer)
     lose_ledger()
-    found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk, proven=True)
+    found = find_receipt(sale_id=sale.pk, order_id=order.pk, user_id=buyer.pk, has_token=True)
     assert found.status == "unpaid"
 
 
-def test_what_was_accepted_and_then_refused_says_why() -> None:
+def test_refused_after_acceptance_has_a_reason() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     User.objects.filter(pk=buyer.pk).update(is_active=False)
@@ -268,7 +266,7 @@ def test_what_was_accepted_and_then_refused_says_why() -> None:
 
 
 @pytest.mark.parametrize("written", [False, True])
-def test_somebody_elses_order_is_no_receipt(ledger: Redis, written: bool) -> None:
+def test_other_buyers_order_has_no_receipt(ledger: Redis, written: bool) -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
     (token,) = reserved(sale, [owner])
     if written:
@@ -279,44 +277,44 @@ def test_somebody_elses_order_is_no_receipt(ledger: Redis, written: bool) -> Non
         find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk)
 
 
-def test_an_order_under_another_sales_address_is_no_receipt() -> None:
+def test_order_of_other_sale_has_no_receipt() -> None:
     sale, other, buyer = make_sale(), make_sale(), make_buyer()
     order = make_order(sale, buyer)
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=other.pk, order_id=order.pk, user_id=buyer.pk)
 
 
-def test_a_sale_that_there_is_not_is_said_by_name() -> None:
+def test_missing_sale_raises_by_name() -> None:
     sale, buyer = make_sale(), make_buyer()
     with pytest.raises(SeckillVoucher.DoesNotExist):
         find_receipt(sale_id=sale.pk + 1, order_id=id_minted(seconds_ago=5), user_id=buyer.pk)
 
 
-def test_the_refusal_of_a_deleted_account_is_told_to_the_holder_of_its_token_alone() -> None:
+def test_deleted_account_receipt_needs_the_token() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     User.objects.filter(pk=buyer.pk).delete()
     fulfill_sale(sale_id=sale.pk)
     asked = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id}
-    assert find_receipt(**asked, proven=True).reason == "inactive_buyer"
+    assert find_receipt(**asked, has_token=True).reason == "inactive_buyer"
     with pytest.raises(NoReceipt):
         find_receipt(**asked)
 
 
-def test_an_unknown_id_younger_than_the_ledger_was_never_accepted() -> None:
+def test_unknown_id_younger_than_ledger_was_never_accepted() -> None:
     sale, buyer = make_sale(), make_buyer()
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=-5), user_id=buyer.pk)
 
 
-def test_an_unknown_id_older_than_the_ledger_was_lost_with_an_earlier_one() -> None:
+def test_unknown_id_older_than_ledger_was_lost() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = id_minted(seconds_ago=60)
     found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
     assert found == lost(sale, order_id)
 
 
-def test_a_reservation_that_died_with_the_ledger_is_lost_until_it_is_asked_for_again(
+def test_lost_reservation_is_lost_until_retried(
     ledger: Redis,
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
@@ -328,9 +326,7 @@ def test_a_reservation_that_died_with_the_ledger_is_lost_until_it_is_asked_for_a
 
 
 @pytest.mark.parametrize("key", ["sale", "buyers"])
-def test_a_reservation_that_survived_the_loss_of_a_key_is_queued_not_lost(
-    ledger: Redis, key: str
-) -> None:
+def test_reservation_surviving_a_lost_key_is_queued(ledger: Redis, key: str) -> None:
     """Else a page says that the order is lost, and a moment later there it is."""
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
@@ -340,7 +336,7 @@ def test_a_reservation_that_survived_the_loss_of_a_key_is_queued_not_lost(
     assert live_ids(sale) == [token.order_id]
 
 
-def test_what_became_a_row_between_the_two_looks_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     look = receipts.read_buyer_holdings
@@ -354,7 +350,7 @@ def test_what_became_a_row_between_the_two_looks_is_found(monkeypatch: pytest.Mo
     assert receipt_for(token).reason == "inactive_buyer"
 
 
-def test_without_redis_a_row_is_told_and_anything_else_is_unknown(
+def test_redis_down_serves_rows_only(
     lose_ledger: Callable[[], None],
 ) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
@@ -367,7 +363,7 @@ def test_without_redis_a_row_is_told_and_anything_else_is_unknown(
         receipt_for(queued)
 
 
-def test_what_a_ledger_of_another_run_of_redis_does_not_know_is_unknown_until_it_is_rebuilt(
+def test_restarted_redis_is_not_trusted_until_rebuilt(
     ledger: Redis,
 ) -> None:
     """It may have gone back, and what it has forgotten may yet become an order."""
@@ -383,7 +379,7 @@ def test_what_a_ledger_of_another_run_of_redis_does_not_know_is_unknown_until_it
     assert rebuild_after_restart(now=timezone.now()) == []
 
 
-def test_a_ledger_that_is_rebuilt_between_two_looks_answers_nothing(
+def test_ledger_rebuilt_between_reads_is_unavailable(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
@@ -394,7 +390,7 @@ def test_a_ledger_that_is_rebuilt_between_two_looks_answers_nothing(
         rebuild_sale(sale_id=sale_id)
 
     with monkeypatch.context() as patch:
-        patch.setattr(receipts, "_from_ledger", rebuilt)
+        patch.setattr(receipts, "_from_pending", rebuilt)
         with pytest.raises(LedgerUnavailable):
             find_receipt(**who)
     assert find_receipt(**who).reason == "lost"

@@ -18,7 +18,7 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.web.fast_path import gated
+from seckill_site.web.fast_path import with_fast_path
 from tests.support import wsgi
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
@@ -63,7 +63,7 @@ def place(token: PurchaseToken, **fields: Any) -> Answer:
     return ask("POST", path, {"token": token.sign(), **fields})
 
 
-def test_a_first_attempt_is_refused_without_redis_and_without_sql(
+def test_cached_sold_out_costs_no_redis_and_no_sql(
     late: PurchaseToken, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     with redis_commands() as commands, django_assert_num_queries(0):
@@ -74,24 +74,20 @@ def test_a_first_attempt_is_refused_without_redis_and_without_sql(
 
 
 @pytest.mark.parametrize("fields", [{}, {"attempt": 2}, {"attempt": "2"}])
-def test_an_attempt_that_may_not_be_the_first_always_asks_the_ledger(
-    late: PurchaseToken, fields: dict[str, Any]
-) -> None:
+def test_later_attempt_always_asks_the_ledger(late: PurchaseToken, fields: dict[str, Any]) -> None:
     with redis_commands() as commands:
         assert place(late, **fields).status == 409
     assert len(commands.ledger) == 1
 
 
-def test_a_winner_whose_answer_was_lost_is_never_told_that_all_is_sold_out(
-    winner: PurchaseToken, late: PurchaseToken
-) -> None:
+def test_winner_retrying_is_never_told_sold_out(winner: PurchaseToken, late: PurchaseToken) -> None:
     assert sold_out_cache.recall_sold_out(sale_id=winner.sale_id)
     answer = place(winner, attempt=2)
     assert answer.status == 202
     assert answer.json["order_id"] == str(winner.order_id)
 
 
-def test_a_unit_that_comes_back_is_sold_to_a_first_attempt_once_the_moment_is_over(
+def test_returned_unit_is_sold_after_cache_expires(
     winner: PurchaseToken, late: PurchaseToken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     held = Holding(winner.order_id, winner.user_id, 1)
@@ -102,13 +98,13 @@ def test_a_unit_that_comes_back_is_sold_to_a_first_attempt_once_the_moment_is_ov
     assert held_order_ids(sale_id=late.sale_id, user_id=late.user_id, limit=1) == [late.order_id]
 
 
-def test_repeating_it_does_not_make_the_moment_longer(late: PurchaseToken) -> None:
+def test_cached_refusal_does_not_extend_the_cache(late: PurchaseToken) -> None:
     heard = sold_out_cache.recall_sold_out(sale_id=late.sale_id)
     place(late, attempt=1)
     assert sold_out_cache.recall_sold_out(sale_id=late.sale_id) is heard
 
 
-def test_it_says_when_the_request_arrived_and_since_when_nothing_is_left(
+def test_cached_refusal_has_arrival_and_sold_out_times(
     late: PurchaseToken, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard = sold_out_cache.recall_sold_out(sale_id=late.sale_id)
@@ -127,7 +123,7 @@ def test_it_says_when_the_request_arrived_and_since_when_nothing_is_left(
         (lambda text: 5, 400, "invalid"),
     ],
 )
-def test_a_token_that_is_none_is_refused_as_such(
+def test_bad_token_is_refused_before_sold_out(
     late: PurchaseToken, change: Any, status: int, code: str
 ) -> None:
     path = f"/vouchers/{late.sale_id}/orders/"
@@ -150,9 +146,7 @@ def test_a_token_that_is_none_is_refused_as_such(
     ],
     ids=lambda body: repr(body[:20]),
 )
-def test_an_odd_body_gets_the_same_answer_as_without_the_gate(
-    late: PurchaseToken, body: bytes
-) -> None:
+def test_odd_body_gets_the_same_status_on_both_paths(late: PurchaseToken, body: bytes) -> None:
     body = body.replace(b"%s", late.sign().encode())
     path = f"/vouchers/{late.sale_id}/orders/"
     behind = ask("POST", path, body=body)
@@ -161,9 +155,7 @@ def test_an_odd_body_gets_the_same_answer_as_without_the_gate(
 
 
 @pytest.mark.parametrize("accepted", ["en", "zh-CN,zh;q=0.9", "de", ""])
-def test_the_words_are_those_that_the_ledgers_refusal_has(
-    late: PurchaseToken, accepted: str
-) -> None:
+def test_cached_refusal_has_the_ledgers_words(late: PurchaseToken, accepted: str) -> None:
     from_gate = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
     sold_out_cache.clear_sold_out_cache()
     from_ledger = place_with(late, HTTP_ACCEPT_LANGUAGE=accepted)
@@ -171,7 +163,7 @@ def test_the_words_are_those_that_the_ledgers_refusal_has(
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
-def test_the_language_that_was_chosen_is_kept(late: PurchaseToken, language: str) -> None:
+def test_cached_refusal_uses_the_language_cookie(late: PurchaseToken, language: str) -> None:
     cookie = f"sessionid=x; django_language={language}; other=1"
     from_gate = place_with(late, HTTP_COOKIE=cookie)
     sold_out_cache.clear_sold_out_cache()
@@ -183,7 +175,7 @@ def place_with(token: PurchaseToken, **headers: str) -> Answer:
     return ask("POST", path, {"token": token.sign(), "attempt": 1}, **headers)
 
 
-def test_a_page_without_a_script_is_answered_by_a_page(late: PurchaseToken) -> None:
+def test_html_request_gets_a_page(late: PurchaseToken) -> None:
     path = f"/vouchers/{late.sale_id}/orders/"
     answer = ask("POST", path, {"token": late.sign(), "attempt": 1}, accept="text/html")
     assert answer.status == 409
@@ -191,7 +183,7 @@ def test_a_page_without_a_script_is_answered_by_a_page(late: PurchaseToken) -> N
     assert "content-security-policy" in answer.headers
 
 
-def test_what_the_gate_refuses_is_counted_like_any_refusal(late: PurchaseToken) -> None:
+def test_fast_path_refusals_are_counted(late: PurchaseToken) -> None:
     place(late, attempt=1)
     request_stats.flush_request_counts()
     sale = SeckillVoucher.objects.get(pk=late.sale_id)
@@ -199,7 +191,7 @@ def test_what_the_gate_refuses_is_counted_like_any_refusal(late: PurchaseToken) 
     assert counts["sold_out"] == 2
 
 
-def test_the_headers_of_both_say_the_same(late: PurchaseToken) -> None:
+def test_cached_refusal_has_the_same_headers(late: PurchaseToken) -> None:
     from_gate = place(late, attempt=1).headers
     sold_out_cache.clear_sold_out_cache()
     from_ledger = place(late, attempt=1).headers
@@ -285,8 +277,8 @@ def at_the_gate(monkeypatch: pytest.MonkeyPatch) -> Callable[[Asked], Answer]:
 
     def ask_gate(asked: Asked) -> Answer:
         method, path, options = asked
-        answerers = [import_string(name) for name in settings.SECKILL_GATE]
-        gate_alone = gated(nobody, answerers=answerers, https_only=False)
+        responders = [import_string(name) for name in settings.SECKILL_FAST_PATH]
+        gate_alone = with_fast_path(nobody, responders=responders, https_only=False)
         with monkeypatch.context() as patched:
             patched.setattr(wsgi, "application", gate_alone)
             return ask(method, path, **options)
@@ -309,6 +301,8 @@ ANSWERED: dict[str, tuple[Callable[[], Asked], int]] = {
     "behind": (lambda: an_order(one_whose_sale_is_behind()), 503),
     "another sale's token": (one_of_another_sale, 403),
     "no token": (lambda: ("POST", "/vouchers/1/orders/", {"fields": {}}), 400),
+    "an odd attempt": (lambda: an_order(one_token(), attempt="first"), 400),
+    "a body that is no JSON": (lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}), 400),
     "receipt, queued": (lambda: a_receipt(one_queued()), 200),
     "receipt, unpaid": (lambda: a_receipt(one_unpaid()), 200),
     "receipt, another's": (lambda: a_receipt(one_with_a_copy_of_another_buyer()), 404),
@@ -324,7 +318,7 @@ OF_THE_MOMENT = {"server_time_ms", "arrived_at_ms", "sold_out_at_ms", "poll_afte
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("what", ANSWERED)
-def test_the_gate_answers_as_django_does(
+def test_fast_path_answers_like_django(
     what: str,
     language: str,
     at_the_gate: Callable[[Asked], Answer],
@@ -350,8 +344,6 @@ def without_times(content: dict[str, Any]) -> dict[str, Any]:
 
 LEFT: dict[str, Callable[[], Asked]] = {
     "a sale that is not loaded": lambda: an_order(one_token(loaded=False)),
-    "an odd attempt": lambda: an_order(one_token(), attempt="first"),
-    "a body that is no JSON": lambda: ("POST", "/vouchers/1/orders/", {"body": b"{"}),
     "a form": lambda: (
         "POST",
         "/vouchers/1/orders/",
@@ -368,19 +360,19 @@ LEFT: dict[str, Callable[[], Asked]] = {
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_what_it_cannot_answer_it_leaves_to_django(
+def test_fast_path_leaves_the_rest_to_django(
     what: str, at_the_gate: Callable[[Asked], Answer]
 ) -> None:
     assert at_the_gate(LEFT[what]()).status == 599
 
 
-def test_a_sale_that_is_not_loaded_is_loaded_and_sold_behind_the_gate() -> None:
+def test_unloaded_sale_is_loaded_by_django_and_sold() -> None:
     method, path, options = an_order(one_token(loaded=False))
     assert ask(method, path, **options).status == 202
     assert ask(method, path, **options).status == 202
 
 
-def test_where_redis_does_not_answer_nobody_knows_yet(
+def test_redis_down_returns_503_on_both_paths(
     at_the_gate: Callable[[Asked], Answer],
     through_django: Callable[[Asked], Answer],
     lose_ledger: Callable[[], None],
@@ -394,7 +386,7 @@ def test_where_redis_does_not_answer_nobody_knows_yet(
     assert ours.headers["retry-after"] == djangos.headers["retry-after"]
 
 
-def test_a_body_that_breaks_off_is_djangos_affair(at_the_gate: Callable[[Asked], Answer]) -> None:
+def test_truncated_body_is_left_to_django(at_the_gate: Callable[[Asked], Answer]) -> None:
     class Broken(io.BytesIO):
         def read(self, size: int | None = -1) -> bytes:
             raise OSError("reset")

@@ -61,7 +61,7 @@ def waiting_url(sale: SeckillVoucher) -> str:
 # --- The owner's order ----------------------------------------------------------------------------
 
 
-def test_to_pay_leads_to_the_provider(mine: Client, order: VoucherOrder) -> None:
+def test_pay_redirects_to_the_provider(mine: Client, order: VoucherOrder) -> None:
     answer = mine.post(url(order, "pay"))
     assert answer.status_code == 200
     assert answer.json()["order_id"] == str(order.pk)
@@ -71,27 +71,25 @@ def test_to_pay_leads_to_the_provider(mine: Client, order: VoucherOrder) -> None
     assert (page.status_code, page["Location"]) == (303, answer.json()["pay_url"])
 
 
-def test_a_cancelled_order_is_answered_with_its_receipt(mine: Client, order: VoucherOrder) -> None:
+def test_cancel_returns_the_receipt(mine: Client, order: VoucherOrder) -> None:
     answer = mine.post(url(order, "cancel"))
     assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
     assert_conserved(order.seckill_voucher)
 
 
-def test_a_form_that_cancels_leads_back_to_the_receipt(mine: Client, order: VoucherOrder) -> None:
+def test_cancel_form_redirects_to_receipt(mine: Client, order: VoucherOrder) -> None:
     page = mine.post(url(order, "cancel"), headers=HTML)
     assert (page.status_code, page["Location"]) == (303, url(order, "cancel")[: -len("cancel/")])
 
 
-def test_a_voucher_given_back_is_refunded(mine: Client, order: VoucherOrder) -> None:
+def test_refund_returns_the_receipt(mine: Client, order: VoucherOrder) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
     answer = mine.post(url(order, "refund"))
     assert answer.status_code == 200
     assert answer.json()["status"] in ("refunding", "refunded")
 
 
-def test_where_the_sale_says_no_a_paid_voucher_is_not_given_back(
-    mine: Client, order: VoucherOrder
-) -> None:
+def test_non_refundable_sale_refuses_refund(mine: Client, order: VoucherOrder) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(status="paid")
     SeckillVoucher.objects.filter(pk=order.seckill_voucher_id).update(refundable=False)
     assert_refused(mine.post(url(order, "refund")), 409, "not_refundable")
@@ -100,7 +98,7 @@ def test_where_the_sale_says_no_a_paid_voucher_is_not_given_back(
 @pytest.mark.parametrize(
     ("action", "status"), [("pay", "paid"), ("cancel", "paid"), ("refund", "unpaid")]
 )
-def test_what_the_state_does_not_allow_is_told_and_nothing_is_changed(
+def test_wrong_state_is_refused_and_changes_nothing(
     mine: Client, order: VoucherOrder, action: str, status: str
 ) -> None:
     VoucherOrder.objects.filter(pk=order.pk).update(status=status)
@@ -110,9 +108,7 @@ def test_what_the_state_does_not_allow_is_told_and_nothing_is_changed(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_nobody_else_may_and_nobody_learns_that_there_is_such_an_order(
-    client: Client, order: VoucherOrder, action: str
-) -> None:
+def test_other_buyer_gets_404(client: Client, order: VoucherOrder, action: str) -> None:
     before = everything()
     assert_refused(client.post(url(order, action)), 401, "login_required")
     client.force_login(make_buyer())
@@ -123,7 +119,7 @@ def test_nobody_else_may_and_nobody_learns_that_there_is_such_an_order(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_a_page_without_session_is_led_to_the_login(
+def test_page_without_session_redirects_to_login(
     client: Client, order: VoucherOrder, action: str
 ) -> None:
     answer = client.post(url(order, action), headers=HTML)
@@ -133,9 +129,7 @@ def test_a_page_without_session_is_led_to_the_login(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_other_sites_cannot_let_a_buyer_do_it(
-    buyer: User, order: VoucherOrder, action: str
-) -> None:
+def test_cross_site_form_is_refused(buyer: User, order: VoucherOrder, action: str) -> None:
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(buyer)
     assert strict.post(url(order, action)).status_code == 403
@@ -143,16 +137,14 @@ def test_other_sites_cannot_let_a_buyer_do_it(
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_only_a_post_changes_anything(mine: Client, order: VoucherOrder, action: str) -> None:
+def test_only_post_changes_an_order(mine: Client, order: VoucherOrder, action: str) -> None:
     answer = mine.get(url(order, action))
     assert_refused(answer, 405, "invalid")
     assert answer["Allow"] == "POST"
 
 
 @pytest.mark.parametrize("action", ["pay", "cancel"])
-def test_while_somebody_else_changes_the_order_one_is_asked_to_try_again(
-    mine: Client, order: VoucherOrder, action: str
-) -> None:
+def test_locked_order_returns_503(mine: Client, order: VoucherOrder, action: str) -> None:
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
     ledger_connection().set(key, "a worker", px=60_000)
     answer = mine.post(url(order, action))
@@ -160,7 +152,7 @@ def test_while_somebody_else_changes_the_order_one_is_asked_to_try_again(
     assert answer["Retry-After"]
 
 
-def test_without_redis_one_is_asked_to_try_again(
+def test_redis_down_returns_503(
     mine: Client, order: VoucherOrder, lose_ledger: Callable[[], None]
 ) -> None:
     lose_ledger()
@@ -179,7 +171,9 @@ def waiter(client: Client, order: VoucherOrder) -> tuple[Client, User]:
     return client, user
 
 
-def test_one_joins_looks_and_leaves(waiter: tuple[Client, User], sale: SeckillVoucher) -> None:
+def test_buyer_joins_and_leaves_the_waiting_list(
+    waiter: tuple[Client, User], sale: SeckillVoucher
+) -> None:
     client, user = waiter
     token = token_for(sale, user)
     joined = client.post(waiting_url(sale), {"token": token.sign()})
@@ -206,7 +200,7 @@ def test_one_joins_looks_and_leaves(waiter: tuple[Client, User], sale: SeckillVo
         ({"token": "1-2-3-4:x"}, 403, "bad_token"),
     ],
 )
-def test_without_a_good_token_nobody_joins(
+def test_joining_needs_a_valid_token(
     waiter: tuple[Client, User],
     sale: SeckillVoucher,
     content: dict[str, str],
@@ -218,14 +212,14 @@ def test_without_a_good_token_nobody_joins(
     assert everything() == before
 
 
-def test_where_a_unit_is_free_one_is_told_to_buy_it(client: Client, buyer: User) -> None:
+def test_joining_with_a_free_unit_is_refused(client: Client, buyer: User) -> None:
     sale = make_sale(stock=1)
     client.force_login(buyer)
     token = token_for(sale, buyer).sign()
     assert_refused(client.post(waiting_url(sale), {"token": token}), 409, "available")
 
 
-def test_nobody_waits_without_a_session(client: Client, sale: SeckillVoucher) -> None:
+def test_waiting_list_needs_a_session(client: Client, sale: SeckillVoucher) -> None:
     for answer in (client.get(waiting_url(sale)), client.post(waiting_url(sale) + "leave/")):
         assert_refused(answer, 401, "login_required")
 
@@ -233,7 +227,7 @@ def test_nobody_waits_without_a_session(client: Client, sale: SeckillVoucher) ->
 # --- The provider's word --------------------------------------------------------------------------
 
 
-def test_a_provider_that_nobody_knows_is_not_found(client: Client) -> None:
+def test_unknown_provider_returns_404(client: Client) -> None:
     assert_refused(client.post("/payments/nobody/notify/"), 404, "not_found")
 
 
@@ -249,7 +243,7 @@ def test_a_provider_that_nobody_knows_is_not_found(client: Client) -> None:
     ),
     st.text(st.characters(codec="latin-1"), max_size=80),
 )
-def test_whatever_comes_as_a_notification_is_a_refusal_and_changes_nothing(
+def test_fuzzed_notification_is_refused_and_changes_nothing(
     client: Client, body: bytes, signature: str
 ) -> None:
     before = everything()

@@ -52,7 +52,7 @@ def token_in(page: Any) -> str:
 # --- The purchase page ---------------------------------------------------------------------------
 
 
-def test_a_visitors_page_may_be_cached_and_has_no_token_and_no_cookie(client: Client) -> None:
+def test_visitor_page_is_cacheable_without_token_and_cookie(client: Client) -> None:
     page = get_page(client, make_sale())
     assert page.status_code == 200
     assert page["Content-Type"].startswith("text/html")
@@ -62,7 +62,7 @@ def test_a_visitors_page_may_be_cached_and_has_no_token_and_no_cookie(client: Cl
     assert token_in(page) == ""
 
 
-def test_a_buyers_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
+def test_buyer_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
     sale = make_sale()
     page = get_page(client, sale)
     assert page.status_code == 200
@@ -76,11 +76,11 @@ def test_a_buyers_page_is_private_and_its_form_orders(client: Client, buyer: Use
     assert receipt.status_code == 200
 
 
-def test_the_page_has_a_token_before_the_begin_too(client: Client, buyer: User) -> None:
+def test_page_has_a_token_before_the_start(client: Client, buyer: User) -> None:
     assert token_in(get_page(client, make_sale(begins_in_s=600)))
 
 
-def test_after_the_end_there_is_no_token(client: Client, buyer: User) -> None:
+def test_page_has_no_token_after_the_end(client: Client, buyer: User) -> None:
     page = get_page(client, make_sale(begins_in_s=-60, ends_in_s=-1))
     assert page.status_code == 200
     assert token_in(page) == ""
@@ -97,7 +97,7 @@ def test_after_the_end_there_is_no_token(client: Client, buyer: User) -> None:
     ],
 )
 @pytest.mark.parametrize("loses_redis", [False, True])
-def test_the_page_begins_in_the_state_of_the_order_that_is_held_and_leads_to_it(
+def test_page_starts_in_the_state_of_the_held_order(
     client: Client,
     buyer: User,
     status: str,
@@ -120,9 +120,7 @@ def test_the_page_begins_in_the_state_of_the_order_that_is_held_and_leads_to_it(
         assert f'href="{receipt_path(token)}"' in page
 
 
-def test_an_order_to_be_paid_says_until_when_and_one_in_the_queue_its_place(
-    client: Client, buyer: User
-) -> None:
+def test_page_shows_deadline_or_queue_position(client: Client, buyer: User) -> None:
     sale = make_sale()
     reserved(sale, [make_buyer(), buyer])
     client.cookies["django_language"] = "en"
@@ -135,7 +133,7 @@ def test_an_order_to_be_paid_says_until_when_and_one_in_the_queue_its_place(
 
 
 @pytest.mark.parametrize("rebuy", [True, False])
-def test_an_order_that_is_over_is_the_last_word_only_where_it_bars_another(
+def test_ended_order_shows_only_if_it_bars_another(
     client: Client, buyer: User, rebuy: bool
 ) -> None:
     sale = make_sale(rebuy=rebuy)
@@ -145,7 +143,7 @@ def test_an_order_that_is_over_is_the_last_word_only_where_it_bars_another(
     assert (f"/orders/{order.pk}/" in page) is not rebuy
 
 
-def test_the_page_of_a_buyer_is_two_statements_beside_who_it_is(
+def test_buyer_page_costs_two_statements_plus_session(
     client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     sale = make_sale()
@@ -155,7 +153,7 @@ def test_the_page_of_a_buyer_is_two_statements_beside_who_it_is(
         get_page(client, sale)
 
 
-def test_a_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
+def test_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
     sale = make_sale(limit=2)
     (token,) = reserved(sale, [buyer])
     page = get_page(client, sale)
@@ -170,15 +168,13 @@ def test_a_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> 
 @pytest.mark.parametrize(
     "terms", [{"stock": 0}, {"paused": True}, {"begins_in_s": 60}, {"loaded": False}]
 )
-def test_a_sale_in_any_state_has_its_page(
-    client: Client, buyer: User, terms: dict[str, Any]
-) -> None:
+def test_sale_in_any_state_has_a_page(client: Client, buyer: User, terms: dict[str, Any]) -> None:
     sale = make_sale(**terms)
     assert get_page(client, sale).status_code == 200
     assert get_page(Client(), sale).status_code == 200
 
 
-def test_looking_at_the_page_changes_nothing(client: Client) -> None:
+def test_page_changes_nothing(client: Client) -> None:
     sale = make_sale()
     before = ledger_contents()
     get_page(client, sale)
@@ -187,7 +183,7 @@ def test_looking_at_the_page_changes_nothing(client: Client) -> None:
     assert broker_length() == 0
 
 
-def test_the_page_is_there_without_redis(
+def test_page_works_without_redis(
     client: Client, buyer: User, lose_ledger: Callable[[], None]
 ) -> None:
     sale = make_sale()
@@ -196,7 +192,7 @@ def test_the_page_is_there_without_redis(
     assert get_page(Client(), sale).status_code == 200
 
 
-def test_a_sale_that_there_is_not_has_no_page(client: Client) -> None:
+def test_missing_sale_returns_404(client: Client) -> None:
     url = f"/vouchers/{make_sale().pk + 1}/"
     assert_refused(client.get(url), 404, "not_found")
     assert_refused(client.get(url, headers=HTML), 404, "not_found")
@@ -218,13 +214,13 @@ def ids_in(response: Any) -> list[str]:
     return [order["order_id"] for order in response.json()["orders"]]
 
 
-def test_a_visitor_is_asked_to_sign_in(client: Client) -> None:
+def test_my_orders_asks_visitor_to_sign_in(client: Client) -> None:
     assert_refused(client.get("/orders/"), 401, "login_required")
     page = client.get("/orders/", headers=HTML)
     assert (page.status_code, page["Location"]) == (302, "/accounts/login/?next=/orders/")
 
 
-def test_i_see_my_orders_only_newest_first(client: Client, buyer: User) -> None:
+def test_my_orders_are_mine_newest_first(client: Client, buyer: User) -> None:
     mine = make_orders(buyer, 3)
     theirs = make_orders(make_buyer(), 2)
     response = client.get("/orders/")
@@ -237,7 +233,7 @@ def test_i_see_my_orders_only_newest_first(client: Client, buyer: User) -> None:
     assert not any(order_id in page.text for order_id in theirs)
 
 
-def test_each_order_is_told_as_its_receipt_tells_it(client: Client, buyer: User) -> None:
+def test_listed_order_equals_its_receipt(client: Client, buyer: User) -> None:
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
     fulfill_sale(sale_id=sale.pk)
@@ -248,12 +244,12 @@ def test_each_order_is_told_as_its_receipt_tells_it(client: Client, buyer: User)
     assert (told["order_id"], told["status"]) == (str(token.order_id), "unpaid")
 
 
-def test_without_orders_the_list_is_empty(client: Client, buyer: User) -> None:
+def test_my_orders_may_be_empty(client: Client, buyer: User) -> None:
     assert client.get("/orders/").json() == {"orders": [], "page": 1, "pages": 1}
     assert client.get("/orders/", headers=HTML).status_code == 200
 
 
-def test_the_list_has_pages_of_twenty(client: Client, buyer: User) -> None:
+def test_my_orders_has_pages_of_twenty(client: Client, buyer: User) -> None:
     mine = make_orders(buyer, 45)
     pages = [client.get(f"/orders/?page={number}") for number in (1, 2, 3)]
     assert [ids_in(page) for page in pages] == [mine[:20], mine[20:40], mine[40:]]
@@ -266,7 +262,7 @@ def test_the_list_has_pages_of_twenty(client: Client, buyer: User) -> None:
 
 
 @pytest.mark.parametrize("headers", [{}, HTML], ids=["json", "html"])
-def test_twenty_orders_take_as_many_queries_as_one(
+def test_twenty_orders_cost_as_many_queries_as_one(
     client: Client, buyer: User, headers: dict[str, str]
 ) -> None:
     def queries() -> int:
@@ -306,7 +302,7 @@ def one_order_of_each_status(buyer: User) -> dict[str, str]:
         ("\0", set(OrderStatus.values)),
     ],
 )
-def test_the_list_can_be_asked_for_orders_in_some_states(
+def test_my_orders_are_filtered_by_state(
     client: Client, buyer: User, state: str, statuses: set[str]
 ) -> None:
     orders = one_order_of_each_status(buyer)
@@ -317,21 +313,21 @@ def test_the_list_can_be_asked_for_orders_in_some_states(
     assert linked == wanted
 
 
-def test_the_filter_is_links_and_says_which_one_is_chosen(client: Client, buyer: User) -> None:
+def test_filter_links_mark_the_current_one(client: Client, buyer: User) -> None:
     page = client.get("/orders/?state=to-use", headers=HTML).text
     links = dict(re.findall(r'<a href="(/orders/[^"]*)"\s*([^>]*)>', page))
     assert links["/orders/?state=to-use"].strip() == 'aria-current="page"'
     assert links["/orders/?state=to-pay"].strip() == links["/orders/?state=over"].strip() == ""
 
 
-def test_the_pages_of_a_filtered_list_stay_filtered(client: Client, buyer: User) -> None:
+def test_pagination_keeps_the_filter(client: Client, buyer: User) -> None:
     make_orders(buyer, 45)
     page = client.get("/orders/?state=over&page=2", headers=HTML).text
     assert 'href="?page=1&amp;state=over"' in page
     assert 'href="?page=3&amp;state=over"' in page
 
 
-def test_an_unpaid_order_in_the_list_says_until_when(client: Client, buyer: User) -> None:
+def test_listed_unpaid_order_shows_its_deadline(client: Client, buyer: User) -> None:
     order = make_order(make_sale(), buyer)
     order.pay_by = timezone.now()
     order.save()
@@ -339,5 +335,5 @@ def test_an_unpaid_order_in_the_list_says_until_when(client: Client, buyer: User
     assert f"Pay by {timezone.localtime(order.pay_by):%-d %b, %H:%M}" in page
 
 
-def test_my_orders_are_only_read(client: Client, buyer: User) -> None:
+def test_my_orders_answers_get_only(client: Client, buyer: User) -> None:
     assert_refused(client.post("/orders/"), 405, "invalid")

@@ -75,7 +75,7 @@ def forms_in(page: str, order: VoucherOrder) -> set[str]:
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("status", OrderStatus)
-def test_each_status_has_its_words_in_both_languages(
+def test_each_status_has_text_in_both_languages(
     client: Client, buyer: User, status: OrderStatus, language: str
 ) -> None:
     order = an_order(buyer, status, reason="sold_out" if status == "refused" else "")
@@ -88,13 +88,13 @@ def test_each_status_has_its_words_in_both_languages(
 
 
 @pytest.mark.parametrize("reason", RefusalReason)
-def test_a_refused_order_says_why(client: Client, buyer: User, reason: RefusalReason) -> None:
+def test_refused_order_shows_its_reason(client: Client, buyer: User, reason: RefusalReason) -> None:
     page = page_of(client, an_order(buyer, OrderStatus.REFUSED, reason=reason))
     assert words_of(page, "text") == str(RECEIPT["reason"][reason])
 
 
 @pytest.mark.parametrize("reason", RefusalReason)
-def test_a_refused_order_says_when_it_arrived_and_that_nothing_was_charged(
+def test_refused_order_shows_arrival_and_no_charge(
     client: Client, buyer: User, reason: RefusalReason
 ) -> None:
     arrived = timezone.now().replace(microsecond=7_000)
@@ -106,9 +106,7 @@ def test_a_refused_order_says_when_it_arrived_and_that_nothing_was_charged(
     assert facts.get("Units left by then") == ("0 of 10" if reason == "sold_out" else None)
 
 
-def test_a_refusal_that_only_the_ledger_knows_says_what_it_knows(
-    client: Client, buyer: User
-) -> None:
+def test_refusal_known_to_ledger_only_has_a_page(client: Client, buyer: User) -> None:
     sale = make_sale()
     (token,) = reserved(sale, [buyer])
     (entry,) = pending(sale)
@@ -121,7 +119,7 @@ def test_a_refusal_that_only_the_ledger_knows_says_what_it_knows(
 
 
 @pytest.mark.parametrize("reason", RefusalReason)
-def test_every_reason_is_a_sentence_that_says_that_nothing_was_charged(
+def test_every_reason_says_nothing_was_charged(
     reason: RefusalReason,
 ) -> None:
     assert "You were not charged" in str(RECEIPT["reason"][reason])
@@ -135,7 +133,7 @@ def test_every_reason_is_a_sentence_that_says_that_nothing_was_charged(
         *[(each, set()) for each in ("used", "cancelled", "expired", "refunding", "refunded")],
     ],
 )
-def test_each_status_offers_what_can_be_done_in_it(
+def test_each_status_offers_its_actions(
     client: Client, buyer: User, status: str, forms: set[str]
 ) -> None:
     code = CODE if status in ("paid", "used") else None
@@ -143,9 +141,7 @@ def test_each_status_offers_what_can_be_done_in_it(
     assert forms_in(page_of(client, order), order) == forms
 
 
-def test_an_order_in_the_queue_says_its_place_offers_nothing_and_loads_again(
-    client: Client, buyer: User
-) -> None:
+def test_queued_order_shows_position_and_reloads(client: Client, buyer: User) -> None:
     sale = make_sale()
     *_, token = reserved(sale, [*make_buyers(2), buyer])
     page = get_page(client, f"/vouchers/{sale.pk}/orders/{token.order_id}/").text
@@ -155,7 +151,7 @@ def test_an_order_in_the_queue_says_its_place_offers_nothing_and_loads_again(
     assert "/pay/" not in page
 
 
-def test_an_unpaid_order_says_until_when_and_how_much(client: Client, buyer: User) -> None:
+def test_unpaid_order_shows_deadline_and_price(client: Client, buyer: User) -> None:
     pay_by = timezone.now().replace(microsecond=0) + dt.timedelta(minutes=14)
     page = page_of(client, an_order(buyer, OrderStatus.UNPAID, pay_by=pay_by))
     assert f'data-pay-by-ms="{int(pay_by.timestamp()) * 1000}"' in page
@@ -164,18 +160,14 @@ def test_an_unpaid_order_says_until_when_and_how_much(client: Client, buyer: Use
     assert CODE not in page
 
 
-def test_an_unpaid_order_of_an_older_release_without_a_time_to_pay_can_be_paid(
-    client: Client, buyer: User
-) -> None:
+def test_unpaid_order_without_deadline_can_be_paid(client: Client, buyer: User) -> None:
     order = an_order(buyer, OrderStatus.UNPAID, pay_by=None)
     page = page_of(client, order)
     assert forms_in(page, order) == {"pay", "cancel"}
     assert "Pay by" not in page
 
 
-def test_after_the_time_to_pay_the_page_says_so_and_offers_nothing(
-    client: Client, buyer: User
-) -> None:
+def test_overdue_order_offers_nothing(client: Client, buyer: User) -> None:
     late = timezone.now() - dt.timedelta(seconds=1)
     order = an_order(buyer, OrderStatus.UNPAID, pay_by=late)
     page = page_of(client, order)
@@ -183,35 +175,31 @@ def test_after_the_time_to_pay_the_page_says_so_and_offers_nothing(
     assert forms_in(page, order) == set()
 
 
-def test_a_paid_order_shows_its_code_in_groups_and_as_a_picture_of_the_counters_address(
-    client: Client, buyer: User
-) -> None:
+def test_paid_order_shows_code_and_qr_picture(client: Client, buyer: User) -> None:
     page = page_of(client, an_order(buyer, OrderStatus.PAID, code=CODE))
     assert words_of(page, "code") == "ABCD-1234-EFGH-5678"
     assert qr("http://testserver/staff/redeem/?code=ABCD-1234-EFGH-5678") in page
 
 
-def test_a_used_voucher_shows_its_code_and_no_picture(client: Client, buyer: User) -> None:
+def test_used_voucher_shows_code_without_picture(client: Client, buyer: User) -> None:
     page = page_of(client, an_order(buyer, OrderStatus.USED, code=CODE))
     assert words_of(page, "code") == "ABCD-1234-EFGH-5678"
     assert 'class="qr"' not in page
 
 
 @pytest.mark.parametrize("status", ["refunding", "refunded"])
-def test_a_code_that_is_not_valid_any_more_is_not_shown(
-    client: Client, buyer: User, status: str
-) -> None:
+def test_invalid_code_is_not_shown(client: Client, buyer: User, status: str) -> None:
     page = page_of(client, an_order(buyer, OrderStatus(status), code=CODE))
     assert "ABCD" not in page
 
 
-def test_where_the_sale_says_no_a_voucher_cannot_be_given_back(client: Client, buyer: User) -> None:
+def test_non_refundable_voucher_offers_no_refund(client: Client, buyer: User) -> None:
     order = make_order(make_sale(refundable=False), buyer, status=OrderStatus.PAID)
     assert forms_in(page_of(client, order), order) == set()
 
 
 @pytest.mark.parametrize("rebuy", [True, False])
-def test_who_cancels_is_told_whether_one_may_buy_again(
+def test_cancel_form_says_whether_rebuying_is_allowed(
     client: Client, buyer: User, rebuy: bool
 ) -> None:
     order = make_order(make_sale(rebuy=rebuy), buyer)
@@ -228,7 +216,7 @@ def test_who_cancels_is_told_whether_one_may_buy_again(
         ("used", "refunded", "A payment too many came for this order. That money is back"),
     ],
 )
-def test_money_that_did_not_pay_the_order_is_told_of(
+def test_late_payment_is_shown(
     client: Client, buyer: User, status: str, state: str, words: str
 ) -> None:
     order = an_order(buyer, OrderStatus(status), code=CODE if status == "paid" else None)
@@ -240,7 +228,7 @@ def test_money_that_did_not_pay_the_order_is_told_of(
 
 
 @pytest.mark.parametrize("status", OrderStatus)
-def test_a_page_is_small_and_has_no_script_or_style_inside(
+def test_page_is_small_without_inline_script(
     client: Client, buyer: User, status: OrderStatus
 ) -> None:
     reason = "sold_out" if status == "refused" else ""
@@ -254,7 +242,7 @@ def test_a_page_is_small_and_has_no_script_or_style_inside(
 # --- What is done without JavaScript -------------------------------------------------------------
 
 
-def test_a_buyer_pays_by_forms_alone(client: Client, buyer: User) -> None:
+def test_buyer_pays_without_javascript(client: Client, buyer: User) -> None:
     order = won(make_sale(), [buyer])
     answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
     assert answer.status_code == 303
@@ -266,7 +254,7 @@ def test_a_buyer_pays_by_forms_alone(client: Client, buyer: User) -> None:
     assert written_code(order.code) in page_of(client, order)
 
 
-def test_a_buyer_cancels_by_a_form_that_asks_once_more(client: Client, buyer: User) -> None:
+def test_buyer_cancels_without_javascript(client: Client, buyer: User) -> None:
     order = won(make_sale(), [buyer])
     page = page_of(client, order)
     asking = re.search(r'<details class="confirm" id="cancel">(.*?)</details>', page, re.DOTALL)
@@ -277,7 +265,7 @@ def test_a_buyer_cancels_by_a_form_that_asks_once_more(client: Client, buyer: Us
     assert words_of(page_of(client, order), "heading") == "Cancelled"
 
 
-def test_a_buyer_gives_a_voucher_back_by_a_form(client: Client, buyer: User) -> None:
+def test_buyer_refunds_without_javascript(client: Client, buyer: User) -> None:
     order = won(make_sale(), [buyer])
     paid(order)
     answer = send(client, page_of(client, order), f"{receipt_url(order)}refund/")
@@ -286,7 +274,7 @@ def test_a_buyer_gives_a_voucher_back_by_a_form(client: Client, buyer: User) -> 
 
 
 @pytest.mark.parametrize("what", ["pay", "cancel", "refund"])
-def test_a_form_of_another_site_does_nothing(client: Client, buyer: User, what: str) -> None:
+def test_cross_site_form_changes_nothing(client: Client, buyer: User, what: str) -> None:
     order = won(make_sale(), [buyer])
     if what == "refund":
         paid(order)
@@ -295,7 +283,7 @@ def test_a_form_of_another_site_does_nothing(client: Client, buyer: User, what: 
     assert status_of(order) == before
 
 
-def test_a_free_voucher_is_paid_by_the_press_alone(client: Client, buyer: User) -> None:
+def test_free_voucher_is_paid_at_once(client: Client, buyer: User) -> None:
     order = won(make_sale(), [buyer])
     VoucherOrder.objects.filter(pk=order.pk).update(price_cents=0)
     answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
@@ -303,7 +291,7 @@ def test_a_free_voucher_is_paid_by_the_press_alone(client: Client, buyer: User) 
     assert words_of(page_of(client, order), "heading") == "Paid"
 
 
-def test_going_to_pay_twice_leads_to_the_same_payment(client: Client, buyer: User) -> None:
+def test_paying_twice_leads_to_the_same_payment(client: Client, buyer: User) -> None:
     order = won(make_sale(), [buyer])
     page, url = page_of(client, order), f"{receipt_url(order)}pay/"
     assert send(client, page, url)["Location"] == send(client, page, url)["Location"]

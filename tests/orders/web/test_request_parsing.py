@@ -28,7 +28,7 @@ def a_request(body: bytes | str, content_type: str, **extra: Any) -> HttpRequest
 def refusal_of(request: HttpRequest) -> int:
     with pytest.raises(InvalidRequest) as caught:
         read_order_request(request)
-    assert caught.value.message
+    assert caught.value.text
     return caught.value.status
 
 
@@ -44,27 +44,25 @@ def refusal_of(request: HttpRequest) -> int:
         (encode_multipart(BOUNDARY, {"token": "t:s", "attempt": "3"}), MULTIPART_CONTENT),
     ],
 )
-def test_token_and_attempt_are_read_from_each_encoding(
-    body: bytes | str, content_type: str
-) -> None:
+def test_each_encoding_carries_token_and_attempt(body: bytes | str, content_type: str) -> None:
     assert read_order_request(a_request(body, content_type)) == OrderRequest("t:s", 3)
 
 
 @pytest.mark.parametrize(
     ("body", "content_type"), [("{}", JSON), ("", FORM), ("", ""), ("a=1", FORM)]
 )
-def test_what_is_not_sent_is_none(body: str, content_type: str) -> None:
+def test_missing_fields_are_none(body: str, content_type: str) -> None:
     assert read_order_request(a_request(body, content_type)) == OrderRequest(None, None)
 
 
 @pytest.mark.parametrize("attempt", [1, 2, 9999, "1", "9999", "0001"])
-def test_an_attempt_is_a_number_from_1_to_9999(attempt: object) -> None:
+def test_attempt_is_1_to_9999(attempt: object) -> None:
     request = a_request(json.dumps({"attempt": attempt}), JSON)
     assert read_order_request(request).attempt == int(str(attempt))
 
 
 @pytest.mark.parametrize("attempt", [None, ""])
-def test_an_attempt_may_be_empty(attempt: object) -> None:
+def test_attempt_may_be_empty(attempt: object) -> None:
     assert read_order_request(a_request(json.dumps({"attempt": attempt}), JSON)).attempt is None
 
 
@@ -76,7 +74,7 @@ def test_an_attempt_may_be_empty(attempt: object) -> None:
         "1\0", "\ud800", "true", "null",
     ],
 )  # fmt: skip
-def test_another_attempt_is_invalid(attempt: object) -> None:
+def test_malformed_attempt_is_invalid(attempt: object) -> None:
     assert refusal_of(a_request(json.dumps({"token": "t", "attempt": attempt}), JSON)) == 400
 
 
@@ -94,12 +92,12 @@ def test_another_attempt_is_invalid(attempt: object) -> None:
         b'{"attempt": ' + b"9" * 5_000 + b"}", b'\0{"token": "t"}', b'{"token": "t"}\0',
     ],
 )  # fmt: skip
-def test_what_is_not_a_json_object_in_utf_8_is_invalid(body: bytes) -> None:
+def test_non_json_object_is_invalid(body: bytes) -> None:
     assert refusal_of(a_request(body, JSON)) == 400
 
 
 @pytest.mark.parametrize("constant", ["NaN", "Infinity", "-Infinity"])
-def test_a_number_that_json_does_not_have_is_invalid_wherever_it_stands(constant: str) -> None:
+def test_nan_and_infinity_are_invalid(constant: str) -> None:
     assert refusal_of(a_request(f'{{"token": "t", "more": {constant}}}', JSON)) == 400
 
 
@@ -110,7 +108,7 @@ def test_a_number_that_json_does_not_have_is_invalid_wherever_it_stands(constant
         b"&".join(b"f%d=1" % n for n in range(21)), b"attempt=1&attempt=2",
     ],
 )  # fmt: skip
-def test_a_form_that_cannot_be_read_one_way_only_is_invalid(body: bytes) -> None:
+def test_ambiguous_form_is_invalid(body: bytes) -> None:
     assert refusal_of(a_request(body, FORM)) == 400
 
 
@@ -121,18 +119,18 @@ def test_a_form_that_cannot_be_read_one_way_only_is_invalid(body: bytes) -> None
         "application/octet-stream", "multipart/mixed; boundary=x", "image/png",
     ],
 )  # fmt: skip
-def test_another_content_type_is_415(content_type: str) -> None:
+def test_other_content_type_returns_415(content_type: str) -> None:
     assert refusal_of(a_request('{"token": "t"}', content_type)) == 415
 
 
 @pytest.mark.parametrize("content_type", [JSON, FORM, "", MULTIPART_CONTENT])
-def test_a_body_above_eight_kilobytes_is_413_in_every_encoding(content_type: str) -> None:
+def test_body_above_8_kilobytes_returns_413(content_type: str) -> None:
     assert refusal_of(a_request(b"x" * (LARGEST_BODY_BYTES + 1), content_type)) == 413
     assert refusal_of(a_request(b"x" * 100_000, content_type)) == 413
 
 
 @pytest.mark.parametrize("content_type", [JSON, FORM])
-def test_a_body_of_exactly_eight_kilobytes_is_read(content_type: str) -> None:
+def test_body_of_exactly_8_kilobytes_is_read(content_type: str) -> None:
     body = {JSON: '{"token": "%s"}', FORM: "token=%s"}[content_type]
     token = "x" * (LARGEST_BODY_BYTES - len(body) + 2)
     assert read_order_request(a_request(body % token, content_type)).token == token

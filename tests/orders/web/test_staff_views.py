@@ -84,9 +84,7 @@ def facts(response: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_visitor_is_led_to_the_login_and_back_to_the_code(
-    voucher: VoucherOrder, method: str
-) -> None:
+def test_visitor_signs_in_and_returns_to_the_code(voucher: VoucherOrder, method: str) -> None:
     url = f"{PAGE}?code={code_of(voucher)}"
     response = getattr(at_counter(None), method)(url)
     assert response.status_code == 302
@@ -96,7 +94,7 @@ def test_a_visitor_is_led_to_the_login_and_back_to_the_code(
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize(("is_staff", "may"), [(False, False), (True, False), (False, True)])
-def test_only_staff_with_the_permission_sees_or_redeems_anything(
+def test_redeeming_needs_the_permission(
     voucher: VoucherOrder, method: str, is_staff: bool, may: bool
 ) -> None:
     client = at_counter(member("other", is_staff=is_staff, may=may))
@@ -107,17 +105,17 @@ def test_only_staff_with_the_permission_sees_or_redeems_anything(
     assert rows() == before
 
 
-def test_a_superuser_may_redeem(voucher: VoucherOrder) -> None:
+def test_superuser_may_redeem(voucher: VoucherOrder) -> None:
     boss = User.objects.create(username="boss", is_staff=True, is_superuser=True)
     assert verdict(at_counter(boss).post(PAGE, {"code": voucher.code})) == "redeemed"
 
 
 @pytest.mark.parametrize("method", ["put", "delete", "patch"])
-def test_other_methods_are_not_taken(clerk: Client, method: str) -> None:
+def test_other_methods_return_405(clerk: Client, method: str) -> None:
     assert getattr(clerk, method)(PAGE).status_code == 405
 
 
-def test_a_post_without_its_token_is_refused(voucher: VoucherOrder) -> None:
+def test_post_without_csrf_token_is_refused(voucher: VoucherOrder) -> None:
     client = Client(enforce_csrf_checks=True, **HTML)
     client.force_login(member("clerk"))
     assert client.post(PAGE, {"code": voucher.code}).status_code == 403
@@ -130,16 +128,14 @@ def test_a_post_without_its_token_is_refused(voucher: VoucherOrder) -> None:
 
 @pytest.mark.parametrize("query", [{}, {"code": ""}, {"code": "   "}])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_without_a_code_there_is_only_the_form(
-    clerk: Client, method: str, query: dict[str, str]
-) -> None:
+def test_no_code_shows_the_form(clerk: Client, method: str, query: dict[str, str]) -> None:
     response = getattr(clerk, method)(PAGE, query)
     assert verdict(response) == ""
     assert '<label for="code">' in response.text
     assert facts(response) == {}
 
 
-def test_looking_shows_the_voucher_and_uses_nothing(clerk: Client, voucher: VoucherOrder) -> None:
+def test_lookup_shows_the_voucher_and_changes_nothing(clerk: Client, voucher: VoucherOrder) -> None:
     before = rows()
     response = clerk.get(PAGE, {"code": code_of(voucher)})
     assert verdict(response) == "valid"
@@ -162,22 +158,20 @@ def test_looking_shows_the_voucher_and_uses_nothing(clerk: Client, voucher: Vouc
 @pytest.mark.parametrize(
     "change", [str.lower, lambda it: it.replace("-", " "), lambda it: f" {it} "]
 )
-def test_a_code_is_taken_as_it_is_typed(
+def test_code_may_be_typed_loosely(
     clerk: Client, voucher: VoucherOrder, change: Callable[[str], str]
 ) -> None:
     assert verdict(clerk.get(PAGE, {"code": change(code_of(voucher))})) == "valid"
 
 
-def test_the_address_in_a_qr_code_may_be_typed_by_a_scanner(
-    clerk: Client, voucher: VoucherOrder
-) -> None:
+def test_scanned_qr_address_is_accepted(clerk: Client, voucher: VoucherOrder) -> None:
     address = f"https://shop.example{reverse('redeem')}?code={code_of(voucher)}"
     assert verdict(clerk.get(PAGE, {"code": address})) == "valid"
 
 
 @pytest.mark.parametrize("status", ["refunding", "refunded"])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_what_is_not_to_be_taken_is_shown_with_its_state_and_no_button(
+def test_unredeemable_voucher_shows_its_state(
     clerk: Client, voucher: VoucherOrder, status: str, method: str
 ) -> None:
     live = True if status == "refunding" else None
@@ -191,7 +185,7 @@ def test_what_is_not_to_be_taken_is_shown_with_its_state_and_no_button(
     assert rows() == before
 
 
-def test_an_order_that_was_never_paid_but_has_a_code_is_not_taken(clerk: Client) -> None:
+def test_unpaid_order_with_code_is_not_redeemable(clerk: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     VoucherOrder.objects.filter(pk=order.pk).update(code="A" * 16)
     response = clerk.post(PAGE, {"code": "A" * 16})
@@ -201,9 +195,7 @@ def test_an_order_that_was_never_paid_but_has_a_code_is_not_taken(clerk: Client)
 
 @pytest.mark.parametrize("text", ["AAAA-BBBB-CCCC-DDDD", "x", "%", "é🙂", "<script>", "9" * 3000])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_wrong_code_is_said_to_be_none_and_stays_in_the_form(
-    clerk: Client, method: str, text: str
-) -> None:
+def test_wrong_code_stays_in_the_form(clerk: Client, method: str, text: str) -> None:
     response = getattr(clerk, method)(PAGE, {"code": text})
     assert verdict(response, 404) == "no_such_code"
     assert "<script>" not in response.text
@@ -213,9 +205,7 @@ def test_a_wrong_code_is_said_to_be_none_and_stays_in_the_form(
 # --- Redeeming -----------------------------------------------------------------------------------
 
 
-def test_redeeming_uses_the_voucher_and_says_so_in_green(
-    clerk: Client, voucher: VoucherOrder
-) -> None:
+def test_redeeming_uses_the_voucher(clerk: Client, voucher: VoucherOrder) -> None:
     response = clerk.post(PAGE, {"code": code_of(voucher)})
     assert verdict(response) == "redeemed"
     assert "verdict--good" in response.text
@@ -228,9 +218,7 @@ def test_redeeming_uses_the_voucher_and_says_so_in_green(
     assert (event.actor_kind, event.actor.username) == ("staff", "clerk")
 
 
-def test_a_second_time_it_says_when_and_by_whom_it_was_used(
-    clerk: Client, voucher: VoucherOrder
-) -> None:
+def test_second_redeem_shows_when_and_by_whom(clerk: Client, voucher: VoucherOrder) -> None:
     clerk.post(PAGE, {"code": voucher.code})
     event = OrderEvent.objects.get(order=voucher, after="used")
     before = rows()
@@ -247,16 +235,14 @@ def test_a_second_time_it_says_when_and_by_whom_it_was_used(
     assert rows() == before
 
 
-def test_where_the_account_of_who_used_it_is_gone_the_page_stands(
-    clerk: Client, voucher: VoucherOrder
-) -> None:
+def test_used_voucher_page_survives_deleted_account(clerk: Client, voucher: VoucherOrder) -> None:
     leaver = member("leaver")
     at_counter(leaver).post(PAGE, {"code": voucher.code})
     leaver.delete()
     assert facts(clerk.get(PAGE, {"code": voucher.code}))["Used by"] == "staff"
 
 
-def test_a_title_and_rules_are_shown_and_not_run(clerk: Client, voucher: VoucherOrder) -> None:
+def test_title_and_rules_are_escaped(clerk: Client, voucher: VoucherOrder) -> None:
     item = voucher.seckill_voucher.voucher
     item.title, item.rules = "<b>Hotpot</b>", "Not on\nSundays <i>"
     item.save()
@@ -268,7 +254,7 @@ def test_a_title_and_rules_are_shown_and_not_run(clerk: Client, voucher: Voucher
 # --- Guessing ------------------------------------------------------------------------------------
 
 
-def test_who_guesses_has_to_wait_and_others_do_not(
+def test_guessing_is_throttled_per_account(
     clerk: Client, voucher: VoucherOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
@@ -287,7 +273,7 @@ def test_who_guesses_has_to_wait_and_others_do_not(
 
 
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_where_wrong_codes_cannot_be_counted_none_is_looked_at(
+def test_lookup_is_refused_if_guesses_cannot_be_counted(
     clerk: Client, voucher: VoucherOrder, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows()
@@ -299,7 +285,7 @@ def test_where_wrong_codes_cannot_be_counted_none_is_looked_at(
     assert rows() == before
 
 
-def test_without_the_ledger_the_counter_works(
+def test_redeeming_works_without_the_ledger(
     clerk: Client, voucher: VoucherOrder, lose_ledger: Callable[[], None]
 ) -> None:
     lose_ledger()

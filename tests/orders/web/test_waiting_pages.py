@@ -63,9 +63,7 @@ def let_wait(sale: SeckillVoucher, user: User) -> int:
     return token.order_id
 
 
-def test_at_sold_out_a_buyer_joins_by_a_form_and_sees_the_place(
-    client: Client, buyer: User
-) -> None:
+def test_buyer_joins_the_waiting_list_by_form(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, make_buyer())
     answer = send(client, page_of(client, sale), waiting_url(sale))
@@ -78,15 +76,13 @@ def test_at_sold_out_a_buyer_joins_by_a_form_and_sees_the_place(
     assert WaitingEntry.objects.get(user=buyer).live
 
 
-def test_the_first_in_line_is_told_so(client: Client, buyer: User) -> None:
+def test_first_in_line_sees_it(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
     assert "You are next in line" in get_page(client, waiting_url(sale)).text
 
 
-def test_who_waits_is_led_to_the_place_and_offered_no_second_one(
-    client: Client, buyer: User
-) -> None:
+def test_waiting_buyer_is_offered_no_second_place(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
     page = page_of(client, sale)
@@ -94,7 +90,7 @@ def test_who_waits_is_led_to_the_place_and_offered_no_second_one(
     assert f'href="{waiting_url(sale)}"' in page
 
 
-def test_a_visitor_is_asked_to_sign_in_before_waiting() -> None:
+def test_waiting_asks_visitor_to_sign_in() -> None:
     sale, _ = sold_out()
     visitor = Client(headers={"Accept-Language": "en"})
     page = page_of(visitor, sale)
@@ -104,16 +100,14 @@ def test_a_visitor_is_asked_to_sign_in_before_waiting() -> None:
     assert answer["Location"] == f"/accounts/login/?next={waiting_url(sale)}"
 
 
-def test_while_a_sale_is_open_the_page_does_not_ask_who_waits(client: Client) -> None:
+def test_open_sale_does_not_query_the_waiting_list(client: Client) -> None:
     sale = make_sale()
     with CaptureQueriesContext(connection) as captured:
         page_of(client, sale)
     assert not any("waitingentry" in query["sql"] for query in captured)
 
 
-def test_without_javascript_the_place_is_loaded_again_by_itself(
-    client: Client, buyer: User
-) -> None:
+def test_place_page_reloads_without_javascript(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
     page = get_page(client, waiting_url(sale)).text
@@ -121,7 +115,7 @@ def test_without_javascript_the_place_is_loaded_again_by_itself(
 
 
 @pytest.mark.parametrize("email", ["", "ann@example.com"])
-def test_the_page_says_how_one_hears_of_ones_turn(client: Client, buyer: User, email: str) -> None:
+def test_page_says_how_the_turn_is_announced(client: Client, buyer: User, email: str) -> None:
     sale, _ = sold_out()
     User.objects.filter(pk=buyer.pk).update(email=email)
     let_wait(sale, buyer)
@@ -130,7 +124,7 @@ def test_the_page_says_how_one_hears_of_ones_turn(client: Client, buyer: User, e
     assert words in page
 
 
-def test_who_leaves_by_the_form_is_out_of_line(client: Client, buyer: User) -> None:
+def test_leaving_by_form_leaves_the_line(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
     page = get_page(client, waiting_url(sale)).text
@@ -140,7 +134,7 @@ def test_who_leaves_by_the_form_is_out_of_line(client: Client, buyer: User) -> N
     assert fields_of(page_of(client, sale), waiting_url(sale))
 
 
-def test_when_the_turn_has_come_the_place_leads_to_the_order(client: Client, buyer: User) -> None:
+def test_place_page_leads_to_the_order_once_offered(client: Client, buyer: User) -> None:
     sale, first = sold_out()
     order_id = let_wait(sale, buyer)
     cancel_order(order_id=first.pk, by=SYSTEM)
@@ -151,9 +145,7 @@ def test_when_the_turn_has_come_the_place_leads_to_the_order(client: Client, buy
     assert f'href="{receipt}"' in page_of(client, sale)
 
 
-def test_the_page_of_one_whose_turn_has_come_leads_to_the_order(
-    client: Client, buyer: User
-) -> None:
+def test_purchase_page_leads_to_the_offered_order(client: Client, buyer: User) -> None:
     sale, first = sold_out()
     order_id = let_wait(sale, buyer)
     cancel_order(order_id=first.pk, by=SYSTEM)
@@ -162,7 +154,7 @@ def test_the_page_of_one_whose_turn_has_come_leads_to_the_order(
     assert answer["Location"] == f"/vouchers/{sale.pk}/orders/{order_id}/"
 
 
-def test_the_json_tells_the_place(client: Client, buyer: User) -> None:
+def test_json_has_the_place(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     order_id = let_wait(sale, buyer)
     assert client.get(waiting_url(sale), headers=JSON).json() == {
@@ -175,9 +167,7 @@ def test_the_json_tells_the_place(client: Client, buyer: User) -> None:
     }
 
 
-def test_when_the_sale_has_ended_the_page_says_that_the_waiting_is_over(
-    client: Client, buyer: User
-) -> None:
+def test_ended_sale_ends_the_waiting(client: Client, buyer: User) -> None:
     sale, _ = sold_out()
     let_wait(sale, buyer)
     end_now(sale)

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from seckill_site.web.fast_path import GateAnswer, gated, path_of
+from seckill_site.web.answers import Answer
+from seckill_site.web.fast_path import request_path, with_fast_path
 
 
 def behind(environ: dict[str, Any], start_response: Any) -> list[bytes]:
@@ -22,30 +23,30 @@ def asked(site: Any, **environ: Any) -> tuple[str, bytes]:
     return begun[0], content
 
 
-def test_where_https_is_demanded_the_gate_is_shut_to_plain_http() -> None:
-    answer = GateAnswer("200 OK", b"{}", ())
-    site = gated(behind, answerers=[lambda environ: answer], https_only=True)
+def test_plain_http_bypasses_the_fast_path_if_https_is_required() -> None:
+    answer = Answer(200, "{}", ())
+    site = with_fast_path(behind, responders=[lambda environ: answer], https_only=True)
     assert asked(site)[0] == "301 Moved Permanently"
     assert asked(site, HTTP_X_FORWARDED_PROTO="https")[0] == "200 OK"
 
 
-def test_the_first_that_has_an_answer_gives_it() -> None:
-    answers = [None, GateAnswer("200 OK", b"{}", ()), GateAnswer("404 Not Found", b"", ())]
+def test_first_responder_with_an_answer_wins() -> None:
+    answers = [None, Answer(200, "{}", ()), Answer(404, "", ())]
     asks = [lambda environ, it=it: it for it in answers]
-    assert asked(gated(behind, answerers=asks, https_only=False)) == ("200 OK", b"{}")
+    assert asked(with_fast_path(behind, responders=asks, https_only=False)) == ("200 OK", b"{}")
 
 
-def test_a_gate_that_fails_leaves_the_request_to_django_and_says_so(
+def test_failing_responder_leaves_the_request_to_django(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     def broken(environ: dict[str, Any]) -> None:
         raise RuntimeError("a fault of ours")
 
-    site = gated(behind, answerers=[broken], https_only=False)
+    site = with_fast_path(behind, responders=[broken], https_only=False)
     assert asked(site, PATH_INFO="/x/") == ("301 Moved Permanently", b"body")
-    assert "the gate failed at /x/" in caplog.text
+    assert "the fast path failed at /x/" in caplog.text
 
 
-def test_a_path_has_the_prefix_under_which_the_site_is_served() -> None:
-    assert path_of({"PATH_INFO": "/a/"}) == "/a/"
-    assert path_of({"PATH_INFO": "/a/", "SCRIPT_NAME": "/shop"}) == "/shop/a/"
+def test_path_includes_the_script_name() -> None:
+    assert request_path({"PATH_INFO": "/a/"}) == "/a/"
+    assert request_path({"PATH_INFO": "/a/", "SCRIPT_NAME": "/shop"}) == "/shop/a/"

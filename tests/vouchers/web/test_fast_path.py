@@ -21,18 +21,18 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     """Begin as a new process; the clock that only goes forward stands still, until it is set."""
-    gate._taken.clear()
+    gate._samples.clear()
     now = [1000.0]
     monkeypatch.setattr(gate, "monotonic", lambda: now[0])
     yield now
-    gate._taken.clear()
+    gate._samples.clear()
 
 
 def live(sale_id: int, **headers: str) -> Answer:
     return ask("GET", f"/vouchers/{sale_id}/live/", **headers)
 
 
-def test_a_crowd_that_asks_at_once_costs_one_look_at_the_ledger_and_no_sql(
+def test_simultaneous_requests_cost_one_command_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_loaded_sale(stock=7)
@@ -43,7 +43,7 @@ def test_a_crowd_that_asks_at_once_costs_one_look_at_the_ledger_and_no_sql(
     assert len(commands.ledger) == 1
 
 
-def test_after_a_tenth_of_a_second_it_is_looked_at_again(clock: list[float]) -> None:
+def test_sample_expires_after_a_tenth_of_a_second(clock: list[float]) -> None:
     sale = make_loaded_sale()
     live(sale.pk)
     clock[0] += gate.FRESH_S
@@ -52,16 +52,14 @@ def test_after_a_tenth_of_a_second_it_is_looked_at_again(clock: list[float]) -> 
     assert len(commands.ledger) == 1
 
 
-def test_the_servers_time_goes_on_between_two_looks(clock: list[float]) -> None:
+def test_server_time_advances_between_samples(clock: list[float]) -> None:
     sale = make_loaded_sale()
     first = live(sale.pk).json["server_time_ms"]
     clock[0] += 0.05
     assert live(sale.pk).json["server_time_ms"] == first + 50
 
 
-def test_the_servers_time_is_never_early_however_long_the_look_takes(
-    clock: list[float], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_server_time_is_never_early(clock: list[float], monkeypatch: pytest.MonkeyPatch) -> None:
     def slow(*, sale_id: int) -> Snapshot:
         clock[0] += 0.5
         return snapshot(sale_id=sale_id)
@@ -71,18 +69,18 @@ def test_the_servers_time_is_never_early_however_long_the_look_takes(
     assert server_time_ms <= redis_now_ms()
 
 
-def test_a_sale_begins_between_two_looks(clock: list[float]) -> None:
+def test_sale_starts_between_samples(clock: list[float]) -> None:
     now = timezone.now()
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     assert live(sale.pk).json["state"] == "scheduled"
-    taken = gate._taken[sale.pk]
+    taken = gate._samples[sale.pk]
     shortly_before = gate.replace(taken.snapshot, now_ms=taken.snapshot.terms.begins_at_ms - 30)
-    gate._taken[sale.pk] = gate.replace(taken, snapshot=shortly_before)
+    gate._samples[sale.pk] = gate.replace(taken, snapshot=shortly_before)
     clock[0] += 0.05
     assert live(sale.pk).json["state"] == "open"
 
 
-def test_it_says_what_django_says() -> None:
+def test_live_answers_like_django() -> None:
     sale = make_loaded_sale()
     from_gate = live(sale.pk)
     from_django = live(sale.pk, REQUEST_METHOD="HEAD")
@@ -93,16 +91,16 @@ def test_it_says_what_django_says() -> None:
         assert from_gate.headers[name] == from_django.headers[name]
 
 
-def test_a_sale_that_is_not_loaded_is_loaded_by_django() -> None:
+def test_unloaded_sale_is_loaded_by_django() -> None:
     sale = make_sale(stock=3)
     assert live(sale.pk).json["remaining"] == 3
 
 
-def test_a_sale_that_does_not_exist_is_not_found() -> None:
+def test_missing_sale_returns_404() -> None:
     assert live(999_999).status == 404
 
 
-def test_redis_away_is_said_as_without_the_gate(
+def test_redis_down_returns_503(
     redis_gone: Callable[[], AbstractContextManager[None]],
 ) -> None:
     sale = make_loaded_sale()
@@ -111,17 +109,17 @@ def test_redis_away_is_said_as_without_the_gate(
     assert (answer.status, answer.json["code"]) == (503, "unavailable")
 
 
-def test_while_one_thread_asks_the_others_show_the_last_answer(clock: list[float]) -> None:
+def test_other_threads_serve_the_last_sample(clock: list[float]) -> None:
     sale = make_loaded_sale()
     live(sale.pk)
     clock[0] += 0.5
-    with gate._taking, redis_commands() as commands:
+    with gate._sampling, redis_commands() as commands:
         assert live(sale.pk).status == 200
     assert list(commands) == []
 
 
-def test_many_sales_do_not_fill_the_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gate, "MOST_SALES", 3)
+def test_memory_is_bounded_over_many_sales(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate, "MAX_SALES", 3)
     for _ in range(5):
         live(make_loaded_sale().pk)
-    assert len(gate._taken) <= 3
+    assert len(gate._samples) <= 3

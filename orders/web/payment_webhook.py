@@ -1,0 +1,35 @@
+"""The webhook through which payment providers notify the shop."""
+
+from __future__ import annotations
+
+import logging
+
+from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.views.decorators.csrf import csrf_exempt
+
+from orders.lifecycle.cancellation import Busy
+from orders.payments.providers import BadNotification
+from orders.payments.service import take_notification
+from seckill_site.web.responses import allow, problem, unavailable
+from vouchers.inventory.keys import LedgerUnavailable
+
+logger = logging.getLogger(__name__)
+
+LARGEST_NOTIFICATION_BYTES = 64 * 1024
+
+
+@csrf_exempt  # the provider's signature proves who sent it
+@allow("POST")
+def notify(request: HttpRequest, *, provider: str) -> HttpResponseBase:
+    """Process a payment provider's notification; the provider repeats what is not acknowledged."""
+    try:
+        body = request.read(LARGEST_NOTIFICATION_BYTES)
+        answer = take_notification(provider_name=provider, headers=dict(request.headers), body=body)
+    except LookupError:
+        return problem(request, status=404, code="not_found", message="no such provider")
+    except (BadNotification, OSError) as error:
+        logger.warning("refused a notification of %s: %s", provider, error)
+        return problem(request, status=400, code="invalid", message=str(error))
+    except (Busy, LedgerUnavailable):
+        return unavailable(request)
+    return HttpResponse(answer, content_type="text/plain")

@@ -1,0 +1,83 @@
+"""The JSON of the HTTP contract (``docs/http.md``), as dictionaries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.urls import reverse
+
+from orders.lifecycle.redemption import written_code
+from orders.lifecycle.waiting_list import Place
+from orders.placing.tokens import PurchaseToken
+from orders.receipts.purchase_page import BuyerStatus
+from orders.receipts.service import QUEUED, Receipt, poll_after_ms
+
+
+def accepted_json(token: PurchaseToken, *, path: str) -> dict[str, Any]:
+    """Return the answer to an accepted order request; ``path`` is the request's."""
+    return {
+        "order_id": str(token.order_id),
+        "status": QUEUED,
+        "status_url": f"{path}{token.order_id}/",  # what reverse("receipt") returns, for free
+        "poll_after_ms": poll_after_ms(place=None),
+    }
+
+
+def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, Any]:
+    """Return a receipt; ``path`` is its own address, if the caller knows it."""
+    content: dict[str, Any] = {
+        "order_id": str(receipt.order_id),
+        "voucher_id": str(receipt.sale_id),
+        "status": receipt.status,
+        "reason": receipt.reason,
+        "price_cents": receipt.price_cents,
+        "accepted_at_ms": receipt.accepted_at_ms,
+        "pay_by_ms": receipt.pay_by_ms,
+        "server_time_ms": now_ms,
+        "code": written_code(receipt.code) if receipt.code else "",
+        "refundable": receipt.refundable,
+        "late_payment": receipt.late_payment,
+        "status_url": path or reverse("receipt", args=[receipt.sale_id, receipt.order_id]),
+    }
+    if receipt.status == QUEUED:
+        content |= _queue_json(receipt.place)
+    return content
+
+
+def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
+    """Return what a buyer has of a sale; the order's fields are null if there is none."""
+    content: dict[str, Any] = {
+        "holds": status.holds,
+        "limit": status.limit,
+        "may_buy": status.may_buy,
+        "waits": status.waits,
+        "buyer_id": str(status.user_id),
+        "server_time_ms": status.now_ms,
+    }
+    order = status.order
+    if order is None:
+        return content | dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url"))
+    content |= {
+        "order_id": str(order.order_id),
+        "status": order.status,
+        "pay_by_ms": order.pay_by_ms,
+        "place": None,
+        "status_url": reverse("receipt", args=[status.sale_id, order.order_id]),
+    }
+    return content | (_queue_json(order.place) if order.status == QUEUED else {})
+
+
+def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:
+    """Return a buyer's place in a sale's waiting list."""
+    return {
+        "order_id": str(place.order_id),
+        "voucher_id": str(sale_id),
+        "waiting": place.place is not None,
+        "place": place.place,
+        "offered": place.has_come,
+        "status_url": reverse("receipt", args=[sale_id, place.order_id]),
+    }
+
+
+def _queue_json(place: int | None) -> dict[str, Any]:
+    return {"place": place, "poll_after_ms": poll_after_ms(place=place)}
