@@ -107,7 +107,7 @@ def load_sale(*, sale_id: int) -> None:
 
 
 def rebuild_sale(*, sale_id: int) -> None:
-    """Close a sale whose ledger is wrong, and build it anew from what is left of it.
+    """Close a sale whose ledger is wrong, and rebuild it from what is left of it.
 
     Buyers are told *unavailable* until it is loaded again.
 

@@ -2,7 +2,7 @@
 
 A ledger records the run id of the server on which it was built. If another run answers, its data
 may be older (a stale replica, or an append-only file without its last second). Every ledger on it
-is built anew, from the database and what survived. Until then only the database's guards hold.
+is rebuilt, from the database and what survived. Until then only the database's guards hold.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
         if not isinstance(built_run_id, str) or built_run_id == run_id:
             continue
-        logger.warning("sale %s: its ledger is of another run of Redis, building it anew", sale_id)
+        logger.warning("sale %s: its ledger is of another run of Redis, rebuilding it", sale_id)
         try:
             rebuild_sale(sale_id=sale_id)
             rebuilt.append(sale_id)

@@ -12,7 +12,7 @@
 --             from `row_at` on, or '' for no copy
 --
 -- The two hashes take new copies in turns of rotation_ms. A hash expires as a whole when its own
--- next turn begins, so it is empty then and no copy is older than two turns.
+-- next turn starts, so it is empty then and no copy is older than two turns.
 local function cache_rows(copies, changing, rotation_ms, id_at, row_at, count)
   if not (has_type(copies[1], 'hash') and has_type(copies[2], 'hash')
       and has_type(changing, 'zset')) then
