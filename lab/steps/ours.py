@@ -21,7 +21,7 @@ from django.utils import timezone
 from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
 from lab.answers import Answer
 from orders.models import VoucherOrder
-from orders.placing.service import place_order
+from orders.placing.service import load_and_place_order
 from orders.placing.tokens import issue_tokens
 from seckill_site.clock import now_ms
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
@@ -91,7 +91,7 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     """
     token = token or token_of(sale_id, user_id)
     try:
-        place_order(token_text=token, sale_id=sale_id, now_ms=now_ms())
+        load_and_place_order(token_text=token, sale_id=sale_id, now_ms=now_ms())
     except SoldOut:
         return Answer.SOLD_OUT
     except AlreadyOrdered:
