@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
@@ -64,7 +64,7 @@ class Shot:
     who: str
     where: Callable[[Window], str]
     on: dict[str, Any] = field(default_factory=lambda: PHONE)
-    scheme: str = "light"
+    scheme: Literal["light", "dark"] = "light"
     wait_for: str = "main"
     while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
 
@@ -174,8 +174,8 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
         color_scheme=shot.scheme,
         **shot.on,
     )
-    session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(shot.who)}
-    context.add_cookies([{**session, "url": url}])
+    cookie, value = settings.SESSION_COOKIE_NAME, window.session_of(shot.who)
+    context.add_cookies([{"name": cookie, "value": value, "url": url}])
     try:
         content = seen(context.new_page(), window, shot, spoken)
         return save(content, into / f"{name}-{language}.png")

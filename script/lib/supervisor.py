@@ -85,6 +85,8 @@ class Relay(Process):  # type: ignore[misc]
 class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
     """honcho's manager, which can be asked to end at any moment."""
 
+    returncode: int | None
+
     def __init__(self) -> None:
         multiprocessing.set_start_method("fork", force=True)  # relays are to be our own children
         super().__init__(Printer(Terminal()))
@@ -108,6 +110,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         raise_descriptor_limit()
         self._beside = Thread(target=beside, daemon=True)
         self.loop()
+        assert self.returncode is not None  # set when the first part ends
         return status_of(self.returncode)
 
     def terminate(self) -> None:

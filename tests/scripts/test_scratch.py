@@ -44,13 +44,30 @@ def test_each_worker_has_servers_of_its_own_and_a_stopped_run_leaves_nothing(
 
 def started(directory: Path, scratch: Path) -> subprocess.Popen[str]:
     """Run the test above in two workers."""
-    (directory / "pytest.ini").write_text("[pytest]")
+    ini = directory / "pytest.ini"
+    ini.write_text("[pytest]")
     (directory / "test_it.py").write_text(TEST)
-    pytest = [sys.executable, "-m", "pytest", "-c", directory / "pytest.ini", "-p", "no:django"]
+    pytest = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-c",
+        str(directory / "pytest.ini"),
+        "-p",
+        "no:django",
+    ]
     workers = ["-p", "tests.support.own_servers", "-n", "2", "--dist", "each"]
     environ = {name: it for name, it in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.Popen(
-        [sys.executable, "script/lib/scratch.py", "--places", "2", *pytest, *workers, directory],
+        [
+            sys.executable,
+            "script/lib/scratch.py",
+            "--places",
+            "2",
+            *pytest,
+            *workers,
+            str(directory),
+        ],
         cwd=ROOT,
         env={**environ, "TMPDIR": str(scratch)},
         stdout=subprocess.PIPE,

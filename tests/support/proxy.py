@@ -365,7 +365,7 @@ class _Link:
 
     def let_go(self, effects: Iterable[_Effect]) -> None:
         """Leave the next answer alone, or the one that is held."""
-        if self._effect in effects:
+        if self._effect is not None and self._effect in effects:
             self._effect = None
             self._released.set()
 

@@ -66,7 +66,7 @@ def steps_until(rehearsal: Rehearsal, *phases: RehearsalPhase) -> Rehearsal:
         if rehearsal.phase in phases:
             return rehearsal
         if rehearsal.phase == RehearsalPhase.DRAINING:
-            fulfill_sale(sale_id=rehearsal.shadow_id)
+            fulfill_sale(sale_id=shadow_of(rehearsal).pk)
         rehearsal = step(rehearsal, later=clearing_time(rehearsal))
     raise AssertionError(f"never in {phases}, but in {rehearsal.phase}: {rehearsal.crowd}")
 
@@ -77,7 +77,7 @@ def finish(rehearsal: Rehearsal) -> Rehearsal:
 
 def clearing_time(rehearsal: Rehearsal) -> dt.timedelta:
     """Return how much later it is for a rehearsal that clears up: nobody waits in a test."""
-    shadow = SeckillVoucher.objects.filter(pk=rehearsal.shadow_id, ends_at__lte=timezone.now())
+    shadow = SeckillVoucher.objects.filter(pk=rehearsal.shadow_id or 0, ends_at__lte=timezone.now())
     if rehearsal.phase == RehearsalPhase.CLEARING and shadow.exists():
         request_stats.flush_request_counts()
         return dt.timedelta(seconds=3)
@@ -95,7 +95,7 @@ def resumed(*, later: dt.timedelta = LEFT_ALONE) -> list[tuple[int, int]]:
 
 
 def shadow_of(rehearsal: Rehearsal) -> SeckillVoucher:
-    return SeckillVoucher.objects.get(pk=rehearsal.shadow_id, stage=SaleStage.REHEARSAL)
+    return SeckillVoucher.objects.get(pk=rehearsal.shadow_id or 0, stage=SaleStage.REHEARSAL)
 
 
 def everything_there() -> tuple[dict[str, int], dict[str, Any]]:

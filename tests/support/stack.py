@@ -165,7 +165,8 @@ class Stack:
     @contextmanager
     def together(self) -> Iterator[None]:
         """Let all that the block starts start at the same time; at its end they are ready."""
-        self._starting = waits = []
+        waits: list[Callable[[], None]] = []
+        self._starting = waits
         try:
             yield
         finally:

@@ -420,7 +420,7 @@ def test_the_client_sees_that_the_server_has_hung_up(
 ) -> None:
     line_id = int(ask(line, b"CLIENT ID\r\n")[1:])
 
-    server.client_kill_filter(_id=line_id)
+    server.client_kill_filter(_id=str(line_id))
 
     assert line.recv(1024) == b""
     assert client.ping()
