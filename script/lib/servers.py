@@ -173,8 +173,8 @@ class MariaDB:
         self.options = options
         self.password = secrets.token_hex(16)
         self.socket = directory / "mariadb.sock"
-        # At its start MariaDB deletes all temporary tables in its directory for them. In a shared one,
-        # such as /tmp, those of other running servers would go.
+        # At its start MariaDB deletes all temporary tables that it finds in this directory. In a
+        # shared one, such as /tmp, those of other running servers would go.
         self.temporary = directory / "tmp"
         self._short_directory: Path | None = None
 
