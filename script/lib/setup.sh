@@ -13,6 +13,20 @@ die() {
   exit 1
 }
 
+# Show why an installation failed before dying of it: on CI nobody can read the log.
+die_with_log() {
+  tail -n 20 "$RUN/install.log" >&2
+  die "$@"
+}
+
+# Run a step that fetches something, and once more if it fails: mirrors fail now and then.
+retried() {
+  "$@" && return
+  say "That failed; trying once more ..." >&2
+  sleep "${SECKILL_RETRY_AFTER_S:-5}"
+  "$@"
+}
+
 # A script's help is the comment below its first line.
 help_of() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
 
