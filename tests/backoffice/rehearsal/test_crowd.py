@@ -24,6 +24,8 @@ from backoffice.rehearsal.crowd import (
     fire,
 )
 
+pytestmark = pytest.mark.quick
+
 PATH = "/vouchers/7/orders/"
 
 
