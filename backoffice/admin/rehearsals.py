@@ -19,9 +19,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.crowd import BadAddress
 from backoffice.rehearsal.service import (
-    AWAY,
     AnotherRehearsal,
     NotRunning,
     Plan,
@@ -131,7 +131,7 @@ def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Re
     except BadAddress as error:
         text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
         form.add_error(None, text % {"url": error})
-    except AWAY:
+    except UNAVAILABLE:
         form.add_error(None, NO_ANSWER)
     except SeckillVoucher.DoesNotExist:
         form.add_error(None, gettext("The sale has been deleted."))

@@ -21,7 +21,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from servers import CannotRun, MariaDB, Redis, part, wait_for
+from servers import CannotRun, MariaDB, Redis, part, tail, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -162,9 +162,7 @@ def common_settings(scratch: Path) -> dict[str, str]:
 
 def show_log(log: Path) -> None:
     """Show the last lines of the servers, which may say why there was no run."""
-    if log.exists():
-        last_lines = log.read_text(errors="replace").splitlines()[-30:]
-        sys.stderr.write("\n".join([*last_lines, ""]))
+    sys.stderr.write(f"{tail(log)}\n")
 
 
 if __name__ == "__main__":

@@ -12,9 +12,9 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from tqdm import tqdm
 
+from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.crowd import BadAddress
 from backoffice.rehearsal.service import (
-    AWAY,
     MOST_BUYERS,
     MOST_CONNECTIONS,
     AnotherRehearsal,
@@ -89,7 +89,7 @@ class Command(BaseCommand):
         except AnotherRehearsal as error:
             text = f"rehearsal #{error.rehearsal_id} is running, and only one does at a time"
             raise CommandError(text, returncode=COULD_NOT) from error
-        except (*AWAY, Stuck) as error:
+        except (*UNAVAILABLE, Stuck) as error:
             text = f"Redis or the database did not answer: {error!r}. What is left of a rehearsal "
             text += "is cleared up by beat, or by rehearse --clear"
             raise CommandError(text, returncode=COULD_NOT) from error

@@ -309,7 +309,7 @@ def test_redis_that_is_away_for_a_while_is_waited_for(
         lose_ledger()
         again = work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now())
     assert again is not None
-    assert (again.turn, again.pause_s) == (rehearsal.turn, 1.0)
+    assert (again.number, again.pause_s) == (rehearsal.turn, 1.0)
     monkeypatch.undo()
     assert finish(rehearsal).verdict["is_right"]
 
