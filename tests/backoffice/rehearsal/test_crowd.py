@@ -17,6 +17,8 @@ from backoffice.rehearsal.buyers import MAX_TRIES, AnswerLog
 from backoffice.rehearsal.crowd import Answer, NoWebServer, check_web, fire
 from backoffice.rehearsal.http_client import Address, BadAddress
 
+pytestmark = pytest.mark.quick
+
 PATH = "/vouchers/7/orders/"
 
 
