@@ -40,8 +40,8 @@ require_packages() {
     root=(sudo --non-interactive)
   fi
   say "Installing with apt: ${missing[*]} ..."
-  without_services apt_install "${missing[@]}" ||
-    die "apt-get could not install ${missing[*]}: read .run/install.log"
+  retried without_services apt_install "${missing[@]}" ||
+    die_with_log "apt-get could not install ${missing[*]}: read .run/install.log"
 }
 
 apt_install() {

@@ -12,6 +12,8 @@ from bench.sale.found import EXACT, OURS, Found, verdict_on
 from bench.sale.picture import draw, nice_top
 from bench.sale.report import BEGIN, END, write_document
 
+pytestmark = pytest.mark.quick
+
 AT_LEAST_4 = Target(4)
 AT_MOST_1_1 = Target(1.1, at_least=False)
 MACHINE = {

@@ -14,6 +14,8 @@ import pytest
 from bench.sale import wire
 from bench.sale.generator import BrokenOff, Hits, Shot, end_of_answer, fire
 
+pytestmark = pytest.mark.quick
+
 COUNTED = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhello"
 CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n"
 EMPTY_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
