@@ -19,18 +19,11 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import money
 from vouchers.catalogue.overlaps import on_sale_now
-from vouchers.imports.plan import Plan, What
+from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
-from vouchers.imports.service import (
-    Importer,
-    Preview,
-    PreviewGone,
-    PreviewNotKept,
-    VouchersChanged,
-    confirm_import,
-    preview_import,
-)
-from vouchers.imports.spreadsheet import MOST_BYTES, FileRefused
+from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
+from vouchers.imports.spreadsheet import MOST_BYTES
 from vouchers.models import Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
@@ -111,8 +104,8 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             preview = preview_import(
                 content=file.read(), file_name=file.name, by=by, now=timezone.now()
             )
-        except (FileRefused, PreviewNotKept) as error:
-            form.add_error("file", _why_not(error))
+        except StaffRefusal as error:
+            form.add_error("file", str(error))
             return self._page(request, "import", form=form)
         return self._preview(request, preview)
 
@@ -124,12 +117,23 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             plan = confirm_import(key=request.POST.get("key", ""), by=by, now=timezone.now())
         except VouchersChanged as error:
-            self.message_user(request, _why_not(error), messages.WARNING)
+            self.message_user(request, str(error), messages.WARNING)
             return self._preview(request, error.preview, status=409)
-        except (PreviewGone, PreviewNotKept, OperationalError, InterfaceError) as error:
-            self.message_user(request, _why_not(error), messages.ERROR)
+        except StaffRefusal as error:
+            self.message_user(request, str(error), messages.ERROR)
+        except (OperationalError, InterfaceError):
+            text = gettext(
+                "The database did not answer, so it is not sure whether the file was imported. "
+                "Look for its vouchers in the list before you upload it again."
+            )
+            self.message_user(request, text, messages.ERROR)
         else:
-            self.message_user(request, _summary(plan), messages.SUCCESS)
+            text = gettext(
+                "Imported: %(new)s new, %(changed)s changed and %(unchanged)s unchanged vouchers, "
+                "and %(sales)s draft sales."
+            )
+            counts = {str(outcome): plan.counts[outcome] for outcome in RowOutcome}
+            self.message_user(request, text % {**counts, "sales": plan.sales}, messages.SUCCESS)
         return HttpResponseRedirect(reverse("admin:vouchers_voucher_changelist"))
 
     def import_example(self, request: HttpRequest) -> HttpResponse:
@@ -152,7 +156,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _preview(
         self, request: HttpRequest, preview: Preview, *, status: int = 200
     ) -> HttpResponse:
-        counts = [(it, it.label, preview.plan.counts[it]) for it in What]
+        counts = [(it, it.label, preview.plan.counts[it]) for it in RowOutcome]
         return self._page(request, "import_preview", status=status, preview=preview, counts=counts)
 
     def _page(
@@ -167,32 +171,3 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             **context,
         }
         return TemplateResponse(request, f"{TEMPLATES}/{name}.html", whole, status=status)
-
-
-def _why_not(error: Exception) -> str:
-    if isinstance(error, FileRefused):
-        return str(error)
-    if isinstance(error, VouchersChanged):
-        return gettext(
-            "Nothing was imported: vouchers or sales have changed since the preview. Here is what "
-            "the file would do now."
-        )
-    if isinstance(error, PreviewGone):
-        return gettext(
-            "This preview was confirmed before, or is older than an hour. If its vouchers are not "
-            "in the list in a moment, upload the file again."
-        )
-    if isinstance(error, PreviewNotKept):
-        return gettext("The cache did not answer. Nothing was imported: try again in a moment.")
-    return gettext(
-        "The database did not answer, so it is not sure whether the file was imported. Look for "
-        "its vouchers in the list before you upload it again."
-    )
-
-
-def _summary(plan: Plan) -> str:
-    text = gettext(
-        "Imported: %(new)s new, %(changed)s changed and %(unchanged)s unchanged vouchers, and "
-        "%(sales)s draft sales."
-    )
-    return text % {**{str(what): plan.counts[what] for what in What}, "sales": plan.sales}

@@ -1,17 +1,8 @@
-"""What a sale's history in the admin says of a change: which entries, before and after, and why."""
+"""Texts for the history of a sale in the admin: before, after and why."""
 
 from __future__ import annotations
 
-from django.utils.text import capfirst
 from django.utils.translation import gettext
-
-from vouchers.models import SaleStage, SeckillVoucher
-
-
-def published_text() -> str:
-    """Return what is said of a draft that was published."""
-    label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
-    return change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
 
 
 def change_line(label: object, before: object, after: object) -> str:

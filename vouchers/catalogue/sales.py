@@ -14,10 +14,12 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 
 from django.db import transaction
+from django.utils.translation import gettext_lazy as _
 
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.pictures import set_picture
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
@@ -25,16 +27,22 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 
-class LimitLowered(Exception):
+class LimitLowered(StaffRefusal):
     """The limit per buyer can only be raised: buyers may hold units above a lower one."""
 
+    message = _("Nothing was changed: the limit was raised meanwhile.")
 
-class SaleHasBuyers(Exception):
+
+class SaleHasBuyers(StaffRefusal):
     """A sale that somebody has reserved or ordered from cannot be deleted."""
 
+    message = _("The sale has buyers and cannot be deleted. Pause it instead.")
 
-class StaysPublic(Exception):
+
+class StaysPublic(StaffRefusal):
     """A sale that somebody has reserved or ordered from cannot become a draft again."""
+
+    message = _("Somebody has ordered, so the sale stays public. Pause it instead.")
 
 
 @dataclass(frozen=True)
@@ -78,7 +86,7 @@ def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
     """
     with transaction.atomic():
         sale = insert_sale(voucher=voucher, terms=terms)
-        transaction.on_commit(partial(load_after_commit, sale_id=sale.pk))
+        transaction.on_commit(partial(load_after_commit, sale_ids=[sale.pk]))
     return sale
 
 
@@ -136,27 +144,22 @@ def edit_sale(
             _describe(edited.voucher, details)
         # Redis is written last of what may be refused: a rollback does not undo it.
         _refuse_draft_with_buyers(before=sale, after=edited)
-        _narrow(before=sale, after=edited)
+        figures = LedgerTerms.from_sale(sale)
+        narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
+        if narrowed != figures:
+            _write_while_held(sale, narrowed)
         failpoint("edit.narrowed")
         edited.save(update_fields=_TERMS)
         transaction.on_commit(partial(failpoint, "edit.committed"))
-        transaction.on_commit(partial(load_after_commit, sale_id=sale_id))
+        transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
-
-
-def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
-    """Set the units offered, up or down, and leave all else as it is; raises as ``edit_sale``."""
-    with transaction.atomic():
-        sale = lock_seckill_voucher(sale_id=sale_id)
-        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
 
 
 def publish_sale(*, sale_id: int) -> SeckillVoucher:
     """Make a draft public, so that buyers see it; raises as ``edit_sale``."""
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
-        terms = replace(terms_of(sale), stage=SaleStage.PUBLIC)
-        return edit_sale(sale_id=sale_id, terms=terms)
+        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stage=SaleStage.PUBLIC))
 
 
 def terms_of(sale: SeckillVoucher) -> SaleTerms:
@@ -217,14 +220,6 @@ def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
     if taken:
         _write_while_held(sale, figures)
     return taken > 0
-
-
-def _narrow(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
-    """Let Redis allow no more than the old row and the new one both do."""
-    figures = LedgerTerms.from_sale(before)
-    narrowed = figures.narrowed_to(LedgerTerms.from_sale(after))
-    if narrowed != figures:
-        _write_while_held(before, narrowed)
 
 
 def _write_while_held(sale: SeckillVoucher, figures: LedgerTerms) -> None:

@@ -1,4 +1,4 @@
-"""What the form of a sale changes, in words for the sale's history."""
+"""The changes of a sale's form as text for the sale's history."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from django import forms
 from django.utils.translation import gettext, pgettext
 
-from seckill_site.formatting import money, timestamp
+from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.history import change_line, with_reason
 from vouchers.forms.sale import MoneyField, SaleForm
 from vouchers.models import SaleStage
@@ -18,7 +18,7 @@ _ONLY_NAMED = ("rules", "picture", "remove_picture")
 
 
 def change_text(form: SaleForm) -> str:
-    """Return what a valid form changes, in the language of who changes it."""
+    """Return the changes of a valid form, in the language of its user."""
     lines = [_line(form, name) for name in form.changed_data if name != "why"]
     text = pgettext("between changes", "; ").join(line for line in lines if line)
     return with_reason(text or gettext("No fields changed."), form.cleaned_data.get("why", ""))
@@ -43,4 +43,4 @@ def _shown(field: forms.Field, value: Any) -> str:
         return gettext("yes") if value else gettext("no")
     if isinstance(value, dt.datetime):
         return timestamp(value)
-    return str(value) if value not in (None, "") else "–"
+    return str(value) if value not in (None, "") else NO_VALUE
