@@ -12,20 +12,22 @@ from django.db import transaction
 from django.urls import reverse
 from django.utils.translation import gettext_noop
 
+from backoffice.buyers import make_users
 from backoffice.job_engine import record_step
 from backoffice.rehearsal.buyers import (
     BUYERS_AT_ONCE,
-    Crowd,
-    Told,
+    AnswerLog,
     buy,
     buyers_of,
-    first_order_id,
-    make_buyers,
+    count_clicks,
+    username_of,
 )
 from backoffice.rehearsal.cleanup import clear_shadow
-from backoffice.rehearsal.crowd import BadAddress, NoWebServer, check_web
+from backoffice.rehearsal.crowd import NoWebServer, check_web
+from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.verdict import find_verdict
 from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
+from orders.placing.order_ids import mint_order_ids
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
 from vouchers.catalogue.sales import create_sale, terms_of
@@ -96,9 +98,10 @@ def _prepare(rehearsal: Rehearsal, now: dt.datetime) -> float:
         _make_buyers(rehearsal, rehearsal.shadow_id, now)
     else:
         load_sale(sale_id=rehearsal.shadow_id)
-        told = Told.of(rehearsal.crowd)
-        told.first_order_id = first_order_id(buyers=rehearsal.buyers)
-        record_step(rehearsal, now=now, phase=RehearsalPhase.BUYING, done=0, crowd=told.as_json())
+        # One order id for each tab of each buyer.
+        log = AnswerLog.of(rehearsal.crowd)
+        log.first_order_id = mint_order_ids(count=2 * rehearsal.buyers)[0]
+        record_step(rehearsal, now=now, phase=RehearsalPhase.BUYING, done=0, crowd=log.as_json())
     return 0.0
 
 
@@ -130,45 +133,45 @@ def _make_buyers(rehearsal: Rehearsal, shadow_id: int, now: dt.datetime) -> None
     first, done = rehearsal.done, min(rehearsal.done + BUYERS_AT_ONCE, rehearsal.buyers)
     with transaction.atomic():
         record_step(rehearsal, now=now, done=done)
-        make_buyers(shadow_id=shadow_id, numbers=range(first, done))
+        make_users(username_of(shadow_id=shadow_id, number=it) for it in range(first, done))
     failpoint("rehearse.peopled")
 
 
 def _buy(rehearsal: Rehearsal, now: dt.datetime, clicks_at_once: int) -> float:
     """Let the crowd click for some seconds."""
-    told = Told.of(rehearsal.crowd)
-    crowd = Crowd(
+    log = AnswerLog.of(rehearsal.crowd)
+    pause_s = buy(
+        rehearsal=rehearsal,
         shadow=_shadow(rehearsal),
-        buyers=rehearsal.buyers,
-        doubles=rehearsal.duplicates,
-        connections=rehearsal.connections,
-        url=rehearsal.url,
+        log=log,
+        at_once=clicks_at_once,
+        for_s=FIRE_S,
     )
-    pause_s = buy(crowd=crowd, told=told, at_once=clicks_at_once, for_s=FIRE_S)
     failpoint("rehearse.fired")
-    if told.answers and told.answers.keys() <= _FOREIGN:
+    if log.answers and log.answers.keys() <= _FOREIGN:
         return _give_up(rehearsal, now, ANOTHER_SHOP)
-    changes: dict[str, Any] = {"done": told.answered}
-    if told.answered == crowd.clicks:
-        told.waits_since_ms = epoch_ms(now)
+    changes: dict[str, Any] = {"done": log.answered}
+    clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
+    if log.answered == clicks:
+        log.waits_since_ms = epoch_ms(now)
         changes |= {"phase": RehearsalPhase.DRAINING, "done": 0}
-    record_step(rehearsal, now=now, crowd=told.as_json(), **changes)
+    record_step(rehearsal, now=now, crowd=log.as_json(), **changes)
     return pause_s
 
 
 def _drain(rehearsal: Rehearsal, now: dt.datetime) -> float:
     """Look how far the workers are; at the end of it, find the verdict."""
-    told, shadow = Told.of(rehearsal.crowd), _shadow(rehearsal)
+    log, shadow = AnswerLog.of(rehearsal.crowd), _shadow(rehearsal)
     pending = snapshot_or_load(sale_id=shadow.pk).pending
     written = VoucherOrder.objects.filter(seckill_voucher=shadow).count()
-    if written != told.written:
-        told.written, told.waits_since_ms = written, epoch_ms(now)
-    waited = dt.timedelta(milliseconds=epoch_ms(now) - told.waits_since_ms)
+    if written != log.written:
+        log.written, log.waits_since_ms = written, epoch_ms(now)
+    waited = dt.timedelta(milliseconds=epoch_ms(now) - log.waits_since_ms)
     if pending and waited < DRAIN_PATIENCE:
-        record_step(rehearsal, now=now, done=written, crowd=told.as_json())
+        record_step(rehearsal, now=now, done=written, crowd=log.as_json())
         return POLL_S
     failpoint("rehearse.drained")
-    verdict = find_verdict(rehearsal=rehearsal, shadow=shadow, told=told, drained=not pending)
+    verdict = find_verdict(rehearsal=rehearsal, shadow=shadow, log=log, drained=not pending)
     problem = NOT_DRAINED if pending else "" if verdict.accepted else NOTHING_BOUGHT
     failpoint("rehearse.judged")
     record_step(

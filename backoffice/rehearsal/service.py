@@ -13,7 +13,6 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -31,9 +30,9 @@ from backoffice.job_engine import (
     publish_turn,
     resume,
 )
-from backoffice.rehearsal.buyers import Told, count_clicks
+from backoffice.rehearsal.buyers import AnswerLog, count_clicks
 from backoffice.rehearsal.cleanup import clear_shadow
-from backoffice.rehearsal.crowd import Address
+from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
 from vouchers.inventory.rebuild import current_run_id
@@ -72,20 +71,6 @@ class Stuck(Exception):
     """Redis or the database has been away for too long; what is left is cleared up later."""
 
 
-@dataclass(frozen=True)
-class Plan:
-    """What is to be rehearsed.
-
-    ``doubles`` percent of the buyers press twice; ``stock`` None is that of the sale.
-    """
-
-    buyers: int
-    stock: int | None
-    doubles: int
-    connections: int
-    url: str
-
-
 def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> None:
     """Publish the next step of a rehearsal; if that fails, beat resumes it."""
     publish_turn("orders.tasks.work_at_rehearsal", in_s=in_s, rehearsal_id=rehearsal_id, turn=turn)
@@ -94,8 +79,19 @@ def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> Non
 # --- Beginning and ending -------------------------------------------------------------------------
 
 
-def begin_rehearsal(*, sale_id: int, plan: Plan, by: int | None = None) -> Rehearsal:
-    """Note what is to be rehearsed; the caller lets its steps be done.
+def start_rehearsal(
+    *,
+    sale_id: int,
+    buyers: int,
+    stock: int | None,
+    duplicates: int,
+    connections: int,
+    url: str,
+    by: int | None = None,
+) -> Rehearsal:
+    """Create a rehearsal; the caller does its steps or publishes the first.
+
+    ``duplicates`` percent of the buyers click twice; ``stock`` None is that of the sale.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises AnotherRehearsal: one is running.
@@ -103,17 +99,17 @@ def begin_rehearsal(*, sale_id: int, plan: Plan, by: int | None = None) -> Rehea
     :raises LedgerUnavailable: Redis does not answer.
     """
     sale = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).get(pk=sale_id)
-    Address.of(plan.url)
+    Address.of(url)
     current_run_id()
     try:
         with transaction.atomic():
             return Rehearsal.objects.create(
                 seckill_voucher=sale,
-                buyers=plan.buyers,
-                stock=sale.stock if plan.stock is None else plan.stock,
-                duplicates=plan.doubles,
-                connections=plan.connections,
-                url=plan.url,
+                buyers=buyers,
+                stock=sale.stock if stock is None else stock,
+                duplicates=duplicates,
+                connections=connections,
+                url=url,
                 actor_id=by,
             )
     except IntegrityError as error:
@@ -151,8 +147,8 @@ def busy_sales(*, now: dt.datetime) -> list[SeckillVoucher]:
 
 def progress(rehearsal: Rehearsal) -> tuple[int, int]:
     """Return how much of the present phase is done, and of how much; of none where nobody knows."""
-    clicks = count_clicks(buyers=rehearsal.buyers, doubles=rehearsal.duplicates)
-    accepted = len(set(Told.of(rehearsal.crowd).accepted))
+    clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
+    accepted = len(set(AnswerLog.of(rehearsal.crowd).accepted))
     totals = {
         RehearsalPhase.PREPARING: rehearsal.buyers,
         RehearsalPhase.BUYING: clicks,
@@ -208,10 +204,10 @@ def resume_rehearsals(*, now: dt.datetime) -> list[Turn]:
 
 
 def _note_interruption(rehearsal: Rehearsal) -> dict[str, Any]:
-    told = Told.of(rehearsal.crowd)
-    told.interruptions += rehearsal.turn > 0  # at turn 0 it was never started
-    changes: dict[str, Any] = {"crowd": told.as_json()}
-    if told.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
+    log = AnswerLog.of(rehearsal.crowd)
+    log.interruptions += rehearsal.turn > 0  # at turn 0 it was never started
+    changes: dict[str, Any] = {"crowd": log.as_json()}
+    if log.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
         changes |= {"phase": RehearsalPhase.CLEARING, "done": 0, "problem": INTERRUPTED}
     return changes
 

@@ -72,6 +72,7 @@ def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
         (["-n", "auto"], "-n wants a number"),
         (["-n1.5"], "-n wants a whole number"),
         (["--seed", "7"], "--seed goes with --soak"),
+        (["--quick", "--faults"], "--quick and --faults exclude each other"),
     ],
 )
 def test_wrong_arguments_of_the_tests_are_one_clear_line(

@@ -17,9 +17,8 @@ from backoffice.rehearsal import buyers as rehearsal_buying
 from backoffice.rehearsal import phases
 from backoffice.rehearsal.crowd import check_web, fire
 from backoffice.rehearsal.service import (
-    Plan,
-    begin_rehearsal,
     resume_rehearsals,
+    start_rehearsal,
     work_at,
 )
 from orders.fulfilment.worker import fulfill_sale
@@ -50,8 +49,8 @@ def crowd_in_a_thread() -> Iterator[None]:
 
 def begun(sale: SeckillVoucher, url: str, **changes: Any) -> Rehearsal:
     """Begin a small rehearsal."""
-    plan = {"buyers": 12, "stock": 5, "doubles": 50, "connections": 4, "url": url, **changes}
-    return begin_rehearsal(sale_id=sale.pk, plan=Plan(**plan))
+    options = {"buyers": 12, "stock": 5, "duplicates": 50, "connections": 4, "url": url, **changes}
+    return start_rehearsal(sale_id=sale.pk, **options)
 
 
 def step(rehearsal: Rehearsal, *, later: dt.timedelta = dt.timedelta()) -> Rehearsal:

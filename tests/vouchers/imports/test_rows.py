@@ -13,6 +13,8 @@ from vouchers.imports.rows import ReadRow, example_rows, read_row, text_rows
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
 from vouchers.models import SaleStage
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(autouse=True)
 def english() -> Iterator[None]:
