@@ -53,8 +53,8 @@ LEFT_ALONE = dt.timedelta(seconds=20)
 AWAY = (LedgerUnavailable, OperationalError, InterfaceError)
 """Nobody knows whether the order was changed: a later try finds out."""
 
-NO_SUCH_ORDER = gettext_noop("there is no such order")
-FAILED = gettext_noop("it could not be changed; the worker's log says why")
+NO_SUCH_ORDER = gettext_noop("the order does not exist")
+FAILED = gettext_noop("it could not be changed; the worker's log has the reason")
 
 _BECOMES = {
     OrderJob.Kind.CANCEL: OrderStatus.CANCELLED,

@@ -53,7 +53,7 @@ AWAY = (LedgerUnavailable, OperationalError, InterfaceError)
 
 CANCELLED = gettext_noop("it was cancelled")
 DIED = gettext_noop("its process died")
-INTERRUPTED = gettext_noop("its process died too often; the worker's log says why")
+INTERRUPTED = gettext_noop("its process died too often; the worker's log has the reason")
 
 
 class AnotherRehearsal(Exception):

@@ -118,7 +118,7 @@ def _retry(*, sale_id: int, order_id: int, by: Actor) -> None:
             to=OrderStatus.UNPAID,
             by=by,
             at=timezone.now(),
-            why=gettext_noop("tried again"),
+            why=gettext_noop("retried"),
             reason="",
             pay_by=pay_by(sale, timezone.now()),
         )
@@ -157,14 +157,14 @@ def _live_order_at(order: VoucherOrder) -> int | None:
 def why_not(refusal: Exception) -> str:
     """Return a refusal in words, for staff."""
     if isinstance(refusal, AlreadyOrdered):
-        text = gettext("the buyer has order %(order_id)s of that unit")
+        text = gettext("the buyer already has order %(order_id)s for that unit")
         return text % {"order_id": refusal.order_id}
     if isinstance(refusal, NotSetAside):
-        return gettext("it is not an order that was set aside")
+        return gettext("the order was not set aside")
     if isinstance(refusal, BuyerClosed):
         return gettext("the buyer's account is closed")
     if isinstance(refusal, SoldOut):
-        return gettext("no unit is left")
+        return gettext("no units are left")
     if isinstance(refusal, StillPending):
-        return gettext("it is still pending; try again in some seconds")
-    return gettext("there is no such order")
+        return gettext("it is still pending; try again in a few seconds")
+    return gettext("the order does not exist")

@@ -24,7 +24,7 @@ class OrderJob(models.Model):
         CANCEL = "cancel", _("cancel")
         REFUND = "refund", _("refund")
 
-    kind = models.CharField(_("what"), max_length=16, choices=Kind)
+    kind = models.CharField(_("action"), max_length=16, choices=Kind)
     why = models.CharField(_("reason"), max_length=200, blank=True)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL,

@@ -197,7 +197,7 @@ def _settle(payment: Payment, provider_reference: str) -> None:
             mine.update(settles=True)
         except WrongState as error:
             logger.warning("order %s is %s: its money goes back", order.pk, error.status)
-            problem = gettext_noop("The money came too late and goes back.")
+            problem = gettext_noop("The payment arrived too late and is being refunded.")
             mine.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
             # No change of state, but the buyer has to be told.
             ids = [order.pk]

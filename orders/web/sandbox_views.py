@@ -33,7 +33,7 @@ def pay_page(request: HttpRequest, *, reference: str) -> HttpResponseBase:
         provider_named(Sandbox.name)  # else nobody pays in a sandbox here
         trade = find_trade(reference=reference)
     except (LookupError, SandboxTrade.DoesNotExist):
-        message = _("There is no such payment.")
+        message = _("Payment not found.")
         return problem(request, status=404, code="not_found", message=message)
     if request.method == "POST":
         return for_owner(_decided(request, trade))
@@ -44,7 +44,7 @@ def _decided(request: HttpRequest, trade: SandboxTrade) -> HttpResponse:
     try:
         choice = Choice(request.POST.get("choice", ""))
     except ValueError:
-        message = _("That cannot be chosen here.")
+        message = _("This choice is not available.")
         return problem(request, status=400, code="invalid", message=message)
     try:
         pauses_s = decide(reference=trade.reference, choice=choice, now=timezone.now())

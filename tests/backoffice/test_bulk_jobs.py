@@ -174,8 +174,8 @@ def test_it_is_known_at_which_state_a_job_begins(kind: str, status: str) -> None
     ("refusal", "words"),
     [
         ("used", "it is used"),
-        (NO_SUCH_ORDER, "there is no such order"),
-        (FAILED, "it could not be changed; the worker's log says why"),
+        (NO_SUCH_ORDER, "the order does not exist"),
+        (FAILED, "it could not be changed; the worker's log has the reason"),
     ],
 )
 def test_a_refusal_is_told_in_words(refusal: str, words: str) -> None:

@@ -287,7 +287,7 @@ def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -
     assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
         f"{first.pk}  live, to be paid",
         f"{second.pk}  not retried: no unit is left",
-        "404  not retried: there is no such order",
+        "404  not retried: the order does not exist",
         f"{first.pk}  not retried: it is not an order that was set aside",
     ]
     assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no unit is left"]

@@ -203,7 +203,7 @@ def test_options_that_do_not_go_together_are_refused(
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--release", NAME, "--yes"]])
 def test_without_redis_it_is_one_clear_line(arguments: list[str]) -> None:
     with redis_away():
-        assert "Redis did not answer" in refusal_of(*arguments)
+        assert "Redis did not respond" in refusal_of(*arguments)
 
 
 def test_a_project_with_nothing_but_locks_has_the_command(

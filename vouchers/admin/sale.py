@@ -98,7 +98,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
-        after = (_("After the win"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
@@ -154,7 +154,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _why_read_only(self, request: HttpRequest, obj: SeckillVoucher) -> str:
         if self.has_change_permission(request, obj) or not super().has_change_permission(request):
             return ""
-        return gettext("This sale has begun: only who may run sales can change it now.")
+        return gettext("This sale has started. Only staff who can run sales may change it now.")
 
     # --- The form --------------------------------------------------------------------------------
 
@@ -235,8 +235,8 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             found = snapshot(sale_id=sale_id)
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
-                "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
-                "or within seconds of Redis being back."
+                "The sale is saved but not in Redis yet. Its first buyer will load it, "
+                "or it loads within seconds of Redis coming back."
             )
             self.message_user(request, text, messages.WARNING)
             return

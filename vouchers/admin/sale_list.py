@@ -62,7 +62,7 @@ class WhenFilter(admin.SimpleListFilter):
     parameter_name = "when"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
+        return [("coming", _("upcoming")), ("running", _("running")), ("over", _("ended"))]
 
     def queryset(
         self, request: Any, queryset: QuerySet[SeckillVoucher]
@@ -132,7 +132,7 @@ def pending(sale: SeckillVoucher) -> int | str:
     return _or_unknown(card_of(sale).pending)
 
 
-@admin.display(description=_("begins"), ordering="begins_at")
+@admin.display(description=_("starts"), ordering="begins_at")
 def begins(sale: SeckillVoucher) -> str:
     return timestamp(sale.begins_at)
 
@@ -160,7 +160,7 @@ def face_value(sale: SeckillVoucher) -> str:
     return money(sale.voucher.face_value_cents)
 
 
-@admin.display(description=_("Picture now"))
+@admin.display(description=_("Current picture"))
 def picture_now(sale: SeckillVoucher) -> str:
     digest = sale.voucher.picture_id
     if not digest:

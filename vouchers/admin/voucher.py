@@ -179,14 +179,14 @@ def _why_not(error: Exception) -> str:
         )
     if isinstance(error, PreviewGone):
         return gettext(
-            "This preview was confirmed before, or is older than an hour. If its vouchers are not "
-            "in the list in a moment, upload the file again."
+            "This preview has already been confirmed or is more than an hour old. If "
+            "its vouchers do not appear in the list shortly, upload the file again."
         )
     if isinstance(error, PreviewNotKept):
-        return gettext("The cache did not answer. Nothing was imported: try again in a moment.")
+        return gettext("The cache did not respond. Nothing was imported. Try again in a moment.")
     return gettext(
-        "The database did not answer, so it is not sure whether the file was imported. Look for "
-        "its vouchers in the list before you upload it again."
+        "The database did not respond, so the file may or may not have been "
+        "imported. Look for its vouchers in the list before you upload it again."
     )
 
 

@@ -9,8 +9,8 @@ from vouchers.catalogue.sales import LimitLowered, SaleHasBuyers, StaysPublic
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import BelowTaken
 
-NO_ANSWER = _("Redis or the database did not answer. Try again.")
-STAYS_PUBLIC = _("Somebody has ordered, so the sale stays public. Pause it instead.")
+NO_ANSWER = _("Redis or the database did not respond. Try again.")
+STAYS_PUBLIC = _("The sale has orders, so it has to stay public. Pause it instead.")
 
 REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, StaysPublic, LedgerUnavailable, NotLoaded)
 
@@ -18,12 +18,12 @@ REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, StaysPublic, LedgerUnavaila
 def why_not(error: Exception) -> str:
     """Return the sentence for one of the refusals."""
     if isinstance(error, BelowTaken):
-        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        text = gettext("Nothing was changed: %(taken)s units are already taken.")
         return text % {"taken": error.taken}
     if isinstance(error, LimitLowered):
-        return gettext("Nothing was changed: the limit was raised meanwhile.")
+        return gettext("Nothing was changed: the limit has been raised in the meantime.")
     if isinstance(error, SaleHasBuyers):
         return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
     if isinstance(error, StaysPublic):
         return str(STAYS_PUBLIC)
-    return gettext("Nothing was changed: Redis did not answer. Try again.")
+    return gettext("Nothing was changed: Redis did not respond. Try again.")

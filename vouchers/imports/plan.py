@@ -41,7 +41,7 @@ class What(models.TextChoices):
     NEW = "new", pgettext_lazy("import", "new")
     CHANGED = "changed", pgettext_lazy("import", "changed")
     UNCHANGED = "unchanged", pgettext_lazy("import", "unchanged")
-    WRONG = "wrong", pgettext_lazy("import", "to be mended")
+    WRONG = "wrong", pgettext_lazy("import", "needs fixing")
 
 
 @dataclass(frozen=True)
@@ -82,16 +82,16 @@ class PlannedRow:
         """What may be a mistake and keeps nothing from being imported."""
         found = []
         if self.same_rows:
-            text = gettext("The same title stands in row %(rows)s.")
+            text = gettext("The same title is in row %(rows)s.")
             found.append(text % {"rows": _some(self.same_rows)})
         if self.same_vouchers:
-            text = gettext("There is a voucher with this title already: id %(ids)s.")
+            text = gettext("There is already a voucher with this title: id %(ids)s.")
             found.append(text % {"ids": _some(self.same_vouchers)})
         if self.overlaps:
-            text = gettext("The voucher is on sale in that time already: sale %(ids)s.")
+            text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
             found.append(text % {"ids": _some(self.overlaps)})
         if self.is_over:
-            found.append(gettext("The end of the sale has passed already."))
+            found.append(gettext("The end of the sale has already passed."))
         return found
 
 
@@ -202,28 +202,39 @@ class _Planner:
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
-            text = gettext("There is no voucher with this id. Leave it empty for a new one.")
+            text = gettext(
+                "There is no voucher with this id. Leave the id empty for a new voucher."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
         elif row.voucher_id and self.first_row_of[row.voucher_id] != row.number:
-            text = gettext("Row %(row)s is about the same voucher. Make one row of them.")
+            text = gettext("Row %(row)s is about the same voucher. Combine them into one row.")
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
             not _same(voucher, name, it) for name, it in row.details.items()
         ):
-            text = gettext("This voucher is on sale now: only who may run sales may change it.")
+            text = gettext(
+                "This voucher is on sale now. Only staff who can run sales may change it."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
         price, face_value = (_value(row, voucher, name) for name in _AMOUNTS)
         if price is not None and face_value is not None and price > face_value:
             yield problem("price", gettext("The price cannot be above the face value."))
         if row.terms and not self.may_sell:
-            text = gettext("You may not make sales. Leave stock, begin, end and limit empty.")
+            text = gettext(
+                "You do not have permission to create sales. Leave stock, start, end and "
+                "limit empty."
+            )
             yield problem("stock", text)
         if row.terms and sales > MOST_SALES:
-            text = gettext("One file may make %(count)s sales at most. Put the others in another.")
+            text = gettext(
+                "One file can create at most %(count)s sales. Put the others in another file."
+            )
             yield problem("stock", text % {"count": MOST_SALES})
         if row.terms and any(row.terms.begins_at == it.begins_at for it in self._overlaps(row)):
-            text = gettext("The voucher has a sale that begins at this moment. Change one of them.")
+            text = gettext(
+                "The voucher already has a sale that starts at this time. Change one of them."
+            )
             yield problem("begins_at", text)
 
     def _vouchers_titled(self) -> dict[str, list[int]]:
