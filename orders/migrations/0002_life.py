@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': 'change of an order',
                 'verbose_name_plural': 'changes of orders',
-                'ordering': ('at', 'pk'),
+                'ordering': ('pk',),
             },
         ),
         migrations.CreateModel(
