@@ -14,6 +14,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Protocol
 
 from django.db import InterfaceError, OperationalError, transaction
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from orders.lifecycle.cancellation import Busy, cancel_order
@@ -81,7 +82,7 @@ def begins_at(kind: str) -> OrderStatus:
 def end_order(*, kind: str, order_id: int, by: Actor, why: str) -> None:
     """Cancel or refund one order; raises what ``cancel_order`` and ``refund_order`` raise."""
     act = cancel_order if kind == OrderJob.Kind.CANCEL else refund_order
-    act(order_id=order_id, by=by, why=why)
+    act(order_id=order_id, by=by, now=timezone.now(), why=why)
 
 
 def begin_job(

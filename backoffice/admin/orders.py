@@ -32,7 +32,6 @@ from backoffice.bulk_jobs import (
     why_not,
 )
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
-from orders.fulfilment.retry import why_not as why_not_retried
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
@@ -194,7 +193,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.log_change(request, order, gettext("Tried again."))
             return
         text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
-        values = {"order_id": order.pk, "reason": why_not_retried(retry.refusal)}
+        values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
 
     # --- One order is ended at once ---------------------------------------------------------------

@@ -136,9 +136,14 @@ def test_orders_in_another_state_are_not_changed_and_listed_with_it() -> None:
 def test_an_order_that_its_buyer_cancelled_before_was_not_changed_by_the_job() -> None:
     sale = make_sale()
     early, mine, late = won_by(sale, 3)
-    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk))
+    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk), now=timezone.now())
     job = job_of([early, mine, late])
-    cancel_order(order_id=late, by=Actor.staff(boss("colleague").pk), why="sold by mistake")
+    cancel_order(
+        order_id=late,
+        by=Actor.staff(boss("colleague").pk),
+        why="sold by mistake",
+        now=timezone.now(),
+    )
     finish(job)
     assert job.refusals == {str(early): "cancelled", str(late): "cancelled"}
     assert cancellations([mine]) == [(mine, "boss", "sold by mistake")]
