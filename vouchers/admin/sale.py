@@ -36,7 +36,6 @@ from vouchers.catalogue.sales import (
 )
 from vouchers.catalogue.series import copy_terms
 from vouchers.forms.sale import SaleForm
-from vouchers.forms.sale_changes import change_text
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
@@ -193,7 +192,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     ) -> Any:
         if add:
             return super().construct_change_message(request, form, formsets, add)
-        return change_text(form)
+        return form.change_text()
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
         """Validate the entries of a new sale, or of the one named by ``sale``; save nothing."""

@@ -15,7 +15,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
+from vouchers.catalogue.history import change_line, join_changes, with_reason
 from vouchers.catalogue.overlaps import overlapping_sales
 from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
 from vouchers.forms.picture_field import PictureField
@@ -29,6 +31,8 @@ YEARS = (2000, 2100)
 """The first and the last year of a sale: others are typing errors."""
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+_LONG = ("rules", "picture", "remove_picture")
+"""Too long for a text with the values before and after."""
 
 
 class MoneyField(forms.DecimalField):
@@ -155,6 +159,12 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
 
+    def change_text(self) -> str:
+        """Return the changes of a valid form for the sale's history, in the user's language."""
+        lines = [self._change_line(name) for name in self.changed_data if name != "why"]
+        text = join_changes(line for line in lines if line)
+        return with_reason(text or gettext("No fields changed."), self.cleaned_data.get("why", ""))
+
     def clean_stage(self) -> str:
         """Without an entry, keep the stored stage; a new sale is public."""
         current = self._stored.stage if self._stored else SaleStage.PUBLIC
@@ -199,6 +209,15 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             self._require_description(data)
         return data
 
+    def _change_line(self, name: str) -> str:
+        field = self.fields[name]
+        if name in _LONG:
+            return str(field.label)
+        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        if before == after:
+            return ""
+        return change_line(field.label, _as_text(field, before), _as_text(field, after))
+
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
             if name not in self.errors and data.get(name) in (None, ""):
@@ -214,6 +233,18 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 "existing_voucher",
                 gettext("Choose an existing voucher or describe a new one, not both."),
             )
+
+
+def _as_text(field: forms.Field, value: Any) -> str:
+    if isinstance(field, MoneyField) and value is not None:
+        return money(value)
+    if isinstance(field, forms.ChoiceField):
+        return str(SaleStage(value).label)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if isinstance(value, dt.datetime):
+        return timestamp(value)
+    return str(value) if value not in (None, "") else NO_VALUE
 
 
 def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:
