@@ -22,7 +22,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from backoffice.bulk_jobs import begin_job, work_at
+from backoffice.bulk_jobs import start_job, work_at
 from backoffice.rehearsal.verdict import Verdict
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import redeem, written_code
@@ -186,13 +186,13 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
     _count_a_stream(sales["open"], accepted=crowd)
     _count_a_rush(sales["sold_out"])
     _move_back(sales, now=now)
-    job = begin_job(
+    job = start_job(
         kind=OrderJob.Kind.CANCEL,
         order_ids=[orders["cancelled"], orders["used"]],
         by=Actor.staff(people["operator"].pk),
         why="the supplier cannot deliver",
     )
-    work_at(job_id=job.pk)
+    work_at(job_id=job.pk, now=timezone.now())
     rehearsal = _rehearsed(sales["soon"], by=people["operator"])
     return Window(sales, orders, _receipts(sales, orders), trades, job, rehearsal, people)
 

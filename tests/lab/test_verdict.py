@@ -16,6 +16,8 @@ from lab.notes import notes_on
 from lab.steps import STEPS
 from lab.verdict import MARKED_AS, Verdict, judge, percentile
 
+pytestmark = pytest.mark.quick
+
 QUIET = Told(
     promised=frozenset({1, 2}),
     turned_away=frozenset(),

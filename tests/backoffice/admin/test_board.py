@@ -24,7 +24,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus
 from tests.support.inspection import ledger_contents, rows
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
-from vouchers.catalogue.sales import change_stock
+from tests.support.sales import change_stock
 from vouchers.inventory import rebuild
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting

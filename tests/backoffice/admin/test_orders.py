@@ -15,13 +15,13 @@ from django.contrib.messages import get_messages
 from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import translation
+from django.utils import timezone, translation
 from redis import Redis
 
 from backoffice.admin import orders as order_admin
 from backoffice.admin import sales as admin
 from backoffice.admin.sales import SaleSum
-from backoffice.bulk_jobs import begin_job, end_order, work_at
+from backoffice.bulk_jobs import end_order, start_job, work_at
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import retry as retrying
 from orders.fulfilment.worker import fulfill_sale
@@ -630,7 +630,7 @@ def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> N
     assert job.actor.username == "boss"
     assert broker_length() == 1
     assert rows() == before, "the request itself changes no order"
-    while work_at(job_id=job.pk):
+    while work_at(job_id=job.pk, now=timezone.now()):
         pass
     assert {status_of(it) for it in (first, second)} == {"cancelled"}
     assert_conserved(sale)
@@ -699,7 +699,7 @@ def test_ids_that_no_page_of_ours_sends_are_refused(boss: Client, ids: str) -> N
 def test_more_orders_than_a_job_takes_are_not_taken(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_admin, "MOST_ORDERS", 2)
+    monkeypatch.setattr(order_admin, "MAX_ORDERS", 2)
     orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
     response = choose(boss, *orders)
     assert said(response) == [
@@ -725,10 +725,10 @@ JOBS = "/admin/orders/orderjob/"
 
 def a_job(ids: list[int], *, worked: bool = True) -> OrderJob:
     actor = User.objects.get_or_create(username="boss")[0]
-    job = begin_job(
+    job = start_job(
         kind=OrderJob.Kind.CANCEL, order_ids=ids, by=Actor.staff(actor.pk), why="by mistake"
     )
-    while worked and work_at(job_id=job.pk):
+    while worked and work_at(job_id=job.pk, now=timezone.now()):
         pass
     return job
 

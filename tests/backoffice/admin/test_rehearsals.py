@@ -19,7 +19,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from backoffice import tasks
 from backoffice.rehearsal.phases import NO_WEB_SERVER
-from backoffice.rehearsal.service import CANCELLED, Plan, begin_rehearsal
+from backoffice.rehearsal.service import CANCELLED, start_rehearsal
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
@@ -31,7 +31,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LIST = "/admin/orders/rehearsal/"
-SMALL = {"buyers": "12", "stock": "5", "doubles": "50"}
+SMALL = {"buyers": "12", "stock": "5", "duplicates": "50"}
 
 
 @pytest.fixture(autouse=True)
@@ -134,8 +134,8 @@ def test_the_crowd_is_by_default_twice_the_stock(operator: Client) -> None:
         {"buyers": "many"},
         {"stock": "0"},
         {"stock": "1000001"},
-        {"doubles": "101"},
-        {"doubles": "-1"},
+        {"duplicates": "101"},
+        {"duplicates": "-1"},
         {"buyers": ""},
     ],
 )
@@ -358,8 +358,9 @@ def test_a_sale_is_deleted_with_its_rehearsals_but_not_during_one(operator: Clie
     sale = later_sale()
     boss = staff_client("boss", "view_seckillvoucher", "delete_seckillvoucher", "view_rehearsal")
     delete = f"/admin/vouchers/seckillvoucher/{sale.pk}/delete/"
-    plan = Plan(buyers=1, stock=1, doubles=0, connections=1, url="http://x")
-    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    rehearsal = start_rehearsal(
+        sale_id=sale.pk, buyers=1, stock=1, duplicates=0, connections=1, url="http://x"
+    )
     boss.post(delete, {"post": "yes"})
     assert SeckillVoucher.objects.filter(pk=sale.pk).exists()
     finish(step(rehearsal))
