@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import TypeVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
 from django.utils.translation import gettext_lazy as _
+
+M = TypeVar("M", int, dt.datetime)
+"""A moment: milliseconds since 1970, or an aware datetime."""
 
 MAX_STOCK = 1_000_000
 """The most units of one sale: the size up to which the ledger is measured."""
@@ -30,6 +34,17 @@ class SaleState(models.TextChoices):
     SCHEDULED = "scheduled", _("scheduled")
     SOLD_OUT = "sold_out", _("sold out")
     OPEN = "open", _("open")
+
+    @classmethod
+    def at(cls, now: M, *, window: tuple[M, M], closed: bool, sold_out: bool) -> SaleState:
+        """Return the state of a sale with this window, which has its start but not its end."""
+        if now >= window[1]:
+            return cls.ENDED
+        if closed:
+            return cls.PAUSED
+        if now < window[0]:
+            return cls.SCHEDULED
+        return cls.SOLD_OUT if sold_out else cls.OPEN
 
 
 class SaleStage(models.TextChoices):
@@ -189,13 +204,8 @@ class SeckillVoucher(models.Model):
 
     def state_at(self, now: dt.datetime) -> SaleState:
         """Return the state by the row alone, for when the ledger cannot be read."""
-        if now >= self.ends_at:
-            return SaleState.ENDED
-        if self.closed_by_shop:
-            return SaleState.PAUSED
-        if now < self.begins_at:
-            return SaleState.SCHEDULED
-        return SaleState.SOLD_OUT if self.sold >= self.stock else SaleState.OPEN
+        window, sold_out = (self.begins_at, self.ends_at), self.sold >= self.stock
+        return SaleState.at(now, window=window, closed=self.closed_by_shop, sold_out=sold_out)
 
 
 class AnswerCount(models.Model):

@@ -23,16 +23,15 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.exports import export_selected, export_url
 from backoffice.bulk_jobs import (
-    AWAY,
-    MOST_ORDERS,
-    begin_job,
-    begins_at,
+    MAX_ORDERS,
     end_order,
     publish_job,
-    why_not,
+    refusal_text,
+    required_status,
+    start_job,
 )
+from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
-from orders.fulfilment.retry import why_not as why_not_retried
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
@@ -40,10 +39,6 @@ from seckill_site.formatting import money, timestamp
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.refusals import NO_ANSWER
 from vouchers.models import SaleStage
-
-UNKNOWN = AWAY
-"""Nobody knows whether it was done; to do it again is safe."""
-
 
 TITLES = {
     OrderJob.Kind.CANCEL: _("Cancel orders"),
@@ -72,7 +67,7 @@ class EndManyForm(EndForm):
 
     def clean_order_ids(self) -> list[int]:
         ids = [int(order_id) for order_id in self.cleaned_data["order_ids"].split(",")]
-        if len(ids) > MOST_ORDERS or max(ids) > LARGEST_ID:
+        if len(ids) > MAX_ORDERS or max(ids) > LARGEST_ID:
             raise forms.ValidationError(_too_many())
         return ids
 
@@ -150,7 +145,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         """Add what has become of the order, and what can be done to it."""
         order: VoucherOrder = context["original"]
-        kinds = [kind for kind in OrderJob.Kind.values if begins_at(kind) == order.status]
+        kinds = [kind for kind in OrderJob.Kind.values if required_status(kind) == order.status]
         context |= {
             "events": order.events.select_related("actor"),
             "payments": order.payments.all(),
@@ -184,7 +179,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             for retry in retry_orders(order_ids=orders, by=Actor.staff(request.user.pk)):
                 self._report(request, orders[retry.order_id], retry)
-        except UNKNOWN:
+        except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
 
     def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
@@ -194,7 +189,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.log_change(request, order, gettext("Retried."))
             return
         text = gettext("Order %(order_id)s was not retried: %(reason)s.")
-        values = {"order_id": order.pk, "reason": why_not_retried(retry.refusal)}
+        values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
 
     # --- One order is ended at once ---------------------------------------------------------------
@@ -205,8 +200,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         order = get_object_or_404(VoucherOrder, pk=order_id)
         back = HttpResponseRedirect(reverse("admin:orders_voucherorder_change", args=[order_id]))
         form = EndForm(request.POST or None)
-        if order.status != begins_at(kind):
-            self._say_why_not(request, order_id, why_not(order.status))
+        if order.status != required_status(kind):
+            self._say_why_not(request, order_id, refusal_text(order.status))
             return back
         if form.is_valid():
             self._end(request, order, kind, form.cleaned_data["reason"])
@@ -218,11 +213,11 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             end_order(kind=kind, order_id=order.pk, by=by, why=why)
         except WrongState as error:
-            self._say_why_not(request, order.pk, why_not(error.status))
+            self._say_why_not(request, order.pk, refusal_text(error.status))
         except Busy:
             busy = gettext("someone else is changing this buyer's orders right now")
             self._say_why_not(request, order.pk, busy)
-        except UNKNOWN:
+        except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
         else:
             order.refresh_from_db()
@@ -249,8 +244,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _confirm_selected(
         self, request: HttpRequest, queryset: QuerySet[VoucherOrder], kind: str
     ) -> HttpResponse | None:
-        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_ORDERS + 1])
-        if not ids or len(ids) > MOST_ORDERS:
+        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MAX_ORDERS + 1])
+        if not ids or len(ids) > MAX_ORDERS:
             text = _too_many() if ids else gettext("These orders are no longer in the list.")
             self.message_user(request, text, messages.ERROR)
             return None
@@ -265,17 +260,17 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(the_list)
         form = EndManyForm(request.POST)
         if form.is_valid():
-            job = self._begin_job(request, kind, **form.cleaned_data)
+            job = self._start_job(request, kind, **form.cleaned_data)
             return HttpResponseRedirect(reverse("admin:orders_orderjob_change", args=[job.pk]))
         if "order_ids" in form.errors:
             raise BadRequest("no page of ours sends such ids")
         return self._confirmation(request, kind, form.cleaned_data["order_ids"], form, the_list)
 
-    def _begin_job(
+    def _start_job(
         self, request: HttpRequest, kind: str, *, order_ids: list[int], reason: str
     ) -> OrderJob:
         with transaction.atomic():
-            job = begin_job(
+            job = start_job(
                 kind=OrderJob.Kind(kind),
                 order_ids=order_ids,
                 by=Actor.staff(request.user.pk),
@@ -301,7 +296,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         found = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
         sums = found.annotate(count=Count("pk"), cents=Sum("price_cents"))
         states = {status: (count, cents) for status, count, cents in sums}
-        count, cents = states.pop(begins_at(kind), (0, 0))
+        count, cents = states.pop(required_status(kind), (0, 0))
         name = f"admin:orders_voucherorder_{kind}"
         context = {
             **self.admin_site.each_context(request),
@@ -322,7 +317,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 def _too_many() -> str:
     text = gettext("At most %(count)s orders can be changed at once. Narrow down the list.")
-    return text % {"count": number_format(MOST_ORDERS, force_grouping=True)}
+    return text % {"count": number_format(MAX_ORDERS, force_grouping=True)}
 
 
 def order_link(order_id: int) -> str:

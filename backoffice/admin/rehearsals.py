@@ -19,16 +19,15 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.rehearsal.crowd import BadAddress
+from backoffice.job_engine import UNAVAILABLE
+from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
-    AWAY,
     AnotherRehearsal,
     NotRunning,
-    Plan,
-    begin_rehearsal,
     busy_sales,
     cancel_rehearsal,
     publish_rehearsal,
+    start_rehearsal,
 )
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
@@ -60,7 +59,7 @@ class RehearseForm(forms.Form):
     stock = forms.IntegerField(
         label=_("Units offered"), min_value=1, max_value=MAX_STOCK, widget=AdminIntegerFieldWidget
     )
-    doubles = forms.IntegerField(
+    duplicates = forms.IntegerField(
         label=_("Percentage of double clicks"),
         min_value=0,
         max_value=100,
@@ -96,7 +95,7 @@ def rehearse_sale(
         raise PermissionDenied
     sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
     busy = busy_sales(now=timezone.now())
-    initial = {"buyers": _as_many_as(sale), "stock": sale.stock, "doubles": 10}
+    initial = {"buyers": _as_many_as(sale), "stock": sale.stock, "duplicates": 10}
     form = RehearseForm(request.POST or None, initial=initial, busy=bool(busy))
     if form.is_valid() and (rehearsal := _begin(request, sale, form)):
         text = gettext("Rehearsed with %(buyers)s buyers and %(stock)s units.")
@@ -114,22 +113,23 @@ def _as_many_as(sale: SeckillVoucher) -> int:
 def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Rehearsal | None:
     """Begin it; where that is refused, say so at the form and return None."""
     data = form.cleaned_data
-    plan = Plan(
-        buyers=data["buyers"],
-        stock=data["stock"],
-        doubles=data["doubles"],
-        connections=CONNECTIONS,
-        url=settings.SECKILL_REHEARSAL_URL,
-    )
     try:
-        rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan, by=request.user.pk)
+        rehearsal = start_rehearsal(
+            sale_id=sale.pk,
+            buyers=data["buyers"],
+            stock=data["stock"],
+            duplicates=data["duplicates"],
+            connections=CONNECTIONS,
+            url=settings.SECKILL_REHEARSAL_URL,
+            by=request.user.pk,
+        )
     except AnotherRehearsal as error:
         text = gettext("Rehearsal #%(number)s is running. Only one can run at a time.")
         form.add_error(None, text % {"number": error.rehearsal_id})
     except BadAddress as error:
         text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
         form.add_error(None, text % {"url": error})
-    except AWAY:
+    except UNAVAILABLE:
         form.add_error(None, NO_ANSWER)
     except SeckillVoucher.DoesNotExist:
         form.add_error(None, gettext("The sale has been deleted."))

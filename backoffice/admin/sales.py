@@ -20,10 +20,10 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.board import board_urls
-from backoffice.admin.orders import UNKNOWN
 from backoffice.admin.rehearsals import rehearsal_urls
 from backoffice.admin.report import report_urls
 from backoffice.board.snapshot import SaleSum
+from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.reconcile import Comparison, reconcile
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.admin.sale_list import SaleChangeList, card_of
@@ -101,7 +101,7 @@ class SaleAdmin(SeckillVoucherAdmin):
                 before, after = _reconciled(sale_id=sale.pk)
             except SeckillVoucher.DoesNotExist:
                 continue  # deleted meanwhile
-            except UNKNOWN:
+            except UNAVAILABLE:
                 self.message_user(request, NO_ANSWER, messages.ERROR)
                 return
             level, text = _outcome(before, after)

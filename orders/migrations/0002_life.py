@@ -29,7 +29,7 @@ class Migration(migrations.Migration):
             options={
                 'verbose_name': "order change",
                 'verbose_name_plural': "order changes",
-                'ordering': ('at', 'pk'),
+                'ordering': ('pk',),
             },
         ),
         migrations.CreateModel(

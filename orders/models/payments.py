@@ -19,10 +19,10 @@ class PaymentStatus(models.TextChoices):
 
 
 class Payment(models.Model):
-    """One try to pay an order at a provider, known there by its ``reference``.
+    """One attempt to pay an order at a provider, known there by its ``reference``.
 
-    ``ask_at`` is when the provider is asked next what became of it, or told again to refund it;
-    ``silent_since`` when it first did not answer, until it does.
+    ``ask_at`` is when the provider is next asked for the payment's state, or told again to refund
+    it. ``silent_since`` is when the provider first did not answer, until it does.
     """
 
     order = models.ForeignKey(

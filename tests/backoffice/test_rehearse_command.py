@@ -185,7 +185,7 @@ def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.M
     before = everything_there()
     rehearsal = begun(sale, live_server.url)
     rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=rehearsing.timezone.now())
-    monkeypatch.setattr(rehearsing, "LEFT_ALONE", rehearsing.dt.timedelta())
+    monkeypatch.setattr(rehearsing, "LEASE", rehearsing.dt.timedelta())
     assert rehearse("--clear") == (0, f"cleared up after rehearsal #{rehearsal.pk}\n")
     assert everything_there() == before
 

@@ -162,7 +162,7 @@ def test_a_turn_that_came_while_the_page_was_offline_leads_to_the_order_afterwar
     expect(ben.locator("#heading")).to_have_text("You are next in line")
 
     ben.context.set_offline(True)
-    cancel_order(order_id=order.pk, by=SYSTEM)
+    cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
     expect(ben.locator("#note")).to_contain_text("cannot be reached")
     entries = WaitingEntry.objects.filter(outcome=WaitingEntry.Outcome.OFFERED)
     wait_for(entries.exists, what="the end of the entry")

@@ -1,4 +1,4 @@
-"""What the admin's list of sales does with those that are chosen."""
+"""Actions on the sales that are chosen in the admin's list."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
+from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.history import published_text
+from vouchers.catalogue.history import change_line
 from vouchers.catalogue.sales import publish_sale
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.inventory.keys import LedgerUnavailable
@@ -24,10 +25,12 @@ from vouchers.models import SaleStage, SeckillVoucher
 def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
     """Make the drafts among them public."""
     drafts = list(queryset.filter(stage=SaleStage.DRAFT))
+    label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
+    change = change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
     for sale in drafts:
         with transaction.atomic():
             publish_sale(sale_id=sale.pk)
-            model_admin.log_change(request, sale, published_text())
+            model_admin.log_change(request, sale, change)
     if not drafts:
         text = gettext("None of these sales is a draft.")
         model_admin.message_user(request, text, messages.WARNING)
@@ -58,7 +61,7 @@ def copy(
 def load_into_redis(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> None:
-    """Make their ledgers stand, for whoever does not want to wait for the first buyer."""
+    """Load the ledgers now instead of at the first buyer."""
     try:
         for sale in queryset:
             load_sale(sale_id=sale.pk)

@@ -12,8 +12,10 @@ from dataclasses import replace
 from typing import Any
 
 from django.db import transaction
+from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clock import from_epoch_ms
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
@@ -21,20 +23,33 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
 
-class SaleOver(Exception):
-    """The sale is over, by the clock of Redis: nothing of it is changed any more."""
+class SaleOver(StaffRefusal):
+    """The sale has ended, by the clock of Redis: its terms no longer change."""
+
+    message = _("Nothing was changed: the sale has ended. To sell again, copy it.")
 
 
-class NotBegun(Exception):
-    """The sale has not begun, by the clock of Redis, so there is nothing to end."""
+class NotBegun(StaffRefusal):
+    """The sale has not started, by the clock of Redis, so there is nothing to end."""
+
+    message = _(
+        "Nothing was changed: the sale has not started, so there is nothing to "
+        "end. Delete it or set it back to draft."
+    )
 
 
-class NotLater(Exception):
+class NotLater(StaffRefusal):
     """The new end is not after the present one."""
 
+    message = _("Nothing was changed: the new end must be after the current one.")
 
-class TermsChanged(Exception):
-    """The sale is not as the one who asks was shown it: somebody was faster."""
+
+class TermsChanged(StaffRefusal):
+    """The sale is not as the page showed it: somebody was faster."""
+
+    message = _(
+        "Nothing was changed: someone else changed the sale first. Check its current state."
+    )
 
 
 def pause_sale(*, sale_id: int) -> SeckillVoucher:

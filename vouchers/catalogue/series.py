@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from itertools import count, islice
 
-from django.db import DatabaseError, models, transaction
+from django.db import models, transaction
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.overlaps import overlapping
+from seckill_site.formatting import timestamp
+from vouchers.catalogue.overlaps import overlap, overlapping_sales
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.sales import SaleTerms, insert_sale, terms_of
-from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_after_commit
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
-
-logger = logging.getLogger(__name__)
 
 MOST_SALES = 100
 """The most sales that are made at once."""
@@ -32,16 +31,19 @@ MOST_SALES = 100
 DAY = dt.timedelta(days=1)
 
 
-class SameBegin(Exception):
-    """A sale of this voucher begins at that very moment already."""
+class SameBegin(StaffRefusal):
+    """A sale of this voucher starts at that very moment already."""
 
     def __init__(self, begins_at: dt.datetime) -> None:
-        super().__init__(begins_at)
-        self.begins_at = begins_at
+        text = gettext(
+            "Nothing was created: this voucher already has a sale that starts at "
+            "%(begin)s. Was this series created before?"
+        )
+        super().__init__(text % {"begin": timestamp(begins_at)})
 
 
-class Every(models.TextChoices):
-    """What a series counts in."""
+class SeriesUnit(models.TextChoices):
+    """The unit in which a series counts."""
 
     HOURS = "hours", _("hours")
     DAYS = "days", _("days")
@@ -51,10 +53,10 @@ class Every(models.TextChoices):
 
 @dataclass(frozen=True)
 class Rhythm:
-    """When a series goes on: every so many of a unit, or on weekdays (0 is Monday)."""
+    """The interval between the sales of a series, or its weekdays (0 is Monday)."""
 
     number: int
-    unit: Every
+    unit: SeriesUnit
     weekdays: frozenset[int] = frozenset()
 
 
@@ -146,36 +148,26 @@ def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
             _refuse_same_begin(planned)
             sales.append(insert_sale(voucher=planned.voucher, terms=planned.terms))
         ids = [sale.pk for sale in sales]
-        transaction.on_commit(partial(_load_after_commit, sale_ids=ids))
+        transaction.on_commit(partial(load_after_commit, sale_ids=ids))
     return sales
 
 
 def _refuse_same_begin(planned: PlannedSale) -> None:
-    begins_at = planned.terms.begins_at
-    sales = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
-    if sales.filter(begins_at=begins_at).exists():
-        raise SameBegin(begins_at)
-
-
-def _load_after_commit(*, sale_ids: Iterable[int]) -> None:
-    """Load until Redis does not answer: nobody waits for that a hundred times."""
-    try:
-        for sale_id in sale_ids:
-            load_sale(sale_id=sale_id)
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("sales are saved but not all loaded: %s", error)
+    others = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
+    if others.filter(begins_at=planned.terms.begins_at).exists():
+        raise SameBegin(planned.terms.begins_at)
 
 
 def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
-    if rhythm.unit == Every.HOURS:
+    if rhythm.unit == SeriesUnit.HOURS:
         # In UTC: between moments of one zone Python counts by the clock on the wall.
         step_h = dt.timedelta(hours=rhythm.number)
         yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
-    elif rhythm.unit == Every.WEEKDAYS:
+    elif rhythm.unit == SeriesUnit.WEEKDAYS:
         days = (_on_day(first, n, zone) for n in range(7 * MOST_SALES))
         yield from (day for day in days if day.astimezone(zone).weekday() in rhythm.weekdays)
     else:
-        step = rhythm.number * (7 if rhythm.unit == Every.WEEKS else 1)
+        step = rhythm.number * (7 if rhythm.unit == SeriesUnit.WEEKS else 1)
         yield from (_on_day(first, n * step, zone) for n in count())
 
 
@@ -195,31 +187,18 @@ def _moved(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
 def _planned(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
     """Number the sales and mark what they overlap with, in one query."""
     plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
-    if not plan:
-        return []
-    there = list(
-        overlapping(
-            voucher_ids={it.voucher.pk for it in plan},
-            begins_at=min(it.terms.begins_at for it in plan),
-            ends_at=max(it.terms.ends_at for it in plan),
+    stored = overlapping_sales([(it.voucher.pk, it.terms) for it in plan])
+    return [
+        replace(
+            it,
+            overlaps=tuple(sales),
+            overlaps_planned=tuple(
+                other.number
+                for other in plan
+                if other is not it
+                and other.voucher == it.voucher
+                and overlap(other.terms, it.terms)
+            ),
         )
-    )
-    return [_marked(it, there, plan) for it in plan]
-
-
-def _marked(
-    it: PlannedSale, there: Iterable[SeckillVoucher], plan: Iterable[PlannedSale]
-) -> PlannedSale:
-    stored = tuple(
-        sale for sale in there if sale.voucher_id == it.voucher.pk and _overlap(sale, it.terms)
-    )
-    planned = tuple(
-        other.number
-        for other in plan
-        if other is not it and other.voucher == it.voucher and _overlap(other.terms, it.terms)
-    )
-    return replace(it, overlaps=stored, overlaps_planned=planned)
-
-
-def _overlap(one: SeckillVoucher | SaleTerms, other: SaleTerms) -> bool:
-    return one.begins_at < other.ends_at and other.begins_at < one.ends_at
+        for it, sales in zip(plan, stored, strict=True)
+    ]

@@ -15,10 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.form_hints import Around, Entries, Hint, sale_hints
-from vouchers.catalogue.overlaps import overlapping
-from vouchers.catalogue.refusals import STAYS_PUBLIC
-from vouchers.catalogue.sales import SaleTerms, VoucherDetails, has_buyers
+from seckill_site.formatting import NO_VALUE, money, timestamp
+from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
+from vouchers.catalogue.history import change_line, join_changes, with_reason
+from vouchers.catalogue.overlaps import overlapping_sales
+from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
 from vouchers.forms.picture_field import PictureField
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
@@ -27,10 +28,11 @@ from vouchers.templatetags.seckill import utc_offset
 
 HIGHEST_PRICE = Decimal(1_000_000)
 YEARS = (2000, 2100)
-"""Between which a sale may lie: outside of them a year is a slip of the finger."""
-
+"""The first and the last year of a sale: others are typing errors."""
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+_LONG = ("rules", "picture", "remove_picture")
+"""Too long for a text with the values before and after."""
 
 
 class MoneyField(forms.DecimalField):
@@ -110,18 +112,9 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 price=voucher.price_cents,
                 face_value=voucher.face_value_cents,
             )
-        for name in {"begins_at", "ends_at"} & set(self.fields):
-            prepare_moment(self.fields[name])
+        prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
         if "stage" in self.fields:
             self.fields["stage"].required = False
-            shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
-            self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
-        if "stock" in self.fields:
-            lowest = 0 if self._stored else 1
-            self.fields["stock"].validators += [
-                MinValueValidator(lowest),
-                MaxValueValidator(MAX_STOCK),
-            ]
 
     @property
     def media(self) -> forms.Media:
@@ -150,7 +143,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
         """Return what will come of the entries, field by field; the wrong ones are left out."""
-        data = self.cleaned_data
+        data, stored = self.cleaned_data, self._stored
         entries = Entries(
             price_cents=data.get("price"),
             face_value_cents=data.get("face_value"),
@@ -158,21 +151,31 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             paused=data.get("paused", False),
             **{name: data.get(name) for name in _HINTED},
         )
-        return sale_hints(entries=entries, around=self._around(entries, now))
+        voucher = stored.voucher if stored else data.get("existing_voucher")
+        others: list[SeckillVoucher] = []
+        if voucher and {"begins_at", "ends_at"} <= set(data):
+            [others] = overlapping_sales([(voucher.pk, self.instance)])
+        return sale_hints(
+            entries=entries,
+            now=now,
+            stored=stored,
+            taken=(_taken(stored) or stored.sold) if stored else 0,
+            others=[sale for sale in others if sale.pk != self.instance.pk],
+        )
 
-    def clean_begins_at(self) -> dt.datetime:
-        return _within_years(self.cleaned_data["begins_at"])
-
-    def clean_ends_at(self) -> dt.datetime:
-        return _within_years(self.cleaned_data["ends_at"])
+    def change_text(self) -> str:
+        """Return the changes of a valid form for the sale's history, in the user's language."""
+        lines = [self._change_line(name) for name in self.changed_data if name != "why"]
+        text = join_changes(line for line in lines if line)
+        return with_reason(text or gettext("No fields changed."), self.cleaned_data.get("why", ""))
 
     def clean_stage(self) -> str:
-        """A form that says nothing of it leaves a sale as it is; a new one is public."""
+        """Without an entry, keep the stored stage; a new sale is public."""
         current = self._stored.stage if self._stored else SaleStage.PUBLIC
         stage = self.cleaned_data["stage"] or str(current)
         withdrawn = (current, stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
         if self._stored and withdrawn and has_buyers(sale=self._stored):
-            raise ValidationError(STAYS_PUBLIC)
+            raise ValidationError(str(StaysPublic()))
         return stage
 
     def clean_limit(self) -> int:
@@ -187,7 +190,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_stock(self) -> int:
         stock: int = self.cleaned_data["stock"]
         if self._stored and stock < self._stored.stock:
-            taken = self._taken(self._stored)
+            taken = _taken(self._stored)
+            if taken is None:
+                raise ValidationError(
+                    gettext("Redis is not responding, so the stock cannot be lowered now.")
+                )
             if stock < taken:
                 raise ValidationError(
                     gettext("%(taken)s units are already taken; the stock cannot be lower."),
@@ -199,36 +206,21 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         data = super().clean() or self.cleaned_data
         if self.refusal:
             self.add_error(None, self.refusal)
-        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
-        if begins_at and ends_at and ends_at <= begins_at:
-            self.add_error("ends_at", gettext("The end must be after the start."))
+        refuse_end_before_start(self)
         if data.get("existing_voucher"):
             self._refuse_second_description(data)
         else:
             self._require_description(data)
         return data
 
-    def _taken(self, sale: SeckillVoucher) -> int:
-        try:
-            found = snapshots(sale_ids=[sale.pk])[sale.pk]
-        except LedgerUnavailable as error:
-            raise ValidationError(
-                gettext("Redis is not responding, so the stock cannot be lowered now.")
-            ) from error
-        return max(sale.sold, found.taken if found else 0)
-
-    def _around(self, entries: Entries, now: dt.datetime) -> Around:
-        stored, begins_at, ends_at = self._stored, entries.begins_at, entries.ends_at
-        chosen = stored.voucher if stored else self.cleaned_data.get("existing_voucher")
-        others: list[SeckillVoucher] = []
-        if chosen and begins_at and ends_at:
-            sales = overlapping(voucher_ids=[chosen.pk], begins_at=begins_at, ends_at=ends_at)
-            others = list(sales.exclude(pk=self.instance.pk))
-        try:
-            taken = self._taken(stored) if stored else 0
-        except ValidationError:
-            taken = stored.sold if stored else 0
-        return Around(now=now, stored=stored, taken=taken, others=others)
+    def _change_line(self, name: str) -> str:
+        field = self.fields[name]
+        if name in _LONG:
+            return str(field.label)
+        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        if before == after:
+            return ""
+        return change_line(field.label, _as_text(field, before), _as_text(field, after))
 
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
@@ -247,8 +239,33 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             )
 
 
-def prepare_moment(field: Any) -> None:
-    """Make a field for a moment say whose time it takes, and name its two controls."""
+def _as_text(field: forms.Field, value: Any) -> str:
+    if isinstance(field, MoneyField) and value is not None:
+        return money(value)
+    if isinstance(field, forms.ChoiceField):
+        return str(SaleStage(value).label)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if isinstance(value, dt.datetime):
+        return timestamp(value)
+    return str(value) if value not in (None, "") else NO_VALUE
+
+
+def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:
+    """Prepare the fields of a sale's terms as far as a form has them."""
+    for name in {"begins_at", "ends_at"} & set(form_fields):
+        _prepare_moment(form_fields[name])
+    if "stage" in form_fields:
+        choices = [(it.value, it.label) for it in (SaleStage.DRAFT, SaleStage.PUBLIC)]
+        form_fields["stage"].choices = choices  # type: ignore[attr-defined]
+    if "stock" in form_fields:
+        bounds = [MinValueValidator(lowest_stock), MaxValueValidator(MAX_STOCK)]
+        form_fields["stock"].validators += bounds
+
+
+def _prepare_moment(field: Any) -> None:
+    """Check the year, say whose time the field takes, and name its two controls."""
+    field.validators.append(validate_year)
     # A sale begins at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets
     time.format = "%H:%M:%S"
@@ -260,11 +277,25 @@ def prepare_moment(field: Any) -> None:
     field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 
 
-def _within_years(moment: dt.datetime) -> dt.datetime:
+def validate_year(moment: dt.datetime) -> None:
+    """Refuse a year outside of ``YEARS``."""
     first, last = YEARS
     if not first <= moment.year <= last:
-        raise ValidationError(
-            gettext("The year must be between %(first)s and %(last)s."),
-            params={"first": first, "last": last},
-        )
-    return moment
+        text = gettext("The year must be between %(first)s and %(last)s.")
+        raise ValidationError(text, params={"first": first, "last": last})
+
+
+def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
+    """Put an error on the end of a window that is not after its start."""
+    begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
+    if begins_at and ends_at and ends_at <= begins_at:
+        form.add_error("ends_at", gettext("The end must be after the start."))
+
+
+def _taken(sale: SeckillVoucher) -> int | None:
+    """Return the units that are reserved or ordered; None if Redis does not answer."""
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return None
+    return max(sale.sold, found.taken if found else 0)

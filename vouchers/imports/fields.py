@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import from_current_timezone
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.forms.sale import YEARS, MoneyField
+from vouchers.forms.sale import MoneyField, validate_year
 
 _THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _DATE_AND_TIME = re.compile(
@@ -52,16 +52,15 @@ class CountField(forms.IntegerField):
 class MomentField(forms.Field):
     """A date with its time, in the shop's time zone."""
 
+    default_validators = [validate_year]
     default_error_messages = {
         "invalid": _("This is not a date with a time. Write it like 2026-12-01 10:00."),
-        "year": _("The year must be between %(first)s and %(last)s."),
     }
 
-    def to_python(self, value: Any) -> dt.datetime | None:
+    def to_python(self, value: Any) -> Any:
         text = unicodedata.normalize("NFKC", value or "").strip()
-        return self._moment(text) if text else None
-
-    def _moment(self, text: str) -> dt.datetime:
+        if not text:
+            return None
         found = _DATE_AND_TIME.fullmatch(text)
         year, month, day, hour, minute, second = (
             [int(part or 0) for part in found.groups()] if found else [0] * 6
@@ -70,8 +69,4 @@ class MomentField(forms.Field):
             moment = dt.datetime(year, month, day, hour, minute, second)
         except ValueError as error:
             raise ValidationError(self.error_messages["invalid"]) from error
-        if not YEARS[0] <= year <= YEARS[1]:
-            years = {"first": YEARS[0], "last": YEARS[1]}
-            raise ValidationError(self.error_messages["year"], params=years)
-        aware: dt.datetime = from_current_timezone(moment)
-        return aware
+        return from_current_timezone(moment)

@@ -18,6 +18,8 @@ from zipfile import ZipFile
 from django.utils.translation import gettext
 from openpyxl import load_workbook
 
+from vouchers.catalogue.refusals import StaffRefusal
+
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ROWS = 5_000
 
@@ -34,8 +36,8 @@ _ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _UTF_16_TAGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")
 
 
-class FileRefused(Exception):
-    """A file cannot be read as a table; says why, and what to do."""
+class FileRefused(StaffRefusal):
+    """The file cannot be read as a table."""
 
 
 class BadCell(Enum):
@@ -60,7 +62,9 @@ def read_sheet(content: bytes) -> list[Row]:
     if content.startswith(_OLD_EXCEL):
         text = gettext("This is an old or protected Excel file. Save it as .xlsx or CSV instead.")
         raise FileRefused(text)
-    return _from_xlsx(content) if content.startswith(_ZIP) else _from_csv(content)
+    if content.startswith(_ZIP):
+        return _from_xlsx(content)
+    return _filled(_csv_rows(_decoded(content)))
 
 
 def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
@@ -79,12 +83,10 @@ def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def _from_csv(content: bytes) -> list[Row]:
-    return _filled(_csv_rows(_decoded(content)))
-
-
 def _csv_rows(text: str) -> Iterator[list[Cell]]:
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+    first = text.lstrip("\r\n").partition("\n")[0]
+    delimiter = max(",;\t", key=first.count)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     for number in count(1):
         try:
             row = next(reader)
@@ -112,12 +114,6 @@ def _decoded(content: bytes) -> str:
     raise FileRefused(
         gettext("This is neither a CSV file in UTF-8 or GBK nor an Excel file (.xlsx).")
     )
-
-
-def _delimiter(text: str) -> str:
-    """Return what parts the cells: of comma, semicolon and tab the commonest in the first row."""
-    first = text.lstrip("\r\n").partition("\n")[0]
-    return max(",;\t", key=first.count)
 
 
 # --- XLSX ----------------------------------------------------------------------------------------

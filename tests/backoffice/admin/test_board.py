@@ -24,7 +24,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus
 from tests.support.inspection import ledger_contents, rows
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
-from vouchers.catalogue.sales import change_stock
+from tests.support.sales import change_stock
 from vouchers.inventory import rebuild
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting
@@ -261,7 +261,7 @@ def test_the_end_is_explained_by_the_live_figures(operator: Client) -> None:
     assert will(operator, sale, "end") == [
         "Ends the sale now for everyone.",
         "0 units are unsold.",
-        "3 orders in the queue will still be written.",
+        "3 orders in the queue will still be processed.",
         "2 buyers on the waiting list get nothing.",
         "Existing orders are kept and can be paid.",
         "This cannot be undone: an ended sale cannot be resumed or extended.",
@@ -274,14 +274,14 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
     end = to_the_second(sale.ends_at)
     assert will(operator, sale, "pause")[:2] == [
         "Nobody can buy until the sale is resumed. Its end does not move.",
-        "1 order in the queue will still be written.",
+        "1 order in the queue will still be processed.",
     ]
     assert will(operator, sale, "extend") == [
         f"The sale currently ends at {end}. Buyers can buy until the new end.",
         "1,499 of 1,500 units are left.",
     ]
     assert will(operator, sale, "stock")[:2] == [
-        "1,500 units are offered now, and 1,499 of them are left.",
+        "1,500 units are now offered, and 1,499 of them are left.",
         "The stock cannot go below the 1 already taken or above 1,000,000.",
     ]
 

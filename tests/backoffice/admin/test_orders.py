@@ -15,13 +15,13 @@ from django.contrib.messages import get_messages
 from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
-from django.utils import translation
+from django.utils import timezone, translation
 from redis import Redis
 
 from backoffice.admin import orders as order_admin
 from backoffice.admin import sales as admin
 from backoffice.admin.sales import SaleSum
-from backoffice.bulk_jobs import begin_job, end_order, work_at
+from backoffice.bulk_jobs import end_order, start_job, work_at
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import retry as retrying
 from orders.fulfilment.worker import fulfill_sale
@@ -233,7 +233,7 @@ def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> Non
     assert said(try_again(boss, live, second, first)) == [
         f"success: Order {first.pk} is now live and waiting for payment.",
         f"success: Order {second.pk} is now live and waiting for payment.",
-        f"warning: Order {live.pk} was not retried: it is not an order that was set aside.",
+        f"warning: Order {live.pk} was not retried: the order was not set aside.",
     ]
     assert live_ids(sale) == [first.pk, second.pk]
     assert_conserved(sale)
@@ -628,7 +628,7 @@ def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> N
     assert job.actor.username == "boss"
     assert broker_length() == 1
     assert rows() == before, "the request itself changes no order"
-    while work_at(job_id=job.pk):
+    while work_at(job_id=job.pk, now=timezone.now()):
         pass
     assert {status_of(it) for it in (first, second)} == {"cancelled"}
     assert_conserved(sale)
@@ -697,7 +697,7 @@ def test_ids_that_no_page_of_ours_sends_are_refused(boss: Client, ids: str) -> N
 def test_more_orders_than_a_job_takes_are_not_taken(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(order_admin, "MOST_ORDERS", 2)
+    monkeypatch.setattr(order_admin, "MAX_ORDERS", 2)
     orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
     response = choose(boss, *orders)
     assert said(response) == [
@@ -723,10 +723,10 @@ JOBS = "/admin/orders/orderjob/"
 
 def a_job(ids: list[int], *, worked: bool = True) -> OrderJob:
     actor = User.objects.get_or_create(username="boss")[0]
-    job = begin_job(
+    job = start_job(
         kind=OrderJob.Kind.CANCEL, order_ids=ids, by=Actor.staff(actor.pk), why="by mistake"
     )
-    while worked and work_at(job_id=job.pk):
+    while worked and work_at(job_id=job.pk, now=timezone.now()):
         pass
     return job
 
@@ -1049,7 +1049,7 @@ def test_chosen_sales_are_reconciled_and_each_is_reported(boss: Client, ledger: 
     assert sorted(said(reconcile(boss, good, bad, lost))) == sorted(
         [
             f"success: {good}: adds up.",
-            f"warning: {bad}: was different by 2, is repaired.",
+            f"warning: {bad}: was off by 2 and has been repaired.",
             f"success: {lost}: was not loaded. It is loaded now and adds up.",
         ]
     )
@@ -1064,7 +1064,7 @@ def test_a_difference_that_is_left_is_said(
     sale = sale_with(waiting=3)
     ledger.zpopmin(LedgerKeys(sale.pk).pending, 2)
     monkeypatch.setattr(reconciling, "make_pending", lambda **kwargs: None)
-    assert said(reconcile(boss, sale)) == [f"error: {sale}: still different by 2."]
+    assert said(reconcile(boss, sale)) == [f"error: {sale}: still off by 2."]
 
 
 def test_without_redis_reconciling_is_a_message(

@@ -19,7 +19,7 @@ from pytest_django.live_server_helper import LiveServer
 
 from backoffice import tasks
 from backoffice.rehearsal.phases import NO_WEB_SERVER
-from backoffice.rehearsal.service import CANCELLED, Plan, begin_rehearsal
+from backoffice.rehearsal.service import CANCELLED, start_rehearsal
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
@@ -31,7 +31,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 pytestmark = pytest.mark.django_db(transaction=True)
 
 LIST = "/admin/orders/rehearsal/"
-SMALL = {"buyers": "12", "stock": "5", "doubles": "50"}
+SMALL = {"buyers": "12", "stock": "5", "duplicates": "50"}
 
 
 @pytest.fixture(autouse=True)
@@ -134,8 +134,8 @@ def test_the_crowd_is_by_default_twice_the_stock(operator: Client) -> None:
         {"buyers": "many"},
         {"stock": "0"},
         {"stock": "1000001"},
-        {"doubles": "101"},
-        {"doubles": "-1"},
+        {"duplicates": "101"},
+        {"duplicates": "-1"},
         {"buyers": ""},
     ],
 )
@@ -227,7 +227,7 @@ def test_the_page_shows_where_it_is_and_its_script_asks_for_it(operator: Client)
     rehearsal = begin(operator, later_sale())
     shown = {"over": False, "phase": "preparing", "label": "preparing", "done": 0, "total": 12}
     assert operator.get(page_of(rehearsal, "progress")).json() == {
-        **shown, "text": "0 of 12 buyers made",
+        **shown, "text": "0 of 12 buyers created",
     }  # fmt: skip
     rehearsal = steps_until(rehearsal, RehearsalPhase.DRAINING)
     content = operator.get(page_of(rehearsal)).content.decode()
@@ -285,7 +285,7 @@ def test_silence_is_told(operator: Client) -> None:
 def test_what_is_wrong_is_named_and_marked() -> None:
     rehearsal = Rehearsal(running=None, phase=RehearsalPhase.DONE, verdict=a_verdict(lost=1_234))
     with translation.override("en"):
-        assert headline(rehearsal) == ("It does not hold: 1,234 lost", "wrong")
+        assert headline(rehearsal) == ("Failed: 1,234 lost", "wrong")
         assert outcome(rehearsal) == "wrong: 1,234 lost"
         first = tables(rehearsal)[0]
     assert [row for row in first.rows if not row[2]] == [("Accepted and lost", "1,234", False)]
@@ -358,8 +358,9 @@ def test_a_sale_is_deleted_with_its_rehearsals_but_not_during_one(operator: Clie
     sale = later_sale()
     boss = staff_client("boss", "view_seckillvoucher", "delete_seckillvoucher", "view_rehearsal")
     delete = f"/admin/vouchers/seckillvoucher/{sale.pk}/delete/"
-    plan = Plan(buyers=1, stock=1, doubles=0, connections=1, url="http://x")
-    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    rehearsal = start_rehearsal(
+        sale_id=sale.pk, buyers=1, stock=1, duplicates=0, connections=1, url="http://x"
+    )
     boss.post(delete, {"post": "yes"})
     assert SeckillVoucher.objects.filter(pk=sale.pk).exists()
     finish(step(rehearsal))

@@ -203,7 +203,7 @@ def test_the_begin_is_drawn_by_seconds_and_the_whole_by_minutes(reader: Client) 
     assert whole["times"] == list(range(begins, begins + 1_201, 60))
     assert whole["series"][0]["values"] == [9, *[0] * 19, 3]
     assert (near["unit"], whole["unit"]) == ("per second", "per minute")
-    assert "The most requests, 9, came in the 60 s from" in whole["summary"]
+    assert "The peak was 9 requests in the 60 s starting at" in whole["summary"]
 
 
 def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:

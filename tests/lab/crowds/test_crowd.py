@@ -11,6 +11,8 @@ import pytest
 from lab.crowds.crowd import Crowd
 from tests.lab.racing import SMALL
 
+pytestmark = pytest.mark.quick
+
 SIZES = [
     Crowd(),
     SMALL,

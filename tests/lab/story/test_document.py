@@ -20,6 +20,8 @@ from lab.story.document import document_text, write_document
 from lab.verdict import Verdict
 from tests.support.stack import ROOT
 
+pytestmark = pytest.mark.quick
+
 DOCS = ROOT / "docs"
 ENGLISH, CHINESE = "six-steps.md", "six-steps.zh-CN.md"
 

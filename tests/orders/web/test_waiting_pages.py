@@ -137,7 +137,7 @@ def test_leaving_by_form_leaves_the_line(client: Client, buyer: User) -> None:
 def test_place_page_leads_to_the_order_once_offered(client: Client, buyer: User) -> None:
     sale, first = sold_out()
     order_id = let_wait(sale, buyer)
-    cancel_order(order_id=first.pk, by=SYSTEM)
+    cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
     told = client.get(waiting_url(sale), headers=JSON).json()
     receipt = f"/vouchers/{sale.pk}/orders/{order_id}/"
     assert (told["offered"], told["place"], told["status_url"]) == (True, None, receipt)
@@ -148,7 +148,7 @@ def test_place_page_leads_to_the_order_once_offered(client: Client, buyer: User)
 def test_purchase_page_leads_to_the_offered_order(client: Client, buyer: User) -> None:
     sale, first = sold_out()
     order_id = let_wait(sale, buyer)
-    cancel_order(order_id=first.pk, by=SYSTEM)
+    cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
     answer = get_page(client, waiting_url(sale))
     assert answer.status_code == 303
     assert answer["Location"] == f"/vouchers/{sale.pk}/orders/{order_id}/"

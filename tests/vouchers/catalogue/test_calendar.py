@@ -12,7 +12,7 @@ from tests.support.sales import HOUR, make_sale, make_voucher
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.inventory.reservations import SaleEnded
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 URL = "https://shop.example/vouchers/7/"
 BEGIN = dt.datetime(2026, 12, 1, 12, 0, tzinfo=dt.UTC)

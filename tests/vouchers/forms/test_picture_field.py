@@ -12,6 +12,8 @@ from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import as_webp, set_picture
 from vouchers.forms.picture_field import PictureField
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture(autouse=True)
 def english():

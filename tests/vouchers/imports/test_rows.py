@@ -9,9 +9,11 @@ import pytest
 from django.utils import timezone, translation
 
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES
-from vouchers.imports.rows import ReadRow, example_rows, read_rows, text_rows
+from vouchers.imports.rows import ReadRow, example_rows, read_row, text_rows
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused
 from vouchers.models import SaleStage
+
+pytestmark = pytest.mark.quick
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +24,7 @@ def english() -> Iterator[None]:
 
 def read(*rows: list[Cell], headings: list[str] = ENGLISH) -> list[ReadRow]:
     numbered = list(enumerate([list(headings), *rows], start=1))
-    return read_rows(text_rows(numbered))
+    return [read_row(row) for row in text_rows(numbered)]
 
 
 def read_cell(column: str, cell: Cell) -> ReadRow:

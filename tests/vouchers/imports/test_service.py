@@ -18,9 +18,8 @@ from tests.support.sales import HOUR, make_sale, make_user, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports import service as importing
-from vouchers.imports.plan import What
+from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.service import (
-    Importer,
     Preview,
     PreviewGone,
     PreviewNotKept,
@@ -83,9 +82,12 @@ def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Import
         HOTPOT,
     ).plan
 
-    assert [(row.number, row.what) for row in plan.rows] == [
-        (2, What.CHANGED), (3, What.UNCHANGED), (4, What.NEW), (5, What.NEW),
-    ]  # fmt: skip
+    assert {row.number: row.what for row in plan.rows} == {
+        2: RowOutcome.CHANGED,
+        3: RowOutcome.UNCHANGED,
+        4: RowOutcome.NEW,
+        5: RowOutcome.NEW,
+    }
     assert plan.rows[0].changes == [
         ("Rules", "One bowl", "Two bowls"),
         ("Price", "¥80.00", "¥79.90"),
@@ -95,7 +97,7 @@ def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Import
         ("Price", "", "¥79.90"),
         ("Face value", "", "¥100.00"),
     ]
-    assert (plan.counts[What.NEW], plan.counts[What.WRONG], plan.sales) == (2, 0, 1)
+    assert (plan.counts[RowOutcome.NEW], plan.counts[RowOutcome.WRONG], plan.sales) == (2, 0, 1)
     assert stored() == before
     assert LogEntry.objects.count() == 0
 
@@ -137,7 +139,7 @@ def test_an_empty_cell_leaves_what_is_stored(boss: Importer) -> None:
 def test_how_a_spreadsheet_ends_its_lines_is_no_change(boss: Importer) -> None:
     voucher = make_voucher(rules="one\r\ntwo")
     plan = preview(boss, row_of(voucher, rules="one\ntwo", price="80.00")).plan
-    assert plan.rows[0].what == What.UNCHANGED
+    assert plan.rows[0].what == RowOutcome.UNCHANGED
 
 
 def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
@@ -250,7 +252,7 @@ def test_a_preview_takes_as_many_queries_for_a_thousand_rows_as_for_one(boss: Im
 def test_nothing_to_do_cannot_be_confirmed(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="80"))
-    assert (shown.plan.counts[What.UNCHANGED], shown.key) == (1, "")
+    assert (shown.plan.counts[RowOutcome.UNCHANGED], shown.key) == (1, "")
 
 
 # --- The confirmation -----------------------------------------------------------------------------
@@ -412,5 +414,5 @@ def test_a_cache_that_is_away_says_so_at_the_preview(
 
 def test_a_preview_waits_for_an_hour(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
-    name = importing._name(boss.user_id, shown.key)
+    name = importing._cache_key(boss, shown.key)
     assert 3_590 < cache.ttl(name) <= 3_600  # type: ignore[attr-defined]

@@ -15,6 +15,8 @@ from tests.support.spreadsheets import CHINESE, NOODLES, SHEET, as_csv, as_xlsx,
 from vouchers.imports import spreadsheet
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, read_sheet
 
+pytestmark = pytest.mark.quick
+
 ROWS = [CHINESE, NOODLES]
 
 

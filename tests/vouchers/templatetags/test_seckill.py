@@ -25,6 +25,8 @@ from vouchers.models import SaleState
 from vouchers.templatetags import seckill
 from vouchers.templatetags.sentences import MAIL, PAGES, PURCHASE, RECEIPT
 
+pytestmark = pytest.mark.quick
+
 CATALOGUE = Path(settings.BASE_DIR) / "locale/zh_Hans/LC_MESSAGES/django.po"
 SCRIPTS = Path(settings.BASE_DIR) / "static/seckill"
 NOON = dt.datetime(2026, 11, 21, 4, 0, tzinfo=dt.UTC)  # 12:00 in Shanghai
