@@ -59,8 +59,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         Voucher.objects.order_by("-pk"),
         required=False,
         label=_("Existing voucher"),
-        empty_label=_("(a new voucher, described below)"),
-        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+        empty_label=_("(new voucher, described below)"),
+        help_text=_(
+            "To put a voucher on sale again, choose it here and leave the description empty."
+        ),
     )
     title = forms.CharField(
         label=_("Title"),
@@ -74,18 +76,20 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
     )
-    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    price = MoneyField(
+        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
+    )
     face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
     picture = PictureField(
         label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
     )
     remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
     why = forms.CharField(
-        label=_("Why"),
+        label=_("Reason"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Stands in the sale's history beside what is changed."),
+        help_text=_("Recorded in the sale's history next to the change."),
     )
 
     refusal = ""
@@ -178,7 +182,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         limit: int = self.cleaned_data["limit"]
         if self._stored and limit < self._stored.limit:
             raise ValidationError(
-                gettext("The limit can only be raised: it is %(limit)s now."),
+                gettext("The limit can only be raised; it is now %(limit)s."),
                 params={"limit": self._stored.limit},
             )
         return limit
@@ -189,11 +193,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             taken = _taken(self._stored)
             if taken is None:
                 raise ValidationError(
-                    gettext("Redis does not answer, so the stock cannot be lowered now.")
+                    gettext("Redis is not responding, so the stock cannot be lowered now.")
                 )
             if stock < taken:
                 raise ValidationError(
-                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    gettext("%(taken)s units are already taken; the stock cannot be lower."),
                     params={"taken": taken},
                 )
         return stock
@@ -270,7 +274,7 @@ def _prepare_moment(field: Any) -> None:
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
     # Staff may be in another time zone.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
-    field.help_text = gettext("The shop's time: %(zone)s, now %(offset)s.") % zone
+    field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 
 
 def validate_year(moment: dt.datetime) -> None:
@@ -285,7 +289,7 @@ def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
     """Put an error on the end of a window that is not after its start."""
     begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
     if begins_at and ends_at and ends_at <= begins_at:
-        form.add_error("ends_at", gettext("The end must be after the begin."))
+        form.add_error("ends_at", gettext("The end must be after the start."))
 
 
 def _taken(sale: SeckillVoucher) -> int | None:
