@@ -61,7 +61,7 @@ local function take(marker, name, owner, lease, fence, floor)
 end
 
 -- Extends the TTL of a key to at least this, never shortens it.
-local function keep(key, ms)
+local function extend_ttl(key, ms)
   if redis.call('PTTL', key) < tonumber(ms) then
     redis.call('PEXPIRE', key, ms)
   end
@@ -73,7 +73,7 @@ local function note_waiting(waiting, process, count, ttl)
   count = tonumber(count)
   if count > 0 then
     redis.call('HSET', waiting, process, digits(count) .. ' ' .. digits(now_ms() + ttl))
-    keep(waiting, ttl)
+    extend_ttl(waiting, ttl)
   elseif count == 0 then
     redis.call('HDEL', waiting, process)
   end

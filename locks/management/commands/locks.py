@@ -44,7 +44,7 @@ class Command(BaseCommand):
             else:
                 self._list(options["match"] or EVERY_LOCK, as_json=options["json"])
         except RedisError as error:
-            raise CommandError(f"Redis did not answer: {error}") from error
+            raise CommandError(f"Redis did not respond: {error}") from error
         except (NotHeldByOwner, ValueError) as error:
             raise CommandError(str(error)) from error
 
