@@ -1,8 +1,8 @@
-"""Jobs: what staff asks for on many orders is done by a worker, one order after the other.
+"""Bulk jobs: staff cancels or refunds many orders, and a worker changes one after the other.
 
 A job needs no lock: each change is conditional, so of two workers at the same order one changes it.
-A job that its worker left half-way is sent again; an order that the job itself has changed by then,
-as the order's history tells, counts as changed, and one that somebody else has ended does not.
+When a job is resumed, an order that the job itself has changed by then, according to the order's
+history, counts as changed. One that somebody else has ended does not.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ from __future__ import annotations
 import datetime as dt
 import logging
 import time
-from collections.abc import Collection, Iterable, Mapping
-from typing import Protocol
+from collections.abc import Iterable
 
-from django.db import InterfaceError, OperationalError, transaction
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
+from backoffice.job_engine import RETRY_S, UNAVAILABLE, Turn, do_turn, publish_turn, record_step
 from orders.lifecycle.cancellation import Busy, cancel_order
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import (
@@ -28,33 +28,18 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.payments.refunds import refund_order
-from orders.placing.publishing import publish
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.keys import LedgerUnavailable
 
 logger = logging.getLogger(__name__)
 
-MOST_ORDERS = 20_000
+MAX_ORDERS = 20_000
 """How many orders one job takes: their ids go through one form field and one column."""
 
-WORK_S = 5.0
-"""How long a task works at a job before it hands on to a fresh one."""
+STEP_S, STEP_ORDERS = 2.0, 100
+"""The limits of one step. Where a provider is slow, the time keeps the step within its lease."""
 
-NOTE_S, NOTED_AT_ONCE = 1.0, 20
-"""How long, and how many orders, a worker goes on between two notes of how far a job is.
-
-The time counts where a provider is slow: one that takes its time-out for each order would else keep
-a job silent for longer than ``LEFT_ALONE``.
-"""
-
-LEFT_ALONE = dt.timedelta(seconds=20)
-"""A running job that nothing was heard of for so long has lost its worker, or waits for Redis."""
-
-AWAY = (LedgerUnavailable, OperationalError, InterfaceError)
-"""Nobody knows whether the order was changed: a later try finds out."""
-
-NO_SUCH_ORDER = gettext_noop("there is no such order")
-FAILED = gettext_noop("it could not be changed; the worker's log says why")
+NO_SUCH_ORDER = gettext_noop("the order does not exist")
+FAILED = gettext_noop("it could not be changed; the worker's log has the reason")
 
 _BECOMES = {
     OrderJob.Kind.CANCEL: OrderStatus.CANCELLED,
@@ -62,32 +47,21 @@ _BECOMES = {
 }
 
 
-class Publish(Protocol):
-    """Sends the task of one job."""
-
-    def __call__(self, *, job_id: int) -> None: ...
-
-
-def publish_job(*, job_id: int) -> None:
-    """Publish the task of a job; one that fails is resumed by beat."""
-    publish("orders.tasks.work_at_job", job_id=job_id)
-
-
-def begins_at(kind: str) -> OrderStatus:
-    """Return the state that an order has to be in for this to be done to it."""
+def required_status(kind: str) -> OrderStatus:
+    """Return the status that an order must have to be changed by such a job."""
     return SOURCES[_BECOMES[OrderJob.Kind(kind)]]
 
 
 def end_order(*, kind: str, order_id: int, by: Actor, why: str) -> None:
-    """Cancel or refund one order; raises what ``cancel_order`` and ``refund_order`` raise."""
+    """Cancel or refund one order. Raises the errors of ``cancel_order`` and ``refund_order``."""
     act = cancel_order if kind == OrderJob.Kind.CANCEL else refund_order
-    act(order_id=order_id, by=by, why=why)
+    act(order_id=order_id, by=by, now=timezone.now(), why=why)
 
 
-def begin_job(
+def start_job(
     *, kind: OrderJob.Kind, order_ids: Iterable[int], by: Actor, why: str = ""
 ) -> OrderJob:
-    """Note what is to be done; the caller publishes it once this is committed."""
+    """Create a job; the caller publishes it after the commit."""
     ids = list(dict.fromkeys(order_ids))
     return OrderJob.objects.create(
         kind=kind,
@@ -99,58 +73,68 @@ def begin_job(
     )
 
 
-def work_at(*, job_id: int) -> bool:
-    """Go on with a job for some seconds; say whether there is more to do."""
-    until = time.monotonic() + WORK_S
-    while time.monotonic() < until:
-        if not _next_orders(job_id):
-            return False
-    return True
+def publish_job(*, job_id: int, in_s: float = 0.0) -> None:
+    """Publish the next step of a job; if that fails, beat resumes the job."""
+    publish_turn("orders.tasks.work_at_job", in_s=in_s, job_id=job_id)
 
 
-def _next_orders(job_id: int) -> bool:
-    """Do the next orders of a job; False where none is left, or nothing works just now."""
-    job = OrderJob.objects.filter(pk=job_id, status=JobStatus.RUNNING).first()
-    if job is None:
-        return False
+def work_at(*, job_id: int, now: dt.datetime) -> Turn | None:
+    """Do the next step of a job."""
+    return do_turn(OrderJob.objects.filter(OrderJob.RUNNING, pk=job_id), _step, now=now)
+
+
+def _step(job: OrderJob, now: dt.datetime) -> float | None:
+    """Change the next orders. Busy ones go to the end of the list."""
     outcomes: dict[int, str] = {}
     busy: set[int] = set()
-    away = False
-    until = time.monotonic() + NOTE_S
-    for order_id in job.order_ids[:NOTED_AT_ONCE]:
+    pause_s = 0.0
+    until = time.monotonic() + STEP_S
+    for order_id in job.order_ids[:STEP_ORDERS]:
         try:
             outcomes[order_id] = _change(job, order_id)
         except Busy:
             busy.add(order_id)
-        except AWAY as error:
-            logger.warning("job %s waits at order %s: %r", job, order_id, error)
-            away = True
-        if away or time.monotonic() > until:
+        except UNAVAILABLE as error:
+            logger.warning("%s waits at order %s: %r", job, order_id, error)
+            pause_s = RETRY_S
+            break
+        if time.monotonic() > until:
             break
     failpoint("job.changed")
-    is_left = _note(job_id, outcomes, busy)
-    return is_left and bool(outcomes) and not away
+    rest = [order_id for order_id in job.order_ids if order_id not in outcomes]
+    refusals = {str(order_id): refusal for order_id, refusal in outcomes.items() if refusal}
+    record_step(
+        job,
+        now=now,
+        order_ids=sorted(rest, key=lambda order_id: order_id in busy),
+        done=job.total - len(rest),
+        refusals=job.refusals | refusals,
+        status=JobStatus.RUNNING if rest else JobStatus.DONE,
+    )
+    if not rest:
+        return None
+    return pause_s if outcomes else RETRY_S
 
 
 def _change(job: OrderJob, order_id: int) -> str:
-    """Do what the job says to one order; return why not, or nothing."""
+    """Change one order and return why it was refused, or an empty text."""
     try:
         end_order(kind=job.kind, order_id=order_id, by=Actor.staff(job.actor_id), why=job.why)
-    except (Busy, *AWAY):
+    except (Busy, *UNAVAILABLE):
         raise
     except VoucherOrder.DoesNotExist:
         return NO_SUCH_ORDER
     except WrongState as error:
         return "" if _has_changed(job, order_id) else error.status
     except Exception:
-        # An order that nothing can be done with must not keep the others waiting for ever.
+        # One broken order must not block the others for ever.
         logger.exception("job %s failed at order %s", job, order_id)
         return "" if _has_changed(job, order_id) else FAILED
     return ""
 
 
 def _has_changed(job: OrderJob, order_id: int) -> bool:
-    """Say whether this job has changed the order before: its worker died, or there are two."""
+    """Return whether this job has changed the order before: its worker died, or there are two."""
     return OrderEvent.objects.filter(
         order=order_id,
         after=_BECOMES[OrderJob.Kind(job.kind)],
@@ -161,38 +145,8 @@ def _has_changed(job: OrderJob, order_id: int) -> bool:
     ).exists()
 
 
-def _note(job_id: int, outcomes: Mapping[int, str], busy: Collection[int]) -> bool:
-    """Note what became of these orders, unless another worker has; say whether any is left.
-
-    One that was busy goes to the end of the line.
-    """
-    with transaction.atomic(durable=True):
-        job = OrderJob.objects.select_for_update().get(pk=job_id)
-        mine = [order_id for order_id in job.order_ids if order_id in outcomes]
-        job.refusals |= {
-            str(order_id): outcomes[order_id] for order_id in mine if outcomes[order_id]
-        }
-        rest = [order_id for order_id in job.order_ids if order_id not in outcomes]
-        job.order_ids = sorted(rest, key=lambda order_id: order_id in busy)
-        job.done = job.total - len(rest)
-        if not rest:
-            job.status = JobStatus.DONE
-        job.save(update_fields=["order_ids", "done", "refusals", "status", "changed_at"])
-    return bool(rest)
-
-
-def resume_jobs(*, publish: Publish, now: dt.datetime) -> list[int]:
-    """Publish again every running job that its worker has left; return them."""
-    left = OrderJob.objects.filter(status=JobStatus.RUNNING, changed_at__lt=now - LEFT_ALONE)
-    jobs = list(left.order_by("pk").values_list("pk", flat=True))
-    left.filter(pk__in=jobs).update(changed_at=now)
-    for job_id in jobs:
-        publish(job_id=job_id)
-    return jobs
-
-
-def why_not(refusal: str) -> str:
-    """Return in words why an order was not changed."""
+def refusal_text(refusal: str) -> str:
+    """Return why an order was not changed, in words."""
     if refusal in OrderStatus.values:
         return gettext("it is %(status)s") % {"status": OrderStatus(refusal).label}
     return gettext(refusal)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
@@ -24,11 +24,13 @@ def create_buyers(*, count: int, sale_id: int) -> Iterator[list[PurchaseToken]]:
     crowd = secrets.token_hex(4)
     for first in range(0, count, _CHUNK):
         names = [f"buyer-{crowd}-{n}" for n in range(first, min(first + _CHUNK, count))]
-        yield issue_tokens(sale=sale, user_ids=_make_users(names))
+        make_users(names)
+        # MySQL does not report the ids of a bulk insert.
+        users = get_user_model().objects.filter(username__in=names).order_by("pk")
+        yield issue_tokens(sale=sale, user_ids=list(users.values_list("pk", flat=True)))
 
 
-def _make_users(names: list[str]) -> list[int]:
+def make_users(names: Iterable[str]) -> None:
+    """Make users who cannot sign in and have no address to write to."""
     users = get_user_model().objects
     users.bulk_create([users.model(username=name, password=make_password(None)) for name in names])
-    # MySQL does not report the ids of a bulk insert.
-    return list(users.filter(username__in=names).order_by("pk").values_list("pk", flat=True))

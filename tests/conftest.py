@@ -52,6 +52,14 @@ def pytest_configure() -> None:
         )
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Skip importing the modules without a quick test in ``script/test --quick``."""
+    is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
+    if config.option.markexpr != "quick" or not is_module:
+        return None
+    return "pytest.mark.quick" not in collection_path.read_text(encoding="utf-8") or None
+
+
 # --- Servers --------------------------------------------------------------------------------------
 
 

@@ -14,7 +14,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.orders import order_link
-from backoffice.bulk_jobs import why_not
+from backoffice.bulk_jobs import refusal_text
 from orders.models import JobStatus, OrderJob
 from seckill_site.formatting import timestamp
 
@@ -67,8 +67,8 @@ class OrderJobAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         context |= {
             "runs": job.status == JobStatus.RUNNING,
             "page_obj": page,
-            "not_changed": [(order_link(int(order_id)), why_not(it)) for order_id, it in page],
-            "sums": [(why_not(it), count) for it, count in sums],
+            "not_changed": [(order_link(int(order_id)), refusal_text(it)) for order_id, it in page],
+            "sums": [(refusal_text(it), count) for it, count in sums],
         }
         return super().render_change_form(request, context, *args, **kwargs)
 

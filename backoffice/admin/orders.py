@@ -23,16 +23,15 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.exports import export_selected, export_url
 from backoffice.bulk_jobs import (
-    AWAY,
-    MOST_ORDERS,
-    begin_job,
-    begins_at,
+    MAX_ORDERS,
     end_order,
     publish_job,
-    why_not,
+    refusal_text,
+    required_status,
+    start_job,
 )
+from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
-from orders.fulfilment.retry import why_not as why_not_retried
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
@@ -40,10 +39,6 @@ from seckill_site.formatting import money, timestamp
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.refusals import NO_ANSWER
 from vouchers.models import SaleStage
-
-UNKNOWN = AWAY
-"""Nobody knows whether it was done; to do it again is safe."""
-
 
 TITLES = {
     OrderJob.Kind.CANCEL: _("Cancel orders"),
@@ -58,7 +53,7 @@ class EndForm(forms.Form):
         label=_("Reason"),
         max_length=200,
         widget=AdminTextInputWidget,
-        help_text=_("It stands in the order's history, and in the mail to its buyer."),
+        help_text=_("Recorded in the order's history and included in the email to the buyer."),
     )
 
 
@@ -72,7 +67,7 @@ class EndManyForm(EndForm):
 
     def clean_order_ids(self) -> list[int]:
         ids = [int(order_id) for order_id in self.cleaned_data["order_ids"].split(",")]
-        if len(ids) > MOST_ORDERS or max(ids) > LARGEST_ID:
+        if len(ids) > MAX_ORDERS or max(ids) > LARGEST_ID:
             raise forms.ValidationError(_too_many())
         return ids
 
@@ -121,7 +116,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def price(self, order: VoucherOrder) -> str:
         return money(order.price_cents)
 
-    @admin.display(description=_("to be paid by"), ordering="pay_by")
+    @admin.display(description=_("payment due"), ordering="pay_by")
     def due(self, order: VoucherOrder) -> str:
         unpaid = order.status == OrderStatus.UNPAID
         return timestamp(order.pay_by) if unpaid and order.pay_by else "–"
@@ -139,9 +134,9 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         fieldsets = super().get_fieldsets(request, obj)
         if obj is not None and is_set_aside(obj):
             fieldsets[0][1]["description"] = _(
-                "This order could not be written and was set aside. It was never payable, so there "
-                "is nothing to refund, and its unit went back on sale at once. In the list of "
-                "orders it can be tried again."
+                "This order could not be written and was set aside. It was never "
+                "payable, so there is nothing to refund, and its unit went back on sale "
+                "at once. You can retry it from the list of orders."
             )
         return fieldsets
 
@@ -150,7 +145,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> HttpResponse:
         """Add what has become of the order, and what can be done to it."""
         order: VoucherOrder = context["original"]
-        kinds = [kind for kind in OrderJob.Kind.values if begins_at(kind) == order.status]
+        kinds = [kind for kind in OrderJob.Kind.values if required_status(kind) == order.status]
         context |= {
             "events": order.events.select_related("actor"),
             "payments": order.payments.all(),
@@ -178,23 +173,23 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         may_export = request.user.has_perm("orders.export_voucherorder")
         return may_export and self.has_view_permission(request)
 
-    @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
+    @admin.action(description=_("Retry orders that were set aside"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
         orders = {order.pk: order for order in queryset.order_by("pk")}
         try:
             for retry in retry_orders(order_ids=orders, by=Actor.staff(request.user.pk)):
                 self._report(request, orders[retry.order_id], retry)
-        except UNKNOWN:
+        except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
 
     def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
         if retry.refusal is None:
-            text = gettext("Order %(order_id)s is live now, to be paid by its buyer.")
+            text = gettext("Order %(order_id)s is now live and waiting for payment.")
             self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
-            self.log_change(request, order, gettext("Tried again."))
+            self.log_change(request, order, gettext("Retried."))
             return
-        text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
-        values = {"order_id": order.pk, "reason": why_not_retried(retry.refusal)}
+        text = gettext("Order %(order_id)s was not retried: %(reason)s.")
+        values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
 
     # --- One order is ended at once ---------------------------------------------------------------
@@ -205,8 +200,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         order = get_object_or_404(VoucherOrder, pk=order_id)
         back = HttpResponseRedirect(reverse("admin:orders_voucherorder_change", args=[order_id]))
         form = EndForm(request.POST or None)
-        if order.status != begins_at(kind):
-            self._say_why_not(request, order_id, why_not(order.status))
+        if order.status != required_status(kind):
+            self._say_why_not(request, order_id, refusal_text(order.status))
             return back
         if form.is_valid():
             self._end(request, order, kind, form.cleaned_data["reason"])
@@ -218,15 +213,15 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             end_order(kind=kind, order_id=order.pk, by=by, why=why)
         except WrongState as error:
-            self._say_why_not(request, order.pk, why_not(error.status))
+            self._say_why_not(request, order.pk, refusal_text(error.status))
         except Busy:
-            busy = gettext("somebody else is changing an order of this buyer just now")
+            busy = gettext("someone else is changing this buyer's orders right now")
             self._say_why_not(request, order.pk, busy)
-        except UNKNOWN:
+        except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
         else:
             order.refresh_from_db()
-            text = gettext("Order %(order_id)s is %(status)s now.")
+            text = gettext("Order %(order_id)s is now %(status)s.")
             values = {"order_id": order.pk, "status": order.get_status_display()}
             self.message_user(request, text % values, messages.SUCCESS)
             self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
@@ -249,8 +244,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def _confirm_selected(
         self, request: HttpRequest, queryset: QuerySet[VoucherOrder], kind: str
     ) -> HttpResponse | None:
-        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_ORDERS + 1])
-        if not ids or len(ids) > MOST_ORDERS:
+        ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MAX_ORDERS + 1])
+        if not ids or len(ids) > MAX_ORDERS:
             text = _too_many() if ids else gettext("These orders are no longer in the list.")
             self.message_user(request, text, messages.ERROR)
             return None
@@ -265,17 +260,17 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return HttpResponseRedirect(the_list)
         form = EndManyForm(request.POST)
         if form.is_valid():
-            job = self._begin_job(request, kind, **form.cleaned_data)
+            job = self._start_job(request, kind, **form.cleaned_data)
             return HttpResponseRedirect(reverse("admin:orders_orderjob_change", args=[job.pk]))
         if "order_ids" in form.errors:
             raise BadRequest("no page of ours sends such ids")
         return self._confirmation(request, kind, form.cleaned_data["order_ids"], form, the_list)
 
-    def _begin_job(
+    def _start_job(
         self, request: HttpRequest, kind: str, *, order_ids: list[int], reason: str
     ) -> OrderJob:
         with transaction.atomic():
-            job = begin_job(
+            job = start_job(
                 kind=OrderJob.Kind(kind),
                 order_ids=order_ids,
                 by=Actor.staff(request.user.pk),
@@ -301,7 +296,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         found = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
         sums = found.annotate(count=Count("pk"), cents=Sum("price_cents"))
         states = {status: (count, cents) for status, count, cents in sums}
-        count, cents = states.pop(begins_at(kind), (0, 0))
+        count, cents = states.pop(required_status(kind), (0, 0))
         name = f"admin:orders_voucherorder_{kind}"
         context = {
             **self.admin_site.each_context(request),
@@ -321,8 +316,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def _too_many() -> str:
-    text = gettext("At most %(count)s orders can be changed at once. Narrow the list down.")
-    return text % {"count": number_format(MOST_ORDERS, force_grouping=True)}
+    text = gettext("At most %(count)s orders can be changed at once. Narrow down the list.")
+    return text % {"count": number_format(MAX_ORDERS, force_grouping=True)}
 
 
 def order_link(order_id: int) -> str:

@@ -13,21 +13,28 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import partial
+from typing import Any
 
-from django.db import IntegrityError, InterfaceError, OperationalError, transaction
+from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
 from django.utils.translation import gettext_noop
 
-from backoffice.rehearsal.buyers import Told, count_clicks
+from backoffice.job_engine import (
+    LEASE,
+    RETRY_S,
+    UNAVAILABLE,
+    Turn,
+    do_turn,
+    publish_turn,
+    resume,
+)
+from backoffice.rehearsal.buyers import AnswerLog, count_clicks
 from backoffice.rehearsal.cleanup import clear_shadow
-from backoffice.rehearsal.crowd import Address
-from backoffice.rehearsal.phases import Superseded, do_step, note_step
+from backoffice.rehearsal.http_client import Address
+from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
-from orders.placing.publishing import publish
-from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -39,21 +46,13 @@ MOST_CONNECTIONS = 1_000
 CLICKS_AT_ONCE = 1_000
 """How many clicks one step sends where a worker does it."""
 
-AWAY_S = 1.0
-"""How long a step waits for Redis or the database before it is tried again."""
-
-LEFT_ALONE = dt.timedelta(seconds=20)
-"""A rehearsal that nothing was heard of for so long has lost its process."""
-
 MOST_INTERRUPTIONS = 5
 GIVE_UP_S = 60.0
 """So long one who does all steps in one process goes on while Redis or the database is away."""
 
-AWAY = (LedgerUnavailable, OperationalError, InterfaceError)
-
 CANCELLED = gettext_noop("it was cancelled")
 DIED = gettext_noop("its process died")
-INTERRUPTED = gettext_noop("its process died too often; the worker's log says why")
+INTERRUPTED = gettext_noop("its process died too often; the worker's log has the reason")
 
 
 class AnotherRehearsal(Exception):
@@ -72,52 +71,27 @@ class Stuck(Exception):
     """Redis or the database has been away for too long; what is left is cleared up later."""
 
 
-class Publish(Protocol):
-    """Sends the task that does the next step of a rehearsal."""
-
-    def __call__(self, *, rehearsal_id: int, turn: int) -> None: ...
-
-
-@dataclass(frozen=True)
-class Plan:
-    """What is to be rehearsed.
-
-    ``doubles`` percent of the buyers press twice; ``stock`` None is that of the sale.
-    """
-
-    buyers: int
-    stock: int | None
-    doubles: int
-    connections: int
-    url: str
-
-
-@dataclass(frozen=True)
-class Step:
-    """The turn at which a rehearsal goes on, and after how many seconds."""
-
-    turn: int
-    pause_s: float
-
-
-def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0) -> None:
-    """Publish the next step of a rehearsal; one that fails is resumed by beat."""
-    # As long as beat leaves it alone: a single worker may be busy with the rehearsal's own orders.
-    expires_s = in_s + LEFT_ALONE.total_seconds()
-    publish(
-        "orders.tasks.work_at_rehearsal",
-        in_s=in_s,
-        expires_s=expires_s,
-        rehearsal_id=rehearsal_id,
-        turn=turn,
-    )
+def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> None:
+    """Publish the next step of a rehearsal; if that fails, beat resumes it."""
+    publish_turn("orders.tasks.work_at_rehearsal", in_s=in_s, rehearsal_id=rehearsal_id, turn=turn)
 
 
 # --- Beginning and ending -------------------------------------------------------------------------
 
 
-def begin_rehearsal(*, sale_id: int, plan: Plan, by: int | None = None) -> Rehearsal:
-    """Note what is to be rehearsed; the caller lets its steps be done.
+def start_rehearsal(
+    *,
+    sale_id: int,
+    buyers: int,
+    stock: int | None,
+    duplicates: int,
+    connections: int,
+    url: str,
+    by: int | None = None,
+) -> Rehearsal:
+    """Create a rehearsal; the caller does its steps or publishes the first.
+
+    ``duplicates`` percent of the buyers click twice; ``stock`` None is that of the sale.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises AnotherRehearsal: one is running.
@@ -125,17 +99,17 @@ def begin_rehearsal(*, sale_id: int, plan: Plan, by: int | None = None) -> Rehea
     :raises LedgerUnavailable: Redis does not answer.
     """
     sale = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).get(pk=sale_id)
-    Address.of(plan.url)
+    Address.of(url)
     current_run_id()
     try:
         with transaction.atomic():
             return Rehearsal.objects.create(
                 seckill_voucher=sale,
-                buyers=plan.buyers,
-                stock=sale.stock if plan.stock is None else plan.stock,
-                duplicates=plan.doubles,
-                connections=plan.connections,
-                url=plan.url,
+                buyers=buyers,
+                stock=sale.stock if stock is None else stock,
+                duplicates=duplicates,
+                connections=connections,
+                url=url,
                 actor_id=by,
             )
     except IntegrityError as error:
@@ -173,8 +147,8 @@ def busy_sales(*, now: dt.datetime) -> list[SeckillVoucher]:
 
 def progress(rehearsal: Rehearsal) -> tuple[int, int]:
     """Return how much of the present phase is done, and of how much; of none where nobody knows."""
-    clicks = count_clicks(buyers=rehearsal.buyers, doubles=rehearsal.duplicates)
-    accepted = len(set(Told.of(rehearsal.crowd).accepted))
+    clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
+    accepted = len(set(AnswerLog.of(rehearsal.crowd).accepted))
     totals = {
         RehearsalPhase.PREPARING: rehearsal.buyers,
         RehearsalPhase.BUYING: clicks,
@@ -190,19 +164,10 @@ def progress(rehearsal: Rehearsal) -> tuple[int, int]:
 
 def work_at(
     *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
-) -> Step | None:
-    """Do the next step of a rehearsal; None where it is over, or somebody else goes on with it."""
-    rehearsal = Rehearsal.objects.filter(pk=rehearsal_id, turn=turn, running=True).first()
-    if rehearsal is None:
-        return None
-    try:
-        pause_s = do_step(rehearsal, now, clicks_at_once)
-    except AWAY as error:
-        logger.warning("%s waits: %r", rehearsal, error)
-        return Step(turn, AWAY_S)
-    except Superseded:
-        return None
-    return Step(rehearsal.turn, pause_s) if rehearsal.running else None
+) -> Turn | None:
+    """Do the next step of a rehearsal."""
+    due = Rehearsal.objects.filter(pk=rehearsal_id, turn=turn, running=True)
+    return do_turn(due, partial(do_step, clicks_at_once=clicks_at_once), now=now)
 
 
 def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
@@ -229,26 +194,22 @@ def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> 
     yield rehearsal
 
 
-def resume_rehearsals(*, publish: Publish, now: dt.datetime) -> list[int]:
-    """Publish again each rehearsal that its process has left, and return them.
+def resume_rehearsals(*, now: dt.datetime) -> list[Turn]:
+    """Resume each abandoned rehearsal; one that was interrupted too often clears up.
 
-    One that was left too often clears up. So does a shadow whose rehearsal is not there any more.
+    A shadow sale whose rehearsal was deleted is cleared up as well.
     """
     _clear_orphans(now)
-    resumed = []
-    for rehearsal in left_alone(now=now):
-        told = Told.of(rehearsal.crowd)
-        told.interruptions += rehearsal.turn > 0  # else it only has not begun
-        changes: dict[str, Any] = {"crowd": told.as_json()}
-        if told.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
-            changes |= {"phase": RehearsalPhase.CLEARING, "done": 0, "problem": INTERRUPTED}
-        try:
-            note_step(rehearsal, now, **changes)
-        except Superseded:
-            continue
-        publish(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
-        resumed.append(rehearsal.pk)
-    return resumed
+    return resume(Rehearsal.objects.all(), now=now, changes=_note_interruption)
+
+
+def _note_interruption(rehearsal: Rehearsal) -> dict[str, Any]:
+    log = AnswerLog.of(rehearsal.crowd)
+    log.interruptions += rehearsal.turn > 0  # at turn 0 it was never started
+    changes: dict[str, Any] = {"crowd": log.as_json()}
+    if log.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
+        changes |= {"phase": RehearsalPhase.CLEARING, "done": 0, "problem": INTERRUPTED}
+    return changes
 
 
 def clear_leftovers() -> Iterator[str]:
@@ -266,7 +227,7 @@ def clear_leftovers() -> Iterator[str]:
         yield str(cleared)
     for shadow_id in orphans(now=timezone.now()):
         while not clear_shadow(shadow_id=shadow_id, now=timezone.now()):
-            time.sleep(AWAY_S)
+            time.sleep(RETRY_S)
         yield f"#{shadow_id}"
 
 
@@ -276,24 +237,17 @@ def _insist_that_it_is_left(rehearsal: Rehearsal) -> None:
     :raises AnotherRehearsal: something was.
     """
     turn = rehearsal.turn
-    while rehearsal.changed_at > timezone.now() - LEFT_ALONE:
-        time.sleep(AWAY_S)
+    while rehearsal.changed_at > timezone.now() - LEASE:
+        time.sleep(RETRY_S)
         rehearsal.refresh_from_db()
         if rehearsal.turn != turn:
             raise AnotherRehearsal(rehearsal.pk)
 
 
-def left_alone(*, now: dt.datetime) -> list[Rehearsal]:
-    """Return the rehearsal that its process has left, if there is one."""
-    return list(Rehearsal.objects.filter(running=True, changed_at__lt=now - LEFT_ALONE))
-
-
 def orphans(*, now: dt.datetime) -> list[int]:
     """Return the shadow sales that no rehearsal will clear up: their row is gone."""
     running = Rehearsal.objects.filter(running=True, shadow_id__isnull=False)
-    shadows = SeckillVoucher.objects.filter(
-        stage=SaleStage.REHEARSAL, created_at__lt=now - LEFT_ALONE
-    )
+    shadows = SeckillVoucher.objects.filter(stage=SaleStage.REHEARSAL, created_at__lt=now - LEASE)
     found = shadows.exclude(pk__in=running.values("shadow_id"))
     return list(found.order_by("pk").values_list("pk", flat=True))
 
@@ -302,5 +256,5 @@ def _clear_orphans(now: dt.datetime) -> None:
     for shadow_id in orphans(now=now):
         try:
             clear_shadow(shadow_id=shadow_id, now=now)
-        except AWAY as error:
+        except UNAVAILABLE as error:
             logger.warning("the shadow sale %s is not cleared up now: %r", shadow_id, error)

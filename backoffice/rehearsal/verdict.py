@@ -8,7 +8,7 @@ from typing import Any
 
 from django.db.models import Count, Max
 
-from backoffice.rehearsal.buyers import Told, clicks_of
+from backoffice.rehearsal.buyers import AnswerLog, clicks_of
 from backoffice.rehearsal.crowd import BUSY, UNANSWERED
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, Rehearsal, VoucherOrder
@@ -23,7 +23,7 @@ TELLS_NOTHING = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}
 class Verdict:
     """What a rehearsal found. Counts; times in milliseconds or seconds, rates a second.
 
-    ``accepted`` are order ids that a buyer was told, ``orders`` the rows of the shadow sale,
+    ``accepted`` are order ids that a buyer was log, ``orders`` the rows of the shadow sale,
     ``refused`` those of them that were accepted and could not be had after all. ``unanswered``
     clicks got no answer that tells anything, however often they were sent. ``difference`` is what
     reconciling finds between ledger and database. ``drain_s`` is from the first request to the
@@ -70,7 +70,7 @@ class Verdict:
 
 
 def find_verdict(
-    *, rehearsal: Rehearsal, shadow: SeckillVoucher, told: Told, drained: bool
+    *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, drained: bool
 ) -> Verdict:
     """Hold what the crowd was told against the shadow sale's rows and its ledger.
 
@@ -78,32 +78,32 @@ def find_verdict(
     """
     comparison = reconcile(sale_id=shadow.pk)
     rows = VoucherOrder.objects.filter(seckill_voucher=shadow)
-    accepted = {told.first_order_id + offset for offset in told.accepted}
+    accepted = {log.first_order_id + offset for offset in log.accepted}
     live = comparison.live_orders
-    drain_s = _drain_s(shadow, told)
+    drain_s = _drain_s(shadow, log)
     return Verdict(
         buyers=rehearsal.buyers,
         stock=rehearsal.stock,
-        requests=told.requests,
-        answers=dict(sorted(told.answers.items())),
-        unanswered=sum(count for code, count in told.answers.items() if code in TELLS_NOTHING),
+        requests=log.requests,
+        answers=dict(sorted(log.answers.items())),
+        unanswered=sum(count for code, count in log.answers.items() if code in TELLS_NOTHING),
         accepted=len(accepted),
         orders=rows.count(),
         refused=rows.filter(status=OrderStatus.REFUSED).count(),
         oversold=max(0, live - rehearsal.stock),
         lost=len(accepted - set(rows.values_list("pk", flat=True))),
         doubled=_doubled(shadow),
-        undersold=max(0, min(rehearsal.stock, _demand(rehearsal, shadow, told)) - live),
+        undersold=max(0, min(rehearsal.stock, _demand(rehearsal, shadow, log)) - live),
         difference=comparison.difference,
         drained=drained,
-        p50_ms=_percentile(told, 50),
-        p90_ms=_percentile(told, 90),
-        p99_ms=_percentile(told, 99),
-        max_ms=_percentile(told, 100),
-        requests_per_s=_rate(told.requests, told.firing_ms / 1000),
+        p50_ms=_percentile(log, 50),
+        p90_ms=_percentile(log, 90),
+        p99_ms=_percentile(log, 99),
+        max_ms=_percentile(log, 100),
+        requests_per_s=_rate(log.requests, log.firing_ms / 1000),
         drain_s=drain_s,
         orders_per_s=_rate(rows.count(), drain_s),
-        interruptions=told.interruptions,
+        interruptions=log.interruptions,
     )
 
 
@@ -114,17 +114,17 @@ def _doubled(shadow: SeckillVoucher) -> int:
     return sum(row["orders"] - shadow.limit for row in counts)
 
 
-def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher, told: Told) -> int:
+def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog) -> int:
     """Return how many units the buyers would have taken, less those of whom nobody can tell."""
-    clicks = clicks_of(buyers=rehearsal.buyers, doubles=rehearsal.duplicates)
+    clicks = clicks_of(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     wanted = Counter(click.buyer for click in set(clicks))
-    unknown = sum(count for code, count in told.answers.items() if code in TELLS_NOTHING)
+    unknown = sum(count for code, count in log.answers.items() if code in TELLS_NOTHING)
     return sum(min(count, shadow.limit) for count in wanted.values()) - unknown
 
 
-def _percentile(told: Told, percent: int) -> int | None:
+def _percentile(log: AnswerLog, percent: int) -> int | None:
     """Return the time within which so many percent of the answers came, or None of none."""
-    times = sorted((int(ms), count) for ms, count in told.took_ms.items())
+    times = sorted((int(ms), count) for ms, count in log.took_ms.items())
     total = sum(count for _, count in times)
     seen = 0
     for ms, count in times:
@@ -134,12 +134,12 @@ def _percentile(told: Told, percent: int) -> int | None:
     return None
 
 
-def _drain_s(shadow: SeckillVoucher, told: Told) -> float | None:
+def _drain_s(shadow: SeckillVoucher, log: AnswerLog) -> float | None:
     """Return how long it took from the first request until the last order was written."""
     found = VoucherOrder.objects.filter(seckill_voucher=shadow).aggregate(last=Max("created_at"))
-    if found["last"] is None or not told.began_ms:
+    if found["last"] is None or not log.started_ms:
         return None
-    return round(max(epoch_ms(found["last"]) - told.began_ms, 1) / 1000, 3)
+    return round(max(epoch_ms(found["last"]) - log.started_ms, 1) / 1000, 3)
 
 
 def _rate(count: int, seconds: float | None) -> float | None:

@@ -1,31 +1,26 @@
-"""What staff asked for that a worker does."""
+"""Work that staff asks for and background processes do."""
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from django.conf import settings
 from django.db import models
+from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
 
-class JobStatus(models.TextChoices):
-    """How far a job is."""
+class BackgroundJob(models.Model):
+    """One piece of background work, done step by step.
 
-    RUNNING = "running", _("running")
-    DONE = "done", _("done")
-
-
-class OrderJob(models.Model):
-    """One change that staff asked for on many orders, done by a worker one after the other.
-
-    ``order_ids`` is what is still to be done; ``refusals`` is why an order was not changed.
+    ``turn`` rises with each recorded step. If two processes do the same step, one records it and
+    the other stops.
     """
 
-    class Kind(models.TextChoices):
-        CANCEL = "cancel", _("cancel")
-        REFUND = "refund", _("refund")
+    RUNNING: ClassVar[Q]
 
-    kind = models.CharField(_("what"), max_length=16, choices=Kind)
-    why = models.CharField(_("reason"), max_length=200, blank=True)
+    turn = models.PositiveIntegerField(default=0, editable=False)
+    done = models.PositiveIntegerField(_("done"), default=0)
     actor = models.ForeignKey(
         settings.AUTH_USER_MODEL,
         on_delete=models.SET_NULL,
@@ -33,20 +28,46 @@ class OrderJob(models.Model):
         related_name="+",
         verbose_name=_("by"),
     )
+    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    changed_at = models.DateTimeField(_("changed"), auto_now=True)
+
+    class Meta:
+        abstract = True
+        ordering = ("-pk",)
+
+
+class JobStatus(models.TextChoices):
+    """Whether a job on orders is running."""
+
+    RUNNING = "running", _("running")
+    DONE = "done", _("done")
+
+
+class OrderJob(BackgroundJob):
+    """One change to many orders.
+
+    ``order_ids`` are the orders still to be changed; ``refusals`` has the reason for each order
+    that was not changed.
+    """
+
+    class Kind(models.TextChoices):
+        CANCEL = "cancel", _("cancel")
+        REFUND = "refund", _("refund")
+
+    RUNNING = Q(status=JobStatus.RUNNING)
+
+    kind = models.CharField(_("action"), max_length=16, choices=Kind)
+    why = models.CharField(_("reason"), max_length=200, blank=True)
     status = models.CharField(
         _("status"), max_length=16, choices=JobStatus, default=JobStatus.RUNNING
     )
     order_ids = models.JSONField(default=list)
     refusals = models.JSONField(_("not changed"), default=dict)
     total = models.PositiveIntegerField(_("orders"))
-    done = models.PositiveIntegerField(_("done"), default=0)
-    created_at = models.DateTimeField(_("created"), auto_now_add=True)
-    changed_at = models.DateTimeField(_("changed"), auto_now=True)
 
-    class Meta:
+    class Meta(BackgroundJob.Meta):
         verbose_name = _("job")
         verbose_name_plural = _("jobs")
-        ordering = ("-pk",)
 
     def __str__(self) -> str:
         return f"{self.get_kind_display()} #{self.pk}"

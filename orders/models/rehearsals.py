@@ -1,22 +1,22 @@
-"""Rehearsals of sales, and what they found."""
+"""Rehearsals of sales and their verdicts."""
 
 from __future__ import annotations
 
-from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from orders.models.jobs import BackgroundJob
 from vouchers.models import SeckillVoucher
 
 
 class RehearsalPhase(models.TextChoices):
-    """Where a rehearsal is; the last two are the end of one."""
+    """The phases of a rehearsal; the last two end it."""
 
     PREPARING = "preparing", _("preparing")
     BUYING = "buying", _("buying")
     DRAINING = "draining", _("writing orders")
-    CLEARING = "clearing", _("clearing up")
+    CLEARING = "clearing", _("cleaning up")
     DONE = "done", _("done")
     FAILED = "failed", _("failed")
 
@@ -24,15 +24,16 @@ class RehearsalPhase(models.TextChoices):
 OVER = (RehearsalPhase.DONE, RehearsalPhase.FAILED)
 
 
-class Rehearsal(models.Model):
+class Rehearsal(BackgroundJob):
     """One rehearsal: a shadow copy of a sale, bought by a crowd of its own, and the verdict.
 
-    ``shadow_id`` is the id of the copy until it has been cleared up; it is no foreign key, because
-    the copy goes and this row stays. ``crowd`` is what the crowd was told so far, and ``verdict``
-    holds the figures that were found. ``running`` is true until the end and null afterwards, so
-    that the unique key over it allows one at a time. ``turn`` rises with each step that is noted:
-    of two processes at the same step one notes it, and the other stops.
+    ``shadow_id`` is the id of the copy until it has been cleared up. It is no foreign key, because
+    this row outlives the copy. ``crowd`` has the answers that the crowd got so far, ``verdict`` the
+    figures that were found. ``running`` is true until the end and null afterwards, so that its
+    unique key allows one rehearsal at a time.
     """
+
+    RUNNING = Q(running=True)
 
     seckill_voucher = models.ForeignKey(
         SeckillVoucher,
@@ -43,32 +44,20 @@ class Rehearsal(models.Model):
     shadow_id = models.BigIntegerField(null=True, editable=False)
     buyers = models.PositiveIntegerField(_("buyers"))
     stock = models.PositiveIntegerField(_("stock"))
-    duplicates = models.PositiveSmallIntegerField(_("double clicks in percent"), default=0)
+    duplicates = models.PositiveSmallIntegerField(_("percentage of double clicks"), default=0)
     connections = models.PositiveSmallIntegerField(_("connections"), default=100)
     url = models.CharField(_("address"), max_length=200, default="")
     phase = models.CharField(
         _("phase"), max_length=16, choices=RehearsalPhase, default=RehearsalPhase.PREPARING
     )
     running = models.BooleanField(null=True, default=True, editable=False)
-    turn = models.PositiveIntegerField(default=0, editable=False)
-    done = models.PositiveIntegerField(_("done"), default=0)
     crowd = models.JSONField(default=dict, editable=False)
     verdict = models.JSONField(_("verdict"), default=dict)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
-    actor = models.ForeignKey(
-        settings.AUTH_USER_MODEL,
-        on_delete=models.SET_NULL,
-        null=True,
-        related_name="+",
-        verbose_name=_("by"),
-    )
-    created_at = models.DateTimeField(_("created"), auto_now_add=True)
-    changed_at = models.DateTimeField(_("changed"), auto_now=True)
 
-    class Meta:
+    class Meta(BackgroundJob.Meta):
         verbose_name = _("rehearsal")
         verbose_name_plural = _("rehearsals")
-        ordering = ("-pk",)
         constraints = [
             models.UniqueConstraint(name="rehearsal_one_at_a_time", fields=("running",)),
             models.CheckConstraint(

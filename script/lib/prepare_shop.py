@@ -43,7 +43,7 @@ def collect_static_files(target: Path) -> None:
 
 def state_of_static_files() -> str:
     """Return a digest of our static files and of the packages that bring others."""
-    digest = hashlib.sha256((ROOT / "requirements.txt").read_bytes())
+    digest = hashlib.sha256((ROOT / "requirements.lock").read_bytes())
     for path in sorted([*ROOT.glob("static/**/*"), *ROOT.glob("*/static/**/*")]):
         if path.is_file():
             digest.update(f"{path} {path.stat().st_mtime_ns}".encode())

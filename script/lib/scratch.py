@@ -2,7 +2,8 @@
 
 ``script/test`` becomes this program. The command finds the servers in the settings of its
 environment and they end with it; ``SECKILL_SCRATCH`` names the directory, with the servers' logs.
-Each worker of pytest gets servers of its own (``tests/support/own_servers.py``).
+Each worker of pytest gets servers of its own (``tests/support/own_servers.py``). With
+``--no-servers`` the database is SQLite in memory, and Redis is a closed port.
 """
 
 from __future__ import annotations
@@ -20,13 +21,14 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from servers import CannotRun, MariaDB, Redis, part, wait_for
+from servers import CannotRun, MariaDB, Redis, part, tail, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
 ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 FOREGROUND = ("--may-end", "--stop", "SIGINT", "--grace", "60")  # seconds for pytest's teardown
 MEMORY_MB = 512  # for the buffer pools of all MariaDBs together
 ENOUGH_MB = 256
+CLOSED_PORT = 1
 
 
 def main() -> int:
@@ -35,8 +37,15 @@ def main() -> int:
     arguments = parse_arguments()
     scratch = Path(tempfile.mkdtemp(prefix="seckill-test-"))
     memory_mb = min(ENOUGH_MB, MEMORY_MB // arguments.places)
-    places = [Place(scratch / str(number), memory_mb) for number in range(arguments.places)]
+    directories = [scratch / str(number) for number in range(arguments.places)]
+    places: list[Place] = []
     try:
+        if arguments.no_servers:
+            for directory in directories:
+                (directory / "static").mkdir(parents=True)
+            settings = [settings_without_servers(directory) for directory in directories]
+            return run_pytest(arguments.command, settings)
+        places += [Place(directory, memory_mb) for directory in directories]
         return run(arguments.command, places)
     except CannotRun as reason:
         sys.stderr.write(f"test: {reason}\n")
@@ -51,7 +60,8 @@ def main() -> int:
 
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--places", type=int, default=1, help="so many workers have one each")
+    parser.add_argument("--places", type=int, default=1, help="workers with servers of their own")
+    parser.add_argument("--no-servers", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     return parser.parse_args()
 
@@ -70,10 +80,13 @@ def run(command: list[str], places: Sequence[Place]) -> int:
         for place in places:
             place.wait_for_servers()
         settings = [settings_of(it.redis, it.mariadb, it.directory) for it in places]
-        lab = {"SECKILL_LAB": "true"}  # it is off elsewhere unless asked for
-        environ = {**os.environ, **lab, **settings[0], "SECKILL_PLACES": json.dumps(settings)}
-        with part("pytest", command, *FOREGROUND, cwd=ROOT, env=environ) as pytest:
-            return pytest.wait()
+        return run_pytest(command, settings)
+
+
+def run_pytest(command: list[str], settings: Sequence[dict[str, str]]) -> int:
+    environ = {**os.environ, **settings[0], "SECKILL_PLACES": json.dumps(settings)}
+    with part("pytest", command, *FOREGROUND, cwd=ROOT, env=environ) as pytest:
+        return pytest.wait()
 
 
 class Place:
@@ -116,24 +129,40 @@ class Place:
 
 def settings_of(redis: Redis, mariadb: MariaDB, scratch: Path) -> dict[str, str]:
     return {
-        "SECRET_KEY": "a key for tests alone",
-        "DEBUG": "false",
-        "ALLOWED_HOSTS": "localhost,127.0.0.1",
+        **common_settings(scratch),
         "DATABASE_URL": mariadb.url(),
         "REDIS_URL": redis.url(0),
         "CACHE_URL": redis.url(1),
         "CELERY_BROKER_URL": redis.url(2),
+        "SECKILL_TEST_ADMIN_DATABASE_URL": mariadb.admin_url(),
+    }
+
+
+def settings_without_servers(scratch: Path) -> dict[str, str]:
+    redis = f"redis://127.0.0.1:{CLOSED_PORT}"
+    return {
+        **common_settings(scratch),
+        "DATABASE_URL": "sqlite://:memory:",
+        "REDIS_URL": f"{redis}/0",
+        "CACHE_URL": f"{redis}/1",
+        "CELERY_BROKER_URL": f"{redis}/2",
+    }
+
+
+def common_settings(scratch: Path) -> dict[str, str]:
+    return {
+        "SECRET_KEY": "a key for tests alone",
+        "DEBUG": "false",
+        "ALLOWED_HOSTS": "localhost,127.0.0.1",
+        "SECKILL_LAB": "true",  # off elsewhere unless asked for
         "STATIC_ROOT": str(scratch / "static"),
         "SECKILL_SCRATCH": str(scratch),
-        "SECKILL_TEST_ADMIN_DATABASE_URL": mariadb.admin_url(),
     }
 
 
 def show_log(log: Path) -> None:
     """Show the last lines of the servers, which may say why there was no run."""
-    if log.exists():
-        last_lines = log.read_text(errors="replace").splitlines()[-30:]
-        sys.stderr.write("\n".join([*last_lines, ""]))
+    sys.stderr.write(f"{tail(log)}\n")
 
 
 if __name__ == "__main__":

@@ -173,6 +173,9 @@ class MariaDB:
         self.options = options
         self.password = secrets.token_hex(16)
         self.socket = directory / "mariadb.sock"
+        # At its start MariaDB deletes all temporary tables that it finds in this directory. In a
+        # shared one, such as /tmp, those of other running servers would go.
+        self.temporary = directory / "tmp"
         self._short_directory: Path | None = None
 
     def url(self) -> str:
@@ -188,6 +191,7 @@ class MariaDB:
     def prepare(self) -> list[str]:
         """Return the command that starts it; makes its tables where there are none yet."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self.temporary.mkdir(exist_ok=True)
         if not (self.directory / "data").exists():
             self._create()
         if len(os.fsencode(self.socket)) > LONGEST_SOCKET_PATH:
@@ -218,10 +222,14 @@ class MariaDB:
         log = self.directory / "install.log"
         with (
             log.open("wb") as output,
-            part("install", command, "--may-end", stdout=output, stderr=output) as install,
-        ):
-            if install.wait() != 0:
-                raise CannotRun(f"MariaDB could not make its tables: read {log}")
+            part(
+                "install", command, "--may-end", stdout=output, stderr=output,
+                env={**os.environ, "TMPDIR": str(self.temporary)},
+            ) as install,
+        ):  # fmt: skip
+            failed = install.wait() != 0
+        if failed:
+            raise CannotRun(f"MariaDB could not make its tables:\n{tail(log)}")
         unfinished.rename(self.directory / "data")
 
     def _where(self, data: str) -> list[str]:
@@ -233,6 +241,7 @@ class MariaDB:
             f"--socket={self.socket}",
             f"--pid-file={self.directory / 'mariadb.pid'}",
             f"--init-file={accounts}",
+            f"--tmpdir={self.temporary}",
             "--skip-networking",
             "--skip-name-resolve",
             "--character-set-server=utf8mb4",
@@ -249,6 +258,12 @@ ALTER USER app@localhost IDENTIFIED BY '{self.password}';
 GRANT ALL ON seckill.* TO app@localhost;
 GRANT ALL ON `test\\_%`.* TO app@localhost;
 """
+
+
+def tail(log: Path, lines: int = 30) -> str:
+    """Return the last lines of a log, if there is one."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    return "\n".join(text.splitlines()[-lines:])
 
 
 def write_private(path: Path, text: str) -> None:

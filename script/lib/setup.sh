@@ -13,6 +13,20 @@ die() {
   exit 1
 }
 
+# Show why an installation failed before dying of it: on CI nobody can read the log.
+die_with_log() {
+  tail -n 20 "$RUN/install.log" >&2
+  die "$@"
+}
+
+# Run a step that fetches something, and once more if it fails: mirrors fail now and then.
+retried() {
+  "$@" && return
+  say "That failed; trying once more ..." >&2
+  sleep "${SECKILL_RETRY_AFTER_S:-5}"
+  "$@"
+}
+
 # A script's help is the comment below its first line.
 help_of() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
 
@@ -85,7 +99,7 @@ has_mysqlclient() { "$VENV/bin/python" -c 'import MySQLdb' 2>/dev/null; }
 # pip_install FILE: quiet where it goes well, in .run/install.log where it does not.
 pip_install() {
   attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
-    --requirement "$1" >"$RUN/install.log" 2>&1
+    --require-hashes --requirement "$1" >"$RUN/install.log" 2>&1
 }
 
 install_failed() {
@@ -93,49 +107,45 @@ install_failed() {
     "$RUN/install.log"; then
     die "could not fetch the Python packages: check the network and how pip reaches its index, then start again (.run/install.log has pip's words)"
   fi
-  die "pip could not install the Python packages: read .run/install.log, then start again"
+  die_with_log "pip could not install the Python packages: read .run/install.log, then start again"
 }
 
 is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
-# Everything but mysqlclient, which alone needs a compiler and a client library where it has no wheel.
+# mysqlclient alone needs a compiler and a client library, so it is installed by itself.
+without_mysqlclient() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } !of_it' "$1"; }
+mysqlclient_alone() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } of_it' "$1"; }
+
 install_packages() {
-  local name=$1 stamp=$VENV/.$1 hash lists
-  hash=$(hash_of "$ROOT/requirements.txt" "$ROOT/$name.txt")
+  local name=$1 stamp=$VENV/.$1.lock hash list=$RUN/packages.lock
+  without_mysqlclient "$ROOT/$name.lock" >"$list"
+  hash=$(hash_of "$list")
   is_stamped "$stamp" "$hash" && return
-  say "Installing the Python packages of $name.txt into .venv (about a minute the first time) ..."
-  lists=$(mktemp -d "$RUN/lists.XXXXXX")
-  sed '/^mysqlclient/d' "$ROOT/requirements.txt" >"$lists/requirements.txt"
-  [[ $name == requirements ]] || cp "$ROOT/$name.txt" "$lists/"
-  if ! pip_install "$lists/$name.txt"; then
-    rm -r "$lists"
-    install_failed
-  fi
-  rm -r "$lists"
+  say "Installing the Python packages of $name.lock into .venv (about a minute the first time) ..."
+  retried pip_install "$list" || install_failed
   printf '%s' "$hash" >"$stamp"
 }
 
 # Leaves a note of a failure, so that not every start tries to build it again.
 install_mysqlclient() {
-  local wanted hash list status=0
-  wanted=$(grep '^mysqlclient' "$ROOT/requirements.txt")
-  hash=$(hash_of "$ROOT/requirements.txt")
-  if is_stamped "$VENV/.mysqlclient" "$hash"; then return 0; fi
-  if [[ $1 == optional ]] && is_stamped "$VENV/.no-mysqlclient" "$hash"; then return 1; fi
-  list=$(mktemp "$RUN/lists.XXXXXX")
-  printf '%s\n' "$wanted" >"$list"
-  pip_install "$list" && has_mysqlclient || status=1
-  rm "$list"
-  rm -f "$VENV/.mysqlclient" "$VENV/.no-mysqlclient"
+  local hash list=$RUN/mysqlclient.lock status=0 installed=$VENV/.mysqlclient.lock
+  local missing=$VENV/.no-mysqlclient.lock install=(pip_install)
+  mysqlclient_alone "$ROOT/requirements.lock" >"$list"
+  hash=$(hash_of "$list")
+  if is_stamped "$installed" "$hash"; then return 0; fi
+  if [[ $1 == optional ]] && is_stamped "$missing" "$hash"; then return 1; fi
+  [[ $1 == optional ]] || install=(retried pip_install)
+  "${install[@]}" "$list" && has_mysqlclient || status=1
+  rm -f "$installed" "$missing"
   if ((status == 0)); then
-    printf '%s' "$hash" >"$VENV/.mysqlclient"
+    printf '%s' "$hash" >"$installed"
   else
-    printf '%s' "$hash" >"$VENV/.no-mysqlclient"
+    printf '%s' "$hash" >"$missing"
   fi
   return "$status"
 }
 
-# prepare requirements|requirements-dev optional|required: the environment, as the lists of packages want it.
+# prepare requirements|requirements-dev optional|required: the environment, as the locks want it.
 prepare() {
   local list=$1 mysql=$2
   (umask 077 && mkdir -p "$RUN")
@@ -148,7 +158,7 @@ prepare() {
   install_packages "$list"
   if ! install_mysqlclient "$mysql"; then
     if [[ $mysql == required ]]; then
-      die "could not build mysqlclient: as root, run apt-get install build-essential pkg-config python3-dev default-libmysqlclient-dev (.run/install.log has the details)"
+      die_with_log "could not build mysqlclient: as root, run apt-get install build-essential pkg-config python3-dev default-libmysqlclient-dev (.run/install.log has the details)"
     fi
     say "mysqlclient is left out: it needs a compiler and the MySQL client library to build, and SQLite does without it."
   fi

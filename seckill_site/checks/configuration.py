@@ -85,7 +85,7 @@ def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
 
 def check_versions(**_: Any) -> Iterator[CheckMessage]:
     """Find client libraries that do not fit each other or were never tried."""
-    hint = "Install requirements.txt: python -m pip install --requirement requirements.txt"
+    hint = "Install requirements.lock: python -m pip install --requirement requirements.lock"
     for name, (first, end) in TRIED_VERSIONS.items():
         if not first <= numbers(version(name)) < end:
             text = f"{name} {version(name)} does not fit. Tried: {dotted(first)} to {dotted(end)}"

@@ -18,15 +18,14 @@ from redis.retry import Retry
 from backoffice import bulk_jobs, tasks
 from backoffice.bulk_jobs import (
     FAILED,
-    LEFT_ALONE,
     NO_SUCH_ORDER,
-    NOTED_AT_ONCE,
-    begin_job,
-    begins_at,
-    resume_jobs,
-    why_not,
+    STEP_ORDERS,
+    refusal_text,
+    required_status,
+    start_job,
     work_at,
 )
+from backoffice.job_engine import LEASE, RETRY_S, Superseded, Turn, record_step, resume
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderEvent, OrderJob, OrderStatus, Payment, VoucherOrder
@@ -55,7 +54,7 @@ def boss(name: str = "boss") -> User:
 
 
 def job_of(ids: list[int], kind: OrderJob.Kind = CANCEL, *, by: str = "boss") -> OrderJob:
-    return begin_job(kind=kind, order_ids=ids, by=Actor.staff(boss(by).pk), why="sold by mistake")
+    return start_job(kind=kind, order_ids=ids, by=Actor.staff(boss(by).pk), why="sold by mistake")
 
 
 def won_by(sale: SeckillVoucher, count: int) -> list[int]:
@@ -64,9 +63,13 @@ def won_by(sale: SeckillVoucher, count: int) -> list[int]:
     return live_ids(sale)
 
 
+def step(job: OrderJob) -> Turn | None:
+    return work_at(job_id=job.pk, now=timezone.now())
+
+
 def finish(job: OrderJob) -> OrderJob:
     """Work until no task would be published any more."""
-    while work_at(job_id=job.pk):
+    while step(job):
         pass
     job.refresh_from_db()
     return job
@@ -76,12 +79,9 @@ def states(job: OrderJob) -> tuple[str, int, int, dict[str, str]]:
     return job.status, job.done, len(job.order_ids), job.refusals
 
 
-def left_alone(job: OrderJob) -> list[int]:
-    """Let beat look when nothing was heard of the job for long enough; return what it resumes."""
-    published: list[int] = []
-    later = timezone.now() + LEFT_ALONE + dt.timedelta(seconds=1)
-    resume_jobs(publish=lambda *, job_id: published.append(job_id), now=later)
-    return published
+def resumed(*, later: dt.timedelta = LEASE + dt.timedelta(seconds=1)) -> list[int]:
+    """Let beat look after the lease has expired; return the jobs that it resumes."""
+    return [turn.job_id for turn in resume(OrderJob.objects.all(), now=timezone.now() + later)]
 
 
 def cancellations(order_ids: list[int]) -> list[tuple[int, str, str]]:
@@ -92,7 +92,7 @@ def cancellations(order_ids: list[int]) -> list[tuple[int, str, str]]:
 # --- What a job does -----------------------------------------------------------------------------
 
 
-def test_a_job_cancels_its_orders_by_whom_and_for_the_reason_it_was_given() -> None:
+def test_job_cancels_orders_with_author_and_reason() -> None:
     sale = make_sale(stock=10)
     ids = won_by(sale, 5)
     job = finish(job_of(ids[:3]))
@@ -102,7 +102,7 @@ def test_a_job_cancels_its_orders_by_whom_and_for_the_reason_it_was_given() -> N
     assert_conserved(sale)
 
 
-def test_a_job_refunds_its_orders_and_the_money_goes_back() -> None:
+def test_job_refunds_orders() -> None:
     sale = make_sale(stock=3, refundable=False)
     orders = [won(sale) for _ in range(3)]
     payments = [paid(order) for order in orders]
@@ -114,7 +114,7 @@ def test_a_job_refunds_its_orders_and_the_money_goes_back() -> None:
     assert_conserved(sale)
 
 
-def test_orders_in_another_state_are_not_changed_and_listed_with_it() -> None:
+def test_orders_in_other_states_are_listed_as_refused() -> None:
     sale = make_sale(stock=20, loaded=False)
     by_state = {
         status: make_order(sale, buyer, status=status, reason=reason).pk
@@ -133,57 +133,62 @@ def test_orders_in_another_state_are_not_changed_and_listed_with_it() -> None:
     assert rows() == before
 
 
-def test_an_order_that_its_buyer_cancelled_before_was_not_changed_by_the_job() -> None:
+def test_order_cancelled_by_its_buyer_counts_as_refused() -> None:
     sale = make_sale()
     early, mine, late = won_by(sale, 3)
-    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk))
+    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk), now=timezone.now())
     job = job_of([early, mine, late])
-    cancel_order(order_id=late, by=Actor.staff(boss("colleague").pk), why="sold by mistake")
+    cancel_order(
+        order_id=late,
+        by=Actor.staff(boss("colleague").pk),
+        why="sold by mistake",
+        now=timezone.now(),
+    )
     finish(job)
     assert job.refusals == {str(early): "cancelled", str(late): "cancelled"}
     assert cancellations([mine]) == [(mine, "boss", "sold by mistake")]
 
 
-def test_an_order_chosen_twice_is_done_once() -> None:
+def test_order_selected_twice_is_changed_once() -> None:
     sale = make_sale()
     (order_id,) = won_by(sale, 1)
     job = finish(job_of([order_id, order_id]))
     assert (job.total, *states(job)) == (1, "done", 1, 0, {})
 
 
-def test_a_job_without_orders_is_done() -> None:
+def test_job_without_orders_is_done() -> None:
     job = job_of([])
     assert job.status == "done"
-    assert not work_at(job_id=job.pk)
+    assert step(job) is None
 
 
-def test_a_job_that_is_not_there_or_done_is_no_work() -> None:
+def test_missing_or_finished_job_is_no_work() -> None:
     job = finish(job_of(won_by(make_sale(), 1)))
     before = rows()
-    assert not work_at(job_id=404)
-    assert not work_at(job_id=job.pk)
+    assert work_at(job_id=404, now=timezone.now()) is None
+    assert step(job) is None
     assert rows() == before
 
 
 @pytest.mark.parametrize(("kind", "status"), [(CANCEL, "unpaid"), (REFUND, "paid")])
-def test_it_is_known_at_which_state_a_job_begins(kind: str, status: str) -> None:
-    assert begins_at(kind) == status
+def test_required_status_of_each_kind(kind: str, status: str) -> None:
+    assert required_status(kind) == status
 
 
 @pytest.mark.parametrize(
     ("refusal", "words"),
     [
         ("used", "it is used"),
-        (NO_SUCH_ORDER, "there is no such order"),
-        (FAILED, "it could not be changed; the worker's log says why"),
+        (NO_SUCH_ORDER, "the order does not exist"),
+        (FAILED, "it could not be changed; the worker's log has the reason"),
     ],
 )
-def test_a_refusal_is_told_in_words(refusal: str, words: str) -> None:
+def test_refusal_text(refusal: str, words: str) -> None:
     with translation.override("en"):
-        assert why_not(refusal) == words
+        assert refusal_text(refusal) == words
 
 
-def test_three_hundred_orders() -> None:
+def test_job_changes_three_hundred_orders() -> None:
     sale = make_sale(stock=300)
     ids = won_by(sale, 300)
     assert len(ids) == 300
@@ -194,31 +199,33 @@ def test_three_hundred_orders() -> None:
     assert_conserved(sale)
 
 
-def test_ten_thousand_ids_are_noted_in_milliseconds_and_fit() -> None:
+def test_step_over_ten_thousand_ids_uses_few_queries() -> None:
     job = job_of([10**18 + number for number in range(10_000)])
     with CaptureQueriesContext(connection) as queries:
-        assert bulk_jobs._next_orders(job.pk)
+        assert step(job)
     job.refresh_from_db()
-    assert (job.done, len(job.refusals)) == (NOTED_AT_ONCE, NOTED_AT_ONCE)
-    assert job.order_ids[0] == 10**18 + NOTED_AT_ONCE
-    # Each order is asked for once, and the rest is one look, one lock and one note.
-    assert len(queries) <= 2 * NOTED_AT_ONCE + 6
+    assert (job.done, len(job.refusals)) == (STEP_ORDERS, STEP_ORDERS)
+    assert job.order_ids[0] == 10**18 + STEP_ORDERS
+    # One query for each order; the rest is one look and one record.
+    assert len(queries) <= 2 * STEP_ORDERS + 6
 
 
 # --- Workers that die, and workers that meet -----------------------------------------------------
 
 
-def test_a_worker_that_dies_half_way_is_followed_by_another_that_ends_the_job() -> None:
+def test_second_worker_finishes_job_of_dead_worker(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=60)
     ids = won_by(sale, 50)
     job = job_of(ids)
-    with armed("job.changed:2=raise"), pytest.raises(FailpointReached):
-        work_at(job_id=job.pk)
+    monkeypatch.setattr(bulk_jobs, "STEP_ORDERS", 20)
+    step(job)
+    with armed("job.changed=raise"), pytest.raises(FailpointReached):
+        step(job)
     job.refresh_from_db()
-    assert states(job) == ("running", NOTED_AT_ONCE, 50 - NOTED_AT_ONCE, {})
-    assert len(live_ids(sale)) == 50 - 2 * NOTED_AT_ONCE, "twenty were changed and not noted"
+    assert states(job) == ("running", 20, 30, {})
+    assert len(live_ids(sale)) == 10, "twenty were changed and not recorded"
 
-    assert left_alone(job) == [job.pk]
+    assert resumed() == [job.pk]
     finish(job)
 
     assert states(job) == ("done", 50, 0, {})
@@ -226,7 +233,7 @@ def test_a_worker_that_dies_half_way_is_followed_by_another_that_ends_the_job() 
     assert_conserved(sale)
 
 
-def test_a_worker_that_dies_half_way_through_refunds_refunds_none_twice(settings: Any) -> None:
+def test_resumed_refunds_pay_nobody_twice(settings: Any) -> None:
     fake = use_fake(settings)
     sale = make_sale()
     orders = [won(sale) for _ in range(3)]
@@ -234,7 +241,7 @@ def test_a_worker_that_dies_half_way_through_refunds_refunds_none_twice(settings
         tell_of_fake(begun(order))
     job = job_of([order.pk for order in orders], REFUND)
     with armed("job.changed=raise"), pytest.raises(FailpointReached):
-        work_at(job_id=job.pk)
+        step(job)
     finish(job)
     assert states(job) == ("done", 3, 0, {})
     assert len(fake.refunds) == len(set(fake.refunds)) == 3
@@ -243,12 +250,12 @@ def test_a_worker_that_dies_half_way_through_refunds_refunds_none_twice(settings
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
-def test_two_workers_at_one_job_change_each_order_once() -> None:
+def test_two_workers_change_each_order_once() -> None:
     for _ in range(3):
         sale = make_sale(stock=60)
         ids = won_by(sale, 60)
         job = job_of(ids)
-        outcomes = at_once(*[partial(work_at, job_id=job.pk)] * 2)
+        outcomes = at_once(*[partial(step, job)] * 2)
         assert not [it for it in outcomes if isinstance(it, Exception)]
         finish(job)
         assert states(job) == ("done", 60, 0, {})
@@ -256,53 +263,42 @@ def test_two_workers_at_one_job_change_each_order_once() -> None:
         assert_conserved(sale)
 
 
-def test_a_slower_worker_notes_nothing_over_what_a_faster_one_has_noted() -> None:
-    sale = make_sale()
-    first, second = won_by(sale, 2)
+def test_slower_worker_records_nothing_after_a_faster_one() -> None:
+    first, second = won_by(make_sale(), 2)
     job = job_of([first, 404, second])
-    finish(job)
-    assert not bulk_jobs._note(job.pk, {first: "cancelled", 404: "cancelled"}, set())
+    finish(OrderJob.objects.get(pk=job.pk))
+    with pytest.raises(Superseded):
+        record_step(job, now=timezone.now(), refusals={str(first): "cancelled"})
     job.refresh_from_db()
     assert states(job) == ("done", 3, 0, {"404": NO_SUCH_ORDER})
 
 
-def test_only_a_job_that_was_left_is_sent_again() -> None:
+def test_only_abandoned_jobs_are_resumed() -> None:
     sale = make_sale()
     first, second = won_by(sale, 2)
     done, running = finish(job_of([first])), job_of([second])
-    assert resume_jobs(publish=bulk_jobs.publish_job, now=timezone.now()) == []
-    assert left_alone(running) == [running.pk]
-    assert left_alone(running) == [], "sent once, and then not again at once"
+    assert resumed(later=dt.timedelta()) == []
+    assert resumed() == [running.pk]
+    assert resumed() == [], "sent once, and then not again at once"
     assert OrderJob.objects.get(pk=done.pk).changed_at == done.changed_at
 
 
-def test_a_job_that_takes_longer_than_a_task_is_handed_on(
+def test_task_publishes_the_next_step_until_the_job_is_done(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sale = make_sale(stock=50)
-    job = job_of(won_by(sale, 45))
-    monkeypatch.setattr(bulk_jobs, "WORK_S", 0.0)
-    monkeypatch.setattr(bulk_jobs, "NOTE_S", 0.0)
-    assert work_at(job_id=job.pk)
-    monkeypatch.undo()
-    tasks.work_at_job(job_id=job.pk)
-    job.refresh_from_db()
+    monkeypatch.setattr(bulk_jobs, "STEP_ORDERS", 2)
+    job = job_of(won_by(make_sale(), 3))
+    for done, published in [(2, 1), (3, 1)]:
+        tasks.work_at_job(job_id=job.pk)
+        job.refresh_from_db()
+        assert (job.done, broker_length()) == (done, published)
     assert job.status == "done"
-    assert broker_length() == 0
 
 
-def test_a_task_that_leaves_work_publishes_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    job = job_of(won_by(make_sale(), 2))
-    monkeypatch.setattr(bulk_jobs, "WORK_S", 0.0)
-    tasks.work_at_job(job_id=job.pk)
-    assert broker_length() == 1
-
-
-def test_a_slow_provider_does_not_keep_a_job_silent(monkeypatch: pytest.MonkeyPatch) -> None:
-    sale = make_sale()
-    job = job_of(won_by(sale, 3))
-    monkeypatch.setattr(bulk_jobs, "NOTE_S", -1.0)  # each order takes longer than this
-    assert bulk_jobs._next_orders(job.pk)
+def test_slow_provider_does_not_keep_a_job_silent(monkeypatch: pytest.MonkeyPatch) -> None:
+    job = job_of(won_by(make_sale(), 3))
+    monkeypatch.setattr(bulk_jobs, "STEP_S", -1.0)  # each order takes longer than this
+    assert step(job)
     job.refresh_from_db()
     assert job.done == 1
 
@@ -310,18 +306,18 @@ def test_a_slow_provider_does_not_keep_a_job_silent(monkeypatch: pytest.MonkeyPa
 # --- Parts that are away -------------------------------------------------------------------------
 
 
-def test_without_redis_a_job_waits_and_then_goes_on() -> None:
+def test_job_waits_for_redis() -> None:
     sale = make_sale()
     ids = won_by(sale, 3)
     job = job_of(ids)
     with pytest.MonkeyPatch.context() as patch:
         lose(patch)
         before = rows()
-        assert not work_at(job_id=job.pk)
+        assert step(job) == Turn(job.pk, 1, RETRY_S)
         assert rows() == before
     job.refresh_from_db()
     assert states(job) == ("running", 0, 3, {})
-    assert left_alone(job) == [job.pk]
+    assert resumed() == [job.pk]
     finish(job)
     assert states(job) == ("done", 3, 0, {})
     assert_conserved(sale)
@@ -333,7 +329,7 @@ def lose(patch: pytest.MonkeyPatch) -> None:
     patch.setattr("seckill_site.ledger_connection.get_redis_connection", lambda alias: nowhere)
 
 
-def test_redis_that_goes_away_in_the_middle_loses_nothing_that_was_done() -> None:
+def test_redis_lost_midway_loses_no_recorded_change() -> None:
     sale = make_sale()
     ids = won_by(sale, 4)
     job = job_of(ids)
@@ -346,7 +342,7 @@ def test_redis_that_goes_away_in_the_middle_loses_nothing_that_was_done() -> Non
             end(order_id=order_id, **options)
 
         patch.setattr(bulk_jobs, "end_order", until_the_third)
-        assert not work_at(job_id=job.pk)
+        assert step(job) == Turn(job.pk, 1, RETRY_S)
     job.refresh_from_db()
     assert states(job) == ("running", 2, 2, {})
     finish(job)
@@ -354,7 +350,7 @@ def test_redis_that_goes_away_in_the_middle_loses_nothing_that_was_done() -> Non
     assert_conserved(sale)
 
 
-def test_a_row_that_is_locked_for_too_long_lets_the_job_wait(
+def test_lock_timeout_makes_the_job_wait(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def locked(**kwargs: Any) -> None:
@@ -363,13 +359,11 @@ def test_a_row_that_is_locked_for_too_long_lets_the_job_wait(
     job = job_of(won_by(make_sale(), 2))
     with monkeypatch.context() as patch:
         patch.setattr(bulk_jobs, "end_order", locked)
-        assert not work_at(job_id=job.pk)
+        assert step(job) == Turn(job.pk, 1, RETRY_S)
     assert states(finish(job)) == ("done", 2, 0, {})
 
 
-def test_an_order_whose_buyer_is_busy_goes_to_the_end_of_the_line(
-    ledger: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_busy_order_goes_to_the_end(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
     sale = make_sale()
     ids = won_by(sale, 3)
@@ -378,7 +372,8 @@ def test_an_order_whose_buyer_is_busy_goes_to_the_end_of_the_line(
     key = LedgerKeys(sale.pk).user_lock(buyer)
     ledger.set(key, "a worker", px=60_000)
     job = job_of(ids)
-    assert not work_at(job_id=job.pk), "with nothing but what is busy left, it waits"
+    assert step(job)
+    assert step(job) == Turn(job.pk, 2, RETRY_S), "it waits when only busy orders are left"
     job.refresh_from_db()
     assert (job.done, job.order_ids, job.refusals) == (2, [ids[0]], {})
     ledger.delete(key)
@@ -386,7 +381,7 @@ def test_an_order_whose_buyer_is_busy_goes_to_the_end_of_the_line(
     assert_conserved(sale)
 
 
-def test_an_order_that_nothing_can_be_done_with_does_not_stop_the_others(
+def test_broken_order_does_not_stop_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     end = bulk_jobs.end_order
@@ -403,7 +398,7 @@ def test_an_order_that_nothing_can_be_done_with_does_not_stop_the_others(
     assert live_ids(sale) == [ids[1]]
 
 
-def test_a_refund_that_failed_after_it_began_counts_as_changed(settings: Any) -> None:
+def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> None:
     """The order is being refunded, whatever became of telling the provider."""
     fake = use_fake(settings)
     sale = make_sale()
@@ -419,7 +414,7 @@ def test_a_refund_that_failed_after_it_began_counts_as_changed(settings: Any) ->
     assert_conserved(sale)
 
 
-def test_with_the_provider_away_the_orders_are_being_refunded(settings: Any) -> None:
+def test_orders_are_refunding_while_provider_is_down(settings: Any) -> None:
     fake = use_fake(settings)
     sale = make_sale()
     order = won(sale)
@@ -431,20 +426,20 @@ def test_with_the_provider_away_the_orders_are_being_refunded(settings: Any) -> 
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_a_job_that_could_not_be_published_is_sent_by_beat() -> None:
+def test_unpublished_job_is_resumed_by_beat() -> None:
     job = job_of(won_by(make_sale(), 1))
     bulk_jobs.publish_job(job_id=job.pk)
-    assert left_alone(job) == [job.pk]
+    assert resumed() == [job.pk]
 
 
-def test_a_deleted_author_leaves_the_job_going() -> None:
+def test_job_survives_deletion_of_its_author() -> None:
     sale = make_sale()
     job = job_of(won_by(sale, 2))
     boss().delete()
     assert states(finish(job)) == ("done", 2, 0, {})
 
 
-def test_the_ledger_says_how_the_orders_ended() -> None:
+def test_ledger_has_the_reason_of_the_end() -> None:
     sale = make_sale()
     ids = won_by(sale, 2)
     finish(job_of(ids))

@@ -160,7 +160,7 @@ def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     error = refusal_of(sale.pk)
-    assert "Redis or the database did not answer" in str(error)
+    assert "Redis or the database did not respond" in str(error)
     assert error.returncode == 2
 
 
@@ -185,7 +185,7 @@ def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.M
     before = everything_there()
     rehearsal = begun(sale, live_server.url)
     rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=rehearsing.timezone.now())
-    monkeypatch.setattr(rehearsing, "LEFT_ALONE", rehearsing.dt.timedelta())
+    monkeypatch.setattr(rehearsing, "LEASE", rehearsing.dt.timedelta())
     assert rehearse("--clear") == (0, f"cleared up after rehearsal #{rehearsal.pk}\n")
     assert everything_there() == before
 

@@ -22,7 +22,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from backoffice.bulk_jobs import begin_job, work_at
+from backoffice.bulk_jobs import start_job, work_at
 from backoffice.rehearsal.verdict import Verdict
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.redemption import redeem, written_code
@@ -186,13 +186,13 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
     _count_a_stream(sales["open"], accepted=crowd)
     _count_a_rush(sales["sold_out"])
     _move_back(sales, now=now)
-    job = begin_job(
+    job = start_job(
         kind=OrderJob.Kind.CANCEL,
         order_ids=[orders["cancelled"], orders["used"]],
         by=Actor.staff(people["operator"].pk),
         why="the supplier cannot deliver",
     )
-    work_at(job_id=job.pk)
+    work_at(job_id=job.pk, now=timezone.now())
     rehearsal = _rehearsed(sales["soon"], by=people["operator"])
     return Window(sales, orders, _receipts(sales, orders), trades, job, rehearsal, people)
 
@@ -281,20 +281,20 @@ def _order_everything(
     by, shelf = Actor.buyer(ann.pk), sales["paused"]
     orders, trades = {}, {}
     orders["cancelled"] = won(shelf, [ann])
-    cancel_order(order_id=orders["cancelled"].pk, by=by)
+    cancel_order(order_id=orders["cancelled"].pk, by=by, now=timezone.now())
     orders["expired"] = won(shelf, [ann])
     expire_orders(now=over(orders["expired"]))
     orders["refunded"] = won(shelf, [ann])
     paid(orders["refunded"])
-    refund_order(order_id=orders["refunded"].pk, by=by)
+    refund_order(order_id=orders["refunded"].pk, by=by, now=timezone.now())
     finish_refunds(now=timezone.now())
     orders["refunding"] = won(shelf, [ann])
     paid(orders["refunding"])
-    refund_order(order_id=orders["refunding"].pk, by=by)
+    refund_order(order_id=orders["refunding"].pk, by=by, now=timezone.now())
     orders["used"] = won(sales["ended"], [ann])
     paid(orders["used"])
     orders["used"].refresh_from_db()
-    redeem(code=orders["used"].code or "", by=by)
+    redeem(code=orders["used"].code or "", by=by, now=timezone.now())
     orders["paid"] = won(sales["sold_out"], [ann])
     trades["paid"] = paid(orders["paid"]).reference
     orders["unpaid"] = won(sales["open"], [ann])

@@ -20,8 +20,9 @@ from tests.concurrency.sales import (
     wait_until_quiet,
 )
 from tests.support.crowd import Answer, fire
+from tests.support.sales import change_stock
 from tests.support.stack import Stack
-from vouchers.catalogue.sales import change_stock, edit_sale, terms_of
+from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import SeckillVoucher
 

@@ -17,7 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from backoffice.rehearsal.buyers import buyers_of
-from backoffice.rehearsal.service import Plan, begin_rehearsal, publish_rehearsal
+from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
 from orders.models.rehearsals import OVER
 from seckill_site.ledger_connection import ledger_connection
@@ -153,8 +153,9 @@ def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: 
     """As from the admin: the steps are tasks among the others, and none keeps the worker."""
     sale = make_sale(stock=500)
     before = everything_there()
-    plan = Plan(buyers=BUYERS, stock=200, doubles=20, connections=50, url=shop.url)
-    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    rehearsal = start_rehearsal(
+        sale_id=sale.pk, buyers=BUYERS, stock=200, duplicates=20, connections=50, url=shop.url
+    )
     publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
 
     found = Rehearsal.objects.filter(pk=rehearsal.pk)

@@ -45,8 +45,9 @@ from orders.fulfilment.reconcile import reconcile
 from tests.concurrency.sales import crowd_of, make_sale, wait_for
 from tests.faults.changes import Changes, wait_in_line
 from tests.faults.history import History, Outcome
+from tests.support.sales import change_stock
 from tests.support.stack import Process, Stack, Web
-from vouchers.catalogue.sales import change_stock, edit_sale, terms_of
+from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import BelowTaken, snapshot
 from vouchers.models import SeckillVoucher

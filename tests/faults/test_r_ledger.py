@@ -487,8 +487,7 @@ def test_r3_a_release_after_the_order_exists_is_undone_and_sells_its_unit_once()
 
 REBUILD = "from vouchers.inventory.rebuild import rebuild_sale; rebuild_sale(sale_id={sale_id})"
 EDIT = (
-    "from vouchers.catalogue.sales import change_stock; "
-    "change_stock(sale_id={sale_id}, stock={stock})"
+    "from tests.support.sales import change_stock; change_stock(sale_id={sale_id}, stock={stock})"
 )
 
 

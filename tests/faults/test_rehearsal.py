@@ -11,7 +11,7 @@ import pytest
 from django.utils import timezone
 
 from backoffice.rehearsal.phases import NOT_DRAINED
-from backoffice.rehearsal.service import Plan, begin_rehearsal, publish_rehearsal
+from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.rehearsals import OVER
 from tests.concurrency.sales import make_sale, wait_for
@@ -41,8 +41,9 @@ CLEARING = [
 
 def begun(url: str, *, sale: SeckillVoucher) -> Rehearsal:
     """Begin one as the admin does."""
-    plan = Plan(buyers=BUYERS, stock=STOCK, doubles=20, connections=20, url=url)
-    rehearsal = begin_rehearsal(sale_id=sale.pk, plan=plan)
+    rehearsal = start_rehearsal(
+        sale_id=sale.pk, buyers=BUYERS, stock=STOCK, duplicates=20, connections=20, url=url
+    )
     publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
     return rehearsal
 

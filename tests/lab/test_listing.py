@@ -8,6 +8,8 @@ from lab.interleaving.races import RACES
 from lab.listing import listing
 from lab.steps import STEPS
 
+pytestmark = pytest.mark.quick
+
 
 def marked(step: str, *findings: str) -> list[tuple[str, str]]:
     return [

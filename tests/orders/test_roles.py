@@ -30,7 +30,7 @@ from django.test import Client, RequestFactory
 from django.urls import URLResolver, get_resolver, reverse
 from redis import Redis
 
-from backoffice.bulk_jobs import begin_job
+from backoffice.bulk_jobs import start_job
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
@@ -243,7 +243,7 @@ def world(db: None) -> dict[str, Any]:
             sold, make_buyer(), status=OrderStatus.REFUSED, reason="failed"
         ),
         "payment": payment,
-        "job": begin_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
+        "job": start_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
     }  # fmt: skip

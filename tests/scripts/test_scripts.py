@@ -24,7 +24,7 @@ PO = "locale/zh_Hans/LC_MESSAGES/django.po"
 def clone(tmp_path: Path) -> Path:
     """The scripts alone, so that nothing touches this clone's ``.run`` and ``.venv``."""
     shutil.copytree(ROOT / "script", tmp_path / "script")
-    shutil.copy(ROOT / "requirements.txt", tmp_path)
+    shutil.copy(ROOT / "requirements.lock", tmp_path)
     return tmp_path
 
 
@@ -57,7 +57,7 @@ def path_with(directory: Path, **programs: str) -> str:
     return str(directory)
 
 
-@pytest.mark.parametrize("script", ["server", "manage", "test", "lint"])
+@pytest.mark.parametrize("script", ["server", "manage", "test", "lint", "lock"])
 def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
     said = run(clone, f"script/{script}", "--help")
     assert said.returncode == 0
@@ -72,6 +72,7 @@ def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
         (["-n", "auto"], "-n wants a number"),
         (["-n1.5"], "-n wants a whole number"),
         (["--seed", "7"], "--seed goes with --soak"),
+        (["--quick", "--faults"], "--quick and --faults exclude each other"),
     ],
 )
 def test_wrong_arguments_of_the_tests_are_one_clear_line(

@@ -12,6 +12,8 @@ import pytest
 from seckill_site import failpoints
 from seckill_site.failpoints import FailpointReached, armed, failpoint, tell
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_point_fails_when_it_is_reached_for_the_nth_time_and_only_then() -> None:
     with armed("place.reserved:2=raise"):

@@ -10,6 +10,8 @@ from django.core.handlers.wsgi import WSGIHandler
 
 from seckill_site import wsgi
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def application(settings, monkeypatch, db):

@@ -12,14 +12,13 @@ import pytest
 from django.apps import apps
 from django.utils import timezone
 
+from backoffice.job_engine import LEASE
 from backoffice.rehearsal import buyers as rehearsal_buying
 from backoffice.rehearsal import phases
 from backoffice.rehearsal.crowd import check_web, fire
 from backoffice.rehearsal.service import (
-    LEFT_ALONE,
-    Plan,
-    begin_rehearsal,
     resume_rehearsals,
+    start_rehearsal,
     work_at,
 )
 from orders.fulfilment.worker import fulfill_sale
@@ -50,8 +49,8 @@ def crowd_in_a_thread() -> Iterator[None]:
 
 def begun(sale: SeckillVoucher, url: str, **changes: Any) -> Rehearsal:
     """Begin a small rehearsal."""
-    plan = {"buyers": 12, "stock": 5, "doubles": 50, "connections": 4, "url": url, **changes}
-    return begin_rehearsal(sale_id=sale.pk, plan=Plan(**plan))
+    options = {"buyers": 12, "stock": 5, "duplicates": 50, "connections": 4, "url": url, **changes}
+    return start_rehearsal(sale_id=sale.pk, **options)
 
 
 def step(rehearsal: Rehearsal, *, later: dt.timedelta = dt.timedelta()) -> Rehearsal:
@@ -84,14 +83,10 @@ def clearing_time(rehearsal: Rehearsal) -> dt.timedelta:
     return dt.timedelta()
 
 
-def resumed(*, later: dt.timedelta = LEFT_ALONE) -> list[tuple[int, int]]:
-    """Let beat look when nothing was heard for long enough; return what it publishes."""
-    published: list[tuple[int, int]] = []
-    resume_rehearsals(
-        publish=lambda *, rehearsal_id, turn: published.append((rehearsal_id, turn)),
-        now=timezone.now() + later + dt.timedelta(seconds=1),
-    )
-    return published
+def resumed(*, later: dt.timedelta = LEASE) -> list[tuple[int, int]]:
+    """Let beat look after the lease has expired; return the ids and turns that it publishes."""
+    turns = resume_rehearsals(now=timezone.now() + later + dt.timedelta(seconds=1))
+    return [(turn.job_id, turn.number) for turn in turns]
 
 
 def shadow_of(rehearsal: Rehearsal) -> SeckillVoucher:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from typing import Any
 
 from django.contrib.auth.models import User
+from django.db import transaction
 from django.db.models import F
 from django.utils import timezone
 
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.catalogue.sales import SaleTerms
+from vouchers.catalogue.sales import SaleTerms, edit_sale, terms_of
 from vouchers.inventory.keys import SENTINEL, LedgerKeys
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher, Voucher
 
 HOUR = dt.timedelta(hours=1)
@@ -72,6 +75,13 @@ def terms(**changes: Any) -> SaleTerms:
     now = timezone.now()
     defaults: dict[str, Any] = {"stock": 5, "begins_at": now - HOUR, "ends_at": now + HOUR}
     return SaleTerms(**{**defaults, **changes})
+
+
+def change_stock(*, sale_id: int, stock: int) -> SeckillVoucher:
+    """Edit the units offered, and leave the other terms as they are."""
+    with transaction.atomic():
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), stock=stock))
 
 
 def redis_now_ms() -> int:

@@ -1,4 +1,4 @@
-"""The shop's side: make sales, edit them while they run, see what is left."""
+"""The admin of sales: make them, edit them while they run, see what is left."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.decorators import method_decorator
@@ -22,13 +22,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-from vouchers.admin import sale_list as columns
-from vouchers.admin.form_check import check_page
 from vouchers.admin.sale_actions import copy, load_into_redis, publish
-from vouchers.admin.sale_list import SaleChangeList, StateFilter, WhenFilter
+from vouchers.admin.sale_list import SaleChangeList, SaleColumns, StateFilter, WhenFilter
 from vouchers.admin.series import copies_page, series_page
-from vouchers.catalogue.form_hints import Hint, Level
-from vouchers.catalogue.refusals import REFUSALS, why_not
+from vouchers.catalogue.form_hints import Level
+from vouchers.catalogue.refusals import REFUSALS, refusal_text
 from vouchers.catalogue.sales import (
     create_sale,
     create_voucher_on_sale,
@@ -38,19 +36,20 @@ from vouchers.catalogue.sales import (
 )
 from vouchers.catalogue.series import copy_terms
 from vouchers.forms.sale import SaleForm
-from vouchers.forms.sale_changes import change_text
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleStage, SeckillVoucher
+
+RUN_PERMISSION = "vouchers.run_seckillvoucher"
 
 admin.site.site_header = _("Seckill")
 admin.site.site_title = _("Seckill")
 admin.site.index_title = _("Sales and orders")
 
 
-class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Makes and edits sales through ``vouchers.catalogue.sales``; never saves a row by itself."""
+class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-arg]
+    """Sales, made and edited through ``vouchers.catalogue.sales`` and never saved from here."""
 
     form = SaleForm
     list_display = (
@@ -65,26 +64,12 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     class Media:
         css = {"all": ("seckill/sale_form.css",)}
 
-    title = staticmethod(columns.title)
-    state = staticmethod(columns.state)
-    total = staticmethod(columns.total)
-    sold_units = staticmethod(columns.sold_units)
-    left = staticmethod(columns.left)
-    pending = staticmethod(columns.pending)
-    begins = staticmethod(columns.begins)
-    ends = staticmethod(columns.ends)
-    # What the form calls its own fields, for staff who may only look; and the picture for all.
-    rules = staticmethod(columns.rules)
-    price = staticmethod(columns.price)
-    face_value = staticmethod(columns.face_value)
-    picture_now = staticmethod(columns.picture_now)
-
     def get_urls(self) -> list[URLPattern]:
         def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
             return path(route, self.admin_site.admin_view(view), name=name)
 
         return [
-            url("check/", partial(check_page, model_admin=self), "sale-check"),
+            url("check/", self.check_view, "sale-check"),
             url("series/", partial(series_page, model_admin=self), "sale-series"),
             url("copies/", partial(copies_page, model_admin=self), "sale-copies"),
             url("<id:sale_id>/copy/", self.copy_view, "sale-copy"),
@@ -92,26 +77,31 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SeckillVoucher]:
-        # A rehearsal is nothing that the shop sells.
+        # The shop does not sell a rehearsal.
         return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
-        after = (_("After the win"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
-        why_not = self._why_read_only(request, obj)
-        if not self.has_change_permission(request, obj):
-            voucher.append("picture_now")
-        else:
+        why_read_only = ""
+        if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
             voucher += ["picture_now", "picture", "remove_picture"] if there else ["picture"]
             sale.append("why")
+        else:
+            voucher.append("picture_now")
+            if super().has_change_permission(request):
+                text = gettext(
+                    "This sale has started. Only staff who can run sales may change it now."
+                )
+                why_read_only = text
         return [
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
-            (_("Voucher"), {"fields": voucher, "description": why_not}),
+            (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
             after,
         ]
@@ -120,7 +110,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return SaleChangeList
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        # Sales are deleted one by one, where it can be said why one cannot be.
+        # Sales are deleted one by one, so that a refusal can say why.
         actions = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
@@ -128,35 +118,23 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def view_on_site(self, obj: SeckillVoucher) -> str:
         return reverse("purchase", args=[obj.pk])
 
-    # --- Who may ---------------------------------------------------------------------------------
-
     def has_change_permission(
         self, request: HttpRequest, obj: SeckillVoucher | None = None
     ) -> bool:
         if not super().has_change_permission(request, obj):
             return False
-        return obj is None or _may_run(request) or not has_begun(sale_id=obj.pk)
+        return obj is None or _may_edit(request, obj)
 
     def has_delete_permission(
         self, request: HttpRequest, obj: SeckillVoucher | None = None
     ) -> bool:
         if not super().has_delete_permission(request, obj):
             return False
-        if obj is None:
-            return True
-        may = _may_run(request) or not has_begun(sale_id=obj.pk)
-        return may and not has_buyers(sale=obj)
+        return obj is None or (_may_edit(request, obj) and not has_buyers(sale=obj))
 
     def has_run_permission(self, request: HttpRequest) -> bool:
         """For actions on what is live: reconciling and loading."""
-        return _may_run(request)
-
-    def _why_read_only(self, request: HttpRequest, obj: SeckillVoucher) -> str:
-        if self.has_change_permission(request, obj) or not super().has_change_permission(request):
-            return ""
-        return gettext("This sale has begun: only who may run sales can change it now.")
-
-    # --- The form --------------------------------------------------------------------------------
+        return request.user.has_perm(RUN_PERMISSION)
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
@@ -184,16 +162,16 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> Any:
         show = partial(super().changeform_view, request, object_id, form_url, extra_context)
         try:
-            # Outside the admin's transaction: what is taken must be known before an edit.
+            # Outside the admin's transaction: an edit needs the units taken.
             _load_before_post(request, object_id)
             return show()
         except SeckillVoucher.DoesNotExist:
             return self._deleted(request)
         except REFUSALS as error:
-            # Once more, to say it on the form: what was typed is not lost.
+            # Again, with the refusal on the form: the entries are not lost.
             for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
                 upload.seek(0)
-            request.refusal = why_not(error)  # type: ignore[attr-defined]
+            request.refusal = refusal_text(error)  # type: ignore[attr-defined]
             return show()
 
     def save_model(
@@ -202,7 +180,9 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         hints = form.hints(now=timezone.now())
         sale = _save(obj, form, change=change)
         obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
-        self._say_warnings(request, hints)
+        for hint in chain(*hints.values()):
+            if hint.level is Level.WARNING:
+                self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
         transaction.on_commit(partial(self._say_whether_loaded, request, sale.pk))
 
     def construct_change_message(
@@ -210,11 +190,28 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     ) -> Any:
         if add:
             return super().construct_change_message(request, form, formsets, add)
-        return change_text(form)
+        return form.change_text()
+
+    def check_view(self, request: HttpRequest) -> HttpResponse:
+        """Validate the entries of a new sale, or of the one named by ``sale``; save nothing."""
+        sale_id, sale = request.GET.get("sale"), None
+        if sale_id and not (sale := self.get_object(request, sale_id)):
+            raise Http404
+        may_change = sale and self.has_change_permission(request, sale)
+        if not (may_change if sale else self.has_add_permission(request)):
+            raise PermissionDenied
+        entries = request.POST if request.method == "POST" else request.GET
+        form = self.get_form(request, sale, change=bool(sale))(entries, instance=sale)
+        errors = {field: list(found) for field, found in form.errors.items()}
+        hints = {
+            name: [{"level": hint.level.value, "text": hint.text} for hint in found]
+            for name, found in form.hints(now=timezone.now()).items()
+        }
+        return JsonResponse({"errors": errors, "hints": hints})
 
     @method_decorator(require_safe)
     def copy_view(self, request: HttpRequest, sale_id: int) -> HttpResponse:
-        """Open the form of a new sale with everything of this one; nothing is saved."""
+        """Open the form of a new sale with the entries of this one; save nothing."""
         sale = self.get_object(request, str(sale_id))
         if sale is None:
             return self._deleted(request)
@@ -225,26 +222,19 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         answer: HttpResponse = self.add_view(request, form_url, {"title": title})
         return answer
 
-    def _say_warnings(self, request: HttpRequest, hints: dict[str, list[Hint]]) -> None:
-        for hint in (hint for of_field in hints.values() for hint in of_field):
-            if hint.level is Level.WARNING:
-                self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
-
     def _say_whether_loaded(self, request: HttpRequest, sale_id: int) -> None:
         try:
             found = snapshot(sale_id=sale_id)
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
-                "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
-                "or within seconds of Redis being back."
+                "The sale is saved but not in Redis yet. Its first buyer will load it, "
+                "or it loads within seconds of Redis coming back."
             )
             self.message_user(request, text, messages.WARNING)
             return
         text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
         figures = {"remaining": found.remaining, "total": found.terms.total}
         self.message_user(request, text % figures, messages.SUCCESS)
-
-    # --- Deleting --------------------------------------------------------------------------------
 
     def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
         delete_sale(sale_id=obj.pk)
@@ -256,7 +246,7 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except SeckillVoucher.DoesNotExist:
             return self._deleted(request)
         except REFUSALS as error:
-            self.message_user(request, why_not(error), messages.ERROR)
+            self.message_user(request, refusal_text(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
     def _deleted(self, request: HttpRequest) -> HttpResponse:
@@ -264,14 +254,13 @@ class SeckillVoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
 
 
-def has_begun(*, sale_id: int) -> bool:
-    """Say whether buyers may have come already; by the row, whatever a form has put into ours."""
-    public = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    return public.filter(begins_at__lte=timezone.now()).exists()
-
-
-def _may_run(request: HttpRequest) -> bool:
-    return request.user.has_perm("vouchers.run_seckillvoucher")
+def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
+    """Say whether this user may change a sale that buyers may have come to already."""
+    if request.user.has_perm(RUN_PERMISSION):
+        return True
+    # By the stored row: a form may have put other values into this one.
+    public = SeckillVoucher.objects.filter(pk=sale.pk, stage=SaleStage.PUBLIC)
+    return not public.filter(begins_at__lte=timezone.now()).exists()
 
 
 def _load_before_post(request: HttpRequest, object_id: str | None) -> None:

@@ -1,4 +1,4 @@
-"""The admin's list of sales: its columns, its filters, and what is left of each."""
+"""The admin's list of sales: columns, filters and live figures."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ STATES = {
     SaleState.PAUSED: SaleState.PAUSED.label,
     SaleState.ENDED: SaleState.ENDED.label,
 }
-"""What staff calls a sale: a draft whatever the time is, else as buyers see it."""
+"""The states as staff sees them: a draft at any time, else the state that buyers see."""
 
 
 class SaleChangeList(ChangeList):
-    """The list of sales, each with its live figures, in one round trip to Redis a page."""
+    """The list of sales with their live figures, in one round trip to Redis a page."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -39,8 +39,21 @@ class SaleChangeList(ChangeList):
             card.sale.card = card  # type: ignore[attr-defined]
 
 
-class StateFilter(admin.SimpleListFilter):
-    """Sales by their state as the rows tell it: a unit that is only reserved is not sold yet."""
+class ConditionFilter(admin.SimpleListFilter):
+    """A filter of the list with one condition for each of its values."""
+
+    def queryset(
+        self, request: Any, queryset: QuerySet[SeckillVoucher]
+    ) -> QuerySet[SeckillVoucher]:
+        condition = self.conditions(timezone.now()).get(self.value() or "")
+        return queryset if condition is None else queryset.filter(condition)
+
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        raise NotImplementedError
+
+
+class StateFilter(ConditionFilter):
+    """Sales by their state in the rows, where a reserved unit is not sold yet."""
 
     title = _("state")
     parameter_name = "state"
@@ -48,128 +61,103 @@ class StateFilter(admin.SimpleListFilter):
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
         return [(state.value, label) for state, label in STATES.items()]
 
-    def queryset(
-        self, request: Any, queryset: QuerySet[SeckillVoucher]
-    ) -> QuerySet[SeckillVoucher]:
-        condition = _conditions(timezone.now()).get(self.value() or "")
-        return queryset if condition is None else queryset.filter(condition)
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        """Return the condition of each state; agrees with ``SeckillVoucher.state_at``."""
+        draft, over, paused = Q(stage=SaleStage.DRAFT), Q(ends_at__lte=now), Q(paused=True)
+        going_on = ~draft & ~over & ~paused
+        begun, sold_out = Q(begins_at__lte=now), Q(sold__gte=F("stock"))
+        return {
+            SaleStage.DRAFT: draft,
+            SaleState.ENDED: ~draft & over,
+            SaleState.PAUSED: ~draft & ~over & paused,
+            SaleState.SCHEDULED: going_on & ~begun,
+            SaleState.SOLD_OUT: going_on & begun & sold_out,
+            SaleState.OPEN: going_on & begun & ~sold_out,
+        }
 
 
-class WhenFilter(admin.SimpleListFilter):
-    """Sales by where they are in time."""
+class WhenFilter(ConditionFilter):
+    """Sales by their window."""
 
     title = _("time")
     parameter_name = "when"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
+        return [("coming", _("upcoming")), ("running", _("running")), ("over", _("ended"))]
 
-    def queryset(
-        self, request: Any, queryset: QuerySet[SeckillVoucher]
-    ) -> QuerySet[SeckillVoucher]:
-        now = timezone.now()
-        if self.value() == "coming":
-            return queryset.filter(begins_at__gt=now)
-        if self.value() == "running":
-            return queryset.filter(begins_at__lte=now, ends_at__gt=now)
-        if self.value() == "over":
-            return queryset.filter(ends_at__lte=now)
-        return queryset
-
-
-def _conditions(now: dt.datetime) -> dict[str, Q]:
-    """Return which rows are in each state; agrees with ``SeckillVoucher.state_at``."""
-    draft, over, paused = Q(stage=SaleStage.DRAFT), Q(ends_at__lte=now), Q(paused=True)
-    going_on = ~draft & ~over & ~paused
-    begun, sold_out = Q(begins_at__lte=now), Q(sold__gte=F("stock"))
-    return {
-        SaleStage.DRAFT: draft,
-        SaleState.ENDED: ~draft & over,
-        SaleState.PAUSED: ~draft & ~over & paused,
-        SaleState.SCHEDULED: going_on & ~begun,
-        SaleState.SOLD_OUT: going_on & begun & sold_out,
-        SaleState.OPEN: going_on & begun & ~sold_out,
-    }
+    def conditions(self, now: dt.datetime) -> dict[str, Q]:
+        begun, over = Q(begins_at__lte=now), Q(ends_at__lte=now)
+        return {"coming": ~begun, "running": begun & ~over, "over": over}
 
 
 def card_of(sale: SeckillVoucher) -> SaleCard:
-    """Return the live figures that the list has fetched, or fetch them for a single sale."""
+    """Return the live figures that the list fetched, or fetch them for a single sale."""
     found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
     return found
 
 
-@admin.display(description=_("voucher"), ordering="voucher__title")
-def title(sale: SeckillVoucher) -> str:
-    return sale.voucher.title
+class SaleColumns:
+    """The columns of the list, and the read-only fields of a sale's page."""
 
+    @admin.display(description=_("voucher"), ordering="voucher__title")
+    def title(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.title
 
-@admin.display(description=_("state"))
-def state(sale: SeckillVoucher) -> str:
-    if sale.stage == SaleStage.DRAFT:
-        return str(STATES[SaleStage.DRAFT])
-    card = card_of(sale)
-    label = str(STATES[card.state])
-    return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
+    @admin.display(description=_("state"))
+    def state(self, sale: SeckillVoucher) -> str:
+        if sale.stage == SaleStage.DRAFT:
+            return str(STATES[SaleStage.DRAFT])
+        card = card_of(sale)
+        label = str(STATES[card.state])
+        return label if card.remaining is not None else f"{label} ({gettext('not loaded')})"
 
+    @admin.display(description=_("total"), ordering="stock")
+    def total(self, sale: SeckillVoucher) -> int:
+        return sale.stock
 
-@admin.display(description=_("total"), ordering="stock")
-def total(sale: SeckillVoucher) -> int:
-    return sale.stock
+    @admin.display(description=_("sold"), ordering="sold")
+    def sold_units(self, sale: SeckillVoucher) -> int:
+        return sale.sold
 
+    # NO_VALUE, because the page of one sale does not show the admin's own text for None.
 
-@admin.display(description=_("sold"), ordering="sold")
-def sold_units(sale: SeckillVoucher) -> int:
-    return sale.sold
+    @admin.display(description=_("left"))
+    def left(self, sale: SeckillVoucher) -> int | str:
+        remaining = card_of(sale).remaining
+        return NO_VALUE if remaining is None else remaining
 
+    @admin.display(description=_("pending"))
+    def pending(self, sale: SeckillVoucher) -> int | str:
+        pending = card_of(sale).pending
+        return NO_VALUE if pending is None else pending
 
-@admin.display(description=_("left"))
-def left(sale: SeckillVoucher) -> int | str:
-    return _or_unknown(card_of(sale).remaining)
+    @admin.display(description=_("starts"), ordering="begins_at")
+    def begins(self, sale: SeckillVoucher) -> str:
+        return timestamp(sale.begins_at)
 
+    @admin.display(description=_("ends"), ordering="ends_at")
+    def ends(self, sale: SeckillVoucher) -> str:
+        return timestamp(sale.ends_at)
 
-@admin.display(description=_("pending"))
-def pending(sale: SeckillVoucher) -> int | str:
-    return _or_unknown(card_of(sale).pending)
+    # Named like the fields of the form, for staff who may only look.
 
+    @admin.display(description=_("Rules"))
+    def rules(self, sale: SeckillVoucher) -> str:
+        return sale.voucher.rules
 
-@admin.display(description=_("begins"), ordering="begins_at")
-def begins(sale: SeckillVoucher) -> str:
-    return timestamp(sale.begins_at)
+    @admin.display(description=_("Price"))
+    def price(self, sale: SeckillVoucher) -> str:
+        return money(sale.voucher.price_cents)
 
+    @admin.display(description=_("Face value"))
+    def face_value(self, sale: SeckillVoucher) -> str:
+        return money(sale.voucher.face_value_cents)
 
-@admin.display(description=_("ends"), ordering="ends_at")
-def ends(sale: SeckillVoucher) -> str:
-    return timestamp(sale.ends_at)
-
-
-# What the form calls its own fields, for staff who may only look.
-
-
-@admin.display(description=_("Rules"))
-def rules(sale: SeckillVoucher) -> str:
-    return sale.voucher.rules
-
-
-@admin.display(description=_("Price"))
-def price(sale: SeckillVoucher) -> str:
-    return money(sale.voucher.price_cents)
-
-
-@admin.display(description=_("Face value"))
-def face_value(sale: SeckillVoucher) -> str:
-    return money(sale.voucher.face_value_cents)
-
-
-@admin.display(description=_("Picture now"))
-def picture_now(sale: SeckillVoucher) -> str:
-    digest = sale.voucher.picture_id
-    if not digest:
-        return NO_VALUE
-    url = reverse("picture", args=[digest])
-    text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.title}
-    return format_html('<img class="sale-picture" src="{}" alt="{}">', url, text)
-
-
-def _or_unknown(units: int | None) -> int | str:
-    # The admin's own words for nothing are shown in the list, but not on the page of one sale.
-    return NO_VALUE if units is None else units
+    @admin.display(description=_("Current picture"))
+    def picture_now(self, sale: SeckillVoucher) -> str:
+        digest = sale.voucher.picture_id
+        if not digest:
+            return NO_VALUE
+        url = reverse("picture", args=[digest])
+        text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.title}
+        return format_html('<img class="sale-picture" src="{}" alt="{}">', url, text)

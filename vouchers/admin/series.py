@@ -1,4 +1,4 @@
-"""Pages that plan many sales: a table to look at first, then all are made or none."""
+"""Pages that plan many sales: a table to look at, then all are created or none."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.formatting import timestamp
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.series import (
     MOST_SALES,
@@ -38,18 +37,20 @@ FIELDSETS = (
         "voucher", "begins_at", ("length", "length_unit"), "sales", ("number", "unit"), "weekdays",
     )}),
     (_("Each sale"), {"fields": ("stock", "limit", "stage")}),
-    (_("After the win"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
+    (_("After the purchase"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
 )  # fmt: skip
 
-START = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": SaleStage.DRAFT}
+INITIAL = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": SaleStage.DRAFT}
 
 
 def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
-    """Plan a series of sales of one voucher, show it, and make it once it has been looked at."""
+    """Plan a series of sales of one voucher, show it, and make it once it is confirmed."""
     _need_to_add(request, model_admin)
-    form = SeriesForm(request.POST or None, initial=_start(request, model_admin))
+    sale = model_admin.get_object(request, request.GET.get("sale", ""))
+    initial = {**INITIAL, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
+    form = SeriesForm(request.POST or None, initial=initial)
     plan = form.plan if form.is_valid() else []
-    if plan and (answer := _made(request, model_admin, plan)):
+    if plan and (answer := _create_confirmed(request, model_admin, plan)):
         return answer
     shown = AdminForm(form, FIELDSETS, {}, (), model_admin)  # type: ignore[arg-type]
     media = model_admin.media + form.media
@@ -58,56 +59,44 @@ def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
 
 
 def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
-    """Plan copies of the sales chosen in the list, show them, and make them."""
+    """Plan copies of the sales chosen in the list, show them, and create them."""
     _need_to_add(request, model_admin)
     zone = timezone.get_default_timezone()
     plan = plan_copies(sales=_chosen(request, model_admin), now=timezone.now(), zone=zone)
     if not plan:
-        text = gettext("None of these sales is there any more.")
+        text = gettext("These sales no longer exist.")
         model_admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(_list_url())
-    if answer := _made(request, model_admin, plan):
+    if answer := _create_confirmed(request, model_admin, plan):
         return answer
     return _page(request, model_admin, gettext("Copy sales"), plan, {})
 
 
-def _made(
+def _create_confirmed(
     request: HttpRequest, model_admin: Any, plan: Sequence[PlannedSale]
 ) -> HttpResponse | None:
-    """Make the plan if it is the one that was looked at; None where it is to be shown."""
+    """Create the plan if it is the one that was shown; None if it has to be shown first."""
     if "_create" not in request.POST:
         return None
     if request.POST.get("looked_at") != digest(plan):
-        text = gettext("This is not what you looked at: check the sales below once more.")
+        text = gettext("The sales have changed since your preview. Check them below once more.")
         model_admin.message_user(request, text, messages.WARNING)
         return None
     try:
-        _create(request, plan)
+        with transaction.atomic():
+            sales = create_sales(plan=plan)
+            LogEntry.objects.log_actions(
+                user_id=request.user.pk or 0,
+                queryset=sales,
+                action_flag=ADDITION,
+                change_message=[{"added": {}}],
+            )
     except SameBegin as error:
-        model_admin.message_user(request, _why_not(error), messages.ERROR)
+        model_admin.message_user(request, str(error), messages.ERROR)
         return None
-    text = ngettext("%(count)s sale is made.", "%(count)s sales are made.", len(plan))
+    text = ngettext("%(count)s sale was created.", "%(count)s sales were created.", len(plan))
     model_admin.message_user(request, text % {"count": len(plan)}, messages.SUCCESS)
     return HttpResponseRedirect(_list_url())
-
-
-def _create(request: HttpRequest, plan: Sequence[PlannedSale]) -> None:
-    with transaction.atomic():
-        sales = create_sales(plan=plan)
-        LogEntry.objects.log_actions(
-            user_id=request.user.pk or 0,
-            queryset=sales,
-            action_flag=ADDITION,
-            change_message=[{"added": {}}],
-        )
-
-
-def _why_not(error: SameBegin) -> str:
-    text = gettext(
-        "Nothing was made: a sale of this voucher begins at %(begin)s already. Was this series "
-        "made before?"
-    )
-    return text % {"begin": timestamp(error.begins_at)}
 
 
 def _page(
@@ -129,12 +118,6 @@ def _page(
         **context,
     }
     return TemplateResponse(request, "admin/vouchers/seckillvoucher/series.html", whole)
-
-
-def _start(request: HttpRequest, model_admin: Any) -> dict[str, Any]:
-    """Return what the form begins with: the sale that was asked for, if it is there."""
-    sale = model_admin.get_object(request, request.GET.get("sale", ""))
-    return {**START, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
 
 
 def _chosen(request: HttpRequest, model_admin: Any) -> QuerySet[SeckillVoucher]:

@@ -1,7 +1,6 @@
-"""What will come of a sale that is being typed: said beside its fields, before it is saved.
+"""Hints beside the fields of a sale's form: the effect of the entries, before they are saved.
 
-Without a clock and without a query: the edge passes in the moment, the sale as it is stored and
-the other sales of its voucher.
+Nothing here reads a clock or the database.
 """
 
 from __future__ import annotations
@@ -14,20 +13,18 @@ from enum import StrEnum
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 
-from seckill_site.formatting import duration
+from seckill_site.formatting import duration, grouped
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 NAMED = 3
-"""So many overlapping sales are named, the others counted."""
+"""The most overlapping sales that are named; the others are counted."""
 
 SOON = dt.timedelta(hours=1)
 """A draft that begins within this may have been forgotten."""
 
-_SELLING = (SaleState.OPEN, SaleState.SOLD_OUT)
-
 
 class Level(StrEnum):
-    """How much a hint matters; neither keeps a form from being saved."""
+    """The importance of a hint; a form with warnings can be saved."""
 
     INFO = "info"
     WARNING = "warning"
@@ -35,7 +32,7 @@ class Level(StrEnum):
 
 @dataclass(frozen=True)
 class Hint:
-    """One sentence beside a field; ``once_saved`` where it is another one afterwards."""
+    """One sentence beside a field; ``once_saved`` replaces it after the form is saved."""
 
     level: Level
     text: str
@@ -44,7 +41,7 @@ class Hint:
 
 @dataclass(frozen=True)
 class Entries:
-    """A sale as far as it is typed and right, None for the rest; amounts in integer cents."""
+    """The valid entries of a form, None for the rest; amounts in integer cents."""
 
     begins_at: dt.datetime | None = None
     ends_at: dt.datetime | None = None
@@ -57,28 +54,26 @@ class Entries:
     stage: str = SaleStage.PUBLIC
 
 
-@dataclass(frozen=True)
-class Around:
-    """What a sale is typed into: the moment, itself as stored, and its voucher's other sales.
+def sale_hints(
+    *,
+    entries: Entries,
+    now: dt.datetime,
+    stored: SeckillVoucher | None = None,
+    taken: int = 0,
+    others: Sequence[SeckillVoucher] = (),
+) -> dict[str, list[Hint]]:
+    """Return the hints for each field of the form that there is something to say about.
 
-    ``taken`` are the units of it that are reserved or ordered. ``others`` overlap with the entries.
+    ``stored`` is the sale before the edit, ``taken`` its units that are reserved or ordered, and
+    ``others`` are the sales that overlap with the entries.
     """
-
-    now: dt.datetime
-    stored: SeckillVoucher | None = None
-    taken: int = 0
-    others: Sequence[SeckillVoucher] = ()
-
-
-def sale_hints(*, entries: Entries, around: Around) -> dict[str, list[Hint]]:
-    """Return the hints for each field of the form that there is something to say about."""
     found = {
-        "begins_at": [*_begin(entries, around), *_overlaps(entries, around)],
-        "ends_at": list(_end(entries, around)),
-        "stock": list(_stock(entries, around)),
+        "begins_at": [*_begin(entries, stored, now), *_overlaps(entries, others)],
+        "ends_at": list(_end(entries, stored, now)),
+        "stock": list(_stock(entries, taken)),
         "price": list(_price(entries)),
         "pay_within_s": list(_time_to_pay(entries)),
-        "stage": list(_stage(entries, around)),
+        "stage": list(_stage(entries, now)),
     }
     return {field: hints for field, hints in found.items() if hints}
 
@@ -89,31 +84,31 @@ def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime)
     return gettext("%(begin)s to %(end)s") % days
 
 
-def _begin(entries: Entries, around: Around) -> Iterator[Hint]:
-    begins_at, now = entries.begins_at, around.now
+def _begin(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
+    begins_at = entries.begins_at
     if begins_at is None or _is_over(entries, now):
         return
     if begins_at > now:
-        text = gettext("Begins in %(length)s.")
+        text = gettext("Starts in %(length)s.")
         yield Hint(Level.INFO, text % {"length": duration(begins_at - now)})
         return
     length = {"length": duration(now - begins_at)}
-    if around.stored and around.stored.state_at(now) in _SELLING:
-        yield Hint(Level.INFO, gettext("Has begun %(length)s ago.") % length)
+    if stored and stored.state_at(now) in (SaleState.OPEN, SaleState.SOLD_OUT):
+        yield Hint(Level.INFO, gettext("Started %(length)s ago.") % length)
     elif entries.stage == SaleStage.DRAFT:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale is published.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is published.")
         yield Hint(Level.WARNING, text % length)
     elif entries.paused:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale goes on.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is resumed.")
         yield Hint(Level.WARNING, text % length)
     else:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as you save.")
-        saved = gettext("The sale has begun %(length)s ago: buyers can buy now.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as you save.")
+        saved = gettext("The sale started %(length)s ago: buyers can buy now.")
         yield Hint(Level.WARNING, text % length, saved % length)
 
 
-def _end(entries: Entries, around: Around) -> Iterator[Hint]:
-    begins_at, ends_at, now = entries.begins_at, entries.ends_at, around.now
+def _end(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
+    begins_at, ends_at = entries.begins_at, entries.ends_at
     if ends_at is None:
         return
     if begins_at and ends_at > begins_at:
@@ -121,21 +116,21 @@ def _end(entries: Entries, around: Around) -> Iterator[Hint]:
         length = ends_at.astimezone(dt.UTC) - begins_at.astimezone(dt.UTC)
         yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
     if _is_over(entries, now):
-        was_over = around.stored and around.stored.ends_at <= now
-        text = gettext("Has ended %(length)s ago: nobody can buy.")
+        was_over = stored and stored.ends_at <= now
+        text = gettext("Ended %(length)s ago: nobody can buy.")
         yield Hint(
             Level.INFO if was_over else Level.WARNING, text % {"length": duration(now - ends_at)}
         )
 
 
-def _overlaps(entries: Entries, around: Around) -> Iterator[Hint]:
+def _overlaps(entries: Entries, others: Sequence[SeckillVoucher]) -> Iterator[Hint]:
     if entries.begins_at is None:
         return
-    for sale in around.others[:NAMED]:
+    for sale in others[:NAMED]:
         text = gettext("Overlaps with another sale of this voucher: #%(id)s, %(window)s.")
         when = window(sale.begins_at, sale.ends_at, beside=entries.begins_at)
         yield Hint(Level.WARNING, text % {"id": sale.pk, "window": when})
-    if more := len(around.others[NAMED:]):
+    if more := len(others[NAMED:]):
         text = ngettext(
             "Overlaps with %(count)s more sale of this voucher.",
             "Overlaps with %(count)s more sales of this voucher.",
@@ -144,7 +139,7 @@ def _overlaps(entries: Entries, around: Around) -> Iterator[Hint]:
         yield Hint(Level.WARNING, text % {"count": more})
 
 
-def _stock(entries: Entries, around: Around) -> Iterator[Hint]:
+def _stock(entries: Entries, taken: int) -> Iterator[Hint]:
     stock, limit = entries.stock, entries.limit
     if stock is None:
         return
@@ -155,17 +150,17 @@ def _stock(entries: Entries, around: Around) -> Iterator[Hint]:
             "Stock %(stock)s at limit %(limit)s: at least %(buyers)s buyers.",
             buyers,
         )
-        numbers = {"stock": f"{stock:,}", "limit": limit, "buyers": f"{buyers:,}"}
+        numbers = {"stock": grouped(stock), "limit": limit, "buyers": grouped(buyers)}
         yield Hint(Level.INFO, text % numbers)
     if limit and 1 < stock <= limit:
-        yield Hint(Level.WARNING, gettext("One buyer can take all of it."))
-    if around.taken and stock > around.taken:
+        yield Hint(Level.WARNING, gettext("One buyer can take them all."))
+    if taken and stock > taken:
         text = gettext("Taken so far: %(taken)s. Left: %(left)s.")
-        numbers = {"taken": f"{around.taken:,}", "left": f"{stock - around.taken:,}"}
+        numbers = {"taken": grouped(taken), "left": grouped(stock - taken)}
         yield Hint(Level.INFO, text % numbers)
-    if around.taken and stock == around.taken:
+    if taken and stock == taken:
         text = gettext("All %(taken)s are taken: the sale is sold out.")
-        yield Hint(Level.WARNING, text % {"taken": f"{around.taken:,}"})
+        yield Hint(Level.WARNING, text % {"taken": grouped(taken)})
 
 
 def _price(entries: Entries) -> Iterator[Hint]:
@@ -182,23 +177,19 @@ def _time_to_pay(entries: Entries) -> Iterator[Hint]:
         return
     length = dt.timedelta(seconds=entries.pay_within_s)
     if entries.ends_at is None or entries.begins_at is None:
-        text = gettext("Buyers pay within %(length)s.")
+        text = gettext("Buyers have %(length)s to pay.")
         yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
         return
-    text = gettext("Buyers pay within %(length)s: the last of them until %(until)s.")
+    text = gettext("Buyers have %(length)s to pay; the last of them until %(until)s.")
     until = _clock(entries.ends_at.astimezone(dt.UTC) + length, entries.begins_at)
     yield Hint(Level.INFO, text % {"length": duration(length, units=4), "until": until})
 
 
-def _stage(entries: Entries, around: Around) -> Iterator[Hint]:
+def _stage(entries: Entries, now: dt.datetime) -> Iterator[Hint]:
     begins_at = entries.begins_at
-    if entries.stage == SaleStage.DRAFT and begins_at and _is_soon(begins_at, around.now):
-        text = gettext("Begins in %(length)s, and a draft sells nothing: publish it before.")
-        yield Hint(Level.WARNING, text % {"length": duration(begins_at - around.now)})
-
-
-def _is_soon(moment: dt.datetime, now: dt.datetime) -> bool:
-    return now < moment <= now + SOON
+    if entries.stage == SaleStage.DRAFT and begins_at and now < begins_at <= now + SOON:
+        text = gettext("Starts in %(length)s. A draft sells nothing, so publish it before then.")
+        yield Hint(Level.WARNING, text % {"length": duration(begins_at - now)})
 
 
 def _is_over(entries: Entries, now: dt.datetime) -> bool:

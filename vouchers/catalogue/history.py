@@ -1,17 +1,10 @@
-"""What a sale's history in the admin says of a change: which entries, before and after, and why."""
+"""Texts for the history of a sale in the admin: before, after and why."""
 
 from __future__ import annotations
 
-from django.utils.text import capfirst
-from django.utils.translation import gettext
+from collections.abc import Iterable
 
-from vouchers.models import SaleStage, SeckillVoucher
-
-
-def published_text() -> str:
-    """Return what is said of a draft that was published."""
-    label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
-    return change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
+from django.utils.translation import gettext, pgettext
 
 
 def change_line(label: object, before: object, after: object) -> str:
@@ -20,8 +13,13 @@ def change_line(label: object, before: object, after: object) -> str:
     return gettext("%(label)s: %(before)s → %(after)s") % words
 
 
+def join_changes(changes: Iterable[str]) -> str:
+    """Return several changes as one text."""
+    return pgettext("between changes", "; ").join(changes)
+
+
 def with_reason(text: str, why: str) -> str:
-    """Return a change with the reason that was given for it, if any."""
+    """Return a change with its reason, if one was given."""
     if not why:
         return text
     return gettext("%(change)s. Reason: %(why)s") % {"change": text, "why": why}

@@ -1,29 +1,39 @@
-"""What staff is told where a sale could not be changed: somebody or something was faster."""
+"""Refusals of what staff asks for: exceptions whose text is shown to staff."""
 
 from __future__ import annotations
 
+from django.core.exceptions import ValidationError
+from django.utils.functional import Promise
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.sales import LimitLowered, SaleHasBuyers, StaysPublic
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import BelowTaken
 
-NO_ANSWER = _("Redis or the database did not answer. Try again.")
-STAYS_PUBLIC = _("Somebody has ordered, so the sale stays public. Pause it instead.")
-
-REFUSALS = (BelowTaken, LimitLowered, SaleHasBuyers, StaysPublic, LedgerUnavailable, NotLoaded)
+NO_ANSWER = _("Redis or the database did not respond. Try again.")
 
 
-def why_not(error: Exception) -> str:
-    """Return the sentence for one of the refusals."""
+class StaffRefusal(Exception):
+    """Nothing was changed; the text says why, and what to do instead."""
+
+    message: str | Promise = NO_ANSWER
+
+    def __str__(self) -> str:
+        return super().__str__() or str(self.message)
+
+
+REFUSALS = (StaffRefusal, BelowTaken, LedgerUnavailable, NotLoaded)
+
+
+def refusal_text(error: Exception) -> str:
+    """Return what staff is told of a refusal, of a rule that is broken, or of a failed call."""
+    if isinstance(error, StaffRefusal):
+        return str(error)
     if isinstance(error, BelowTaken):
-        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        text = gettext("Nothing was changed: %(taken)s units are already taken.")
         return text % {"taken": error.taken}
-    if isinstance(error, LimitLowered):
-        return gettext("Nothing was changed: the limit was raised meanwhile.")
-    if isinstance(error, SaleHasBuyers):
-        return gettext("The sale has buyers and cannot be deleted. Pause it instead.")
-    if isinstance(error, StaysPublic):
-        return str(STAYS_PUBLIC)
-    return gettext("Nothing was changed: Redis did not answer. Try again.")
+    if isinstance(error, LedgerUnavailable | NotLoaded):
+        return gettext("Nothing was changed: Redis did not respond. Try again.")
+    if isinstance(error, ValidationError):
+        return " ".join([gettext("Nothing was changed."), *error.messages])
+    return str(NO_ANSWER)

@@ -1,47 +1,49 @@
-"""Many sales at once: planned, looked at, then made, all or none.
+"""Many sales at once: a plan to look at, of which then all sales are created or none.
 
-A series keeps its time of day in the shop's time zone, also across a change of the clock; each of
-its sales lasts as long as the first.
+A series keeps its time of day in the shop's time zone, also across a change of the clock. All of
+its sales are as long as the first.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
-import logging
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import astuple, dataclass, replace
 from functools import partial
 from itertools import count, islice
 
-from django.db import DatabaseError, models, transaction
+from django.db import models, transaction
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.overlaps import overlapping
+from seckill_site.formatting import timestamp
+from vouchers.catalogue.overlaps import overlap, overlapping_sales
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.sales import SaleTerms, insert_sale, terms_of
-from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.rebuild import load_after_commit
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
-logger = logging.getLogger(__name__)
-
 MOST_SALES = 100
-"""The most sales that are made at once."""
+"""The most sales that are created at once."""
 
 DAY = dt.timedelta(days=1)
 
 
-class SameBegin(Exception):
-    """A sale of this voucher begins at that very moment already."""
+class SameBegin(StaffRefusal):
+    """A sale of this voucher starts at that very moment already."""
 
     def __init__(self, begins_at: dt.datetime) -> None:
-        super().__init__(begins_at)
-        self.begins_at = begins_at
+        text = gettext(
+            "Nothing was created: this voucher already has a sale that starts at "
+            "%(begin)s. Was this series created before?"
+        )
+        super().__init__(text % {"begin": timestamp(begins_at)})
 
 
-class Every(models.TextChoices):
-    """What a series counts in."""
+class SeriesUnit(models.TextChoices):
+    """The unit in which a series counts."""
 
     HOURS = "hours", _("hours")
     DAYS = "days", _("days")
@@ -51,18 +53,18 @@ class Every(models.TextChoices):
 
 @dataclass(frozen=True)
 class Rhythm:
-    """When a series goes on: every so many of a unit, or on weekdays (0 is Monday)."""
+    """The interval between the sales of a series, or its weekdays (0 is Monday)."""
 
     number: int
-    unit: Every
+    unit: SeriesUnit
     weekdays: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
 class PlannedSale:
-    """A sale that is not made yet.
+    """A sale that is not created yet.
 
-    ``overlaps`` are sales that there are, ``overlaps_planned`` the numbers of others in its plan.
+    It overlaps with the stored sales in ``overlaps`` and the numbers in ``overlaps_planned``.
     """
 
     number: int
@@ -73,7 +75,7 @@ class PlannedSale:
 
     @property
     def same_begin(self) -> SeckillVoucher | None:
-        """The sale that begins at the same moment and so keeps this one from being made."""
+        """The stored sale with the same start, which prevents this one."""
         begins_at = self.terms.begins_at
         return next((sale for sale in self.overlaps if sale.begins_at == begins_at), None)
 
@@ -85,7 +87,7 @@ class PlannedSale:
 def plan_series(
     *, voucher: Voucher, first: SaleTerms, rhythm: Rhythm, sales: int, zone: dt.tzinfo
 ) -> list[PlannedSale]:
-    """Return the sales of a series, beginning with ``first``, in the order of their begin."""
+    """Return the sales of a series from ``first`` on, in the order of their start."""
     begins = islice(_begins(first.begins_at, rhythm, zone), sales)
     return _planned([(voucher, _moved(first, begins_at)) for begins_at in begins])
 
@@ -93,9 +95,9 @@ def plan_series(
 def plan_copies(
     *, sales: Iterable[SeckillVoucher], now: dt.datetime, zone: dt.tzinfo
 ) -> list[PlannedSale]:
-    """Return a draft copy of each sale, a day later or as soon as that lies ahead.
+    """Return a draft copy of each sale, at least a day later and ahead of now.
 
-    Where a sale of the voucher begins at that moment, the copy goes to the next day, and so on.
+    If a sale of the voucher starts at that moment, the copy moves to the next free day.
     """
     originals = sorted(sales, key=lambda sale: (sale.begins_at, sale.pk))
     coming = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).filter(
@@ -113,9 +115,9 @@ def plan_copies(
 
 
 def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
-    """Return the terms of a sale for a draft at the same time of day, next day or ahead of now.
+    """Return the terms of a draft at the same time of day, at least a day later and ahead of now.
 
-    A pause belongs to the sale that was paused.
+    A pause is not copied.
     """
     days = max(1, (now.astimezone(zone).date() - sale.begins_at.astimezone(zone).date()).days)
     begins_at = next(
@@ -127,60 +129,50 @@ def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> Sa
 
 
 def digest(plan: Sequence[PlannedSale]) -> str:
-    """Return what tells this plan from another, to create nothing that nobody has looked at."""
+    """Return a hash of the plan, so that only a plan that was shown is created."""
     text = repr([(sale.voucher.pk, *map(str, astuple(sale.terms))) for sale in plan])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
-    """Make the sales of a plan, all or none, and load them once that is committed.
+    """Create the sales of a plan, all or none, and load them after the commit.
 
-    :raises SameBegin: one of the vouchers has a sale with that begin; nothing was made.
+    :raises SameBegin: one of the vouchers has a sale with that start; nothing was created.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
-        # Held until these are committed, so that a plan sent twice is not made twice.
+        # Locked until the commit, so that a plan that is sent twice is created once.
         lock_vouchers(voucher_ids={planned.voucher.pk for planned in plan})
         sales = []
         for planned in plan:
             _refuse_same_begin(planned)
             sales.append(insert_sale(voucher=planned.voucher, terms=planned.terms))
         ids = [sale.pk for sale in sales]
-        transaction.on_commit(partial(_load_after_commit, sale_ids=ids))
+        transaction.on_commit(partial(load_after_commit, sale_ids=ids))
     return sales
 
 
 def _refuse_same_begin(planned: PlannedSale) -> None:
-    begins_at = planned.terms.begins_at
-    sales = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
-    if sales.filter(begins_at=begins_at).exists():
-        raise SameBegin(begins_at)
-
-
-def _load_after_commit(*, sale_ids: Iterable[int]) -> None:
-    """Load until Redis does not answer: nobody waits for that a hundred times."""
-    try:
-        for sale_id in sale_ids:
-            load_sale(sale_id=sale_id)
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("sales are saved but not all loaded: %s", error)
+    others = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
+    if others.filter(begins_at=planned.terms.begins_at).exists():
+        raise SameBegin(planned.terms.begins_at)
 
 
 def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
-    if rhythm.unit == Every.HOURS:
-        # In UTC: between moments of one zone Python counts by the clock on the wall.
+    if rhythm.unit == SeriesUnit.HOURS:
+        # In UTC: between moments of one zone Python counts by wall-clock time.
         step_h = dt.timedelta(hours=rhythm.number)
         yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
-    elif rhythm.unit == Every.WEEKDAYS:
+    elif rhythm.unit == SeriesUnit.WEEKDAYS:
         days = (_on_day(first, n, zone) for n in range(7 * MOST_SALES))
         yield from (day for day in days if day.astimezone(zone).weekday() in rhythm.weekdays)
     else:
-        step = rhythm.number * (7 if rhythm.unit == Every.WEEKS else 1)
+        step = rhythm.number * (7 if rhythm.unit == SeriesUnit.WEEKS else 1)
         yield from (_on_day(first, n * step, zone) for n in count())
 
 
 def _on_day(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
-    """Return the same time of day so many days later; an hour on where the clock skips it."""
+    """Return the same time of day ``days`` later, an hour on if the clock skips it."""
     local = moment.astimezone(zone)
     wall = local.replace(tzinfo=None, fold=0) + days * DAY
     return wall.replace(tzinfo=zone).astimezone(dt.UTC)
@@ -193,33 +185,20 @@ def _moved(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
 
 
 def _planned(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
-    """Number the sales and mark what they overlap with, in one query."""
+    """Number the sales and find their overlaps, in one query."""
     plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
-    if not plan:
-        return []
-    there = list(
-        overlapping(
-            voucher_ids={it.voucher.pk for it in plan},
-            begins_at=min(it.terms.begins_at for it in plan),
-            ends_at=max(it.terms.ends_at for it in plan),
+    stored = overlapping_sales([(it.voucher.pk, it.terms) for it in plan])
+    return [
+        replace(
+            it,
+            overlaps=tuple(sales),
+            overlaps_planned=tuple(
+                other.number
+                for other in plan
+                if other is not it
+                and other.voucher == it.voucher
+                and overlap(other.terms, it.terms)
+            ),
         )
-    )
-    return [_marked(it, there, plan) for it in plan]
-
-
-def _marked(
-    it: PlannedSale, there: Iterable[SeckillVoucher], plan: Iterable[PlannedSale]
-) -> PlannedSale:
-    stored = tuple(
-        sale for sale in there if sale.voucher_id == it.voucher.pk and _overlap(sale, it.terms)
-    )
-    planned = tuple(
-        other.number
-        for other in plan
-        if other is not it and other.voucher == it.voucher and _overlap(other.terms, it.terms)
-    )
-    return replace(it, overlaps=stored, overlaps_planned=planned)
-
-
-def _overlap(one: SeckillVoucher | SaleTerms, other: SaleTerms) -> bool:
-    return one.begins_at < other.ends_at and other.begins_at < one.ends_at
+        for it, sales in zip(plan, stored, strict=True)
+    ]

@@ -1,4 +1,4 @@
-"""The admin's one form for a voucher on sale."""
+"""The admin's form for a voucher and a sale of it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.form_hints import Around, Entries, Hint, sale_hints
-from vouchers.catalogue.overlaps import overlapping
-from vouchers.catalogue.refusals import STAYS_PUBLIC
-from vouchers.catalogue.sales import SaleTerms, VoucherDetails, has_buyers
+from seckill_site.formatting import NO_VALUE, money, timestamp
+from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
+from vouchers.catalogue.history import change_line, join_changes, with_reason
+from vouchers.catalogue.overlaps import overlapping_sales
+from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
 from vouchers.forms.picture_field import PictureField
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
@@ -27,14 +28,15 @@ from vouchers.templatetags.seckill import utc_offset
 
 HIGHEST_PRICE = Decimal(1_000_000)
 YEARS = (2000, 2100)
-"""Between which a sale may lie: outside of them a year is a slip of the finger."""
-
+"""The first and the last year of a sale: others are typing errors."""
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+_LONG = ("rules", "picture", "remove_picture")
+"""Too long for a text with the values before and after."""
 
 
 class MoneyField(forms.DecimalField):
-    """An amount typed in yuan; its value in ``cleaned_data`` is in integer cents."""
+    """An amount entered in yuan; its cleaned value is in integer cents."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
@@ -51,14 +53,16 @@ class MoneyField(forms.DecimalField):
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher and one sale of it. ``sold`` is no field: nobody types what buyers did."""
+    """A voucher and one sale of it, new or stored."""
 
     existing_voucher = forms.ModelChoiceField(
         Voucher.objects.order_by("-pk"),
         required=False,
         label=_("Existing voucher"),
-        empty_label=_("(a new voucher, described below)"),
-        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+        empty_label=_("(new voucher, described below)"),
+        help_text=_(
+            "To put a voucher on sale again, choose it here and leave the description empty."
+        ),
     )
     title = forms.CharField(
         label=_("Title"),
@@ -72,22 +76,24 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
     )
-    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    price = MoneyField(
+        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
+    )
     face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
     picture = PictureField(
         label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
     )
     remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
     why = forms.CharField(
-        label=_("Why"),
+        label=_("Reason"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Stands in the sale's history beside what is changed."),
+        help_text=_("Recorded in the sale's history next to the change."),
     )
 
     refusal = ""
-    """Why a form that was right could not be saved a moment ago; the admin sets it."""
+    """Why a valid form could not be saved a moment ago; set by the admin."""
 
     class Meta:
         model = SeckillVoucher
@@ -106,22 +112,13 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 price=voucher.price_cents,
                 face_value=voucher.face_value_cents,
             )
-        for name in {"begins_at", "ends_at"} & set(self.fields):
-            prepare_moment(self.fields[name])
+        prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
         if "stage" in self.fields:
             self.fields["stage"].required = False
-            shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
-            self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
-        if "stock" in self.fields:
-            lowest = 0 if self._stored else 1
-            self.fields["stock"].validators += [
-                MinValueValidator(lowest),
-                MaxValueValidator(MAX_STOCK),
-            ]
 
     @property
     def media(self) -> forms.Media:
-        """What checks the entries while they are typed; a page that may only be read needs none."""
+        """The script that checks entries while they are typed; a read-only page has none."""
         if "stock" not in self.fields:
             return super().media
         url = reverse("admin:sale-check") + (f"?sale={self.instance.pk}" if self._stored else "")
@@ -130,14 +127,14 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def terms(self) -> SaleTerms:
-        """The sale's terms as the form has them."""
+        """The sale's terms in a valid form."""
         return SaleTerms(
             **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
         )
 
     @property
     def details(self) -> VoucherDetails | None:
-        """The voucher's description, or None where an existing voucher was chosen."""
+        """The voucher's description, or None if an existing voucher was chosen."""
         data = self.cleaned_data
         if data.get("existing_voucher"):
             return None
@@ -145,8 +142,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         return VoucherDetails(*words, data.get("picture"), data.get("remove_picture", False))
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
-        """Return what will come of the entries, field by field; the wrong ones are left out."""
-        data = self.cleaned_data
+        """Return the hints on the valid entries, field by field."""
+        data, stored = self.cleaned_data, self._stored
         entries = Entries(
             price_cents=data.get("price"),
             face_value_cents=data.get("face_value"),
@@ -154,28 +151,38 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             paused=data.get("paused", False),
             **{name: data.get(name) for name in _HINTED},
         )
-        return sale_hints(entries=entries, around=self._around(entries, now))
+        voucher = stored.voucher if stored else data.get("existing_voucher")
+        others: list[SeckillVoucher] = []
+        if voucher and {"begins_at", "ends_at"} <= set(data):
+            [others] = overlapping_sales([(voucher.pk, self.instance)])
+        return sale_hints(
+            entries=entries,
+            now=now,
+            stored=stored,
+            taken=(_taken(stored) or stored.sold) if stored else 0,
+            others=[sale for sale in others if sale.pk != self.instance.pk],
+        )
 
-    def clean_begins_at(self) -> dt.datetime:
-        return _within_years(self.cleaned_data["begins_at"])
-
-    def clean_ends_at(self) -> dt.datetime:
-        return _within_years(self.cleaned_data["ends_at"])
+    def change_text(self) -> str:
+        """Return the changes of a valid form for the sale's history, in the user's language."""
+        lines = [self._change_line(name) for name in self.changed_data if name != "why"]
+        text = join_changes(line for line in lines if line)
+        return with_reason(text or gettext("No fields changed."), self.cleaned_data.get("why", ""))
 
     def clean_stage(self) -> str:
-        """A form that says nothing of it leaves a sale as it is; a new one is public."""
+        """Without an entry, keep the stored stage; a new sale is public."""
         current = self._stored.stage if self._stored else SaleStage.PUBLIC
         stage = self.cleaned_data["stage"] or str(current)
         withdrawn = (current, stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
         if self._stored and withdrawn and has_buyers(sale=self._stored):
-            raise ValidationError(STAYS_PUBLIC)
+            raise ValidationError(str(StaysPublic()))
         return stage
 
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]
         if self._stored and limit < self._stored.limit:
             raise ValidationError(
-                gettext("The limit can only be raised: it is %(limit)s now."),
+                gettext("The limit can only be raised; it is now %(limit)s."),
                 params={"limit": self._stored.limit},
             )
         return limit
@@ -183,10 +190,14 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_stock(self) -> int:
         stock: int = self.cleaned_data["stock"]
         if self._stored and stock < self._stored.stock:
-            taken = self._taken(self._stored)
+            taken = _taken(self._stored)
+            if taken is None:
+                raise ValidationError(
+                    gettext("Redis is not responding, so the stock cannot be lowered now.")
+                )
             if stock < taken:
                 raise ValidationError(
-                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    gettext("%(taken)s units are already taken; the stock cannot be lower."),
                     params={"taken": taken},
                 )
         return stock
@@ -195,36 +206,21 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         data = super().clean() or self.cleaned_data
         if self.refusal:
             self.add_error(None, self.refusal)
-        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
-        if begins_at and ends_at and ends_at <= begins_at:
-            self.add_error("ends_at", gettext("The end must be after the begin."))
+        refuse_end_before_start(self)
         if data.get("existing_voucher"):
             self._refuse_second_description(data)
         else:
             self._require_description(data)
         return data
 
-    def _taken(self, sale: SeckillVoucher) -> int:
-        try:
-            found = snapshots(sale_ids=[sale.pk])[sale.pk]
-        except LedgerUnavailable as error:
-            raise ValidationError(
-                gettext("Redis does not answer, so the stock cannot be lowered now.")
-            ) from error
-        return max(sale.sold, found.taken if found else 0)
-
-    def _around(self, entries: Entries, now: dt.datetime) -> Around:
-        stored, begins_at, ends_at = self._stored, entries.begins_at, entries.ends_at
-        chosen = stored.voucher if stored else self.cleaned_data.get("existing_voucher")
-        others: list[SeckillVoucher] = []
-        if chosen and begins_at and ends_at:
-            sales = overlapping(voucher_ids=[chosen.pk], begins_at=begins_at, ends_at=ends_at)
-            others = list(sales.exclude(pk=self.instance.pk))
-        try:
-            taken = self._taken(stored) if stored else 0
-        except ValidationError:
-            taken = stored.sold if stored else 0
-        return Around(now=now, stored=stored, taken=taken, others=others)
+    def _change_line(self, name: str) -> str:
+        field = self.fields[name]
+        if name in _LONG:
+            return str(field.label)
+        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        if before == after:
+            return ""
+        return change_line(field.label, _as_text(field, before), _as_text(field, after))
 
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
@@ -243,24 +239,63 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             )
 
 
-def prepare_moment(field: Any) -> None:
-    """Make a field for a moment say whose time it takes, and name its two controls."""
-    # A sale begins at a second; the local formats would drop it at the next edit.
+def _as_text(field: forms.Field, value: Any) -> str:
+    if isinstance(field, MoneyField) and value is not None:
+        return money(value)
+    if isinstance(field, forms.ChoiceField):
+        return str(SaleStage(value).label)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if isinstance(value, dt.datetime):
+        return timestamp(value)
+    return str(value) if value not in (None, "") else NO_VALUE
+
+
+def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:
+    """Prepare the fields of a sale's terms as far as a form has them."""
+    for name in {"begins_at", "ends_at"} & set(form_fields):
+        _prepare_moment(form_fields[name])
+    if "stage" in form_fields:
+        choices = [(it.value, it.label) for it in (SaleStage.DRAFT, SaleStage.PUBLIC)]
+        form_fields["stage"].choices = choices  # type: ignore[attr-defined]
+    if "stock" in form_fields:
+        bounds = [MinValueValidator(lowest_stock), MaxValueValidator(MAX_STOCK)]
+        form_fields["stock"].validators += bounds
+
+
+def _prepare_moment(field: Any) -> None:
+    """Check the year, say whose time the field takes, and name its two controls."""
+    field.validators.append(validate_year)
+    # A sale starts at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets
     time.format = "%H:%M:%S"
-    # Beside them Django's admin has words, but no labels that a screen reader would read.
+    # Django's admin shows words beside them, but no labels for a screen reader.
     day.attrs["aria-label"] = gettext("%(field)s: date") % {"field": field.label}
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
-    # Staff may be elsewhere.
+    # Staff may be in another time zone.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
-    field.help_text = gettext("The shop's time: %(zone)s, now %(offset)s.") % zone
+    field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 
 
-def _within_years(moment: dt.datetime) -> dt.datetime:
+def validate_year(moment: dt.datetime) -> None:
+    """Refuse a year outside of ``YEARS``."""
     first, last = YEARS
     if not first <= moment.year <= last:
-        raise ValidationError(
-            gettext("The year must be between %(first)s and %(last)s."),
-            params={"first": first, "last": last},
-        )
-    return moment
+        text = gettext("The year must be between %(first)s and %(last)s.")
+        raise ValidationError(text, params={"first": first, "last": last})
+
+
+def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
+    """Put an error on the end of a window that is not after its start."""
+    begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
+    if begins_at and ends_at and ends_at <= begins_at:
+        form.add_error("ends_at", gettext("The end must be after the start."))
+
+
+def _taken(sale: SeckillVoucher) -> int | None:
+    """Return the units that are reserved or ordered; None if Redis does not answer."""
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return None
+    return max(sale.sold, found.taken if found else 0)

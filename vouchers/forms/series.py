@@ -7,7 +7,6 @@ from typing import Any
 
 from django import forms
 from django.contrib.admin.widgets import AdminIntegerFieldWidget, AdminSplitDateTime
-from django.core.validators import MaxValueValidator, MinValueValidator
 from django.utils import timezone
 from django.utils.dates import WEEKDAYS
 from django.utils.translation import gettext
@@ -16,14 +15,14 @@ from django.utils.translation import gettext_lazy as _
 from vouchers.catalogue.sales import SaleTerms
 from vouchers.catalogue.series import (
     MOST_SALES,
-    Every,
     PlannedSale,
     Rhythm,
+    SeriesUnit,
     copy_terms,
     plan_series,
 )
-from vouchers.forms.sale import YEARS, prepare_moment
-from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+from vouchers.forms.sale import YEARS, prepare_terms
+from vouchers.models import SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)
 LENGTHS = ((60, _("minutes")), (3_600, _("hours")), (86_400, _("days")))
@@ -31,10 +30,10 @@ TERMS = ("stock", "limit", "pay_within_s", "rebuy", "refundable", "stage")
 
 
 class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
-    """Which voucher, from when on, how often, and the terms that all of its sales have."""
+    """A voucher, the first start, the interval, and the terms of all sales of the series."""
 
     voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
-    begins_at = forms.SplitDateTimeField(label=_("First begin"), widget=AdminSplitDateTime)
+    begins_at = forms.SplitDateTimeField(label=_("First start"), widget=AdminSplitDateTime)
     length = forms.IntegerField(
         label=_("Each lasts"), min_value=1, max_value=1_000_000, widget=AdminIntegerFieldWidget
     )
@@ -49,14 +48,14 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
     number = forms.IntegerField(
         label=_("Every"), min_value=1, max_value=1_000, widget=AdminIntegerFieldWidget
     )
-    unit = forms.ChoiceField(label=_("Unit of time"), choices=Every.choices)
+    unit = forms.ChoiceField(label=_("Unit of time"), choices=SeriesUnit.choices)
     weekdays = forms.TypedMultipleChoiceField(
         label=_("Weekdays"),
         choices=tuple(WEEKDAYS.items()),
         coerce=int,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("For a series on chosen weekdays only; the number above is not used then."),
+        help_text=_("Only for a series on chosen weekdays; the number above is then ignored."),
     )
 
     class Meta:
@@ -66,17 +65,14 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        prepare_moment(self.fields["begins_at"])
-        self.fields["stock"].validators += [MinValueValidator(1), MaxValueValidator(MAX_STOCK)]
-        shown = (SaleStage.DRAFT, SaleStage.PUBLIC)
-        self.fields["stage"].choices = [(it.value, it.label) for it in shown]  # type: ignore[attr-defined]
+        prepare_terms(self.fields, lowest_stock=1)
 
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
-        if data.get("unit") == Every.WEEKDAYS and not data.get("weekdays"):
+        if data.get("unit") == SeriesUnit.WEEKDAYS and not data.get("weekdays"):
             self.add_error("weekdays", gettext("Choose at least one weekday."))
         if {"length", "length_unit"} <= set(data) and self._length() > LONGEST:
-            self.add_error("length", gettext("A sale lasts at most 366 days."))
+            self.add_error("length", gettext("A sale can last at most 366 days."))
         if not self.errors:
             self._refuse_other_years()
         return data
@@ -92,7 +88,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         return plan_series(
             voucher=data["voucher"],
             first=first,
-            rhythm=Rhythm(data["number"], Every(data["unit"]), weekdays),
+            rhythm=Rhythm(data["number"], SeriesUnit(data["unit"]), weekdays),
             sales=data["sales"],
             zone=timezone.get_default_timezone(),
         )
@@ -110,7 +106,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
 
 
 def series_like(*, sale: SeckillVoucher, now: dt.datetime) -> dict[str, Any]:
-    """Return what a form begins with for a daily series of what this sale sold."""
+    """Return the initial values for a daily series of the same voucher and terms."""
     terms = copy_terms(sale=sale, now=now, zone=timezone.get_default_timezone())
     length_s = int((terms.ends_at - terms.begins_at).total_seconds())
     unit_s = next((seconds for seconds, _label in reversed(LENGTHS) if length_s % seconds == 0), 60)

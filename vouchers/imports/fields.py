@@ -1,4 +1,4 @@
-"""Fields that read what people write into the cells of a spreadsheet."""
+"""Form fields for the texts that people write into the cells of a spreadsheet."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from django.core.exceptions import ValidationError
 from django.forms.utils import from_current_timezone
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.forms.sale import YEARS, MoneyField
+from vouchers.forms.sale import MoneyField, validate_year
 
 _THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _DATE_AND_TIME = re.compile(
@@ -22,7 +22,7 @@ _DATE_AND_TIME = re.compile(
 
 
 def plain_number(text: str) -> str:
-    """Return a number without what people put around it: ``¥1,200.00``, ``80元`` and ``８０``."""
+    """Return a number without currency and separators: ``¥1,200.00``, ``80元``, ``８０``."""
     plain = unicodedata.normalize("NFKC", text).strip().lstrip("¥").removesuffix("元").strip()
     return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
 
@@ -31,7 +31,7 @@ class AmountField(MoneyField):
     """An amount in yuan; its value is in integer cents."""
 
     default_error_messages = {
-        "invalid": _("This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        "invalid": _("This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
     }
 
     def to_python(self, value: Any) -> Any:
@@ -41,7 +41,9 @@ class AmountField(MoneyField):
 class CountField(forms.IntegerField):
     """A whole number."""
 
-    default_error_messages = {"invalid": _("This is no whole number. Write it as 500 or 1,200.")}
+    default_error_messages = {
+        "invalid": _("This is not a whole number. Write it like 500 or 1,200.")
+    }
 
     def to_python(self, value: Any) -> Any:
         return super().to_python(plain_number(value or ""))
@@ -50,16 +52,15 @@ class CountField(forms.IntegerField):
 class MomentField(forms.Field):
     """A date with its time, in the shop's time zone."""
 
+    default_validators = [validate_year]
     default_error_messages = {
-        "invalid": _("This is no date with a time. Write it as 2026-12-01 10:00."),
-        "year": _("The year must be between %(first)s and %(last)s."),
+        "invalid": _("This is not a date with a time. Write it like 2026-12-01 10:00."),
     }
 
-    def to_python(self, value: Any) -> dt.datetime | None:
+    def to_python(self, value: Any) -> Any:
         text = unicodedata.normalize("NFKC", value or "").strip()
-        return self._moment(text) if text else None
-
-    def _moment(self, text: str) -> dt.datetime:
+        if not text:
+            return None
         found = _DATE_AND_TIME.fullmatch(text)
         year, month, day, hour, minute, second = (
             [int(part or 0) for part in found.groups()] if found else [0] * 6
@@ -68,8 +69,4 @@ class MomentField(forms.Field):
             moment = dt.datetime(year, month, day, hour, minute, second)
         except ValueError as error:
             raise ValidationError(self.error_messages["invalid"]) from error
-        if not YEARS[0] <= year <= YEARS[1]:
-            years = {"first": YEARS[0], "last": YEARS[1]}
-            raise ValidationError(self.error_messages["year"], params=years)
-        aware: dt.datetime = from_current_timezone(moment)
-        return aware
+        return from_current_timezone(moment)

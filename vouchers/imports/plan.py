@@ -1,11 +1,11 @@
-"""What an import would do, row by row: worked out in a few queries, with nothing written."""
+"""The plan of an import, row by row: worked out in a few queries, without writing."""
 
 from __future__ import annotations
 
 import datetime as dt
 import hashlib
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,16 +15,15 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import money
-from vouchers.catalogue.overlaps import on_sale_now, overlapping
+from vouchers.catalogue.overlaps import on_sale_now, overlapping_sales
 from vouchers.catalogue.sales import SaleTerms
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports.rows import ReadRow, problem
 from vouchers.lock_objects import lock_vouchers
-from vouchers.models import SeckillVoucher, Voucher
+from vouchers.models import Voucher
 
 NAMED = 3
-"""So many other rows, vouchers or sales a warning names; the others it counts."""
-
+"""The most rows, vouchers or sales that a warning names; it counts the others."""
 
 COLUMNS = {
     "title": _("Title"),
@@ -35,42 +34,45 @@ COLUMNS = {
 _AMOUNTS = ("price_cents", "face_value_cents")
 
 
-class What(models.TextChoices):
-    """What becomes of a row."""
+@dataclass(frozen=True)
+class Importer:
+    """A member of staff: ``may_sell`` to make sales, ``may_run`` to change what is on sale now."""
+
+    user_id: int
+    may_sell: bool
+    may_run: bool = True
+
+
+class RowOutcome(models.TextChoices):
+    """What an import does with a row."""
 
     NEW = "new", pgettext_lazy("import", "new")
     CHANGED = "changed", pgettext_lazy("import", "changed")
     UNCHANGED = "unchanged", pgettext_lazy("import", "unchanged")
-    WRONG = "wrong", pgettext_lazy("import", "to be mended")
+    WRONG = "wrong", pgettext_lazy("import", "needs fixing")
 
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """One row: ``after`` is what is to be written, ``before`` what stands there now.
+    """One row: ``after`` is to be written over ``before``, to ``voucher`` if the row has an id.
 
-    ``voucher`` is the stored one of a row with an id. ``same_rows`` of the file have its title,
-    ``same_vouchers`` of the shop too; ``overlaps`` are sales of the voucher in the same window.
+    Neither ``clashes`` nor a sale that is over prevents the import.
     """
 
     number: int
-    what: What
+    what: RowOutcome
     title: str = ""
     voucher: Voucher | None = None
     before: Mapping[str, Any] = field(default_factory=dict)
     after: Mapping[str, Any] = field(default_factory=dict)
     terms: SaleTerms | None = None
     problems: tuple[str, ...] = ()
-    same_rows: tuple[int, ...] = ()
-    same_vouchers: tuple[int, ...] = ()
-    overlaps: tuple[int, ...] = ()
+    clashes: tuple[str, ...] = ()
     is_over: bool = False
 
     @property
     def changes(self) -> list[tuple[str, str, str]]:
-        """The columns that are written, with what stands there before and after.
-
-        The title of a new voucher goes without saying: it names the row.
-        """
+        """The columns that are written, before and after, without the title of a new voucher."""
         return [
             (str(COLUMNS[name]), _shown(name, self.before.get(name)), _shown(name, after))
             for name, after in self.after.items()
@@ -79,20 +81,9 @@ class PlannedRow:
 
     @property
     def warnings(self) -> list[str]:
-        """What may be a mistake and keeps nothing from being imported."""
-        found = []
-        if self.same_rows:
-            text = gettext("The same title stands in row %(rows)s.")
-            found.append(text % {"rows": _some(self.same_rows)})
-        if self.same_vouchers:
-            text = gettext("There is a voucher with this title already: id %(ids)s.")
-            found.append(text % {"ids": _some(self.same_vouchers)})
-        if self.overlaps:
-            text = gettext("The voucher is on sale in that time already: sale %(ids)s.")
-            found.append(text % {"ids": _some(self.overlaps)})
-        if self.is_over:
-            found.append(gettext("The end of the sale has passed already."))
-        return found
+        """Possible mistakes; the row can be imported."""
+        over = [gettext("The end of the sale has already passed.")] if self.is_over else []
+        return [*self.clashes, *over]
 
 
 @dataclass(frozen=True)
@@ -102,7 +93,7 @@ class Plan:
     rows: tuple[PlannedRow, ...]
 
     @cached_property
-    def counts(self) -> Counter[What]:
+    def counts(self) -> Counter[RowOutcome]:
         return Counter(row.what for row in self.rows)
 
     @property
@@ -112,61 +103,53 @@ class Plan:
     @property
     def writes(self) -> bool:
         """Whether it may be written and there is anything to write."""
-        has_work = self.counts[What.NEW] or self.counts[What.CHANGED] or self.sales
-        return bool(has_work) and not self.counts[What.WRONG]
+        has_work = self.counts[RowOutcome.NEW] or self.counts[RowOutcome.CHANGED] or self.sales
+        return bool(has_work) and not self.counts[RowOutcome.WRONG]
 
     @cached_property
     def digest(self) -> str:
-        """What tells this plan from another: whatever of it somebody has looked at."""
-        text = repr([_looked_at(row) for row in self.rows])
-        return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _looked_at(row: PlannedRow) -> tuple[Any, ...]:
-    voucher_id = row.voucher.pk if row.voucher else None
-    terms = [str(it) for it in astuple(row.terms)] if row.terms else None
-    content = (sorted(row.before.items()), sorted(row.after.items()), terms)
-    return (row.number, str(row.what), voucher_id, *content, row.same_vouchers, row.overlaps)
+        """The hash of everything that a preview of the plan shows."""
+        shown = []
+        for row in self.rows:
+            voucher_id = row.voucher.pk if row.voucher else None
+            terms = [str(it) for it in astuple(row.terms)] if row.terms else None
+            content = (sorted(row.before.items()), sorted(row.after.items()), terms)
+            shown.append((row.number, str(row.what), voucher_id, *content, row.clashes))
+        return hashlib.sha256(repr(shown).encode()).hexdigest()
 
 
 def make_plan(
-    *,
-    rows: Sequence[ReadRow],
-    may_sell: bool,
-    now: dt.datetime,
-    may_run: bool = True,
-    hold: bool = False,
+    *, rows: Sequence[ReadRow], by: Importer, now: dt.datetime, hold: bool = False
 ) -> Plan:
-    """Return what these rows would do; ``hold`` keeps their vouchers as they are until the commit.
+    """Return what these rows would do; ``hold`` locks their vouchers until the commit.
 
-    Three queries, however many rows, and one more for an importer who may not run sales and so not
-    change what is on sale just now. ``may_sell`` says whether the importer may make sales.
+    Three queries, however many rows, and one more for an importer who may not run sales.
     """
-    planner = _Planner(rows, hold=hold, may_sell=may_sell, now=now)
-    if not may_run:
-        planner.on_sale = on_sale_now(voucher_ids=planner.stored, now=now)
-    return Plan(tuple(planner.rows()))
+    return Plan(tuple(_Planner(rows, by=by, now=now, hold=hold).rows()))
 
 
 class _Planner:
-    """The rows of a file beside what the shop has."""
+    """The rows of a file, and the vouchers and sales that the shop has."""
 
     def __init__(
-        self, read: Sequence[ReadRow], *, hold: bool, may_sell: bool, now: dt.datetime
+        self, read: Sequence[ReadRow], *, by: Importer, now: dt.datetime, hold: bool
     ) -> None:
-        self.read, self.may_sell, self.now = read, may_sell, now
+        self.read, self.by, self.now = read, by, now
         ids = {row.voucher_id for row in read if row.voucher_id}
         stored = lock_vouchers(voucher_ids=ids) if hold else Voucher.objects.filter(pk__in=ids)
         self.stored = {voucher.pk: voucher for voucher in stored}
-        self.on_sale: set[int] = set()
-        self.first_row_of: dict[int, int] = {}
-        self.rows_titled: dict[str, list[int]] = defaultdict(list)
-        for row in read:
-            self.rows_titled[_plain(row.title)].append(row.number)
-            if row.voucher_id:
-                self.first_row_of.setdefault(row.voucher_id, row.number)
-        self.vouchers_titled = self._vouchers_titled()
-        self.sales_of = self._sales_of()
+        self.on_sale = set() if by.may_run else on_sale_now(voucher_ids=self.stored, now=now)
+        self.first_row_of = {row.voucher_id: row.number for row in reversed(read)}
+        self.rows_titled = _by_title((row.title, row.number) for row in read)
+        titles = {row.title for row in read if row.title and not row.problems}
+        same = Voucher.objects.filter(title__in=titles).order_by("pk").values_list("title", "pk")
+        self.vouchers_titled = _by_title(same)
+        windows = [
+            (row.number, row.voucher_id, row.terms) for row in read if row.terms and row.voucher_id
+        ]
+        found = overlapping_sales([(voucher_id, terms) for _, voucher_id, terms in windows])
+        numbers = (number for number, _, _ in windows)
+        self.overlaps = defaultdict(list, zip(numbers, found, strict=True))
 
     def rows(self) -> Iterator[PlannedRow]:
         sales = 0
@@ -174,92 +157,86 @@ class _Planner:
             sales += row.terms is not None
             problems = row.problems or tuple(self._problems(row, sales))
             if problems:
-                yield PlannedRow(row.number, What.WRONG, row.title, problems=problems)
+                yield PlannedRow(row.number, RowOutcome.WRONG, row.title, problems=problems)
             else:
                 yield self._planned(row)
 
     def _planned(self, row: ReadRow) -> PlannedRow:
         voucher = self.stored.get(row.voucher_id or 0)
         after = {name: it for name, it in row.details.items() if not _same(voucher, name, it)}
-        title = row.title or (voucher.title if voucher else "")
-        what = What.NEW if voucher is None else What.CHANGED if after else What.UNCHANGED
-        same_rows = self.rows_titled[_plain(title)] if row.title else []
-        same_vouchers = self.vouchers_titled[_plain(title)] if "title" in after else []
+        what = RowOutcome.CHANGED if after else RowOutcome.UNCHANGED
         return PlannedRow(
             row.number,
-            what,
-            title,
+            what if voucher else RowOutcome.NEW,
+            row.title or (voucher.title if voucher else ""),
             voucher,
             before={name: getattr(voucher, name) for name in after} if voucher else {},
             after=after,
             terms=row.terms,
-            same_rows=tuple(number for number in same_rows if number != row.number),
-            same_vouchers=tuple(pk for pk in same_vouchers if pk != row.voucher_id),
-            overlaps=tuple(sale.pk for sale in self._overlaps(row)),
+            clashes=tuple(self._clashes(row, after)),
             is_over=row.terms is not None and row.terms.ends_at <= self.now,
         )
+
+    def _clashes(self, row: ReadRow, after: Mapping[str, Any]) -> Iterator[str]:
+        title = row.title.casefold()
+        rows = [number for number in self.rows_titled[title] if number != row.number]
+        if row.title and rows:
+            text = gettext("The same title is in row %(rows)s.")
+            yield text % {"rows": _some(rows)}
+        vouchers = [pk for pk in self.vouchers_titled[title] if pk != row.voucher_id]
+        if "title" in after and vouchers:
+            text = gettext("There is already a voucher with this title: id %(ids)s.")
+            yield text % {"ids": _some(vouchers)}
+        if overlaps := self.overlaps[row.number]:
+            text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
+            yield text % {"ids": _some([sale.pk for sale in overlaps])}
 
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
-            text = gettext("There is no voucher with this id. Leave it empty for a new one.")
+            text = gettext(
+                "There is no voucher with this id. Leave the id empty for a new voucher."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
         elif row.voucher_id and self.first_row_of[row.voucher_id] != row.number:
-            text = gettext("Row %(row)s is about the same voucher. Make one row of them.")
+            text = gettext("Row %(row)s is about the same voucher. Combine them into one row.")
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
             not _same(voucher, name, it) for name, it in row.details.items()
         ):
-            text = gettext("This voucher is on sale now: only who may run sales may change it.")
+            text = gettext(
+                "This voucher is on sale now. Only staff who can run sales may change it."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
-        price, face_value = (_value(row, voucher, name) for name in _AMOUNTS)
+        price, face_value = (
+            row.details.get(name, getattr(voucher, name, None)) for name in _AMOUNTS
+        )
         if price is not None and face_value is not None and price > face_value:
             yield problem("price", gettext("The price cannot be above the face value."))
-        if row.terms and not self.may_sell:
-            text = gettext("You may not make sales. Leave stock, begin, end and limit empty.")
+        if row.terms and not self.by.may_sell:
+            text = gettext(
+                "You do not have permission to create sales. Leave stock, "
+                "start, end and "
+                "limit empty."
+            )
             yield problem("stock", text)
         if row.terms and sales > MOST_SALES:
-            text = gettext("One file may make %(count)s sales at most. Put the others in another.")
+            text = gettext(
+                "One file can create at most %(count)s sales. Put the others in another file."
+            )
             yield problem("stock", text % {"count": MOST_SALES})
-        if row.terms and any(row.terms.begins_at == it.begins_at for it in self._overlaps(row)):
-            text = gettext("The voucher has a sale that begins at this moment. Change one of them.")
+        if row.terms and any(
+            row.terms.begins_at == it.begins_at for it in self.overlaps[row.number]
+        ):
+            text = gettext(
+                "The voucher already has a sale that starts at this time. Change one of them."
+            )
             yield problem("begins_at", text)
-
-    def _vouchers_titled(self) -> dict[str, list[int]]:
-        found: dict[str, list[int]] = defaultdict(list)
-        titles = {row.title for row in self.read if row.title and not row.problems}
-        same = Voucher.objects.filter(title__in=titles).order_by("pk").values_list("title", "pk")
-        for title, pk in same:
-            found[_plain(title)].append(pk)
-        return found
-
-    def _sales_of(self) -> dict[int, list[SeckillVoucher]]:
-        """Return the sales that may overlap with those of the file, by their voucher."""
-        found: dict[int, list[SeckillVoucher]] = defaultdict(list)
-        terms = [row.terms for row in self.read if row.terms and row.voucher_id]
-        if terms:
-            begins_at = min(it.begins_at for it in terms)
-            ends_at = max(it.ends_at for it in terms)
-            for sale in overlapping(voucher_ids=self.stored, begins_at=begins_at, ends_at=ends_at):
-                found[sale.voucher_id].append(sale)
-        return found
-
-    def _overlaps(self, row: ReadRow) -> list[SeckillVoucher]:
-        terms = row.terms
-        if terms is None:
-            return []
-        sales = self.sales_of[row.voucher_id or 0]
-        return [it for it in sales if it.begins_at < terms.ends_at and terms.begins_at < it.ends_at]
-
-
-def _value(row: ReadRow, voucher: Voucher | None, name: str) -> Any:
-    """Return what a row says of a voucher, or where it says nothing, what is stored."""
-    return row.details.get(name, getattr(voucher, name, None))
 
 
 def _same(voucher: Voucher | None, name: str, value: Any) -> bool:
-    """Say whether this is stored already; how a spreadsheet ends its lines is no difference."""
+    """Say whether this is stored already; other line endings are no difference."""
     stored = getattr(voucher, name, None)
     if isinstance(stored, str):
         return stored.splitlines() == str(value).splitlines()
@@ -272,13 +249,16 @@ def _shown(name: str, value: Any) -> str:
     return money(value) if name in _AMOUNTS else str(value)
 
 
-def _plain(title: str) -> str:
-    return title.casefold()
+def _by_title(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for title, number in pairs:
+        found[title.casefold()].append(number)
+    return found
 
 
 def _some(numbers: Sequence[int]) -> str:
     named = ", ".join(map(str, numbers[:NAMED]))
     more = len(numbers) - NAMED
-    return named if more <= 0 else gettext("%(named)s and %(more)s more") % {
-        "named": named, "more": more,
-    }  # fmt: skip
+    if more <= 0:
+        return named
+    return gettext("%(named)s and %(more)s more") % {"named": named, "more": more}

@@ -1,10 +1,10 @@
-"""What the cells of an import mean: headings to columns, and a row's text to values."""
+"""The meaning of an import's cells: headings become columns, and texts become values."""
 
 from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.sales import SaleTerms
+from vouchers.forms.sale import refuse_end_before_start
 from vouchers.imports.fields import AmountField, CountField, MomentField
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
 from vouchers.models import MAX_LIMIT, MAX_STOCK, SaleStage
@@ -30,23 +31,23 @@ HEADINGS: dict[str, tuple[str, ...]] = {
     "ends_at": ("结束时间", "ends at"),
     "limit": ("限购", "limit", "每人限购"),
 }
-"""The columns of a file and what each may be called; first in Chinese, then in English."""
+"""The columns of a file and their accepted headings; the Chinese one first, then the English."""
 
 DESCRIPTION = ("title", "price", "face_value")
 SALE = ("stock", "begins_at", "ends_at")
 
 _COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
 _BAD_CELLS = {
-    BadCell.FORMULA: _("This is a formula, which is not worked out here. Write its value."),
-    BadCell.ERROR: _("This is an error of the spreadsheet. Write a value."),
+    BadCell.FORMULA: _("This is a formula, and formulas are not calculated. Enter its value."),
+    BadCell.ERROR: _("This is a spreadsheet error. Enter a value."),
 }
 _QUOTED = 40
-"""So many characters of a wrong cell are repeated in the sentence about it."""
+"""The longest part of a wrong cell that its message repeats."""
 
 
 @dataclass(frozen=True)
 class TextRow:
-    """A row as it was read: its number in the sheet, and the text of each column that has any."""
+    """A row of text: its number in the sheet, and its cells that are not empty."""
 
     number: int
     cells: Mapping[str, str]
@@ -55,10 +56,7 @@ class TextRow:
 
 @dataclass(frozen=True)
 class ReadRow:
-    """What a row says; ``details`` are those of ``VoucherDetails`` that it has.
-
-    ``title`` is what stands there, also where the row is wrong.
-    """
+    """A row's values, or its problems; ``details`` are the fields of ``VoucherDetails`` it has."""
 
     number: int
     title: str
@@ -68,11 +66,8 @@ class ReadRow:
     problems: tuple[str, ...] = ()
 
 
-# --- Headings ------------------------------------------------------------------------------------
-
-
 def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
-    """Return what stands below the headings.
+    """Return the rows below the headings.
 
     :raises FileRefused: a heading is not known, stands twice or is missing, or nothing is below.
     """
@@ -86,7 +81,7 @@ def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
 
 
 def _columns(headings: Sequence[Cell]) -> list[str | None]:
-    """Return which column each heading names; None where there is no heading."""
+    """Return the column of each heading; None for an empty one."""
     columns = [_column(heading) for heading in headings]
     given = [column for column in columns if column]
     missing = [_named(name) for name in DESCRIPTION if name not in given]
@@ -98,7 +93,7 @@ def _columns(headings: Sequence[Cell]) -> list[str | None]:
         raise FileRefused(text % {"columns": ", ".join(missing)})
     if len(given) != len(set(given)):
         twice = next(name for name in given if given.count(name) > 1)
-        text = gettext("The column “%(column)s” stands there twice.")
+        text = gettext("The column “%(column)s” appears twice.")
         raise FileRefused(text % {"column": _named(twice)})
     return columns
 
@@ -110,14 +105,14 @@ def _column(heading: Cell) -> str | None:
     plain = " ".join(unicodedata.normalize("NFKC", name).replace("_", " ").split())
     column = _COLUMN_OF.get(plain.lower())
     if column is None:
-        text = gettext("There is no column “%(heading)s”. Known are: %(known)s.")
+        text = gettext("Unknown column “%(heading)s”. Known columns: %(known)s.")
         known = ", ".join(_named(name) for name in HEADINGS)
         raise FileRefused(text % {"heading": name[:_QUOTED], "known": known})
     return column
 
 
 def _named(column: str) -> str:
-    """Return a column by both its names, that of the reader's language first."""
+    """Return both names of a column, the one in the reader's language first."""
     chinese, english = HEADINGS[column][:2]
     is_chinese = (get_language() or "").startswith("zh")
     return f"{chinese} ({english})" if is_chinese else f"{english} ({chinese})"
@@ -133,27 +128,23 @@ def _text_row(number: int, row: Sequence[Cell], columns: Sequence[str | None]) -
         elif cell and column:
             cells[column] = cell
         elif cell:
-            text = gettext("This cell has no heading. A text with commas needs quotation marks.")
+            text = gettext("This cell has no heading. Put text with commas in quotation marks.")
             problems.append(problem(None, text, cell=cell))
     return TextRow(number, cells, tuple(problems))
 
 
 def problem(column: str | None, text: object, *, cell: str = "") -> str:
-    """Return what is wrong with a cell: its column, what stands in it, and what to do."""
+    """Return the message about a wrong cell: its column, its text, and what to do."""
     named = _named(column) if column else gettext("to the right of the headings")
     if not cell:
         return gettext("%(column)s: %(text)s") % {"column": named, "text": text}
     short = cell if len(cell) <= _QUOTED else cell[: _QUOTED - 1] + "…"
-    return gettext("%(column)s, “%(cell)s”: %(text)s") % {
-        "column": named, "cell": short, "text": text,
-    }  # fmt: skip
-
-
-# --- Rows ----------------------------------------------------------------------------------------
+    words = {"column": named, "cell": short, "text": text}
+    return gettext("%(column)s, “%(cell)s”: %(text)s") % words
 
 
 class RowForm(forms.Form):
-    """One row. An empty cell of a row with an id leaves what is stored."""
+    """One row. In a row with an id, an empty cell keeps the stored value."""
 
     id = CountField(required=False, min_value=1, max_value=LARGEST_ID)
     title = forms.CharField(required=False, max_length=120)
@@ -166,17 +157,14 @@ class RowForm(forms.Form):
     limit = CountField(required=False, min_value=1, max_value=MAX_LIMIT)
 
     def clean(self) -> dict[str, Any]:
-        data = self.cleaned_data
         if not self.data.get("id"):
             text = gettext("Fill this in: a row without an id is a new voucher.")
             self._require(DESCRIPTION, text)
         if any(self.data.get(name) for name in (*SALE, "limit")):
-            text = gettext("Fill this in too, or leave stock, begin, end and limit empty.")
+            text = gettext("Fill this in too, or leave stock, start, end and limit empty.")
             self._require(SALE, text)
-        begins_at, ends_at = data.get("begins_at"), data.get("ends_at")
-        if begins_at and ends_at and ends_at <= begins_at:
-            self.add_error("ends_at", gettext("The end must be after the begin."))
-        return data
+        refuse_end_before_start(self)
+        return self.cleaned_data
 
     def _require(self, names: Sequence[str], text: str) -> None:
         for name in names:
@@ -185,7 +173,7 @@ class RowForm(forms.Form):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The details that the row gives; amounts in cents."""
+        """The fields of ``VoucherDetails`` in the row."""
         data = self.cleaned_data
         given = {"title": data["title"], "rules": data["rules"]}
         cents = {"price_cents": data["price"], "face_value_cents": data["face_value"]}
@@ -193,7 +181,7 @@ class RowForm(forms.Form):
 
     @property
     def terms(self) -> SaleTerms | None:
-        """The draft sale that the row describes, if it does."""
+        """The terms of the row's draft sale, if it has one."""
         data = self.cleaned_data
         if data["stock"] is None:
             return None
@@ -206,12 +194,8 @@ class RowForm(forms.Form):
         )
 
 
-def read_rows(rows: Iterable[TextRow]) -> list[ReadRow]:
-    """Return what each row says, or what is wrong with it."""
-    return [_read_row(row) for row in rows]
-
-
-def _read_row(row: TextRow) -> ReadRow:
+def read_row(row: TextRow) -> ReadRow:
+    """Return the values of a row, or its problems."""
     title = row.cells.get("title", "")
     if row.problems:
         return ReadRow(row.number, title, problems=row.problems)
@@ -227,7 +211,7 @@ def _read_row(row: TextRow) -> ReadRow:
 
 
 def example_rows(*, chinese: bool, now: dt.datetime) -> list[list[str]]:
-    """Return a file that can be imported as it is: headings, a voucher, and one with a sale."""
+    """Return the rows of a valid file: headings, a voucher, and a voucher with a sale."""
     begins_at = timezone.localtime(now).replace(hour=10, minute=0) + dt.timedelta(days=7)
     window = [f"{begins_at + dt.timedelta(hours=hours):%Y-%m-%d %H:%M}" for hours in (0, 2)]
     titles = ("牛肉面代金券", "双人火锅套餐") if chinese else ("Noodles", "Hotpot for two")

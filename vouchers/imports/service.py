@@ -1,11 +1,8 @@
-"""Importing vouchers from a file: first a preview to look at, then all of it or nothing.
+"""The import of vouchers from a file: a preview, then all of it or nothing (``docs/adr/0014``).
 
-Between the two the rows stand in the cache, which all web machines share, so each step may reach
-any of them. A file on a machine's disk would be there only; a hidden field of megabytes is more
-than the site takes; a table would want its own clearing up. The cache may lose them: then the file
-is uploaded again.
-
-What is confirmed is planned once more, with its vouchers held, and has to be what was looked at.
+Between the two the rows are in the cache, which all web machines share. If the cache loses them,
+the file is uploaded again. A confirmed import is planned again with its vouchers locked, and must
+do what the preview showed.
 """
 
 from __future__ import annotations
@@ -20,51 +17,53 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.cache import cache
 from django.db import models, transaction
 from django.utils.text import Truncator
-from django.utils.translation import gettext, pgettext
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
 
-from vouchers.catalogue.history import change_line
+from seckill_site.formatting import NO_VALUE
+from vouchers.catalogue.history import change_line, join_changes
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.series import PlannedSale, create_sales
-from vouchers.imports.plan import Plan, PlannedRow, What, make_plan
-from vouchers.imports.rows import TextRow, read_rows, text_rows
+from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
+from vouchers.imports.rows import TextRow, read_row, text_rows
 from vouchers.imports.spreadsheet import read_sheet
 from vouchers.models import Voucher
 
 KEPT_S = 3600
-"""So long a preview waits to be confirmed."""
+"""The seconds in which a preview can be confirmed."""
 
 
-class PreviewGone(Exception):
+class PreviewGone(StaffRefusal):
     """There is no such preview: it was confirmed before, is too old, or the cache has lost it."""
 
+    message = _(
+        "This preview has already been confirmed or is more than an hour old. If "
+        "its vouchers do not appear in the list shortly, upload the file again."
+    )
 
-class PreviewNotKept(Exception):
+
+class PreviewNotKept(StaffRefusal):
     """The cache did not take the preview, so it could not be confirmed."""
 
+    message = _("The cache did not respond. Nothing was imported. Try again in a moment.")
 
-class VouchersChanged(Exception):
-    """Vouchers or sales have changed since the preview; ``preview`` is what would be done now."""
+
+class VouchersChanged(StaffRefusal):
+    """Vouchers or sales have changed since the preview; ``preview`` is the new one."""
+
+    message = _(
+        "Nothing was imported: vouchers or sales have changed since the preview. Here is what "
+        "the file would do now."
+    )
 
     def __init__(self, preview: Preview) -> None:
-        super().__init__(preview.file_name)
+        super().__init__()
         self.preview = preview
 
 
 @dataclass(frozen=True)
-class Importer:
-    """Who imports, whether they may make sales, and change vouchers that are on sale now."""
-
-    user_id: int
-    may_sell: bool
-    may_run: bool = True
-
-    @property
-    def may(self) -> dict[str, bool]:
-        return {"may_sell": self.may_sell, "may_run": self.may_run}
-
-
-@dataclass(frozen=True)
 class Preview:
-    """A plan to look at; ``key`` confirms it, and is empty where there is nothing to confirm."""
+    """A plan to look at; ``key`` confirms it, and is empty if there is nothing to confirm."""
 
     file_name: str
     plan: Plan
@@ -77,53 +76,41 @@ def preview_import(*, content: bytes, file_name: str, by: Importer, now: dt.date
     :raises vouchers.imports.spreadsheet.FileRefused: the file cannot be read.
     :raises PreviewNotKept: the cache did not answer.
     """
-    rows = text_rows(read_sheet(content))
-    return _preview(rows, file_name, by, now)
+    return _preview(text_rows(read_sheet(content)), file_name, by, now)
 
 
 def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
-    """Do what a preview has shown, all or nothing, and return it.
+    """Do what a preview has shown, all or nothing, and return the plan.
 
-    :raises PreviewGone: there is no such preview (any more); nothing was written.
-    :raises VouchersChanged: it would not do the same any more; nothing was written.
+    :raises PreviewGone: there is no such preview; nothing was written.
+    :raises VouchersChanged: the plan is another one now; nothing was written.
     """
-    file_name, rows, digest = _claim(by.user_id, key)
-    read = read_rows(rows)
+    name = _cache_key(by, key)
+    kept = cache.get(name)
+    if kept is None or not cache.delete(name):  # of two who confirm it, one deletes it
+        raise PreviewGone
+    file_name, cells, digest = kept
+    rows = [TextRow(*row) for row in cells]
+    read = [read_row(row) for row in rows]
     with transaction.atomic(durable=True):
-        plan = make_plan(rows=read, now=now, hold=True, **by.may)
+        plan = make_plan(rows=read, by=by, now=now, hold=True)
         if plan.digest == digest:
             _write(plan, file_name, by)
             return plan
     raise VouchersChanged(_preview(rows, file_name, by, now))
 
 
-# --- Between preview and confirmation ------------------------------------------------------------
-
-
 def _preview(rows: Sequence[TextRow], file_name: str, by: Importer, now: dt.datetime) -> Preview:
-    plan = make_plan(rows=read_rows(rows), now=now, **by.may)
+    plan = make_plan(rows=[read_row(row) for row in rows], by=by, now=now)
     key = secrets.token_urlsafe(16) if plan.writes else ""
     kept = (file_name, [(row.number, row.cells) for row in rows], plan.digest)
-    if key and not cache.add(_name(by.user_id, key), kept, timeout=KEPT_S):
+    if key and not cache.add(_cache_key(by, key), kept, timeout=KEPT_S):
         raise PreviewNotKept
     return Preview(file_name, plan, key)
 
 
-def _claim(user_id: int, key: str) -> tuple[str, list[TextRow], str]:
-    """Take a preview out of the cache: of two who confirm it, one gets it."""
-    name = _name(user_id, key)
-    kept = cache.get(name)
-    if kept is None or not cache.delete(name):
-        raise PreviewGone
-    file_name, rows, digest = kept
-    return file_name, [TextRow(number, cells) for number, cells in rows], digest
-
-
-def _name(user_id: int, key: str) -> str:
-    return f"voucher-import:{user_id}:{key[:64]}"
-
-
-# --- Writing -------------------------------------------------------------------------------------
+def _cache_key(by: Importer, key: str) -> str:
+    return f"voucher-import:{by.user_id}:{key[:64]}"
 
 
 def _write(plan: Plan, file_name: str, by: Importer) -> None:
@@ -132,14 +119,8 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
     for row in plan.rows:
         voucher = _written(row)
         if row.after:
-            log.append(
-                _entry(
-                    by,
-                    voucher,
-                    CHANGE if row.what == What.CHANGED else ADDITION,
-                    _why(row, file_name),
-                )
-            )
+            flag = CHANGE if row.voucher else ADDITION
+            log.append(_entry(by, voucher, flag, _change_text(row, file_name)))
         if row.terms:
             on_sale.append(PlannedSale(row.number, voucher, row.terms))
     why = gettext("Imported from %(file)s.") % {"file": file_name}
@@ -148,7 +129,7 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
 
 
 def _written(row: PlannedRow) -> Voucher:
-    """Write one voucher, unless nothing of it changes."""
+    """Write a voucher if the row changes it, and return it."""
     voucher = row.voucher or Voucher()
     for name, value in row.after.items():
         setattr(voucher, name, value)
@@ -158,17 +139,16 @@ def _written(row: PlannedRow) -> Voucher:
     return voucher
 
 
-def _why(row: PlannedRow, file_name: str) -> str:
+def _change_text(row: PlannedRow, file_name: str) -> str:
     text = gettext("Imported from %(file)s, row %(row)s.")
     text %= {"file": file_name, "row": row.number}
-    if row.what == What.NEW:
+    if row.voucher is None:
         return text
-    lines = (change_line(name, _short(old), _short(new)) for name, old, new in row.changes)
-    return f"{text} {pgettext('between changes', '; ').join(lines)}"
-
-
-def _short(text: str) -> str:
-    return Truncator(text).chars(40) or "–"
+    lines = []
+    for name, *values in row.changes:
+        before, after = (Truncator(value).chars(40) or NO_VALUE for value in values)
+        lines.append(change_line(name, before, after))
+    return f"{text} {join_changes(lines)}"
 
 
 def _entry(by: Importer, thing: models.Model, flag: int, message: str) -> LogEntry:

@@ -25,6 +25,7 @@ import logging
 import random
 import secrets
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import islice
@@ -139,12 +140,17 @@ def load_sale_exclusively(*, sale_id: int) -> None:
             ledger_connection().delete(loading)
 
 
-def load_after_commit(*, sale_id: int) -> None:
-    """Load a sale that was just saved; if that fails, its first request or reconcile loads it."""
-    try:
-        load_sale(sale_id=sale_id)
-    except (LedgerUnavailable, DatabaseError) as error:
-        logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
+def load_after_commit(*, sale_ids: Iterable[int]) -> None:
+    """Load sales that were just saved, up to the first failure: each has its own timeout.
+
+    A sale that is not loaded now is loaded by its first request or by reconcile.
+    """
+    for sale_id in sale_ids:
+        try:
+            load_sale(sale_id=sale_id)
+        except (LedgerUnavailable, DatabaseError) as error:
+            logger.warning("sale %s is saved but not loaded: %s", sale_id, error)
+            return
 
 
 def snapshot_or_load(*, sale_id: int) -> Snapshot:
@@ -239,7 +245,8 @@ def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
             contents.buyers[f"{user_id}:{unit}"] = str(order_id)
         else:
             contents.ended[str(order_id)] = f"{user_id}:{reason or status}"
-            if not reason:  # a refused one, which has a reason, never was an order: it bars nobody
+            # Refused orders have a reason: Note [Ended orders] in orders/models/orders.py.
+            if not reason:
                 contents.barred[str(user_id)] = str(order_id)
     contents.pending = {
         member: accepted_at_ms

@@ -12,19 +12,18 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from tqdm import tqdm
 
-from backoffice.rehearsal.crowd import BadAddress
+from backoffice.job_engine import UNAVAILABLE
+from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
-    AWAY,
     MOST_BUYERS,
     MOST_CONNECTIONS,
     AnotherRehearsal,
     NotRunning,
-    Plan,
     Stuck,
-    begin_rehearsal,
     cancel_rehearsal,
     clear_leftovers,
     progress,
+    start_rehearsal,
     work_through,
 )
 from orders.models import Rehearsal, RehearsalPhase
@@ -89,7 +88,7 @@ class Command(BaseCommand):
         except AnotherRehearsal as error:
             text = f"rehearsal #{error.rehearsal_id} is running, and only one does at a time"
             raise CommandError(text, returncode=COULD_NOT) from error
-        except (*AWAY, Stuck) as error:
+        except (*UNAVAILABLE, Stuck) as error:
             text = f"Redis or the database did not answer: {error!r}. What is left of a rehearsal "
             text += "is cleared up by beat, or by rehearse --clear"
             raise CommandError(text, returncode=COULD_NOT) from error
@@ -101,20 +100,15 @@ class Command(BaseCommand):
         _check(options, "stock", 1, MAX_STOCK)
         _check(options, "duplicates", 0, 100)
         _check(options, "connections", 1, MOST_CONNECTIONS)
-        plan = Plan(
-            buyers=options["buyers"],
-            stock=options["stock"],
-            doubles=options["duplicates"],
-            connections=options["connections"],
-            url=(options["url"] or settings.SECKILL_REHEARSAL_URL).rstrip("/"),
-        )
+        url = (options["url"] or settings.SECKILL_REHEARSAL_URL).rstrip("/")
+        sizes = {name: options[name] for name in ("buyers", "stock", "duplicates", "connections")}
         try:
-            return begin_rehearsal(sale_id=options["sale_id"], plan=plan)
+            return start_rehearsal(sale_id=options["sale_id"], url=url, **sizes)
         except SeckillVoucher.DoesNotExist as error:
             text = f"there is no seckill voucher {options['sale_id']}"
             raise CommandError(text, returncode=COULD_NOT) from error
         except BadAddress as error:
-            text = f"{plan.url} is not the address of a web server"
+            text = f"{url} is not the address of a web server"
             raise CommandError(text, returncode=COULD_NOT) from error
 
     def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from backoffice.admin import accounts as admin
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 USERS, GROUPS = "/admin/auth/user/", "/admin/auth/group/"
 

@@ -16,7 +16,7 @@ from backoffice import order_export
 from orders.models import OrderStatus, VoucherOrder
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 LIST = "/admin/orders/voucherorder/"
 EXPORT = f"{LIST}export/"

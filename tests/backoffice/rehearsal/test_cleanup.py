@@ -16,7 +16,7 @@ from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 from redis import Redis
 
-from backoffice.rehearsal.buyers import buyers_of, name_of
+from backoffice.rehearsal.buyers import buyers_of, username_of
 from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
 from locks import RedisLock
 from orders import tasks
@@ -79,7 +79,7 @@ def test_everything_that_can_come_of_a_sale_goes_with_it(bought: Rehearsal, ledg
     shadow = shadow_of(bought)
     fulfill_sale(sale_id=shadow.pk)
     first = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
-    start_payment(order_id=first.pk, addresses=ADDRESSES)
+    start_payment(order_id=first.pk, addresses=ADDRESSES, now=timezone.now())
     loser = buyers_of(shadow_id=shadow.pk).exclude(voucher_orders__isnull=False)[0]
     waits = token_for(shadow, loser)
     join(
@@ -134,9 +134,9 @@ def test_what_a_web_process_counts_late_goes_too(bought: Rehearsal, ledger: Redi
 
 def test_more_buyers_than_fit_one_statement_go(monkeypatch: pytest.MonkeyPatch) -> None:
     shadow = make_sale(stage=SaleStage.REHEARSAL)
-    names = [name_of(shadow_id=shadow.pk, number=number) for number in range(7)]
+    names = [username_of(shadow_id=shadow.pk, number=number) for number in range(7)]
     User.objects.bulk_create([User(username=name) for name in names])
-    other = User.objects.create(username=name_of(shadow_id=shadow.pk * 10, number=1))
+    other = User.objects.create(username=username_of(shadow_id=shadow.pk * 10, number=1))
     monkeypatch.setattr("backoffice.rehearsal.cleanup.BUYERS_AT_ONCE", 3)
     monkeypatch.setattr("backoffice.rehearsal.cleanup.ORDERS_AT_ONCE", 2)
     for buyer in buyers_of(shadow_id=shadow.pk):
@@ -152,7 +152,7 @@ def test_more_buyers_than_fit_one_statement_go(monkeypatch: pytest.MonkeyPatch) 
 def test_a_sale_that_is_no_shadow_is_never_touched(ledger: Redis) -> None:
     sale = make_sale()
     make_order(sale, make_buyer())
-    User.objects.create(username=name_of(shadow_id=sale.pk, number=0))
+    User.objects.create(username=username_of(shadow_id=sale.pk, number=0))
     before = everything_there()
     assert clear(sale, later=dt.timedelta(days=1))
     assert everything_there() == before
@@ -210,6 +210,7 @@ def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
             fencing_token=token,
             number=1,
             lost=lambda: False,
+            now=timezone.now(),
         )
     assert not VoucherOrder.objects.exists()
 

@@ -1,4 +1,4 @@
-"""The crowd of a rehearsal, against a server that a test scripts: each answer is told as it was."""
+"""The crowd of a rehearsal, against a server that a test scripts: each answer is judged right."""
 
 from __future__ import annotations
 
@@ -13,16 +13,11 @@ import pytest
 from pytest_django import Settings
 
 from backoffice.rehearsal import crowd
-from backoffice.rehearsal.buyers import TRIES, Told
-from backoffice.rehearsal.crowd import (
-    Address,
-    Answer,
-    BadAddress,
-    NoWebServer,
-    OrderRequest,
-    check_web,
-    fire,
-)
+from backoffice.rehearsal.buyers import MAX_TRIES, AnswerLog
+from backoffice.rehearsal.crowd import Answer, NoWebServer, check_web, fire
+from backoffice.rehearsal.http_client import Address, BadAddress
+
+pytestmark = pytest.mark.quick
 
 PATH = "/vouchers/7/orders/"
 
@@ -98,9 +93,9 @@ def in_a_thread(function: Callable[..., Any], **arguments: Any) -> Any:
 
 
 def fired(url: str, tokens: list[str], *, connections: int = 1, for_s: float = 5) -> list[Answer]:
-    requests = [OrderRequest(click, token) for click, token in enumerate(tokens)]
+    numbered = dict(enumerate(tokens))
     return in_a_thread(
-        fire, url=url, path=PATH, requests=requests, connections=connections, for_s=for_s
+        fire, url=url, path=PATH, tokens=numbered, connections=connections, for_s=for_s
     )
 
 
@@ -158,7 +153,7 @@ def test_where_nobody_is_there_is_none() -> None:
         in_a_thread(check_web, url="http://127.0.0.1:1", path="/healthz")
 
 
-# --- What is told ---------------------------------------------------------------------------------
+# --- Answers ---------------------------------------------------------------------------------
 
 
 def test_each_request_is_sent_once_in_its_order_on_kept_connections(server: Scripted) -> None:
@@ -260,22 +255,22 @@ def an_answer(code: str, *, is_known: bool, click: int = 0) -> Answer:
 
 
 def test_what_is_unknown_is_asked_again_but_not_for_ever() -> None:
-    told = Told(first_order_id=90, sent=1)
-    for tries in range(1, TRIES):
-        told.note(an_answer("unavailable", is_known=False), tries=tries)
-        assert told.again.pop() == (0, tries)
-        assert told.answers == {}
-    told.note(an_answer("unavailable", is_known=False), tries=TRIES)
-    assert (told.answers, told.again) == ({"unavailable": 1}, [])
-    assert (told.requests, told.took_ms) == (TRIES, {"4": TRIES})
+    log = AnswerLog(first_order_id=90, sent=1)
+    for tries in range(1, MAX_TRIES):
+        log.note(an_answer("unavailable", is_known=False), tries=tries)
+        assert log.again.pop() == (0, tries)
+        assert log.answers == {}
+    log.note(an_answer("unavailable", is_known=False), tries=MAX_TRIES)
+    assert (log.answers, log.again) == ({"unavailable": 1}, [])
+    assert (log.requests, log.took_ms) == (MAX_TRIES, {"4": MAX_TRIES})
 
 
 def test_what_is_noted_is_read_from_a_row_as_it_was() -> None:
-    told = Told(first_order_id=90, sent=2)
-    told.note(an_answer("accepted", is_known=True), tries=1)
-    told.note(an_answer("unanswered", is_known=False, click=1), tries=1)
-    assert told.answered == 1
-    assert told.accepted == [10]
-    row = json.loads(json.dumps(told.as_json()))
-    assert Told.of({**row, "of_a_newer_release": 1}) == told
-    assert Told.of({}) == Told()
+    log = AnswerLog(first_order_id=90, sent=2)
+    log.note(an_answer("accepted", is_known=True), tries=1)
+    log.note(an_answer("unanswered", is_known=False, click=1), tries=1)
+    assert log.answered == 1
+    assert log.accepted == [10]
+    row = json.loads(json.dumps(log.as_json()))
+    assert AnswerLog.of({**row, "of_a_newer_release": 1}) == log
+    assert AnswerLog.of({}) == AnswerLog()

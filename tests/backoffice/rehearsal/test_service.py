@@ -18,8 +18,8 @@ from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 
 from backoffice.rehearsal import service as rehearsing
-from backoffice.rehearsal.buyers import buyers_of, clicks_of, count_clicks, name_of
-from backoffice.rehearsal.crowd import BadAddress
+from backoffice.rehearsal.buyers import buyers_of, clicks_of, count_clicks, username_of
+from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.phases import (
     ANOTHER_SHOP,
     DRAIN_PATIENCE,
@@ -128,7 +128,7 @@ def test_a_rehearsal_sells_the_copy_exactly_and_leaves_nothing_but_its_verdict(u
 
 def test_more_units_than_buyers_are_sold_to_each_of_them(url: str) -> None:
     sale = make_sale(limit=2)
-    rehearsal = finish(begun(sale, url, stock=100, buyers=6, doubles=100))
+    rehearsal = finish(begun(sale, url, stock=100, buyers=6, duplicates=100))
     # Of six who press twice three do so in a second tab, and two units is what one may have.
     assert rehearsal.verdict["accepted"] == rehearsal.verdict["orders"] == 9
     assert rehearsal.verdict["is_right"]
@@ -166,13 +166,13 @@ def test_its_buyers_cannot_be_taken_for_anybody_else(url: str) -> None:
     assert len(buyers) == 12
     assert all(it.is_active and not it.has_usable_password() for it in buyers)
     assert {it.email for it in buyers} == {""}
-    name = name_of(shadow_id=rehearsal.shadow_id, number=13)
+    name = username_of(shadow_id=rehearsal.shadow_id, number=13)
     words = {"username": name, "password1": "correct horse", "password2": "correct horse"}
     assert "username" in UserCreationForm(words).errors
 
 
 def test_the_buyers_of_one_rehearsal_are_not_those_of_another() -> None:
-    User.objects.create(username=name_of(shadow_id=12, number=3))
+    User.objects.create(username=username_of(shadow_id=12, number=3))
     assert not buyers_of(shadow_id=1).exists()
     assert buyers_of(shadow_id=12).count() == 1
 
@@ -180,13 +180,13 @@ def test_the_buyers_of_one_rehearsal_are_not_those_of_another() -> None:
 # --- Clicks ---------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("doubles", [0, 1, 10, 33, 50, 99, 100])
-def test_so_many_percent_click_twice_and_half_of_those_in_a_second_tab(doubles: int) -> None:
-    clicks = list(clicks_of(buyers=200, doubles=doubles))
-    assert len(clicks) == count_clicks(buyers=200, doubles=doubles) == 200 + 2 * doubles
+@pytest.mark.parametrize("duplicates", [0, 1, 10, 33, 50, 99, 100])
+def test_so_many_percent_click_twice_and_half_of_those_in_a_second_tab(duplicates: int) -> None:
+    clicks = list(clicks_of(buyers=200, duplicates=duplicates))
+    assert len(clicks) == count_clicks(buyers=200, duplicates=duplicates) == 200 + 2 * duplicates
     assert {click.buyer for click in clicks} == set(range(200))
     assert max(Counter(click.buyer for click in clicks).values()) <= 2
-    assert sum(click.tab for click in clicks) == doubles  # half of two for each percent
+    assert sum(click.tab for click in clicks) == duplicates  # half of two for each percent
 
 
 # --- Who may begin one, and when ------------------------------------------------------------------
@@ -309,7 +309,7 @@ def test_redis_that_is_away_for_a_while_is_waited_for(
         lose_ledger()
         again = work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now())
     assert again is not None
-    assert (again.turn, again.pause_s) == (rehearsal.turn, 1.0)
+    assert (again.number, again.pause_s) == (rehearsal.turn, 1.0)
     monkeypatch.undo()
     assert finish(rehearsal).verdict["is_right"]
 

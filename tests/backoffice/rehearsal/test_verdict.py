@@ -13,7 +13,7 @@ from django.utils import timezone
 from pytest_django.live_server_helper import LiveServer
 from redis import Redis
 
-from backoffice.rehearsal.buyers import Told, buyers_of
+from backoffice.rehearsal.buyers import AnswerLog, buyers_of
 from backoffice.rehearsal.verdict import Verdict, _percentile
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
@@ -150,10 +150,10 @@ def test_a_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
 def test_whose_outcome_is_unknown_did_not_ask_in_vain(drained: Rehearsal) -> None:
     """Five of twelve have a unit; the others never got through, so nobody was sent away."""
     shadow = shadow_of(drained)
-    told = Told.of(drained.crowd)
-    told.answers = {"accepted": 5, "unanswered": 13}
+    log = AnswerLog.of(drained.crowd)
+    log.answers = {"accepted": 5, "unanswered": 13}
     SeckillVoucher.objects.filter(pk=shadow.pk).update(stock=12)
-    Rehearsal.objects.filter(pk=drained.pk).update(crowd=told.as_json(), stock=12)
+    Rehearsal.objects.filter(pk=drained.pk).update(crowd=log.as_json(), stock=12)
     drained.refresh_from_db()
     verdict = judged(drained)
     assert (verdict.unanswered, verdict.undersold) == (13, 0)
@@ -163,7 +163,7 @@ def test_the_time_until_the_last_order_is_that_of_the_rows(drained: Rehearsal) -
     rows = VoucherOrder.objects.filter(seckill_voucher=drained.shadow_id)
     rows.update(created_at=timezone.now())
     rows.filter(pk=rows.earliest("pk").pk).update(
-        created_at=dt.datetime.fromtimestamp(drained.crowd["began_ms"] / 1000 + 7.5, tz=dt.UTC)
+        created_at=dt.datetime.fromtimestamp(drained.crowd["started_ms"] / 1000 + 7.5, tz=dt.UTC)
     )
     verdict = judged(drained)
     assert verdict.drain_s == 7.5
@@ -183,8 +183,8 @@ def test_the_time_until_the_last_order_is_that_of_the_rows(drained: Rehearsal) -
 def test_so_many_percent_were_answered_within(
     took_ms: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
-    told = Told(took_ms=took_ms)
-    assert tuple(_percentile(told, percent) for percent in (50, 99, 100)) == expected
+    log = AnswerLog(took_ms=took_ms)
+    assert tuple(_percentile(log, percent) for percent in (50, 99, 100)) == expected
 
 
 def test_nothing_is_left_of_one_that_was_wrong(live_server: LiveServer, ledger: Redis) -> None:

@@ -10,6 +10,8 @@ import pytest
 
 from lab.crowd.crowd import Crowd
 
+pytestmark = pytest.mark.quick
+
 SIZES = [
     Crowd(),
     Crowd(buyers=60, stock=20, processes=2, threads=4),

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from django.utils import translation
 
 from lab.interleaving.columns import side_by_side
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
+
+pytestmark = pytest.mark.quick
 
 
 def timeline() -> Timeline:

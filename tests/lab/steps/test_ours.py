@@ -10,7 +10,8 @@ from django.test import Client
 from django.utils import timezone
 from redis import Redis
 
-from backoffice.rehearsal.service import LEFT_ALONE, orphans
+from backoffice.job_engine import LEASE
+from backoffice.rehearsal.service import orphans
 from lab.answers import Answer
 from lab.steps import STEPS, ours
 from orders.models import VoucherOrder
@@ -117,7 +118,7 @@ def test_only_orders_that_hold_a_unit_count() -> None:
 def test_no_visitor_sees_the_sale_and_nobody_clears_it_up_while_it_runs() -> None:
     sale_id = STEP.open(5)
     assert ours.TITLE not in Client().get("/").content.decode()
-    later = timezone.now() + 10 * LEFT_ALONE
+    later = timezone.now() + 10 * LEASE
     assert orphans(now=later) == []
     assert orphans(now=timezone.now() + ours.WINDOW + dt.timedelta(minutes=1)) == [sale_id]
 

@@ -20,6 +20,8 @@ from lab.story.document import document_text, write_document
 from lab.verdict import Verdict
 from tests.support.stack import ROOT
 
+pytestmark = pytest.mark.quick
+
 DOCS = ROOT / "docs"
 ENGLISH, CHINESE = "six-steps.md", "six-steps.zh-CN.md"
 
@@ -109,7 +111,7 @@ def test_a_fault_is_not_said_to_break_what_breaks_without_it() -> None:
     plain = result(verdict(oversold=3))
     kill = result(verdict(oversold=2, doubled=1), fault=Fault.KILL)
     text = document_text(ENGLISH, [plain, kill])
-    assert "- A process is killed, `v1`: 1 given to buyers who had one already\n" in text
+    assert "- A process is killed, `v1`: 1 given to buyers who already had one\n" in text
 
 
 def test_ours_says_whom_it_told_of_a_loss() -> None:

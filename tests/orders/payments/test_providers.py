@@ -10,6 +10,8 @@ from orders.payments.providers import PaymentProvider, current_provider, provide
 from orders.payments.sandbox import Sandbox
 from tests.support.payments import use_fake
 
+pytestmark = pytest.mark.quick
+
 
 def test_the_sandbox_is_the_provider_unless_told_otherwise() -> None:
     provider: PaymentProvider = current_provider()

@@ -17,6 +17,8 @@ from orders.web.request_parsing import (
     read_order_request,
 )
 
+pytestmark = pytest.mark.quick
+
 FORM = "application/x-www-form-urlencoded"
 JSON = "application/json"
 

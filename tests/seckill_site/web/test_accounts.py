@@ -13,7 +13,7 @@ from django.test import Client
 
 from seckill_site.web.accounts import SignUpForm
 
-pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
 
 PASSWORD = "lang genug 1234"
 SIGNUP = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}

@@ -10,6 +10,8 @@ from django.urls import resolve
 
 from seckill_site.web.error_links import ways_out
 
+pytestmark = pytest.mark.quick
+
 NOW = dt.datetime(2026, 11, 21, 4, 0, tzinfo=dt.UTC)
 
 

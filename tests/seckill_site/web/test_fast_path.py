@@ -10,6 +10,8 @@ import pytest
 from seckill_site.web.answers import Answer
 from seckill_site.web.fast_path import request_path, with_fast_path
 
+pytestmark = pytest.mark.quick
+
 
 def behind(environ: dict[str, Any], start_response: Any) -> list[bytes]:
     start_response("301 Moved Permanently", [])

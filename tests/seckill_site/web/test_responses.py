@@ -18,6 +18,8 @@ from seckill_site.web.responses import (
     wants_html,
 )
 
+pytestmark = pytest.mark.quick
+
 
 def asking(accept=None, method="get"):
     headers = {} if accept is None else {"Accept": accept}

@@ -7,6 +7,8 @@ from django.urls import Resolver404, resolve, reverse
 
 from seckill_site.web.url_converters import LARGEST_ID, IdConverter
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("number", [1, 9, 10, 2**53 + 1, LARGEST_ID - 1, LARGEST_ID])
 def test_an_id_goes_there_and_back(number):

@@ -16,6 +16,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from tests.support.sales import (
     HOUR,
+    change_stock,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -64,10 +65,6 @@ def committed(django_capture_on_commit_callbacks):
 
 def stored(sale):
     return SeckillVoucher.objects.get(pk=sale.pk)
-
-
-def change_stock(sale, stock):
-    return edit_sale(sale_id=sale.pk, terms=replace(terms_of(stored(sale)), stock=stock))
 
 
 def total_in_redis(sale):
@@ -174,7 +171,7 @@ def test_more_units_are_on_sale_at_once(committed):
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
     with committed():
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
 
     reserve(sale_id=sale.pk, order_id=502, user_id=2)
     with pytest.raises(SoldOut):
@@ -203,7 +200,7 @@ def test_a_crash_between_the_commit_and_redis_leaves_redis_with_less(redis_gone)
     sale = make_loaded_sale(stock=1)
 
     with redis_gone():
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
 
     assert stored(sale).stock == 2
     assert total_in_redis(sale) == 1
@@ -216,7 +213,7 @@ def test_more_units_that_are_rolled_back_never_reach_redis():
     sale = make_loaded_sale(stock=1)
 
     with suppress(Crash), transaction.atomic():
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
         raise Crash
 
     assert stored(sale).stock == total_in_redis(sale) == 1
@@ -231,7 +228,7 @@ def test_fewer_units_are_offered_at_once(committed):
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
     with committed():
-        change_stock(sale, 1)
+        change_stock(sale_id=sale.pk, stock=1)
 
     assert stored(sale).stock == total_in_redis(sale) == 1
     with pytest.raises(SoldOut):
@@ -261,7 +258,7 @@ def test_a_crash_between_redis_and_the_commit_leaves_redis_with_less():
     sale = make_loaded_sale(stock=5)
 
     with suppress(Crash), transaction.atomic():
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
         raise Crash
 
     assert stored(sale).stock == 5
@@ -275,7 +272,7 @@ def test_while_redis_is_gone_no_units_are_taken_back(committed, redis_gone):
     sale = make_loaded_sale(stock=5)
 
     with committed() as waiting, redis_gone(), pytest.raises(LedgerUnavailable):
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
 
     assert waiting == []
     assert stored(sale).stock == total_in_redis(sale) == 5
@@ -292,7 +289,7 @@ def test_the_stock_never_falls_below_what_is_taken_pending_included(committed, d
     before = dump()
 
     with committed() as waiting, pytest.raises(BelowTaken) as refused:
-        change_stock(sale, stock)
+        change_stock(sale_id=sale.pk, stock=stock)
 
     assert refused.value.taken == (1 if stock < 1 else 3)
     assert waiting == []
@@ -307,7 +304,7 @@ def test_the_stock_falls_to_exactly_what_is_taken(committed):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
 
     with committed():
-        change_stock(sale, 3)
+        change_stock(sale_id=sale.pk, stock=3)
 
     assert snapshot(sale_id=sale.pk).remaining == 0
 
@@ -319,7 +316,7 @@ def test_units_given_back_may_be_taken_off_the_sale(committed):
     release(sale_id=sale.pk, releases=[Release(entry, "sold_out")])
 
     with committed():
-        change_stock(sale, 0)
+        change_stock(sale_id=sale.pk, stock=0)
 
     assert stored(sale).stock == total_in_redis(sale) == 0
 
@@ -330,7 +327,7 @@ def test_what_is_not_loaded_is_not_narrowed_because_nobody_knows_what_is_taken(c
     before = dump()
 
     with committed() as waiting, pytest.raises(LedgerUnavailable):
-        change_stock(sale, 2)
+        change_stock(sale_id=sale.pk, stock=2)
 
     assert waiting == []
     assert dump() == before
@@ -346,7 +343,7 @@ def test_a_promise_that_survived_a_loss_counts_as_taken(ledger):
     load_sale(sale_id=sale.pk)
 
     with pytest.raises(BelowTaken) as refused:
-        change_stock(sale, 1)
+        change_stock(sale_id=sale.pk, stock=1)
 
     assert refused.value.taken == 2
     assert stored(sale).stock == 5
@@ -357,7 +354,7 @@ def test_what_is_not_loaded_may_be_widened_and_is_loaded(committed):
     sale = make_sale(stock=5)
 
     with committed():
-        change_stock(sale, 9)
+        change_stock(sale_id=sale.pk, stock=9)
 
     assert stored(sale).stock == total_in_redis(sale) == 9
 
@@ -641,7 +638,7 @@ def test_an_edit_waits_for_a_fulfilment_that_holds_the_row(row_locks):
 
     def edit():
         with suppress(BelowTaken):
-            change_stock(sale, 2)
+            change_stock(sale_id=sale.pk, stock=2)
         edited.set()
         connection.close()
 
@@ -851,7 +848,7 @@ def test_edits_that_cross_leave_redis_with_the_figures_of_the_row(row_locks):
     def edit(stocks):
         barrier.wait(5)
         for stock in stocks:
-            change_stock(sale, stock)
+            change_stock(sale_id=sale.pk, stock=stock)
         connection.close()
 
     threads = [
@@ -871,15 +868,15 @@ def test_without_a_new_hold_of_the_row_crossing_edits_would_sell_what_is_not_the
     """The control: the edit up copies what it remembers, after an edit down was committed."""
     sale = make_loaded_sale(stock=10)
 
-    def copy_what_was_read(*, sale_id):
+    def copy_what_was_read(*, sale_ids):
         remembered = LedgerTerms.from_sale(stored(sale))
         monkeypatch.undo()
-        change_stock(sale, 5)
-        write_terms(sale_id=sale_id, terms=remembered)
+        change_stock(sale_id=sale.pk, stock=5)
+        write_terms(sale_id=sale_ids[0], terms=remembered)
 
     monkeypatch.setattr(sales, "load_after_commit", copy_what_was_read)
 
-    change_stock(sale, 20)
+    change_stock(sale_id=sale.pk, stock=20)
 
     assert stored(sale).stock == 5
     assert total_in_redis(sale) == 20

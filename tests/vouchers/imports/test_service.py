@@ -18,9 +18,8 @@ from tests.support.sales import HOUR, make_sale, make_user, make_voucher
 from tests.support.spreadsheets import CHINESE, ENGLISH, HOTPOT, NOODLES, as_csv, as_xlsx
 from vouchers.catalogue.series import MOST_SALES
 from vouchers.imports import service as importing
-from vouchers.imports.plan import What
+from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.service import (
-    Importer,
     Preview,
     PreviewGone,
     PreviewNotKept,
@@ -83,9 +82,12 @@ def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Import
         HOTPOT,
     ).plan
 
-    assert [(row.number, row.what) for row in plan.rows] == [
-        (2, What.CHANGED), (3, What.UNCHANGED), (4, What.NEW), (5, What.NEW),
-    ]  # fmt: skip
+    assert {row.number: row.what for row in plan.rows} == {
+        2: RowOutcome.CHANGED,
+        3: RowOutcome.UNCHANGED,
+        4: RowOutcome.NEW,
+        5: RowOutcome.NEW,
+    }
     assert plan.rows[0].changes == [
         ("Rules", "One bowl", "Two bowls"),
         ("Price", "¥80.00", "¥79.90"),
@@ -95,7 +97,7 @@ def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Import
         ("Price", "", "¥79.90"),
         ("Face value", "", "¥100.00"),
     ]
-    assert (plan.counts[What.NEW], plan.counts[What.WRONG], plan.sales) == (2, 0, 1)
+    assert (plan.counts[RowOutcome.NEW], plan.counts[RowOutcome.WRONG], plan.sales) == (2, 0, 1)
     assert stored() == before
     assert LogEntry.objects.count() == 0
 
@@ -137,7 +139,7 @@ def test_an_empty_cell_leaves_what_is_stored(boss: Importer) -> None:
 def test_how_a_spreadsheet_ends_its_lines_is_no_change(boss: Importer) -> None:
     voucher = make_voucher(rules="one\r\ntwo")
     plan = preview(boss, row_of(voucher, rules="one\ntwo", price="80.00")).plan
-    assert plan.rows[0].what == What.UNCHANGED
+    assert plan.rows[0].what == RowOutcome.UNCHANGED
 
 
 def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
@@ -148,8 +150,8 @@ def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
 
     named = ", ".join(map(str, there[:3]))
     assert plan.rows[0].warnings == [
-        "The same title stands in row 3.",
-        f"There is a voucher with this title already: id {named} and 2 more.",
+        "The same title is in row 3.",
+        f"There is already a voucher with this title: id {named} and 2 more.",
     ]
     assert plan.rows[2].warnings == []
     assert plan.writes
@@ -169,9 +171,9 @@ def test_sales_at_the_same_time_and_sales_that_are_over_are_warned_of(boss: Impo
     plan = preview(boss, [voucher.pk, *[""] * 4, *HOTPOT[5:]], over).plan
 
     assert plan.rows[0].warnings == [
-        f"The voucher is on sale in that time already: sale {sale.pk}."
+        f"The voucher is already on sale at that time: sale {sale.pk}."
     ]
-    assert plan.rows[1].warnings == ["The end of the sale has passed already."]
+    assert plan.rows[1].warnings == ["The end of the sale has already passed."]
 
 
 def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -> None:
@@ -188,11 +190,12 @@ def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -
     )
 
     assert [row.problems for row in shown.plan.rows] == [
-        ("id (编号), “999999999”: There is no voucher with this id. "
-         "Leave it empty for a new one.",),
-        ("begins at (开始时间): The voucher has a sale that begins at this moment. "
-         "Change one of them.",),
-        (f"id (编号), “{voucher.pk}”: Row 3 is about the same voucher. Make one row of them.",),
+        ("id (编号), “999999999”: There is no voucher with this id. Leave the id "
+"empty for a new voucher.",),
+        ("begins at (开始时间): The voucher already has a sale that starts at this "
+"time. Change one of them.",),
+        (f"id (编号), “{voucher.pk}”: Row 3 is about the same voucher. "
+"Combine them into one row.",),
         ("price (售价): The price cannot be above the face value.",),
         (),
     ]  # fmt: skip
@@ -207,7 +210,10 @@ def test_a_price_above_the_stored_face_value_is_told(boss: Importer) -> None:
 
 def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=False)
-    assert "You may not make sales." in preview(clerk, HOTPOT).plan.rows[0].problems[0]
+    assert (
+        "You do not have permission to create sales."
+        in preview(clerk, HOTPOT).plan.rows[0].problems[0]
+    )
     assert preview(clerk, NOODLES).plan.writes
 
 
@@ -218,7 +224,7 @@ def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer
     make_sale(voucher=coming, begins_at=NOW + HOUR, ends_at=NOW + 2 * HOUR)
     cheap = [row_of(voucher, price="1") for voucher in (running, coming)]
     found = preview(clerk, *cheap).plan.rows
-    assert "only who may run sales may change it" in found[0].problems[0]
+    assert "Only staff who can run sales may change it" in found[0].problems[0]
     assert not found[1].problems
     assert not preview(clerk, row_of(running)).plan.rows[0].problems  # nothing would change
     assert not any(row.problems for row in preview(boss, *cheap).plan.rows)
@@ -246,7 +252,7 @@ def test_a_preview_takes_as_many_queries_for_a_thousand_rows_as_for_one(boss: Im
 def test_nothing_to_do_cannot_be_confirmed(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="80"))
-    assert (shown.plan.counts[What.UNCHANGED], shown.key) == (1, "")
+    assert (shown.plan.counts[RowOutcome.UNCHANGED], shown.key) == (1, "")
 
 
 # --- The confirmation -----------------------------------------------------------------------------
@@ -408,5 +414,5 @@ def test_a_cache_that_is_away_says_so_at_the_preview(
 
 def test_a_preview_waits_for_an_hour(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
-    name = importing._name(boss.user_id, shown.key)
+    name = importing._cache_key(boss, shown.key)
     assert 3_590 < cache.ttl(name) <= 3_600  # type: ignore[attr-defined]

@@ -730,7 +730,7 @@ def test_load_after_commit_without_redis_only_warns(
     sale = make_sale()
 
     with redis_gone():
-        load_after_commit(sale_id=sale.pk)
+        load_after_commit(sale_ids=[sale.pk])
 
     assert f"sale {sale.pk} is saved but not loaded" in caplog.text
 
@@ -744,7 +744,7 @@ def test_load_after_commit_with_locked_row_only_warns(
         cursor.execute("SET SESSION innodb_lock_wait_timeout = 1")
     with another_session() as holder:
         hold_row(holder, sale)
-        load_after_commit(sale_id=sale.pk)
+        load_after_commit(sale_ids=[sale.pk])
     connection.close()  # its timeout goes with it
 
     assert f"sale {sale.pk} is saved but not loaded" in caplog.text

@@ -12,6 +12,7 @@ from orders.fulfilment.worker import fulfill_sale
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.sales import (
     all_pending,
+    change_stock,
     future_ms,
     make_loaded_sale,
     make_user,
@@ -21,7 +22,6 @@ from tests.support.sales import (
     reserve_entry,
     why_ended,
 )
-from vouchers.catalogue.sales import change_stock
 from vouchers.inventory import reservations
 from vouchers.inventory.keys import Holding, LedgerKeys
 from vouchers.inventory.reservations import (

@@ -13,6 +13,8 @@ from seckill_site.clock import epoch_ms
 from seckill_site.formatting import short_money
 from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
 
+pytestmark = pytest.mark.quick
+
 LATE = dt.datetime(2026, 11, 21, 15, 30, tzinfo=dt.UTC)
 """23:30 of a Saturday in Shanghai, where it is Sunday half an hour later."""
 

@@ -1,0 +1,106 @@
+"""The engine of background jobs: each message does one step of a job, and its row has the state.
+
+A step takes a few seconds at most, so that a single worker has time for orders in between. It is
+recorded under the number of its turn. A job that records nothing for the length of its lease has
+lost its process, and beat resumes it after the last recorded step.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from django.db import InterfaceError, OperationalError
+from django.db.models import F, QuerySet
+
+from orders.models.jobs import BackgroundJob
+from orders.placing.publishing import publish
+from vouchers.inventory.keys import LedgerUnavailable
+
+logger = logging.getLogger(__name__)
+
+LEASE = dt.timedelta(seconds=20)
+"""How long a process may be silent before its job is resumed by another."""
+
+RETRY_S = 1.0
+"""Delay before a step is retried that Redis or the database did not answer."""
+
+UNAVAILABLE = (LedgerUnavailable, OperationalError, InterfaceError)
+"""Whether the step was done is unknown; doing it again is safe."""
+
+Job = TypeVar("Job", bound=BackgroundJob)
+
+
+class Superseded(Exception):
+    """Another process has recorded this turn, or the job has ended."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The next step of a job, due after a pause."""
+
+    job_id: int
+    number: int
+    pause_s: float = 0.0
+
+
+def publish_turn(task_name: str, *, in_s: float = 0.0, **arguments: int) -> None:
+    """Publish the task of a turn. It expires with the lease, as beat then publishes another."""
+    publish(task_name, in_s=in_s, expires_s=in_s + LEASE.total_seconds(), **arguments)
+
+
+def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None:
+    """Record a step. Inside a transaction the row stays locked until the commit.
+
+    :raises Superseded: another process has recorded the turn; nothing was written.
+    """
+    rows = type(job)._default_manager.filter(job.RUNNING, pk=job.pk, turn=job.turn)
+    if not rows.update(turn=F("turn") + 1, changed_at=now, **changes):
+        raise Superseded(f"{job} is past turn {job.turn}")
+    job.turn += 1
+    for name, value in changes.items():
+        setattr(job, name, value)
+
+
+def do_turn(
+    found: QuerySet[Job], step: Callable[[Job, dt.datetime], float | None], *, now: dt.datetime
+) -> Turn | None:
+    """Do one step of the job found and return its next turn, or None if there is none.
+
+    ``step`` records itself. It returns the seconds until the next step, or None after the last.
+    """
+    job = found.first()
+    if job is None:
+        return None
+    try:
+        pause_s = step(job, now)
+    except UNAVAILABLE as error:
+        logger.warning("%s waits: %r", job, error)
+        pause_s = RETRY_S
+    except Superseded:
+        return None
+    return None if pause_s is None else Turn(job.pk, job.turn, pause_s)
+
+
+def abandoned(jobs: QuerySet[Job], *, now: dt.datetime) -> QuerySet[Job]:
+    """Return the running jobs whose lease has expired, oldest first."""
+    return jobs.filter(jobs.model.RUNNING, changed_at__lt=now - LEASE).order_by("pk")
+
+
+def resume(
+    jobs: QuerySet[Job], *, now: dt.datetime, changes: Callable[[Job], dict[str, Any]] | None = None
+) -> list[Turn]:
+    """Start a new turn of each abandoned job and return these turns, to be published.
+
+    ``changes`` says what else to record of a job that was interrupted.
+    """
+    turns = []
+    for job in abandoned(jobs, now=now):
+        with suppress(Superseded):
+            record_step(job, now=now, **(changes(job) if changes else {}))
+            turns.append(Turn(job.pk, job.turn))
+    return turns
