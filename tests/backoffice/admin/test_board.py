@@ -427,7 +427,7 @@ def test_who_stops_a_sale_says_why(operator: Client, name: str, reason: str) -> 
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_nothing_of_a_sale_that_is_over_is_changed(operator: Client, name: str) -> None:
+def test_sale_that_is_over_is_not_changed(operator: Client, name: str) -> None:
     sale = make_sale(ends_in_s=-1, paused=name == "resume")
     before = everything(sale)
     fields = {"reason": "why", "stock": 50, "by": "5", "seen": sale.ends_at.isoformat()}
