@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Iterable
 
+from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from backoffice.job_engine import RETRY_S, UNAVAILABLE, Turn, do_turn, publish_turn, record_step
@@ -37,8 +38,8 @@ MAX_ORDERS = 20_000
 STEP_S, STEP_ORDERS = 2.0, 100
 """The limits of one step. Where a provider is slow, the time keeps the step within its lease."""
 
-NO_SUCH_ORDER = gettext_noop("there is no such order")
-FAILED = gettext_noop("it could not be changed; the worker's log says why")
+NO_SUCH_ORDER = gettext_noop("the order does not exist")
+FAILED = gettext_noop("it could not be changed; the worker's log has the reason")
 
 _BECOMES = {
     OrderJob.Kind.CANCEL: OrderStatus.CANCELLED,
@@ -54,7 +55,7 @@ def required_status(kind: str) -> OrderStatus:
 def end_order(*, kind: str, order_id: int, by: Actor, why: str) -> None:
     """Cancel or refund one order. Raises the errors of ``cancel_order`` and ``refund_order``."""
     act = cancel_order if kind == OrderJob.Kind.CANCEL else refund_order
-    act(order_id=order_id, by=by, why=why)
+    act(order_id=order_id, by=by, now=timezone.now(), why=why)
 
 
 def start_job(

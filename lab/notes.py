@@ -13,7 +13,7 @@ from lab.verdict import MARKED_AS, Verdict
 
 WORDS = {
     "oversold": gettext_noop("%(count)s sold beyond the stock"),
-    "doubled": gettext_noop("%(count)s given to buyers who had one already"),
+    "doubled": gettext_noop("%(count)s given to buyers who already had one"),
     "lost": gettext_noop("%(count)s promised and never written"),
     "undersold": gettext_noop("%(count)s left over, though there were buyers enough"),
     "turned_away": gettext_noop("%(count)s sent away while units were left"),
@@ -44,8 +44,8 @@ def _besides(verdict: Verdict, struck: bool) -> Iterator[str]:
     if verdict.told_lost:
         yield words_of("told_lost", verdict.told_lost)
     if not verdict.is_quiet:
-        yield _("it was not over in time")
+        yield _("it did not finish in time")
     if struck and not verdict.struck:
-        yield _("the fault did not come: the sale was over before")
+        yield _("the fault did not happen: the sale ended first")
     if verdict.error and verdict.unanswered:
-        yield _("no answer was mostly this: %(error)s") % {"error": verdict.error}
+        yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}

@@ -1,1 +1,25 @@
-"""Every row lock of orders, and their order."""
+"""Every row lock of orders. A flow locks the sale's row first, then orders by id, then payments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from orders.models import OrderStatus, VoucherOrder
+
+
+def lock_order(*, order_id: int) -> VoucherOrder:
+    """Lock one order until the transaction ends, and return it as it is now.
+
+    :raises VoucherOrder.DoesNotExist: there is no such order.
+    """
+    return VoucherOrder.objects.select_for_update().get(pk=order_id)
+
+
+def lock_orders(
+    *, sale_id: int, order_ids: Iterable[int], status: OrderStatus
+) -> list[VoucherOrder]:
+    """Lock those of a sale's orders that have this status, by id, until the transaction ends."""
+    orders = VoucherOrder.objects.select_for_update().filter(
+        pk__in=order_ids, seckill_voucher=sale_id, status=status
+    )
+    return list(orders.order_by("pk"))

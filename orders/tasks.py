@@ -1,6 +1,6 @@
-"""Celery's side of orders: each task translates and makes one domain call.
+"""The Celery tasks of orders; each makes one domain call.
 
-Treat a task's name and arguments as an API: messages of an older release may still be queued.
+A task's name and arguments are an API: messages of an older release may still be queued.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from vouchers.inventory.request_stats import store_request_counts as store_all_t
 from vouchers.inventory.restart_watch import rebuild_after_restart
 
 
-# A pass takes about SECKILL_WORK_MS; a database that is silent at each try, over 20 s.
+# A pass takes about SECKILL_WORK_MS, or over 20 s if the database does not answer any attempt.
 @shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
 def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
-    """Make the pending entries of a sale into orders, and hand on where there is more to do."""
+    """Turn the pending entries of a sale into orders; publish a new task if work is left."""
     if worker.fulfill_sale(sale_id=sale_id):
         publish_fulfillment(sale_id=sale_id)
 
 
 @shared_task(name="orders.tasks.sweep")
 def sweep(**kwargs: Any) -> None:
-    """Send the fulfil task again for every sale with a pending entry that has waited too long."""
+    """Send the fulfil task again for each sale with an entry pending for too long."""
     sweeping.sweep(publish=publish_fulfillment, now=timezone.now())
 
 
@@ -43,13 +43,13 @@ def sweep_long_over(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.watch_ledger")
 def watch_ledger(**kwargs: Any) -> None:
-    """Build the ledgers anew that another run of Redis, or another server, has left behind."""
+    """Rebuild ledgers that come from an earlier run of Redis, or from another server."""
     rebuild_after_restart(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.reconcile")
 def reconcile(**kwargs: Any) -> None:
-    """Repair the sales that may still change and whose ledger and database do not fit."""
+    """Repair the sales that may still change and whose ledger and database differ."""
     reconciling.reconcile_running(now=timezone.now())
 
 
@@ -61,37 +61,37 @@ def expire(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.poll_payments")
 def poll_payments(**kwargs: Any) -> None:
-    """Ask the providers for payments of which no word has come."""
+    """Ask the providers about payments that were not reported."""
     payments.poll_payments(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.finish_refunds")
 def finish_refunds(**kwargs: Any) -> None:
-    """Tell the providers again of what is to be refunded."""
+    """Tell the providers again about open refunds."""
     refunds.finish_refunds(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.restore_lines")
 def restore_lines(**kwargs: Any) -> None:
-    """Put back in line who waits and was forgotten."""
+    """Restore the waiting lists that Redis has lost."""
     waiting_list.restore_lines(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.tell_buyers")
 def tell_buyers(**kwargs: Any) -> None:
-    """Write to the buyers of what has become of their orders."""
+    """Send mails about changes of orders."""
     notifications.tell_buyers(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.store_tallies")
 def store_tallies(**kwargs: Any) -> None:
-    """Move into the database how the order requests of the running sales were answered."""
+    """Move the counts of answered order requests into the database."""
     store_all_tallies(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")
 def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
-    """Send the sandbox's notification, and later again until the shop has taken it."""
-    pause_s = sandbox.notify(reference=reference, tries=tries)
+    """Send a notification of the sandbox, and again later until the shop accepts it."""
+    pause_s = sandbox.notify(reference=reference, tries=tries, now=timezone.now())
     if pause_s is not None:
         sandbox.publish_notification(reference=reference, tries=tries + 1, in_s=pause_s)

@@ -176,6 +176,14 @@ def _status(file: str) -> str:
     return str(found[-1])
 
 
+# --- Length --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("document", "words"), [("ARCHITECTURE.md", 1500), ("README.md", 1000)])
+def test_first_documents_take_five_minutes(document: str, words: int) -> None:
+    assert len(text_of(document).split()) <= words
+
+
 # --- Codemap -------------------------------------------------------------------------------------
 
 APPS = ("seckill_site", "vouchers", "orders", "backoffice", "locks", "lab", "bench")

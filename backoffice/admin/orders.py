@@ -31,7 +31,6 @@ from backoffice.bulk_jobs import (
 )
 from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
-from orders.fulfilment.retry import why_not as why_not_retried
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
@@ -53,7 +52,7 @@ class EndForm(forms.Form):
         label=_("Reason"),
         max_length=200,
         widget=AdminTextInputWidget,
-        help_text=_("It stands in the order's history, and in the mail to its buyer."),
+        help_text=_("Recorded in the order's history and included in the email to the buyer."),
     )
 
 
@@ -116,7 +115,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
     def price(self, order: VoucherOrder) -> str:
         return money(order.price_cents)
 
-    @admin.display(description=_("to be paid by"), ordering="pay_by")
+    @admin.display(description=_("payment due"), ordering="pay_by")
     def due(self, order: VoucherOrder) -> str:
         unpaid = order.status == OrderStatus.UNPAID
         return timestamp(order.pay_by) if unpaid and order.pay_by else NO_VALUE
@@ -130,9 +129,9 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         fieldsets = super().get_fieldsets(request, obj)
         if obj is not None and is_set_aside(obj):
             fieldsets[0][1]["description"] = _(
-                "This order could not be written and was set aside. It was never payable, so there "
-                "is nothing to refund, and its unit went back on sale at once. In the list of "
-                "orders it can be tried again."
+                "This order could not be written and was set aside. It was never "
+                "payable, so there is nothing to refund, and its unit went back on sale "
+                "at once. You can retry it from the list of orders."
             )
         return fieldsets
 
@@ -160,7 +159,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         may_export = request.user.has_perm("orders.export_voucherorder")
         return may_export and self.has_view_permission(request)
 
-    @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
+    @admin.action(description=_("Retry orders that were set aside"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
         orders = {order.pk: order for order in queryset.order_by("pk")}
         try:
@@ -171,12 +170,12 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
 
     def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
         if retry.refusal is None:
-            text = gettext("Order %(order_id)s is live now, to be paid by its buyer.")
+            text = gettext("Order %(order_id)s is now live and waiting for payment.")
             self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
-            self.log_change(request, order, gettext("Tried again."))
+            self.log_change(request, order, gettext("Retried."))
             return
-        text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
-        values = {"order_id": order.pk, "reason": why_not_retried(retry.refusal)}
+        text = gettext("Order %(order_id)s was not retried: %(reason)s.")
+        values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
 
     def end_one(self, request: HttpRequest, *, order_id: int, kind: str) -> HttpResponse:
@@ -200,13 +199,13 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         except WrongState as error:
             self._say_why_not(request, order.pk, refusal_text(error.status))
         except Busy:
-            busy = gettext("somebody else is changing an order of this buyer just now")
+            busy = gettext("someone else is changing this buyer's orders right now")
             self._say_why_not(request, order.pk, busy)
         except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
         else:
             order.refresh_from_db()
-            text = gettext("Order %(order_id)s is %(status)s now.")
+            text = gettext("Order %(order_id)s is now %(status)s.")
             values = {"order_id": order.pk, "status": order.get_status_display()}
             self.message_user(request, text % values, messages.SUCCESS)
             self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
@@ -299,7 +298,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
 
 
 def _too_many() -> str:
-    text = gettext("At most %(count)s orders can be changed at once. Narrow the list down.")
+    text = gettext("At most %(count)s orders can be changed at once. Narrow down the list.")
     return text % {"count": grouped(MAX_ORDERS)}
 
 

@@ -22,7 +22,7 @@ class ProblemFilter(admin.SimpleListFilter):
     parameter_name = "problem"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("has a problem")), ("no", _("has none"))]
+        return [("yes", _("with a problem")), ("no", _("without a problem"))]
 
     def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
         if self.value() == "yes":
@@ -46,7 +46,7 @@ class PaymentAdmin(ReadOnlyAdmin):
         "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
     readonly_fields = ("its_order", "amount", "wrong", "asks", "created", "changed")
-    asks = timestamp_column("ask_at", _("ask at"))
+    asks = timestamp_column("ask_at", _("next check at"))
     created = timestamp_column("created_at", _("created"))
     changed = timestamp_column("changed_at", _("changed"))
 

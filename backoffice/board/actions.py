@@ -98,10 +98,10 @@ class Pause(Action):
 
     def will(self, board: Board) -> list[str]:
         return [
-            gettext("Nobody can buy until the sale is resumed. Its end stays where it is."),
+            gettext("Nobody can buy until the sale is resumed. Its end does not move."),
             *_draft(board),
             *_queue(board),
-            gettext("Whoever has an order keeps it and can pay it."),
+            gettext("Existing orders are kept and can be paid."),
         ]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
@@ -125,7 +125,9 @@ class Resume(Action):
         text = (
             gettext("Buyers can buy again at once: %(left)s of %(total)s units are left.")
             if board.now >= board.sale.begins_at
-            else gettext("Buyers can buy from the begin on: %(left)s of %(total)s units are left.")
+            else gettext(
+                "Buyers can buy once the sale starts: %(left)s of %(total)s units are left."
+            )
         )
         return [text % _stock(board), *_draft(board)]
 
@@ -154,7 +156,7 @@ class Extend(_ActionOnEnd):
     form = ExtendForm
 
     def will(self, board: Board) -> list[str]:
-        text = gettext("The sale ends at %(end)s as it stands. Buyers can buy until the new end.")
+        text = gettext("The sale currently ends at %(end)s. Buyers can buy until the new end.")
         left = gettext("%(left)s of %(total)s units are left.")
         return [text % {"end": timestamp(board.sale.ends_at)}, left % _stock(board)]
 
@@ -172,15 +174,13 @@ class ChangeStock(Action):
         return {"seen": board.sale.stock, "stock": board.sale.stock}
 
     def will(self, board: Board) -> list[str]:
-        text = gettext("%(total)s units are offered now, and %(left)s of them are left.")
-        bounds = gettext(
-            "Fewer than the %(taken)s that are taken cannot be offered, nor more than %(most)s."
-        )
+        text = gettext("%(total)s units are now offered, and %(left)s of them are left.")
+        bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
         taken = board.found.taken if board.found else board.sale.sold
         return [
             text % _stock(board),
             bounds % {"taken": grouped(taken), "most": grouped(MAX_STOCK)},
-            gettext("Units that are added go to the waiting list first, then on sale."),
+            gettext("Added units go to the waiting list first, then on sale."),
         ]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
@@ -206,17 +206,17 @@ class End(_ActionOnEnd):
         left, waiting = (board.found.remaining, board.found.waiting) if board.found else (0, 0)
         unsold = ngettext("%(count)s unit is unsold.", "%(count)s units are unsold.", left)
         in_line = ngettext(
-            "%(count)s buyer in the waiting list gets nothing.",
-            "%(count)s buyers in the waiting list get nothing.",
+            "%(count)s buyer on the waiting list gets nothing.",
+            "%(count)s buyers on the waiting list get nothing.",
             waiting,
         )
         return [
-            gettext("Ends the sale now, for everybody."),
+            gettext("Ends the sale now for everyone."),
             unsold % {"count": grouped(left) if board.found else NO_VALUE},
             *_queue(board),
             *([in_line % {"count": grouped(waiting)}] if waiting else []),
-            gettext("Whoever has an order keeps it and can pay it."),
-            gettext("This cannot be undone: a sale that has ended is not resumed, nor extended."),
+            gettext("Existing orders are kept and can be paid."),
+            gettext("This cannot be undone: an ended sale cannot be resumed or extended."),
         ]
 
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
@@ -243,14 +243,14 @@ def _stock(board: Board) -> dict[str, str]:
 def _draft(board: Board) -> list[str]:
     if board.sale.stage != SaleStage.DRAFT:
         return []
-    return [gettext("It is a draft: nobody can buy before it is made public.")]
+    return [gettext("This is a draft: nobody can buy until it is published.")]
 
 
 def _queue(board: Board) -> list[str]:
     count = board.found.pending if board.found else 0
     text = ngettext(
-        "%(count)s order in the queue will still be written.",
-        "%(count)s orders in the queue will still be written.",
+        "%(count)s order in the queue will still be processed.",
+        "%(count)s orders in the queue will still be processed.",
         count,
     )
     return [text % {"count": grouped(count)}] if count else []

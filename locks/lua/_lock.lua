@@ -60,8 +60,8 @@ local function take(marker, name, owner, lease, fence, floor)
   return token
 end
 
--- Lets a key live at least so long from now.
-local function keep(key, ms)
+-- Makes a key live at least this long from now.
+local function extend_ttl(key, ms)
   if redis.call('PTTL', key) < tonumber(ms) then
     redis.call('PEXPIRE', key, ms)
   end
@@ -73,7 +73,7 @@ local function note_waiting(waiting, process, count, stay)
   count = tonumber(count)
   if count > 0 then
     redis.call('HSET', waiting, process, digits(count) .. ' ' .. digits(now_ms() + stay))
-    keep(waiting, stay)
+    extend_ttl(waiting, stay)
   elseif count == 0 then
     redis.call('HDEL', waiting, process)
   end

@@ -55,8 +55,8 @@ if patience > 0 then
     redis.call('ZADD', queue, digits(last + 1), owner)
   end
   redis.call('ZADD', alive, digits(now + patience), owner)
-  keep(queue, patience)
-  keep(alive, patience)
+  extend_ttl(queue, patience)
+  extend_ttl(alive, patience)
 end
 if free then
   return {BUSY, redis.call('ZSCORE', alive, first) - now}

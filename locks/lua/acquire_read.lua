@@ -45,6 +45,6 @@ if not reads and not writes then
 end
 
 redis.call('ZADD', readers, digits(now + lease), owner)
-keep(readers, lease)
+extend_ttl(readers, lease)
 note_waiting(waiting, process, if_had, stay)
 return {GRANTED, ''}

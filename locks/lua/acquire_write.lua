@@ -44,6 +44,6 @@ if token then
 end
 if tonumber(if_busy) > 0 then
   redis.call('ZADD', writers, digits(now + stay), owner)
-  keep(writers, stay)
+  extend_ttl(writers, stay)
 end
 return {BUSY, read_by_others and last - now or redis.call('PTTL', name)}

@@ -30,6 +30,6 @@ for i, key in ipairs(KEYS) do
   if reading[i] then
     redis.call('ZADD', key, digits(now + lease), owner)
   end
-  keep(key, lease)
+  extend_ttl(key, lease)
 end
 return RENEWED

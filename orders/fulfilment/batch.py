@@ -1,8 +1,8 @@
 """One transaction of the back half: pending entries of one sale become rows.
 
-The sale's row is locked before anything else and everything is checked after that, so two workers
-can never both see the last unit, whatever the locks in Redis do. The number of statements does not
-depend on the number of entries.
+The sale's row is locked first and everything is checked after that, so two workers can never both
+see the last unit, whatever the locks in Redis do. The number of statements does not depend on the
+number of entries.
 """
 
 from __future__ import annotations
@@ -12,11 +12,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from django.db import transaction
-from django.utils import timezone
 
 from orders.fulfilment.bulk_insert import NewOrder, insert_orders, pay_by
-from orders.fulfilment.existing_orders import KnownOrder, are_active, orders_by_id, orders_of_buyers
-from orders.models import OrderStatus, RefusalReason
+from orders.fulfilment.existing_orders import (
+    ExistingOrder,
+    active_flags,
+    orders_by_id,
+    orders_of_buyers,
+)
+from orders.models import BARRING_STATUSES, OrderStatus, RefusalReason
 from orders.receipts.row_copy import ReceiptRow
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
@@ -26,26 +30,27 @@ from vouchers.models import SeckillVoucher
 
 
 class StaleFence(Exception):
-    """Another holder of the sale's lock has written since; ``stored`` is its fencing token."""
+    """A newer holder of the sale's lock has written; ``stored`` is its fencing token."""
 
     def __init__(self, stored: int) -> None:
-        super().__init__(stored)
+        super().__init__(f"a holder with fencing token {stored} has written")
         self.stored = stored
 
 
-class LedgerWentBack(Exception):
-    """The ledger gave a batch number that the row has seen; ``proven`` where it gave one twice.
+class StaleBatchNumber(Exception):
+    """The ledger gave a batch number that is not above the row's.
 
-    A lower number may also be that of a worker which another one, without a lock, has overtaken.
+    An equal number proves that the ledger went back in time (``proven``). A lower one may also come
+    from a worker that another one, without a lock, has overtaken.
     """
 
     def __init__(self, *, number: int, stored: int) -> None:
-        super().__init__(number, stored)
+        super().__init__(f"batch {number} is not above {stored}")
         self.proven = number == stored
 
 
 class LockLost(Exception):
-    """The Redis lock was lost before the commit, so nothing was written."""
+    """A Redis lock was lost before the commit, so nothing was written."""
 
 
 class OrderIdTaken(Exception):
@@ -54,9 +59,9 @@ class OrderIdTaken(Exception):
 
 @dataclass
 class Verdict:
-    """What became of a batch, to be told to the ledger after the commit.
+    """The outcome of a batch, for the ledger after the commit.
 
-    ``rows`` has the text of each new live order's row, for those who ask for its receipt.
+    ``rows`` has the text of each new live order's row, for the receipt cache.
     """
 
     done: list[PendingEntry] = field(default_factory=list)
@@ -70,16 +75,16 @@ class Verdict:
 
 
 @dataclass
-class _Known:
-    """What the database knows of a batch's ids and buyers, read under the row's lock."""
+class _Existing:
+    """What the database has on a batch's ids and buyers, read under the row's lock."""
 
-    rows: dict[int, KnownOrder | NewOrder]
+    rows: dict[int, ExistingOrder | NewOrder]
     live: dict[tuple[int, int], int]
     active: dict[int, bool]
     barred: set[int]
 
     def holder(self, entry: PendingEntry) -> int | None:
-        """Return the live order that stands where this entry would."""
+        """Return the live order that holds the entry's unit."""
         return self.live.get((entry.user_id, entry.unit))
 
 
@@ -90,18 +95,18 @@ def write_batch(
     fencing_token: int,
     number: int,
     lost: Callable[[], bool],
+    now: dt.datetime,
     refuse_as: RefusalReason | None = None,
 ) -> Verdict:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
-    ``number`` is the ledger's for this batch. An entry that has its row already is only reported
-    again. ``lost`` is asked last before the commit. ``refuse_as`` refuses them all, for entries
-    that could not be written otherwise.
+    Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
+    of this batch. ``lost`` is asked last before the commit. ``refuse_as`` refuses all entries.
 
     :raises StaleFence: a newer holder has written to this sale.
-    :raises LedgerWentBack: the number is not above the row's.
-    :raises LockLost: ``lost`` said so.
-    :raises OrderIdTaken: an id of these is another's order.
+    :raises StaleBatchNumber: the number is not above the row's.
+    :raises LockLost: ``lost`` returned true.
+    :raises OrderIdTaken: an id belongs to another order.
     :raises django.db.Error: nothing was written.
     """
     with transaction.atomic(durable=True):
@@ -109,24 +114,25 @@ def write_batch(
         if fencing_token < sale.fence:
             raise StaleFence(sale.fence)
         if number <= sale.batch:
-            raise LedgerWentBack(number=number, stored=sale.batch)
+            raise StaleBatchNumber(number=number, stored=sale.batch)
         verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
-            now = timezone.now()
             insert_orders(sale=sale, orders=rows, now=now)
-            verdict.rows = _copies(sale, rows, now)
+            verdict.rows = _receipt_copies(sale, rows, now)
         sale.sold += sum(1 for row in rows if row.live)
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
         failpoint("batch.before_commit")
         if lost():
-            raise LockLost
+            raise LockLost(f"a lock of sale {sale_id} was lost before the commit")
     failpoint("batch.committed")
     return verdict
 
 
-def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) -> dict[int, str]:
-    # Once for all: a model's pk and the value of a choice cost as much as the rest of a copy.
+def _receipt_copies(
+    sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime
+) -> dict[int, str]:
+    # Read once: a model's pk and the value of a choice cost as much as the rest of a copy.
     sale_id, price_cents, until_ms = sale.pk, sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
     unpaid = OrderStatus.UNPAID.value
     return {
@@ -138,67 +144,61 @@ def _copies(sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime) ->
     }
 
 
-def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Known:
+def _read(sale: SeckillVoucher, entries: Sequence[PendingEntry]) -> _Existing:
     user_ids = {entry.user_id for entry in entries}
-    found = orders_by_id(order_ids=[entry.order_id for entry in entries])
+    rows = orders_by_id(order_ids=[entry.order_id for entry in entries])
+    # Ended orders matter only if they may bar another: Note [Ended orders].
     theirs = orders_of_buyers(sale_id=sale.pk, user_ids=user_ids, only_live=sale.rebuy)
-    return _Known(
-        rows={row.id: row for row in found},
+    return _Existing(
+        rows={row.id: row for row in rows},
         live={(row.user_id, row.unit): row.id for row in theirs if row.live and row.user_id},
-        active=are_active(user_ids=user_ids),
-        # Who has had an order, which may bar another.
-        barred={
-            row.user_id
-            for row in theirs
-            if row.user_id and not row.live and row.status != OrderStatus.REFUSED
-        },
+        active=active_flags(user_ids=user_ids),
+        barred={row.user_id for row in theirs if row.user_id and row.status in BARRING_STATUSES},
     )
 
 
 def _decide(
     sale: SeckillVoucher,
     entries: Sequence[PendingEntry],
-    known: _Known,
+    existing: _Existing,
     refuse_as: RefusalReason | None,
 ) -> tuple[Verdict, list[NewOrder]]:
     verdict, rows = Verdict(), []
     sale_id, room = sale.pk, sale.stock - sale.sold
     for entry in entries:
-        if entry.order_id in known.rows:
-            _report_again(sale_id, entry, known, verdict)
+        if entry.order_id in existing.rows:
+            _report_again(sale_id, entry, existing, verdict)
             continue
-        reason = refuse_as or _refusal(entry, known, room)
-        row = _row(sale_id, entry, known, reason)
+        reason = refuse_as or _refusal(entry, existing, room)
+        row = _row(sale_id, entry, existing, reason)
         rows.append(row)
-        known.rows[entry.order_id] = row
+        existing.rows[entry.order_id] = row
         if reason is None:
             room -= 1
-            known.live[entry.user_id, entry.unit] = entry.order_id
+            existing.live[entry.user_id, entry.unit] = entry.order_id
             verdict.done.append(entry)
-            continue
-        verdict.releases.append(Release(entry, reason, known.holder(entry)))
+        else:
+            verdict.releases.append(Release(entry, reason, existing.holder(entry)))
     return verdict, rows
 
 
-def _report_again(sale_id: int, entry: PendingEntry, known: _Known, verdict: Verdict) -> None:
-    """An earlier try got as far as the commit: say what it wrote."""
-    row = known.rows[entry.order_id]
+def _report_again(sale_id: int, entry: PendingEntry, existing: _Existing, verdict: Verdict) -> None:
+    """Report the row that an earlier attempt has committed."""
+    row = existing.rows[entry.order_id]
     same_buyer = row.user_id in (entry.user_id, None) and row.unit == entry.unit
     if row.seckill_voucher_id != sale_id or not same_buyer:
-        raise OrderIdTaken(entry.order_id)
+        raise OrderIdTaken(f"order id {entry.order_id} belongs to another order")
     if row.live:
         verdict.done.append(entry)
     else:
-        reason = row.reason or row.status
-        verdict.releases.append(
-            Release(entry, reason, known.holder(entry), had_order=not row.reason)
-        )
+        reason, had_order = row.reason or row.status, row.status in BARRING_STATUSES
+        verdict.releases.append(Release(entry, reason, existing.holder(entry), had_order=had_order))
 
 
-def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | None:
-    if not known.active.get(entry.user_id, False):
+def _refusal(entry: PendingEntry, existing: _Existing, room: int) -> RefusalReason | None:
+    if not existing.active.get(entry.user_id, False):
         return RefusalReason.INACTIVE_BUYER
-    if known.holder(entry) is not None or entry.user_id in known.barred:
+    if existing.holder(entry) is not None or entry.user_id in existing.barred:
         return RefusalReason.ALREADY_ORDERED
     if room <= 0:
         return RefusalReason.SOLD_OUT
@@ -206,11 +206,11 @@ def _refusal(entry: PendingEntry, known: _Known, room: int) -> RefusalReason | N
 
 
 def _row(
-    sale_id: int, entry: PendingEntry, known: _Known, reason: RefusalReason | None
+    sale_id: int, entry: PendingEntry, existing: _Existing, reason: RefusalReason | None
 ) -> NewOrder:
     return NewOrder(
         id=entry.order_id,
-        user_id=entry.user_id if entry.user_id in known.active else None,
+        user_id=entry.user_id if entry.user_id in existing.active else None,
         seckill_voucher_id=sale_id,
         unit=entry.unit,
         reason=reason.value if reason else "",

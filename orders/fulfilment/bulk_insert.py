@@ -1,4 +1,4 @@
-"""New orders into the tables: two statements a batch, whatever its size, and no ORM object a row.
+"""Insert new orders: two statements for a batch of any size, without an ORM object per row.
 
 ``bulk_create`` spends several times as long on a row as the database (``docs/performance.md``).
 """
@@ -12,14 +12,14 @@ from typing import NamedTuple
 
 from django.db import connection
 
-from orders.fulfilment.existing_orders import numbers, table
+from orders.fulfilment.existing_orders import number_list, table_name
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from vouchers.models import SeckillVoucher
 
 
 class NewOrder(NamedTuple):
-    """What is particular to one new order; ``reason`` is empty unless it is refused."""
+    """What differs from one new order to the next; a ``reason`` makes it a refused one."""
 
     id: int
     user_id: int | None
@@ -47,75 +47,63 @@ EVENT_COLUMNS = (
 
 
 def insert_orders(*, sale: SeckillVoucher, orders: Sequence[NewOrder], now: dt.datetime) -> None:
-    """Insert these orders and the beginning of each one's history.
+    """Insert these orders, each with the first event of its history.
 
-    The caller holds the sale's row ``FOR UPDATE`` in the transaction that this is part of.
+    The caller holds the sale's row ``FOR UPDATE`` in the same transaction.
 
-    :raises django.db.IntegrityError: one of them breaks a rule of the table; nothing was inserted
-        that the transaction, rolled back, would keep.
+    :raises django.db.IntegrityError: an order breaks a constraint; the caller rolls back.
     """
-    ids = [order.id for order in orders]
+    # The driver quotes each parameter in Python: values that rows share are quoted once, by name.
+    reasons = {order.reason for order in orders}
+    names = {reason: f"reason_{number}" for number, reason in enumerate(sorted(reasons))}
     shared: dict[str, int | str] = {
         "sale": sale.pk,
         "price": sale.voucher.price_cents,
-        "pay_by": _moment(pay_by(sale, now)),
-        "now": _moment(now),
+        "pay_by": _sql_time(pay_by(sale, now)),
+        "now": _sql_time(now),
         "system": SYSTEM.kind.value,
         "unpaid": OrderStatus.UNPAID.value,
         "refused": OrderStatus.REFUSED.value,
+        **{name: reason for reason, name in names.items()},
     }
-    reasons = sorted({order.reason for order in orders})
-    names = {reason: f"reason_{number}" for number, reason in enumerate(reasons)}
-    shared |= {name: reason for reason, name in names.items()}
-    rows = ",".join([_row(order, names[order.reason]) for order in orders])
-    columns = _names(ORDER_COLUMNS)
+    table, events = table_name(VoucherOrder), table_name(OrderEvent)
+    rows = ",".join([_values(order, names[order.reason]) for order in orders])
+    ids = number_list(order.id for order in orders)
     with connection.cursor() as cursor:
-        cursor.execute(f"INSERT INTO {table(VoucherOrder)} ({columns}) VALUES {rows}", shared)
-        cursor.execute(_insert_events(ids), shared)
+        cursor.execute(f"INSERT INTO {table} ({_quoted(ORDER_COLUMNS)}) VALUES {rows}", shared)
+        cursor.execute(
+            f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
+            "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
+            f"FROM {table} WHERE id IN ({ids})",
+            shared,
+        )
 
 
 def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:
-    """Return until when an order of this sale that is made now is to be paid."""
+    """Return the payment deadline of an order of this sale that is made now."""
     return now + dt.timedelta(seconds=sale.pay_within_s)
 
 
-def _row(order: NewOrder, reason: str) -> str:
-    """Return a row's values: its own numbers and time, and the names of what many share.
-
-    The driver quotes each value that it is given in Python; what rows share it quotes once.
-    """
+def _values(order: NewOrder, reason: str) -> str:
+    """Return a row's values; ``reason`` is the name of the parameter that holds it."""
     user = "NULL" if order.user_id is None else f"{order.user_id:d}"
-    standing = "%(refused)s,NULL" if order.reason else "%(unpaid)s,1"
+    status_and_live = "%(refused)s,NULL" if order.reason else "%(unpaid)s,1"
+    second, ms = divmod(order.accepted_at_ms, 1000)
     return (
-        f"({order.id:d},{user},%(sale)s,{order.unit:d},{standing},%({reason})s,%(price)s,"
-        f"%(pay_by)s,NULL,'{_moment_of(order.accepted_at_ms)}',%(now)s)"
+        f"({order.id:d},{user},%(sale)s,{order.unit:d},{status_and_live},%({reason})s,%(price)s,"
+        f"%(pay_by)s,NULL,'{_sql_second(second)}.{ms:03d}000',%(now)s)"
     )
 
 
-def _moment(when: dt.datetime) -> str:
-    """Return a time as both databases take it: digits, dashes and colons in UTC."""
+def _sql_time(when: dt.datetime) -> str:
+    """Return a time as text in UTC, which both databases accept."""
     return when.astimezone(dt.UTC).strftime("%Y-%m-%d %H:%M:%S.%f")
 
 
-def _moment_of(epoch_ms: int) -> str:
-    second, ms = divmod(epoch_ms, 1000)
-    return f"{_second(second)}.{ms:03d}000"
+@lru_cache(maxsize=64)  # a batch was accepted within a few seconds
+def _sql_second(epoch_s: int) -> str:
+    return dt.datetime.fromtimestamp(epoch_s, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
 
 
-@lru_cache(maxsize=64)
-def _second(since_1970: int) -> str:
-    """A batch was accepted within a few seconds."""
-    return dt.datetime.fromtimestamp(since_1970, tz=dt.UTC).strftime("%Y-%m-%d %H:%M:%S")
-
-
-def _insert_events(ids: Sequence[int]) -> str:
-    """The database has the orders already: of them only the ids are sent again."""
-    return (
-        f"INSERT INTO {table(OrderEvent)} ({_names(EVENT_COLUMNS)}) "
-        "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
-        f"FROM {table(VoucherOrder)} WHERE id IN ({numbers(ids)})"
-    )
-
-
-def _names(columns: Sequence[str]) -> str:
+def _quoted(columns: Sequence[str]) -> str:
     return ", ".join(map(connection.ops.quote_name, columns))

@@ -1,7 +1,7 @@
-"""What the database knows of a batch's ids and buyers: three statements, without the ORM.
+"""What the database has on a batch's order ids and buyers: three statements, without the ORM.
 
 The ORM takes longer to write a statement of hundreds of ids than the database to answer it
-(``docs/performance.md``), and all the while the sale's row is locked.
+(``docs/performance.md``), and the sale's row is locked all the while.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from django.db.models import Model
 from orders.models import VoucherOrder
 
 
-class KnownOrder(NamedTuple):
+class ExistingOrder(NamedTuple):
     """An order that has its row; ``live`` is 1 or None, as in the table."""
 
     id: int
@@ -28,40 +28,42 @@ class KnownOrder(NamedTuple):
     reason: str
 
 
-def orders_by_id(*, order_ids: Iterable[int]) -> list[KnownOrder]:
-    """Return those of these orders that there are, whosesoever they are."""
-    return _orders(f"id IN ({numbers(order_ids)})")
+def orders_by_id(*, order_ids: Iterable[int]) -> list[ExistingOrder]:
+    """Return the existing orders among these ids, regardless of owner."""
+    return _select_orders(f"id IN ({number_list(order_ids)})")
 
 
-def orders_of_buyers(*, sale_id: int, user_ids: Iterable[int], only_live: bool) -> list[KnownOrder]:
-    """Return what these buyers have, or have had, of a sale."""
-    where = f"seckill_voucher_id = {sale_id:d} AND user_id IN ({numbers(user_ids)})"
-    return _orders(where + (" AND live = 1" if only_live else ""))
+def orders_of_buyers(
+    *, sale_id: int, user_ids: Iterable[int], only_live: bool
+) -> list[ExistingOrder]:
+    """Return the orders that these buyers have, or have had, of a sale."""
+    where = f"seckill_voucher_id = {sale_id:d} AND user_id IN ({number_list(user_ids)})"
+    return _select_orders(where + (" AND live = 1" if only_live else ""))
 
 
-def are_active(*, user_ids: Iterable[int]) -> dict[int, bool]:
-    """Return for those of these users that there are whether they are active."""
-    users = table(get_user_model())
+def active_flags(*, user_ids: Iterable[int]) -> dict[int, bool]:
+    """Return whether each user is active; users that do not exist are left out."""
+    users = table_name(get_user_model())
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT id, is_active FROM {users} WHERE id IN ({numbers(user_ids)})")
+        cursor.execute(f"SELECT id, is_active FROM {users} WHERE id IN ({number_list(user_ids)})")
         return {user_id: bool(active) for user_id, active in cursor.fetchall()}
 
 
-def _orders(where: str) -> list[KnownOrder]:
-    columns = ", ".join(map(connection.ops.quote_name, KnownOrder._fields))
+def _select_orders(where: str) -> list[ExistingOrder]:
+    columns = ", ".join(map(connection.ops.quote_name, ExistingOrder._fields))
     with connection.cursor() as cursor:
-        cursor.execute(f"SELECT {columns} FROM {table(VoucherOrder)} WHERE {where}")
-        return [KnownOrder(*row) for row in cursor.fetchall()]
+        cursor.execute(f"SELECT {columns} FROM {table_name(VoucherOrder)} WHERE {where}")
+        return [ExistingOrder(*row) for row in cursor.fetchall()]
 
 
-def numbers(values: Iterable[int]) -> str:
-    """Return numbers as they stand in a statement; whatever is none raises.
+def number_list(values: Iterable[int]) -> str:
+    """Return integers as SQL text; anything else raises.
 
-    As parameters the driver would take them one by one, in Python.
+    As parameters they would be quoted one by one, in Python.
     """
     return ",".join([f"{value:d}" for value in values])
 
 
-def table(model: type[Model]) -> str:
+def table_name(model: type[Model]) -> str:
     """Return the quoted name of a model's table."""
     return connection.ops.quote_name(model._meta.db_table)

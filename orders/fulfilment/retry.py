@@ -1,12 +1,13 @@
 """Retrying: an order that could not be written and was set aside becomes a live order after all.
 
-A set-aside order (``refused``, because ``failed``) was never payable and its unit went back on sale
-at once, so there is nothing to refund; all that can be done for its buyer is to try again. Neither
-the sale's end nor a pause stands in the way: the buyer was accepted in time.
+A set-aside order (``refused`` with the reason ``failed``) was never payable and its unit went back
+on sale at once, so there is nothing to refund. Neither the sale's end nor a pause prevents a retry:
+the buyer was accepted in time.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from django.utils.translation import gettext, gettext_noop
 
 from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, change_order
+from orders.lock_objects import lock_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import Holding, NotLoaded
@@ -30,30 +32,35 @@ logger = logging.getLogger(__name__)
 
 
 class NotSetAside(Exception):
-    """The order is none that was set aside, or is live again by now."""
+    """The order was not set aside, or has been retried already."""
 
 
 class BuyerClosed(Exception):
     """The buyer's account is closed or deleted."""
 
 
-REFUSALS = (
-    VoucherOrder.DoesNotExist,
-    NotSetAside,
-    BuyerClosed,
-    AlreadyOrdered,
-    SoldOut,
-    StillPending,
-)
-"""The expected noes to a retry; after each, nothing was changed."""
+REFUSALS: dict[type[Exception], str] = {
+    VoucherOrder.DoesNotExist: gettext_noop("the order does not exist"),
+    NotSetAside: gettext_noop("the order was not set aside"),
+    BuyerClosed: gettext_noop("the buyer's account is closed"),
+    AlreadyOrdered: gettext_noop("the buyer already has order %(order_id)s for that unit"),
+    SoldOut: gettext_noop("no units are left"),
+    StillPending: gettext_noop("it is still pending; try again in a few seconds"),
+}
+"""The expected refusals of a retry, after which nothing was changed, as staff reads them."""
 
 
 @dataclass(frozen=True)
 class Retry:
-    """What became of one retry: the order is live, unless there is one of ``REFUSALS``."""
+    """The outcome of one retry: the order is live, unless it was refused."""
 
     order_id: int
     refusal: Exception | None = None
+
+    @property
+    def reason(self) -> str:
+        """The refusal in words, for staff."""
+        return gettext(REFUSALS[type(self.refusal)]) % vars(self.refusal) if self.refusal else ""
 
 
 def set_aside_orders() -> QuerySet[VoucherOrder]:
@@ -63,108 +70,88 @@ def set_aside_orders() -> QuerySet[VoucherOrder]:
 
 
 def is_set_aside(order: VoucherOrder) -> bool:
-    """Say whether this order could not be written and was set aside."""
+    """Return whether this order could not be written and was set aside."""
     return order.status == OrderStatus.REFUSED and order.reason == RefusalReason.FAILED
 
 
 def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Retry]:
-    """Retry these orders one after the other, lazily; one that is refused does not stop the rest.
+    """Retry these orders one by one, lazily; a refused one does not stop the rest.
 
     :raises LedgerUnavailable: Redis did not answer; retrying the same order again is safe.
     :raises django.db.Error: the database did not; likewise.
     """
     for order_id in order_ids:
         try:
-            retry_order(order_id=order_id, by=by)
-        except REFUSALS as refusal:
+            # A long list takes minutes, and each buyer gets the full time to pay.
+            retry_order(order_id=order_id, by=by, now=timezone.now())
+        except tuple(REFUSALS) as refusal:
             yield Retry(order_id, refusal)
         else:
             yield Retry(order_id)
 
 
-def retry_order(*, order_id: int, by: Actor = SYSTEM) -> None:
-    """Make a set-aside order live and unpaid under its own id; where it is refused, change nothing.
+def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
+    """Make a set-aside order live and unpaid under its own id; a refusal changes nothing.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises NotSetAside: it was not set aside, or has been retried already.
-    :raises BuyerClosed: nobody is there to have it.
+    :raises BuyerClosed: the buyer's account is closed or deleted.
     :raises AlreadyOrdered: the buyer has another order of that unit by now.
     :raises SoldOut: no unit is left, in the ledger or in the database.
-    :raises StillPending: its release has not come through yet.
+    :raises StillPending: its release has not arrived yet.
     :raises LedgerUnavailable: Redis did not answer; the same call again is safe.
     """
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
     try:
-        _retry(sale_id=sale_id, order_id=order_id, by=by)
+        _retry(sale_id=sale_id, order_id=order_id, by=by, now=now)
     except NotLoaded:
         load_sale(sale_id=sale_id)
-        _retry(sale_id=sale_id, order_id=order_id, by=by)
+        _retry(sale_id=sale_id, order_id=order_id, by=by, now=now)
     logger.info("order %s of sale %s was set aside and is live now", order_id, sale_id)
 
 
-def _retry(*, sale_id: int, order_id: int, by: Actor) -> None:
+def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        order = _lock_order(order_id=order_id)
+        order = lock_order(order_id=order_id)
         holding = _retriable(sale, order)
         claim(sale_id=sale_id, holding=holding)
-        # Whoever dies between here and the commit leaves a buyer without a live order. Reconcile
-        # puts such a one to pending, and fulfilment, which finds the refused row, releases it; a
-        # retry before that finds its own claim and goes on.
+        # A crash between here and the commit leaves a buyer without a live order. Reconcile makes
+        # it pending, and fulfilment, which finds the refused row, releases it. A retry before that
+        # finds its own claim and continues.
         failpoint("retry.claimed")
         change_order(
             sale_id=sale_id,
             order_id=order.pk,
             to=OrderStatus.UNPAID,
             by=by,
-            at=timezone.now(),
-            why=gettext_noop("tried again"),
+            at=now,
+            why=gettext_noop("retried"),
             reason="",
-            pay_by=pay_by(sale, timezone.now()),
+            pay_by=pay_by(sale, now),
         )
         sale.sold += 1
         sale.save(update_fields=["sold"])
 
 
-def _lock_order(*, order_id: int) -> VoucherOrder:
-    """Lock the order's row, after its sale's, and return it as it is now."""
-    return VoucherOrder.objects.select_for_update().get(pk=order_id)
-
-
 def _retriable(sale: SeckillVoucher, order: VoucherOrder) -> Holding:
-    """Return what the order would hold, if the database has nothing against it."""
+    """Return what the order would hold, if the database has no reason against it."""
     if not is_set_aside(order):
-        raise NotSetAside
+        raise NotSetAside(f"order {order} is {order.status} {order.reason}")
     buyer = order.user
     if buyer is None or not buyer.is_active:
-        raise BuyerClosed
-    standing = _live_order_at(order)
-    if standing is not None:
-        raise AlreadyOrdered(standing)
+        raise BuyerClosed(f"the buyer of order {order} has no active account")
+    live_id = _live_order_at(order)
+    if live_id is not None:
+        raise AlreadyOrdered(live_id)
     if sale.sold >= sale.stock:
         raise SoldOut
     return Holding(order.pk, buyer.pk, order.unit)
 
 
 def _live_order_at(order: VoucherOrder) -> int | None:
-    """Return the live order that stands where this one would."""
+    """Return the live order that holds this order's unit."""
     orders = VoucherOrder.objects.filter(
         seckill_voucher=order.seckill_voucher_id, user=order.user_id, unit=order.unit, live=True
     )
     return orders.values_list("pk", flat=True).first()
-
-
-def why_not(refusal: Exception) -> str:
-    """Return a refusal in words, for staff."""
-    if isinstance(refusal, AlreadyOrdered):
-        text = gettext("the buyer has order %(order_id)s of that unit")
-        return text % {"order_id": refusal.order_id}
-    if isinstance(refusal, NotSetAside):
-        return gettext("it is not an order that was set aside")
-    if isinstance(refusal, BuyerClosed):
-        return gettext("the buyer's account is closed")
-    if isinstance(refusal, SoldOut):
-        return gettext("no unit is left")
-    if isinstance(refusal, StillPending):
-        return gettext("it is still pending; try again in some seconds")
-    return gettext("there is no such order")

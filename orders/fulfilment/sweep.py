@@ -1,4 +1,4 @@
-"""The sweep: what is pending for too long is sent again, whatever became of its message."""
+"""The sweep: send pending work again that has waited too long, whatever happened to its message."""
 
 from __future__ import annotations
 
@@ -16,16 +16,15 @@ class Publish(Protocol):
 
 
 def sweep(*, publish: Publish, now: dt.datetime, long_over: bool = False) -> list[int]:
-    """Publish one fulfil task for each sale whose oldest pending entry has waited too long.
+    """Publish a fulfil task for each sale whose oldest pending entry has waited too long.
 
-    Sales that are over are swept too; those ``long_over`` apart from the others, and less often.
-    The kick is the buyers' own, so at most one unexpired task is on its way to each sale. Returns
-    the sales.
+    Sales that have ended are swept too: those ``long_over`` apart from the others, and less often.
+    The sweep uses the buyers' kick, so each sale has at most one unexpired task queued.
 
     :raises LedgerUnavailable: Redis did not answer; the next sweep comes in seconds.
     """
-    changing = SeckillVoucher.still_active(now)
-    sales = SeckillVoucher.objects.filter(~changing if long_over else changing, epoch__gt=0)
+    active = SeckillVoucher.still_active(now)
+    sales = SeckillVoucher.objects.filter(~active if long_over else active, epoch__gt=0)
     due = claim_due_sweeps(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
     for sale_id in due:
         publish(sale_id=sale_id)

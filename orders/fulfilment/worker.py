@@ -1,7 +1,20 @@
-"""The back half: what is pending in the ledger becomes rows in the database.
+"""The back half: pending entries in the ledger become rows in the database.
 
 Lock outside, transaction inside, check after locking. The locks in Redis only keep workers out of
 each other's way: the row lock, the unique key and the fence decide (``ARCHITECTURE.md``).
+
+Note [Accepted means ended]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~
+Every accepted order id ends: as a live row, as a refused row with its reason, or, if no row can
+hold it, as an explicit release in the ledger. None is dropped, because its buyer was told
+"accepted" and waits for the outcome. Three rules keep the promise:
+
+- The script that reserves a unit adds the pending entry in the same step (``reserve.lua``), and an
+  entry leaves pending only by ``confirm`` or ``release``, after the commit that made its row.
+- The order id is the row's primary key, so a repeated batch finds its rows and reports them again.
+  Whatever dies on the way may be repeated: the sweep sends the sale's task again.
+- An entry that fails is put off and taken alone, so the others flow. After ``SECKILL_MAX_TRIES``
+  it is set aside: refused as ``failed``, its unit back on sale, and staff may retry it.
 """
 
 from __future__ import annotations
@@ -13,11 +26,12 @@ from dataclasses import dataclass, field
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
-from django.db import Error as DatabaseFault
+from django.db import Error as DatabaseError
 from django.db import InterfaceError, OperationalError, connection
+from django.utils import timezone
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.fulfilment.batch import LedgerWentBack, LockLost, StaleFence, Verdict, write_batch
+from orders.fulfilment.batch import LockLost, StaleBatchNumber, StaleFence, Verdict, write_batch
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -46,92 +60,87 @@ from vouchers.inventory.sale_state import snapshot
 
 logger = logging.getLogger(__name__)
 
-PASSING_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
+TRANSIENT_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
 """MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
 read-only and killed connections; those of its client are 2000 to 2099."""
 
 GATHER_S, GATHER_STEP_S = 0.1, 0.02
-"""A small batch waits for more as long as more come, so long at most; and how often it looks."""
+"""Wait up to ``GATHER_S`` while entries keep arriving: a batch of a few costs about as much as one
+of hundreds."""
 
 RETRY_PAUSES_S = (0.05, 0.2, 0.5)
-"""How long to wait before each new try after a passing fault."""
+"""The pause before each new attempt after a transient error."""
 
-
-_INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, LedgerWentBack, NotLoaded)
-"""What ends a pass before its time, without anything being wrong with an entry."""
+_INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, StaleBatchNumber, NotLoaded)
+"""What ends a pass early although no entry is at fault."""
 
 
 @dataclass
 class _Pass:
-    """One walk over a sale's pending entries: what it settled and what it left standing.
+    """One walk over the pending entries of a sale whose lock this worker holds.
 
-    Entries that failed before, or that a worker died over, are put off to the end of the walk and
-    then taken alone, so that the others do not wait for them.
+    Entries that failed before, or that a worker died over (``suspects``), are put off to the end of
+    the walk and then taken alone, so that the others do not wait for them. ``skipped`` entries stay
+    pending.
     """
-
-    settled: int = 0
-    skipped: int = 0
-    put_off: list[PendingEntry] = field(default_factory=list)
-
-
-@dataclass(frozen=True)
-class _Work:
-    """The sale that this worker holds the lock of, and the entries that it takes alone."""
 
     sale_id: int
     lock: RedisLock
     suspects: set[int]
+    settled: int = 0
+    skipped: int = 0
+    put_off: list[PendingEntry] = field(default_factory=list)
 
-    @property
-    def fencing_token(self) -> int:
-        assert self.lock.fencing_token is not None  # given with every lock that has a fence key
-        return self.lock.fencing_token
+    def next_entries(self) -> list[PendingEntry]:
+        """Return the next batch of entries after those skipped."""
+        count = settings.SECKILL_BATCH_UNITS
+        return pending_entries(sale_id=self.sale_id, skip=self.skipped, count=count)
 
 
 def fulfill_sale(*, sale_id: int) -> bool:
-    """Make the pending entries of a sale into rows, oldest first, until none is left to try.
+    """Turn the pending entries of a sale into rows, oldest first, until none is left to try.
 
-    Returns whether work is left for a fresh task, which the caller publishes. A sale whose lock is
-    taken is left alone: its holder looks again after letting go.
+    Return whether work is left for a new task, which the caller publishes. A sale whose lock is
+    taken is left alone: its holder looks again after releasing the lock.
 
-    :raises LedgerUnavailable: Redis did not answer; the sweep goes on later.
-    :raises django.db.Error: the database did not; the sweep goes on later.
+    :raises LedgerUnavailable: Redis did not answer; the sweep continues later.
+    :raises django.db.Error: the database did not answer; the sweep continues later.
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
     acknowledge_kick(sale_id=sale_id)
     failpoint("fulfill.started")
     while True:
         try:
-            walked = _locked_pass(sale_id=sale_id, deadline=deadline)
+            walk = _locked_pass(sale_id=sale_id, deadline=deadline)
         except _INTERRUPTIONS as error:
-            return _interrupted(error, sale_id=sale_id)
-        stuck = walked.skipped and not walked.settled
-        clear_kick(sale_id=sale_id)  # before the last look: who is not seen by it sends a task
-        if stuck or not pending_entries(sale_id=sale_id, skip=walked.skipped, count=1):
+            return _recover(error, sale_id=sale_id)
+        stuck = walk.skipped and not walk.settled
+        clear_kick(sale_id=sale_id)  # before the last look: later buyers send a task themselves
+        if stuck or not pending_entries(sale_id=sale_id, skip=walk.skipped, count=1):
             return False
         if time.monotonic() >= deadline:
             return set_kick(sale_id=sale_id)
 
 
-def _interrupted(error: Exception, *, sale_id: int) -> bool:
-    """Do what a pass that came to nothing asks for; say whether a fresh task is to go on."""
+def _recover(error: Exception, *, sale_id: int) -> bool:
+    """Repair what interrupted a pass; return whether a new task should continue."""
     if isinstance(error, LockNotOwned | LockLost):
-        logger.warning("lost a lock of sale %s; the sweep goes on", sale_id)
+        logger.warning("lost a lock of sale %s; the sweep continues", sale_id)
     if isinstance(error, StaleFence):
         _raise_fence(sale_id=sale_id, stored=error.stored)
         return set_kick(sale_id=sale_id)
-    if not isinstance(error, LedgerWentBack | NotLoaded):
+    if not isinstance(error, StaleBatchNumber | NotLoaded):
         return False
-    if isinstance(error, LedgerWentBack) and (
+    if isinstance(error, StaleBatchNumber) and (
         error.proven or is_ledger_behind_row(sale_id=sale_id)
     ):
-        logger.warning("sale %s: its ledger is older than its row, building it anew", sale_id)
+        logger.warning("sale %s: its ledger is older than its row, rebuilding it", sale_id)
         rebuild_sale(sale_id=sale_id)
     return set_kick(sale_id=sale_id)
 
 
 def _raise_fence(*, sale_id: int, stored: int) -> None:
-    """Let the next token be above the row's; without a ledger, the build sees to that."""
+    """Raise the next fencing token above the row's; without a ledger, the rebuild does that."""
     try:
         at_least = ensure_safe_fence(sale_id=sale_id, stored=stored)
     except NotLoaded:
@@ -140,21 +149,20 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
         raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=at_least)
 
 
-def is_passing(error: Exception) -> bool:
-    """Say whether an error is one of connection, lock or read-only: it says nothing of an entry."""
-    if isinstance(error, StaleFence | LedgerWentBack | NotLoaded | LockLost | InterfaceError):
+def is_transient(error: Exception) -> bool:
+    """Return whether an error concerns connection, lock or read-only, and so no entry."""
+    if isinstance(error, StaleFence | StaleBatchNumber | NotLoaded | LockLost | InterfaceError):
         return True
     if not isinstance(error, OperationalError):
         return False
     number = error.args[0] if error.args else None
-    # SQLite has no numbers here: what it calls operational is mostly a locked file.
-    return not isinstance(number, int) or number in PASSING_ERRORS or 2000 <= number < 2100
+    # SQLite has no numbers here; its operational errors are mostly a locked file.
+    return not isinstance(number, int) or number in TRANSIENT_ERRORS or 2000 <= number < 2100
 
 
 def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
     keys = LedgerKeys(sale_id)
     floor = _epoch(sale_id=sale_id) << FENCE_BITS
-    walked = _Pass()
     with ledger_errors():
         lock = RedisLock(
             ledger_connection(),
@@ -165,14 +173,14 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
         )
         with lock:
             failpoint("fulfill.locked")
-            work = _Work(sale_id, lock, read_suspects(sale_id=sale_id))
-            while time.monotonic() < deadline and _next_batch(work, walked):
+            walk = _Pass(sale_id, lock, read_suspects(sale_id=sale_id))
+            while time.monotonic() < deadline and _take_batch(walk):
                 pass
-            while time.monotonic() < deadline and walked.put_off:
-                settled = _take(work, [walked.put_off.pop(0)])
-                walked.settled += settled
-                walked.skipped -= settled
-    return walked
+            while time.monotonic() < deadline and walk.put_off:
+                settled = _settle_free(walk, [walk.put_off.pop(0)])
+                walk.settled += settled
+                walk.skipped -= settled
+    return walk
 
 
 def _epoch(*, sale_id: int) -> int:
@@ -183,103 +191,101 @@ def _epoch(*, sale_id: int) -> int:
         return snapshot(sale_id=sale_id).epoch
 
 
-def _next_batch(work: _Work, walked: _Pass) -> bool:
-    """Take the next entries past those skipped, settle them; False where there are none."""
-    entries = _pending(work, walked)
-    if walked.settled and entries:  # a burst: none waits alone
-        entries = _gathered(work, walked, entries)
+def _take_batch(walk: _Pass) -> bool:
+    """Settle the next entries; False if there are none."""
+    entries = walk.next_entries()
+    if walk.settled and entries:  # during a burst only: a single entry does not wait
+        entries = _gather(walk, entries)
     if not entries:
         return False
-    now = [entry for entry in entries if entry.order_id not in work.suspects]
-    walked.put_off += [entry for entry in entries if entry.order_id in work.suspects]
-    settled = _take(work, now) if now else 0
-    walked.settled += settled
-    walked.skipped += len(entries) - settled
+    ready = [entry for entry in entries if entry.order_id not in walk.suspects]
+    walk.put_off += [entry for entry in entries if entry.order_id in walk.suspects]
+    settled = _settle_free(walk, ready) if ready else 0
+    walk.settled += settled
+    walk.skipped += len(entries) - settled
     return True
 
 
-def _gathered(work: _Work, walked: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
-    """Wait for more: a batch of a few costs about as much as one of hundreds."""
+def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
+    """Wait while entries keep arriving."""
     until = time.monotonic() + GATHER_S
     while len(entries) < settings.SECKILL_BATCH_UNITS and time.monotonic() < until:
         before = len(entries)
         time.sleep(GATHER_STEP_S)
-        entries = _pending(work, walked)
+        entries = walk.next_entries()
         if len(entries) <= before:
             break
     return entries
 
 
-def _pending(work: _Work, walked: _Pass) -> list[PendingEntry]:
-    return pending_entries(
-        sale_id=work.sale_id, skip=walked.skipped, count=settings.SECKILL_BATCH_UNITS
-    )
-
-
-def _take(work: _Work, entries: Sequence[PendingEntry]) -> int:
-    """Settle those of these entries whose user key is free; return how many."""
-    keys = LedgerKeys(work.sale_id)
+def _settle_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
+    """Settle the entries whose user key is free; return how many."""
+    keys = LedgerKeys(walk.sale_id)
     names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
     users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
     with users.holding_free() as held:
         held_ids = {names[name] for name in held}
         free = [entry for entry in entries if entry.user_id in held_ids]
-        return _settle(work, free, users) if free else 0
+        return _settle(walk, free, users) if free else 0
 
 
-def _settle(work: _Work, entries: Sequence[PendingEntry], users: MultiLock) -> int:
-    """Write these entries and tell the ledger; a batch that fails is halved. Return how many."""
-    suspect = entries[0].order_id in work.suspects
-    if suspect and _tried_too_often(work, entries[0]):
-        return _set_aside(work, entries[0], users)
+def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> int:
+    """Write these entries and update the ledger; halve a batch that fails. Return how many."""
+    sale_id, order_id = walk.sale_id, entries[0].order_id
+    suspect = order_id in walk.suspects
+    # Counted before the attempt: an entry that kills its process is counted too.
+    if suspect and (count_attempt(sale_id=sale_id, order_id=order_id) > settings.SECKILL_MAX_TRIES):
+        return _set_aside(walk, entries[0], users)
     try:
-        verdict = _write(work, entries, users)
+        verdict = _write(walk, entries, users)
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
-        clear_batch(sale_id=work.sale_id)  # not what a dead worker leaves behind
-        if is_passing(error):
+        clear_batch(sale_id=sale_id)  # not what a dead worker leaves behind
+        if is_transient(error):
             if suspect:
-                undo_attempt(sale_id=work.sale_id, order_id=entries[0].order_id)
+                undo_attempt(sale_id=sale_id, order_id=order_id)
             raise
         if len(entries) > 1:
             half = len(entries) // 2
-            return _settle(work, entries[:half], users) + _settle(work, entries[half:], users)
-        logger.exception("order %s of sale %s failed", entries[0].order_id, work.sale_id)
+            return _settle(walk, entries[:half], users) + _settle(walk, entries[half:], users)
+        logger.exception("order %s of sale %s failed", order_id, sale_id)
         if not suspect:
-            count_attempt(sale_id=work.sale_id, order_id=entries[0].order_id)
+            count_attempt(sale_id=sale_id, order_id=order_id)
         return 0
-    _tell_ledger(work, verdict)
+    _update_ledger(sale_id, verdict)
     return len(entries)
 
 
 def _write(
-    work: _Work,
+    walk: _Pass,
     entries: Sequence[PendingEntry],
     users: MultiLock,
     refuse_as: RefusalReason | None = None,
 ) -> Verdict:
-    """Write one batch, again after a passing fault as long as the locks are still ours."""
+    """Write one batch, and again after a transient error while the locks are still held."""
+    assert walk.lock.fencing_token is not None  # a lock with a fence key has one
 
     def lost() -> bool:
-        return work.lock.lost or users.lost
+        return walk.lock.lost or users.lost
 
     pauses = iter(RETRY_PAUSES_S)
     while True:
-        # A number for each try: one whose commit got no answer may have used its own.
-        number = record_batch(sale_id=work.sale_id, entries=entries)
+        # A new number for each attempt: one whose commit got no answer may have used its own.
+        number = record_batch(sale_id=walk.sale_id, entries=entries)
         failpoint("fulfill.begun")
         try:
             return write_batch(
-                sale_id=work.sale_id,
+                sale_id=walk.sale_id,
                 entries=entries,
-                fencing_token=work.fencing_token,
+                fencing_token=walk.lock.fencing_token,
                 number=number,
                 lost=lost,
+                now=timezone.now(),
                 refuse_as=refuse_as,
             )
-        except DatabaseFault as error:
-            if not is_passing(error):
+        except DatabaseError as error:
+            if not is_transient(error):
                 raise
             connection.close()
             pause = next(pauses, None)
@@ -288,40 +294,33 @@ def _write(
             time.sleep(pause)
 
 
-def _tried_too_often(work: _Work, entry: PendingEntry) -> bool:
-    # Counted before the try: an entry that kills its process is counted all the same.
-    tries = count_attempt(sale_id=work.sale_id, order_id=entry.order_id)
-    allowed: int = settings.SECKILL_MAX_TRIES
-    return tries > allowed
-
-
-def _set_aside(work: _Work, entry: PendingEntry, users: MultiLock) -> int:
-    """Refuse an entry that failed every time, so that its buyer is told and the unit is free."""
-    logger.error("order %s of sale %s is set aside", entry.order_id, work.sale_id)
+def _set_aside(walk: _Pass, entry: PendingEntry, users: MultiLock) -> int:
+    """Refuse an entry that failed every time (Note [Accepted means ended])."""
+    logger.error("order %s of sale %s is set aside", entry.order_id, walk.sale_id)
     try:
-        verdict = _write(work, [entry], users, refuse_as=RefusalReason.FAILED)
+        verdict = _write(walk, [entry], users, refuse_as=RefusalReason.FAILED)
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
-        if is_passing(error):
+        if is_transient(error):
             raise
-        # No row can hold it, not even a refused one, so only the ledger can say it.
-        logger.exception("order %s of sale %s cannot have a row", entry.order_id, work.sale_id)
+        # No row can hold it, not even a refused one, so only the ledger can record the refusal.
+        logger.exception("order %s of sale %s cannot have a row", entry.order_id, walk.sale_id)
         verdict = Verdict(releases=[Release(entry, RefusalReason.FAILED)])
-    _tell_ledger(work, verdict)
+    _update_ledger(walk.sale_id, verdict)
     return 1
 
 
-def _tell_ledger(work: _Work, verdict: Verdict) -> None:
+def _update_ledger(sale_id: int, verdict: Verdict) -> None:
     if verdict.sold_out_early:
-        # The ledger's total was too high: put it right before the units are offered again.
-        load_sale(sale_id=work.sale_id)
-    release(sale_id=work.sale_id, releases=verdict.releases)
+        # The ledger's total was too high: correct it before the units are offered again.
+        load_sale(sale_id=sale_id)
+    release(sale_id=sale_id, releases=verdict.releases)
     failpoint("fulfill.released")
-    confirm(sale_id=work.sale_id, entries=verdict.done, rows=verdict.rows)
+    confirm(sale_id=sale_id, entries=verdict.done, rows=verdict.rows)
     failpoint("fulfill.confirmed")
     FULFILLED.labels("unpaid").inc(len(verdict.done))
     FULFILLED.labels("refused").inc(len(verdict.releases))
     logger.info(
-        "sale %s: %s ordered, %s refused", work.sale_id, len(verdict.done), len(verdict.releases)
+        "sale %s: %s ordered, %s refused", sale_id, len(verdict.done), len(verdict.releases)
     )

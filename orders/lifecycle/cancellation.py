@@ -1,21 +1,22 @@
-"""Ending: an order is over (cancelled, expired, refunded) and its unit goes back on sale, once.
+"""Ending orders: cancelled, expired or refunded, their units go back on sale once.
 
-In the database first, then in Redis. Whoever dies in between leaves a buyer without a live order:
-reconciling makes such a one pending, and fulfilment, which finds how the order ended, releases it.
+The database is written first, then Redis. A crash in between leaves a buyer without a live order:
+reconcile makes it pending, and fulfilment, which finds how the order ended, releases it.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from django.conf import settings
 from django.db import transaction
-from django.utils import timezone
 
 from locks import LockBusy, LockNotOwned, RedisLock
 from orders.lifecycle.transitions import Actor, WrongState, change_orders
+from orders.lock_objects import lock_orders
 from orders.models import SOURCES, OrderStatus, VoucherOrder
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -26,18 +27,18 @@ from vouchers.lock_objects import lock_seckill_voucher
 logger = logging.getLogger(__name__)
 
 MEET_MS = 2_000
-"""How long one waits for another who is changing an order of the same buyer and sale."""
+"""How long to wait for another change of the same buyer's orders."""
 
 
 class Busy(Exception):
-    """Somebody else is changing an order of this buyer at this moment. Try again."""
+    """Another process is changing an order of this buyer now. Try again."""
 
 
 @contextmanager
 def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
-    """Hold the lock of a buyer and a sale: fulfilment, payment and cancellation take the same.
+    """Hold the lock of a buyer and a sale, which fulfilment, payment and cancellation share.
 
-    :raises Busy: somebody else holds it for longer than one waits here.
+    :raises Busy: another process held it for longer than ``MEET_MS``.
     :raises LedgerUnavailable: Redis did not answer.
     """
     with ledger_errors():
@@ -49,7 +50,7 @@ def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
         try:
             lock.acquire(wait_ms=MEET_MS)
         except LockBusy as error:
-            raise Busy from error
+            raise Busy(f"an order of buyer {user_id} is being changed") from error
     try:
         yield
     finally:
@@ -57,31 +58,27 @@ def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
             with ledger_errors():
                 lock.release()
         except (LockNotOwned, LedgerUnavailable) as error:
-            # What was done is done, in one transaction; the lock only kept others waiting.
+            # The transaction has committed; the lock only kept others waiting.
             logger.warning("the lock of buyer %s in sale %s: %r", user_id, sale_id, error)
 
 
-def cancel_order(*, order_id: int, by: Actor, why: str = "") -> None:
+def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -> None:
     """Cancel an unpaid order at once.
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid; nothing was changed.
-    :raises Busy: the buyer's order is being changed just now.
+    :raises Busy: the buyer's order is being changed now.
     :raises LedgerUnavailable: Redis did not answer; the same call again is safe.
     """
     order = VoucherOrder.objects.get(pk=order_id)
     if order.status != OrderStatus.UNPAID or order.user_id is None:
         raise WrongState(order.status)
-    with user_key(sale_id=order.seckill_voucher_id, user_id=order.user_id):
-        ended = end_orders(
-            sale_id=order.seckill_voucher_id,
-            order_ids=[order_id],
-            to=OrderStatus.CANCELLED,
-            by=by,
-            why=why,
-        )
+    sale_id, to = order.seckill_voucher_id, OrderStatus.CANCELLED
+    with user_key(sale_id=sale_id, user_id=order.user_id):
+        ended = end_orders(sale_id=sale_id, order_ids=[order_id], to=to, by=by, now=now, why=why)
     if not ended:
-        raise WrongState(VoucherOrder.objects.values_list("status", flat=True).get(pk=order_id))
+        order.refresh_from_db()
+        raise WrongState(order.status)
 
 
 def end_orders(
@@ -90,15 +87,16 @@ def end_orders(
     order_ids: Sequence[int],
     to: OrderStatus,
     by: Actor,
+    now: dt.datetime,
     why: str = "",
 ) -> list[VoucherOrder]:
-    """End those of these orders of one sale that still can come to that state, and return them.
+    """End those of a sale's orders that are in the state before, and return them.
 
-    The units are back in the database when this returns, and in the ledger too, or by the next
-    reconciling where Redis did not answer.
+    Their units are back in the database when this returns, and in the ledger too, or with the next
+    reconcile if Redis did not answer.
     """
     with transaction.atomic(durable=True):
-        ended = end_locked(sale_id=sale_id, order_ids=order_ids, to=to, by=by, why=why)
+        ended = end_locked(sale_id=sale_id, order_ids=order_ids, to=to, by=by, now=now, why=why)
         failpoint("end.before_commit")
     failpoint("end.committed")
     give_back(sale_id=sale_id, orders=ended, reason=to)
@@ -111,21 +109,17 @@ def end_locked(
     order_ids: Sequence[int],
     to: OrderStatus,
     by: Actor,
+    now: dt.datetime,
     why: str = "",
 ) -> list[VoucherOrder]:
-    """Do the part in the database; the caller has a transaction, and gives back after it."""
+    """End orders in the database; the caller has a transaction open and gives back after it."""
     sale = lock_seckill_voucher(sale_id=sale_id)
-    # Locked, because a payment takes no lock on the sale: who comes first, wins.
-    found = VoucherOrder.objects.select_for_update().filter(
-        pk__in=order_ids, seckill_voucher=sale_id, status=SOURCES[to]
-    )
-    orders = list(found.order_by("pk"))
+    # Locked, because a payment takes no lock on the sale: the first to lock the order wins.
+    orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=SOURCES[to])
     if not orders:
         return []
     ids = [order.pk for order in orders]
-    changed = change_orders(
-        sale_id=sale_id, order_ids=ids, to=to, by=by, at=timezone.now(), why=why
-    )
+    changed = change_orders(sale_id=sale_id, order_ids=ids, to=to, by=by, at=now, why=why)
     assert changed == len(orders), "the rows are locked"
     sale.sold -= len(orders)
     sale.save(update_fields=["sold"])
@@ -133,8 +127,9 @@ def end_locked(
 
 
 def give_back(*, sale_id: int, orders: Sequence[VoucherOrder], reason: str) -> None:
-    """Release the units of ended orders in the ledger; who waits in line gets them first."""
+    """Release the units of ended orders in the ledger; the waiting list gets them first."""
     releases = [
+        # Note [Ended orders] in models/orders.py
         Release(Holding(order.pk, order.user_id, order.unit), reason, had_order=True)
         for order in orders
         if order.user_id is not None
@@ -142,7 +137,7 @@ def give_back(*, sale_id: int, orders: Sequence[VoucherOrder], reason: str) -> N
     try:
         release(sale_id=sale_id, releases=releases)
     except LedgerUnavailable as error:
-        logger.warning("units of sale %s go back with the next reconciling: %s", sale_id, error)
+        logger.warning("units of sale %s go back with the next reconcile: %s", sale_id, error)
     failpoint("end.released")
     if orders:
         logger.info("sale %s: %s orders %s", sale_id, len(orders), reason)

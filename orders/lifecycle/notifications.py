@@ -1,7 +1,7 @@
-"""Telling: a buyer with an e-mail address is written to when something becomes of an order.
+"""Notifications: buyers with an address get a mail about each change of their orders.
 
-The history is the outbox: a change that nobody was told of yet is told by ``beat``. A mail may come
-twice where the worker died between sending and noting it, but never not at all.
+The history is the outbox: ``beat`` sends what was not sent yet. A mail may come twice, if the
+worker died between sending and recording it, but none is lost.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from django.conf import settings
 from django.core.mail import EmailMessage, get_connection
 from django.core.mail.backends.base import BaseEmailBackend
-from django.db.models import Q, QuerySet
+from django.db.models import Q
 from django.template.loader import render_to_string
 from django.urls import reverse
 from django.utils import translation
@@ -28,79 +28,77 @@ from vouchers.inventory.keys import ledger_errors
 
 logger = logging.getLogger(__name__)
 
-TOLD_AT_ONCE, PASSED_OVER_AT_ONCE = 200, 5_000
+MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 5_000
 
 SERVER_TIMEOUT_S = 10
-"""So long the mail server may be silent."""
 
-TRIED_AGAIN_AFTER = dt.timedelta(minutes=10)
-TRIED_FOR = dt.timedelta(days=1)
-"""So long a mail is tried again that the server does not take now, but may take later."""
+RETRY_AFTER = dt.timedelta(minutes=10)
+RETRY_FOR = dt.timedelta(days=1)
+"""The pause before a mail is tried again, and how long it is, if the server may accept it later."""
 
 
-class NotNow(Exception):
-    """The mail server does not take mails for this address at the moment."""
+class TemporarilyRefused(Exception):
+    """The mail server does not accept mails for this address at the moment."""
 
 
 def tell_buyers(*, now: dt.datetime) -> int:
-    """Write to the buyers of the changes that they were not told of; return how many mails went.
+    """Send mails about the changes that were not notified yet; return how many were sent.
 
-    One process at a time does so: two would send every mail twice.
+    Only one process at a time sends: two would send every mail twice.
 
-    :raises OSError: the mail server does not answer; the next call goes on.
-    :raises LedgerUnavailable: Redis, which keeps the lock, does not answer; likewise.
+    :raises OSError: the mail server did not answer; the next call continues.
+    :raises LedgerUnavailable: Redis, which keeps the lock, did not answer; likewise.
     """
     with ledger_errors():
         lock = RedisLock(ledger_connection(), "lock:telling", lease_ms=settings.SECKILL_LEASE_MS)
         try:
             with lock:
-                _pass_over_who_has_no_address(now)
-                return _tell(_untold(now), lock, now)
+                _skip_buyers_without_address(now)
+                return _send_all(_events_due(now), lock, now)
         except LockBusy:
             return 0
 
 
-def _pass_over_who_has_no_address(now: dt.datetime) -> None:
-    """Note the changes of which nobody can be told: most buyers of a big sale give no address."""
+def _skip_buyers_without_address(now: dt.datetime) -> None:
+    """Mark events that nobody can be told of: most buyers of a big sale give no address."""
     nobody = Q(order__user=None) | Q(order__user__email="")
-    untold = OrderEvent.objects.filter(nobody, told_at=None).order_by("pk")
-    _note_told(untold.values_list("pk", flat=True)[:PASSED_OVER_AT_ONCE], now)
+    events = OrderEvent.objects.filter(nobody, told_at=None).order_by("pk")
+    _mark_told(events.values_list("pk", flat=True)[:SKIPPED_AT_ONCE], now)
 
 
-def _untold(now: dt.datetime) -> list[OrderEvent]:
+def _events_due(now: dt.datetime) -> list[OrderEvent]:
     due = Q(tell_at=None) | Q(tell_at__lte=now)
-    untold = OrderEvent.objects.filter(due, told_at=None).order_by("pk")
-    events = untold.select_related("order__user", "order__seckill_voucher__voucher")
-    return list(events[:TOLD_AT_ONCE])
+    events = OrderEvent.objects.filter(due, told_at=None).order_by("pk")
+    events = events.select_related("order__user", "order__seckill_voucher__voucher")
+    return list(events[:MAILS_AT_ONCE])
 
 
-def _tell(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:
-    """Send the mails of these changes; note who was told also where the server goes away."""
+def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:
+    """Send the mails of these events; record those sent even if the server goes away."""
     mails = {event: mail for event in events if (mail := _message(event))}
     told = [event.pk for event in events if event not in mails]
     sent = 0
     try:
-        for event, mail in _with_server(mails):
+        for event, mail in _on_one_connection(mails):
             if lock.lost:
                 break
             try:
                 sent += _send(mail)
-            except NotNow as error:
+            except TemporarilyRefused as error:
                 logger.warning("a mail is tried again later: %s", error)
-                if event.at > now - TRIED_FOR:
-                    later = OrderEvent.objects.filter(pk=event.pk)
-                    later.update(tell_at=now + TRIED_AGAIN_AFTER)
+                if event.at > now - RETRY_FOR:
+                    OrderEvent.objects.filter(pk=event.pk).update(tell_at=now + RETRY_AFTER)
                     continue
             told.append(event.pk)
     finally:
-        _note_told(told, now)
+        _mark_told(told, now)
     return sent
 
 
-def _with_server(
+def _on_one_connection(
     mails: dict[OrderEvent, EmailMessage],
 ) -> Iterator[tuple[OrderEvent, EmailMessage]]:
-    """Give out the mails on one open connection, which is not opened for none."""
+    """Yield the mails with one open connection; open none if there are no mails."""
     if not mails:
         return
     server: BaseEmailBackend = get_connection(timeout=SERVER_TIMEOUT_S)
@@ -111,34 +109,33 @@ def _with_server(
 
 
 def _send(mail: EmailMessage) -> int:
-    """Send a mail and return 1; or 0 where it would be refused again and again.
+    """Send a mail and return 1, or 0 if the server will never accept it.
 
-    :raises NotNow: this one may be taken later.
-    :raises OSError: no mail goes out at the moment.
+    :raises TemporarilyRefused: the server may accept this mail later.
+    :raises OSError: no mail can be sent at the moment.
     """
     try:
         return mail.send()
     except smtplib.SMTPRecipientsRefused as error:
         codes = [code for code, _ in error.recipients.values()]
         if any(code < 500 for code in codes):
-            raise NotNow from error
+            raise TemporarilyRefused(f"codes {codes}") from error
         logger.warning("a mail was refused for good: %s", codes)
     except smtplib.SMTPDataError as error:
         if error.smtp_code < 500:
-            raise NotNow from error
+            raise TemporarilyRefused(f"code {error.smtp_code}") from error
         logger.warning("a mail was refused for good: %s", error.smtp_code)
     except (smtplib.SMTPNotSupportedError, ValueError) as error:
         logger.warning("a mail cannot be sent: %r", error)
     return 0
 
 
-def _note_told(ids: Iterable[int], now: dt.datetime) -> None:
-    found: QuerySet[OrderEvent] = OrderEvent.objects.filter(pk__in=list(ids))
-    found.update(told_at=now)
+def _mark_told(ids: Iterable[int], now: dt.datetime) -> None:
+    OrderEvent.objects.filter(pk__in=list(ids)).update(told_at=now)
 
 
 def _message(event: OrderEvent) -> EmailMessage | None:
-    """Return the mail about a change, or None where there is nobody to write to."""
+    """Return the mail about an event, or None if its buyer has no address."""
     order = event.order
     if order.user is None or not order.user.email:
         return None

@@ -1,4 +1,4 @@
-"""Redeeming: the shop takes a voucher's code and gives what it is worth, once."""
+"""Redeeming: the shop accepts a voucher's code once."""
 
 from __future__ import annotations
 
@@ -10,13 +10,12 @@ from dataclasses import dataclass
 
 from django.core.cache import cache
 from django.db import transaction
-from django.utils import timezone
 
 from orders.lifecycle.transitions import Actor, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 
 MOST_WRONG, WINDOW_S = 30, 60
-"""So many wrong codes one member of staff may type in a minute."""
+"""How many wrong codes a member of staff may type per window."""
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
 
@@ -26,28 +25,28 @@ class NoSuchCode(Exception):
 
 
 class TooManyGuesses(Exception):
-    """Somebody has typed too many wrong codes; may go on after ``retry_after_s``."""
+    """Too many wrong codes were typed; the next may be typed after ``retry_after_s``."""
 
     def __init__(self, retry_after_s: int) -> None:
-        super().__init__(retry_after_s)
+        super().__init__(f"{MOST_WRONG} wrong codes; go on in {retry_after_s} s")
         self.retry_after_s = retry_after_s
 
 
 class GuessesUnknown(Exception):
-    """The cache, which counts wrong codes, is away: until it is back no code is looked at."""
+    """The cache, which counts wrong codes, does not answer, so no code is accepted."""
 
 
 class NotRedeemable(Exception):
-    """The voucher is used already, or is being refunded; ``found`` is its order as it is now."""
+    """The voucher was used before, or is being refunded; ``found`` is its order as it is now."""
 
     def __init__(self, found: Redeemable) -> None:
-        super().__init__(found.order.status)
+        super().__init__(f"the order is {found.order.status}")
         self.found = found
 
 
 @dataclass(frozen=True)
 class Redeemable:
-    """An order as the staff member at the counter needs to see it, and its last change."""
+    """An order with its last change, as staff see it at the counter."""
 
     order: VoucherOrder
     last_event: OrderEvent | None
@@ -58,9 +57,9 @@ class Redeemable:
 
 
 def read_code(text: str) -> str:
-    """Return a code as it is stored: typed in small letters, with dashes, or O for 0.
+    """Return a typed code as it is stored, whatever its case, dashes, or O for 0.
 
-    A scanner at the counter types the whole address that the QR code holds.
+    A scanner at the counter types the whole address from the QR code.
     """
     typed = unicodedata.normalize("NFKC", text).rpartition("code=")[2].upper()
     return "".join(it for it in typed if it.isascii() and it.isalnum()).translate(_SEEN_AS)
@@ -80,15 +79,15 @@ def find_by_code(*, code: str) -> Redeemable:
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher", "user")
     order = orders.filter(code=stored).first() if len(stored) == CODE_LENGTH else None
     if order is None:
-        raise NoSuchCode
-    return Redeemable(order, order.events.select_related("actor").last())
+        raise NoSuchCode("no order has this code")
+    return Redeemable(order, order.events.select_related("actor").order_by("pk").last())
 
 
-def redeem(*, code: str, by: Actor) -> Redeemable:
-    """Use a paid voucher; of two who try at the same time one succeeds.
+def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
+    """Use a paid voucher; of two concurrent attempts one succeeds.
 
     :raises NoSuchCode: no order has this code.
-    :raises NotRedeemable: it is used already, or is being refunded; nothing was changed.
+    :raises NotRedeemable: it was used before, or is being refunded; nothing was changed.
     """
     order = find_by_code(code=code).order
     try:
@@ -98,7 +97,7 @@ def redeem(*, code: str, by: Actor) -> Redeemable:
                 order_id=order.pk,
                 to=OrderStatus.USED,
                 by=by,
-                at=timezone.now(),
+                at=now,
             )
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error
@@ -107,12 +106,11 @@ def redeem(*, code: str, by: Actor) -> Redeemable:
 
 @contextmanager
 def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
-    """Let somebody look at a code, and count it where it is wrong.
+    """Allow one look at a code, and count it if it is wrong.
 
-    It is counted first and taken back where the code is right: many guesses at once get no further
-    than one after the other.
+    It is counted first and taken back if the code exists, so concurrent guesses gain nothing.
 
-    :raises TooManyGuesses: as many as one may make in a minute were wrong.
+    :raises TooManyGuesses: ``MOST_WRONG`` guesses in this window were wrong.
     :raises GuessesUnknown: the cache did not answer.
     """
     window, second = divmod(int(now.timestamp()), WINDOW_S)
@@ -120,7 +118,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
     cache.add(key, 0, timeout=2 * WINDOW_S)
     guesses = _count(key, 1)
     if guesses is None:
-        raise GuessesUnknown
+        raise GuessesUnknown("the cache did not count the guess")
     if guesses > MOST_WRONG:
         raise TooManyGuesses(WINDOW_S - second)
     try:
@@ -134,7 +132,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
 
 
 def _count(key: str, by: int) -> int | None:
-    """Add to a counter; None where the cache is away, or came back without it."""
+    """Add to a counter; None if the cache does not answer, or has lost it."""
     try:
         count: int | None = cache.incr(key, by)
     except ValueError:

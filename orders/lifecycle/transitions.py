@@ -1,4 +1,4 @@
-"""The one way in which an order changes its state, and the history row that each change leaves."""
+"""Changing an order's state: one conditional statement, and a row of history for each change."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from vouchers.inventory.receipt_cache import invalidate_rows
 
 
 class WrongState(Exception):
-    """The order is not in the state that this change begins at; ``status`` is what it is."""
+    """The order is not in the state from which this change starts; ``status`` is its state."""
 
     def __init__(self, status: str) -> None:
-        super().__init__(status)
+        super().__init__(f"the order is {status}")
         self.status = status
 
 
 class Actor(NamedTuple):
-    """Who changes an order."""
+    """The buyer, member of staff, provider or system that changes an order."""
 
     kind: ActorKind
     user_id: int | None = None
@@ -57,12 +57,12 @@ def change_order(
     why: str = "",
     **fields: Any,
 ) -> None:
-    """Change an order's state in one conditional statement, and note who did it and why.
+    """Change an order's state, and record who did it and why.
 
-    The caller has a transaction open, and gives units back or takes them. ``fields`` are set with
-    the state.
+    The caller has a transaction open, and takes or returns units. ``fields`` are set with the
+    state.
 
-    :raises WrongState: it is in another state, and nothing was changed.
+    :raises WrongState: it is in another state; nothing was changed.
     :raises VoucherOrder.DoesNotExist: there is no such order.
     """
     changed = change_orders(
@@ -82,11 +82,11 @@ def change_orders(
     why: str = "",
     **fields: Any,
 ) -> int:
-    """Change those of these orders of one sale that can come to the state; return how many.
+    """Change those of a sale's orders that are in the state before; return how many.
 
-    Where it is fewer than all, the caller has to roll back: the history would name them all.
+    If not all could be changed, no history is written and the caller has to roll back.
     """
-    assert connection.in_atomic_block, "the change and its history are one"
+    assert connection.in_atomic_block, "a change and its history belong together"
     source = SOURCES[to]
     if source in KEPT_STATUSES:
         invalidate_rows(sale_id=sale_id, order_ids=order_ids)
@@ -106,7 +106,7 @@ def note(
     at: dt.datetime,
     why: str = "",
 ) -> None:
-    """Add a row to the history of each of these orders."""
+    """Add an event to the history of each order."""
     OrderEvent.objects.bulk_create(
         OrderEvent(
             order_id=order_id,

@@ -1,24 +1,24 @@
-"""Waiting: who came when all was sold out may be next, in the order of asking.
+"""The waiting list: after "sold out", returned units go to buyers in the order of joining.
 
-The row is the truth, the line in Redis gives out the units: a line that was lost is built again
-from the rows. A turn that has come is an ordinary order, with its own time to pay.
+The rows are the truth, and the list in Redis gives out the units; a lost list is rebuilt from the
+rows. An offer is an ordinary order, with its own time to pay.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
 from django.db import DatabaseError, IntegrityError, transaction
-from django.utils import timezone
+from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.tokens import BadToken, read_token
-from seckill_site.clock import epoch_ms
+from seckill_site.clock import epoch_ms, from_epoch_ms
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded, held_order_ids
@@ -36,17 +36,16 @@ from vouchers.models import MAX_LIMIT, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
-REFUSALS = (AlreadyOrdered, UnitAvailable, NotStarted, SaleEnded)
-"""The expected noes to one who would wait; after each, nobody waits."""
+Outcome = WaitingEntry.Outcome
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where a buyer is in line, from 1; None where the turn has come, or nobody waits any more."""
+    """A buyer's position in line, from 1; None once a unit was offered or the waiting is over."""
 
     order_id: int
     place: int | None
-    has_come: bool = False
+    offered: bool = False
 
 
 class NotWaiting(Exception):
@@ -54,77 +53,77 @@ class NotWaiting(Exception):
 
 
 def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Place:
-    """Put the owner of a purchase token in line, or find them there; one place to a buyer.
+    """Put the owner of a purchase token in line, or find them there; each buyer has one place.
 
-    :raises MalformedToken: there is no token in the request; also ``BadToken``.
-    :raises AlreadyOrdered: the buyer has an order, or had one that bars another.
-    :raises UnitAvailable: a unit is free, it need only be bought.
-    :raises NotStarted: the sale has not begun; also ``SaleEnded``.
+    :raises MalformedToken: the request has no token.
+    :raises BadToken: the token is forged, expired, or another sale's or buyer's.
+    :raises AlreadyOrdered: the buyer has an order, or an ended order bars another.
+    :raises UnitAvailable: a unit is free and can be bought.
+    :raises NotStarted: the sale has not started.
+    :raises SaleEnded: the sale has ended.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: unknown; the same call again is safe.
+    :raises LedgerUnavailable: the outcome is unknown; the same call again is safe.
     """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
     if token.user_id != user_id:
-        raise BadToken
-    entry = _entry_of(sale_id, user_id, token.order_id)
+        raise BadToken("the token is another buyer's")
+    entry = _get_or_create_entry(sale_id, user_id, token.order_id, now_ms)
     is_new = entry.order_id == token.order_id
     try:
         return Place(entry.order_id, _join(entry))
     except NoLongerWaiting:
-        _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
-        return Place(entry.order_id, None, has_come=True)
+        _close([entry.order_id], Outcome.OFFERED)
+        return Place(entry.order_id, None, offered=True)
     except (AlreadyOrdered, UnitAvailable):
-        _close([entry.order_id], WaitingEntry.Outcome.LEFT)
+        _close([entry.order_id], Outcome.LEFT)
         raise
     except (NotStarted, SaleEnded):
-        if is_new:  # else it is for the row to say that the waiting is over
-            _close([entry.order_id], WaitingEntry.Outcome.LEFT)
+        if is_new:  # an older entry is closed by restore_lines, by the sale's row
+            _close([entry.order_id], Outcome.LEFT)
         raise
 
 
 def leave(*, sale_id: int, user_id: int) -> Place:
-    """Take a buyer out of line; where the turn has come meanwhile, return that instead.
+    """Take a buyer out of line; if a unit was offered meanwhile, return that instead.
 
-    :raises NotWaiting: the buyer does not wait.
-    :raises LedgerUnavailable: unknown; the same call again is safe.
+    :raises NotWaiting: the buyer is not in line.
+    :raises LedgerUnavailable: the outcome is unknown; the same call again is safe.
     """
-    entry = _live_entry(sale_id, user_id)
-    # First from the line: after that no unit can come to a buyer who believes to have left.
-    leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
-    come = _has_come(entry)
-    _close([entry.order_id], WaitingEntry.Outcome.OFFERED if come else WaitingEntry.Outcome.LEFT)
-    # Whoever took the line for lost meanwhile has put the buyer back.
-    leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
-    return Place(entry.order_id, None, has_come=come)
+    entry = _live_entries(sale_id, user_id).first()
+    if entry is None:
+        raise NotWaiting(f"buyer {user_id} does not wait in sale {sale_id}")
+    # Redis first: after that no unit can come to a buyer who believes to have left.
+    _leave(entry)
+    offered = _is_offered(entry)
+    _close([entry.order_id], Outcome.OFFERED if offered else Outcome.LEFT)
+    _leave(entry)  # again, because restore_lines may have put the entry back meanwhile
+    return Place(entry.order_id, None, offered=offered)
 
 
 def place_of(*, sale_id: int, user_id: int) -> Place:
-    """Return where a buyer is in line; without a place where the turn has come, or all is over.
+    """Return a buyer's place in line, put back if Redis has lost it.
 
     :raises NotWaiting: the buyer never waited in this sale, or has left.
     :raises LedgerUnavailable: Redis did not answer.
     """
-    mine = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id)
-    entry = mine.order_by("-pk").first()
-    if entry is None or entry.outcome == WaitingEntry.Outcome.LEFT:
-        raise NotWaiting
+    entries = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id)
+    entry = entries.order_by("-pk").first()
+    if entry is None or entry.outcome == Outcome.LEFT:
+        raise NotWaiting(f"buyer {user_id} does not wait in sale {sale_id}")
     if not entry.live:
-        has_come = entry.outcome == WaitingEntry.Outcome.OFFERED
-        return Place(entry.order_id, None, has_come=has_come)
+        return Place(entry.order_id, None, offered=entry.outcome == Outcome.OFFERED)
     place = waiting_position(sale_id=sale_id, order_id=entry.order_id, user_id=user_id)
-    if place is None and _has_come(entry):
-        _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
-        return Place(entry.order_id, None, has_come=True)
-    if place is None:
-        place = _restored(entry)
-    return Place(entry.order_id, place)
+    if place is None and _is_offered(entry):
+        _close([entry.order_id], Outcome.OFFERED)
+        return Place(entry.order_id, None, offered=True)
+    return Place(entry.order_id, _restore(entry) if place is None else place)
 
 
 def restore_lines(*, now: dt.datetime) -> int:
-    """Put back in line those whom Redis has forgotten, and let go of those whose wait is over.
+    """Put entries that Redis has lost back in line, and close those whose waiting is over.
 
-    Where a unit is free beside them (a begin has passed since, say), it is given.
-    Returns how many were put back. One sale that fails does not stop the rest.
+    A unit that is free beside a line (because the sale has started since, for example) is given to
+    it. One sale that fails does not stop the rest. Return how many were put back.
     """
     live = WaitingEntry.objects.filter(live=True).order_by("seckill_voucher")
     restored = 0
@@ -139,49 +138,42 @@ def restore_lines(*, now: dt.datetime) -> int:
 def _restore_line(sale_id: int, now: dt.datetime) -> int:
     found = snapshots(sale_ids=[sale_id])[sale_id]
     if found is None:
-        raise NotLoaded
+        raise NotLoaded(f"sale {sale_id} is not loaded")
     sale = SeckillVoucher.objects.get(pk=sale_id)
     in_line = waiting_order_ids(sale_id=sale_id)
     entries = list(WaitingEntry.objects.filter(seckill_voucher=sale_id, live=True))
     missing = [entry for entry in entries if entry.order_id not in in_line]
-    come = [entry.order_id for entry in missing if _has_come(entry)]
-    _close(come, WaitingEntry.Outcome.OFFERED)
+    offered = [entry.order_id for entry in missing if _is_offered(entry)]
+    _close(offered, Outcome.OFFERED)
     if sale.ends_at <= now:
-        _close([entry.order_id for entry in entries], WaitingEntry.Outcome.OVER)
+        _close([entry.order_id for entry in entries], Outcome.OVER)
         clear_waiting_list(sale_id=sale_id)
         return 0
-    _remove_ghosts(sale_id, in_line - {entry.order_id for entry in entries})
-    places = [_restored(entry) for entry in missing if entry.order_id not in come]
+    closed = in_line - {entry.order_id for entry in entries}
+    for entry in WaitingEntry.objects.filter(order_id__in=closed, live=None):
+        _leave(entry)
+    places = [_restore(entry) for entry in missing if entry.order_id not in offered]
     restored = sum(place is not None for place in places)
     if found.remaining and (in_line or restored):
         load_sale(sale_id=sale_id)
     return restored
 
 
-def _remove_ghosts(sale_id: int, order_ids: Set[int]) -> None:
-    """Take out of line whose row says that they wait no more."""
-    gone = WaitingEntry.objects.filter(order_id__in=order_ids, live=None)
-    for entry in gone:
-        leave_waiting(sale_id=sale_id, order_id=entry.order_id, user_id=entry.user_id)
-
-
-def _restored(entry: WaitingEntry) -> int | None:
-    """Put an entry back in line and return its place; None where it is to wait no more."""
+def _restore(entry: WaitingEntry) -> int | None:
+    """Put an entry back in line and return its place; None if its waiting is over."""
     try:
         place = _join(entry, restoring=True)
     except NoLongerWaiting:
-        _close([entry.order_id], WaitingEntry.Outcome.OFFERED)
+        _close([entry.order_id], Outcome.OFFERED)
         return None
     except AlreadyOrdered:
-        _close([entry.order_id], WaitingEntry.Outcome.OVER)
+        _close([entry.order_id], Outcome.OVER)
         return None
     except (NotStarted, SaleEnded):
-        return None  # an edit is going on: the row has the last word
+        return None  # the sale is being edited: its row decides
     if WaitingEntry.objects.filter(pk=entry.pk, live=True).exists():
         return place
-    # It has left since it was read.
-    sale_id, order_id = entry.seckill_voucher_id, entry.order_id
-    leave_waiting(sale_id=sale_id, order_id=order_id, user_id=entry.user_id)
+    _leave(entry)  # its buyer has left since it was read
     return None
 
 
@@ -201,40 +193,42 @@ def _join(entry: WaitingEntry, *, restoring: bool = False) -> int:
         return ask()
 
 
-def _entry_of(sale_id: int, user_id: int, order_id: int) -> WaitingEntry:
-    """Return the buyer's entry in this sale, made now where there is none: one to a buyer."""
-    mine = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True)
-    entry = mine.first()
+def _leave(entry: WaitingEntry) -> None:
+    sale_id, order_id = entry.seckill_voucher_id, entry.order_id
+    leave_waiting(sale_id=sale_id, order_id=order_id, user_id=entry.user_id)
+
+
+def _live_entries(sale_id: int, user_id: int) -> QuerySet[WaitingEntry]:
+    return WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True)
+
+
+def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int) -> WaitingEntry:
+    """Return the buyer's entry in this sale, or a new one."""
+    entry = _live_entries(sale_id, user_id).first()
     if entry is None:
         if not SeckillVoucher.objects.filter(pk=sale_id).exists():
-            raise SeckillVoucher.DoesNotExist
-        with suppress(IntegrityError), transaction.atomic():  # two clicks at once
+            raise SeckillVoucher.DoesNotExist(f"no sale {sale_id}")
+        # A concurrent click may have created the entry.
+        with suppress(IntegrityError), transaction.atomic(durable=True):
             WaitingEntry.objects.create(
                 seckill_voucher_id=sale_id,
                 user_id=user_id,
                 order_id=order_id,
-                joined_at=timezone.now(),
+                joined_at=from_epoch_ms(now_ms),
             )
-        entry = mine.first()
+        entry = _live_entries(sale_id, user_id).first()
     if entry is None:
-        raise BadToken  # its order id has waited before
+        raise BadToken("the token's order id has waited before")
     return entry
 
 
-def _live_entry(sale_id: int, user_id: int) -> WaitingEntry:
-    entry = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id, live=True).first()
-    if entry is None:
-        raise NotWaiting
-    return entry
-
-
-def _has_come(entry: WaitingEntry) -> bool:
-    """Say whether the entry's order id has been given a unit, in either place."""
+def _is_offered(entry: WaitingEntry) -> bool:
+    """Return whether the entry's order id has been given a unit, in Redis or as a row."""
     sale_id, limit = entry.seckill_voucher_id, MAX_LIMIT
     held = held_order_ids(sale_id=sale_id, user_id=entry.user_id, limit=limit)
     return entry.order_id in held or VoucherOrder.objects.filter(pk=entry.order_id).exists()
 
 
-def _close(order_ids: Sequence[int], outcome: WaitingEntry.Outcome) -> int:
+def _close(order_ids: Sequence[int], outcome: Outcome) -> None:
     entries = WaitingEntry.objects.filter(order_id__in=order_ids, live=True)
-    return entries.update(live=None, outcome=outcome)
+    entries.update(live=None, outcome=outcome)

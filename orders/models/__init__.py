@@ -1,8 +1,9 @@
-"""The rows of the orders' side, one module a subject."""
+"""The tables of orders, one module per subject."""
 
 from orders.models.history import ActorKind, OrderEvent
 from orders.models.jobs import JobStatus, OrderJob
 from orders.models.orders import (
+    BARRING_STATUSES,
     CODE_LENGTH,
     LIVE_STATUSES,
     SOURCES,
@@ -16,6 +17,7 @@ from orders.models.sandbox import SandboxTrade
 from orders.models.waiting import WaitingEntry
 
 __all__ = [
+    "BARRING_STATUSES",
     "CODE_LENGTH",
     "LIVE_STATUSES",
     "SOURCES",

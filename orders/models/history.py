@@ -1,4 +1,4 @@
-"""Every change of an order's state: when, by whom and why."""
+"""The history of orders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orders.models.orders import OrderStatus, VoucherOrder
 
 
 class ActorKind(models.TextChoices):
-    """Who changes an order."""
+    """The kind of actor that changes an order."""
 
     BUYER = "buyer", _("buyer")
     STAFF = "staff", _("staff")
@@ -19,10 +19,10 @@ class ActorKind(models.TextChoices):
 
 
 class OrderEvent(models.Model):
-    """One change of an order's state: when, by whom and why; rows are only ever added.
+    """One change of an order's state: when, by whom and why. Rows are only ever added.
 
-    ``told_at`` says when the buyer was sent word of it, or that there was nobody to write to;
-    ``tell_at`` when to try again where the mail server did not take it.
+    ``told_at`` is when the buyer was notified, or was found to have no address. ``tell_at`` is when
+    to try again, if the mail server did not accept the mail.
     """
 
     order = models.ForeignKey(
@@ -40,13 +40,13 @@ class OrderEvent(models.Model):
         verbose_name=_("user"),
     )
     reason = models.CharField(_("reason"), max_length=200, blank=True)
-    told_at = models.DateTimeField(_("told at"), null=True)
-    tell_at = models.DateTimeField(_("tell at"), null=True)
+    told_at = models.DateTimeField(_("notified at"), null=True)
+    tell_at = models.DateTimeField(_("notify again at"), null=True)
 
     class Meta:
-        verbose_name = _("change of an order")
-        verbose_name_plural = _("changes of orders")
-        ordering = ("at", "pk")
+        verbose_name = _("order change")
+        verbose_name_plural = _("order changes")
+        ordering = ("pk",)
         indexes = [models.Index(fields=("told_at", "id"), name="event_by_told")]
 
     def __str__(self) -> str:

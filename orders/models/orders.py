@@ -1,4 +1,4 @@
-"""What a buyer won: the order and the states of its life."""
+"""The order and its states."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CODE_LENGTH = 16
 
 
 class OrderStatus(models.TextChoices):
-    """The life of an order as its row tells it (``queued`` is told by the ledger alone)."""
+    """The state of an order that has its row; ``queued`` exists in the ledger alone."""
 
     UNPAID = "unpaid", _("unpaid")
     PAID = "paid", _("paid")
@@ -35,8 +35,8 @@ SOURCES: dict[OrderStatus, OrderStatus] = {
     OrderStatus.REFUNDED: OrderStatus.REFUNDING,
     OrderStatus.UNPAID: OrderStatus.REFUSED,
 }
-"""The state machine: each state has one that leads to it. New orders are unpaid or refused; from
-refused leads only the second try of an order that was set aside."""
+"""The state machine: each state and the one that leads to it. New orders are unpaid or refused.
+Only the retry of an order that was set aside leads from refused to unpaid."""
 
 LIVE_STATUSES = (
     OrderStatus.UNPAID,
@@ -46,12 +46,26 @@ LIVE_STATUSES = (
 )
 """The states that hold a unit of the stock."""
 
+# Note [Ended orders]
+# ~~~~~~~~~~~~~~~~~~~
+# A sale may forbid buying again (``rebuy`` is false). An ended order then bars its buyer from
+# another one of that sale, so nobody keeps units from others by taking them again and again without
+# paying. Cancelled, expired and refunded orders bar: their buyers had a unit. A refused order does
+# not: its buyer never had one. The rule is applied
+#
+# - in the ledger, by ``lua/include/barring_order.lua``, from the hash ``barred`` that is filled by
+#   ``release.lua`` (argument ``had_order``) and by a rebuild;
+# - in the database, by ``orders/fulfilment/batch.py``, which has the last word;
+# - on the purchase page, by ``orders/receipts/purchase_page.py``.
+BARRING_STATUSES = (OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUNDED)
+"""The ended states that bar another order of the sale (Note [Ended orders])."""
+
 
 class RefusalReason(models.TextChoices):
     """Why an accepted order id became a refused row."""
 
-    ALREADY_ORDERED = "already_ordered", _("the buyer has an order of this sale already")
-    SOLD_OUT = "sold_out", _("no unit was left")
+    ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
+    SOLD_OUT = "sold_out", _("no units were left")
     INACTIVE_BUYER = "inactive_buyer", _("the buyer's account is closed")
     FAILED = "failed", _("the order could not be written and was set aside")
     LOST = "lost", _("the order was lost before it was written")
@@ -60,9 +74,9 @@ class RefusalReason(models.TextChoices):
 class VoucherOrder(models.Model):
     """One unit of a sale for one buyer, or the record of why there was none.
 
-    ``live`` is true while the order holds a unit and null afterwards. As null is never equal to
-    null, the unique key over it lets a buyer order again after a cancelled or refused order, on
-    databases without partial indexes too.
+    ``live`` is true while the order holds a unit and null afterwards. Null never equals null, so
+    the unique key over it allows an order after a cancelled or refused one, also on databases
+    without partial indexes.
     """
 
     id = models.BigIntegerField(primary_key=True)
@@ -85,7 +99,7 @@ class VoucherOrder(models.Model):
     live = models.BooleanField(_("live"), null=True, default=True, editable=False)
     reason = models.CharField(_("reason"), max_length=32, blank=True, choices=RefusalReason)
     price_cents = models.PositiveIntegerField(_("price in cents"))
-    pay_by = models.DateTimeField(_("to be paid by"), null=True, blank=True)
+    pay_by = models.DateTimeField(_("payment due"), null=True, blank=True)
     code = models.CharField(
         _("voucher code"),
         max_length=CODE_LENGTH,

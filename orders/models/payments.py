@@ -19,10 +19,10 @@ class PaymentStatus(models.TextChoices):
 
 
 class Payment(models.Model):
-    """One try to pay an order at a provider, known there by its ``reference``.
+    """One attempt to pay an order at a provider, known there by its ``reference``.
 
-    ``ask_at`` is when the provider is asked next what became of it, or told again to refund it;
-    ``silent_since`` when it first did not answer, until it does.
+    ``ask_at`` is when the provider is next asked for the payment's state, or told again to refund
+    it. ``silent_since`` is when the provider first did not answer, until it does.
     """
 
     order = models.ForeignKey(
@@ -36,11 +36,11 @@ class Payment(models.Model):
         _("status"), max_length=16, choices=PaymentStatus, default=PaymentStatus.OPEN
     )
     settles = models.BooleanField(_("paid the order"), default=False)
-    pay_url = models.URLField(_("where to pay"), max_length=500, blank=True)
+    pay_url = models.URLField(_("payment page"), max_length=500, blank=True)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
-    ask_at = models.DateTimeField(_("ask at"), null=True)
-    silent_since = models.DateTimeField(_("silent since"), null=True)
-    asked = models.PositiveIntegerField(_("times asked"), default=0)
+    ask_at = models.DateTimeField(_("next check at"), null=True)
+    silent_since = models.DateTimeField(_("not responding since"), null=True)
+    asked = models.PositiveIntegerField(_("number of checks"), default=0)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)
 

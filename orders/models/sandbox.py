@@ -1,4 +1,4 @@
-"""The sandbox provider's own books."""
+"""The books of the payment sandbox."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy as _
 
 
 class SandboxTrade(models.Model):
-    """A charge in the sandbox's own books, which are no business of the shop's."""
+    """A charge in the sandbox's books, which the shop itself never reads."""
 
     class State(models.TextChoices):
         OPEN = "open", _("open")

@@ -1,4 +1,4 @@
-"""Who waits for a unit that comes back."""
+"""The waiting list: buyers who wait for a returned unit."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vouchers.models import SeckillVoucher
 class WaitingEntry(models.Model):
     """A buyer in the waiting list of a sale, under the order id that an offer will have.
 
-    ``live`` is true while the buyer waits and null afterwards, so that one may wait again.
+    ``live`` is true while the buyer waits and null afterwards, so a buyer may join again.
     """
 
     class Outcome(models.TextChoices):
@@ -37,7 +37,7 @@ class WaitingEntry(models.Model):
     )
     order_id = models.BigIntegerField(_("order id"), unique=True)
     joined_at = models.DateTimeField(_("joined at"))
-    live = models.BooleanField(_("waits"), null=True, default=True)
+    live = models.BooleanField(_("waiting"), null=True, default=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, choices=Outcome)
 
     class Meta:

@@ -1,7 +1,7 @@
-"""What a payment provider has to be able to do, and which ones this site knows.
+"""What a payment provider must be able to do, and the providers of this site.
 
-A provider is named in ``SECKILL_PAYMENT_PROVIDERS``; its keys come from the environment. The
-sandbox (``orders/payments/sandbox.py``) shows how one is written.
+Providers are named in ``SECKILL_PAYMENT_PROVIDERS``; their keys come from the environment. The
+sandbox (``orders/payments/sandbox.py``) is an example of one.
 """
 
 from __future__ import annotations
@@ -9,48 +9,58 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.utils.module_loading import import_string
 
+T = TypeVar("T")
+
 
 class ProviderUnavailable(Exception):
-    """The provider did not answer, or not with sense: ask again later."""
+    """The provider gave no usable answer: ask again later."""
 
 
 class BadNotification(Exception):
-    """A notification that is not the provider's, or says what cannot be."""
+    """A notification is not the provider's, or is not consistent with our payment."""
 
 
-GIVE_UP_AFTER = 3
-"""A provider that was silent so often in one walk over payments is away: it is asked no more."""
+MAX_SILENCES = 3
+"""A provider that was silent this often in one walk over payments is not asked again in it."""
 
 WALK_S = 10.0
-"""So long one walk may take: a worker has other things to do than to wait for a provider."""
+"""The time of one walk: the worker has other things to do than wait for a provider."""
+
+LONGEST_PAUSE_S = 600
+
+
+def backoff(attempts: int, *, first_s: int) -> dt.timedelta:
+    """Return the pause after this many attempts: doubled each time, up to ``LONGEST_PAUSE_S``."""
+    return dt.timedelta(seconds=min(first_s * 2 ** min(attempts, 10), LONGEST_PAUSE_S))
 
 
 class Patience:
-    """How much longer one walk over many payments may ask, and whom."""
+    """The limits of one walk over many payments: its time, and silences per provider."""
 
     def __init__(self) -> None:
         self._until = time.monotonic() + WALK_S
         self._silences: Counter[str] = Counter()
 
     def allows(self, provider: str) -> bool:
-        """Say whether there is time left, and the provider worth asking."""
-        return time.monotonic() < self._until and self._silences[provider] < GIVE_UP_AFTER
+        """Return whether there is time left, and the provider is worth asking."""
+        return time.monotonic() < self._until and self._silences[provider] < MAX_SILENCES
 
-    def was_silent(self, provider: str) -> None:
+    def count_silence(self, provider: str) -> None:
         self._silences[provider] += 1
 
 
 class ChargeState(StrEnum):
-    """What a provider says of a charge."""
+    """What a provider says about a charge."""
 
     OPEN = "open"
     PAID = "paid"
@@ -59,7 +69,7 @@ class ChargeState(StrEnum):
 
 @dataclass(frozen=True)
 class Charge:
-    """What a provider is asked to collect, and where the buyer and the word of it go afterwards."""
+    """What a provider collects, and where it sends the buyer and its notifications afterwards."""
 
     reference: str
     amount_cents: int
@@ -71,7 +81,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a provider says of the charge of this reference."""
+    """What a provider says about the charge with this reference."""
 
     reference: str
     state: ChargeState
@@ -80,14 +90,14 @@ class Statement:
 
 
 class PaymentProvider(Protocol):
-    """One company that collects money; every call may be made again with the same effect.
+    """A company that collects money. Every call may be repeated with the same effect.
 
-    All but ``read_notification`` may ask over the network, and have to give up within seconds.
+    All but ``read_notification`` may use the network, and have to give up within seconds.
     """
 
     name: str
     acknowledgement: str
-    """What a notification that was taken in is answered with, so that it does not come again."""
+    """The answer to a notification that was processed, so that it is not repeated."""
 
     def create(self, charge: Charge) -> str:
         """Open a charge and return the address where its buyer pays.
@@ -97,21 +107,21 @@ class PaymentProvider(Protocol):
         ...
 
     def read_notification(self, *, headers: Mapping[str, str], body: bytes) -> Statement:
-        """Return what a notification says, if it is the provider's own.
+        """Return what a notification says.
 
         :raises BadNotification: its signature is wrong, or it cannot be read.
         """
         ...
 
     def query(self, reference: str) -> Statement:
-        """Ask what became of a charge; one that the provider does not know is closed.
+        """Return the state of a charge; one that the provider does not know is closed.
 
-        :raises ProviderUnavailable: nobody knows yet.
+        :raises ProviderUnavailable: the state is unknown.
         """
         ...
 
     def refund(self, reference: str, *, amount_cents: int) -> bool:
-        """Give the money of a paid charge back, once; False while the provider is still at it.
+        """Refund a paid charge once; False while the provider is still working on it.
 
         :raises ProviderUnavailable: it may or may not be refunded; the same call again is safe.
         """
@@ -119,12 +129,12 @@ class PaymentProvider(Protocol):
 
 
 def current_provider() -> PaymentProvider:
-    """Return the provider of new payments: the first that the settings name."""
+    """Return the provider of new payments: the first in the settings."""
     return _load(settings.SECKILL_PAYMENT_PROVIDERS[0])
 
 
 def provider_named(name: str) -> PaymentProvider:
-    """Return a provider by its own name, also one that takes no new payments any more.
+    """Return a provider by its own name, including those that take no new payments.
 
     :raises LookupError: the settings name no such provider.
     """
@@ -133,6 +143,19 @@ def provider_named(name: str) -> PaymentProvider:
         if found.name == name:
             return found
     raise LookupError(f"SECKILL_PAYMENT_PROVIDERS names no provider {name!r}")
+
+
+def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
+    """Call a provider by name.
+
+    :raises ProviderUnavailable: whatever the provider's class raised, it is no answer.
+    """
+    try:
+        return call(provider_named(name))
+    except SoftTimeLimitExceeded:
+        raise
+    except Exception as error:
+        raise ProviderUnavailable(f"provider {name}: {error!r}") from error
 
 
 @cache

@@ -1,7 +1,7 @@
-"""The sandbox: a payment provider that moves no money, for the demo, for tests and to read.
+"""The sandbox: a payment provider that moves no money, for the demo, for tests and as an example.
 
-It keeps books of its own (``SandboxTrade``), shows its buyers a page of its own
-(``orders/web/sandbox_views.py``) and speaks to the shop as a real one would: over HTTP, signed,
+It keeps its own books (``SandboxTrade``) and shows buyers its own page
+(``orders/web/sandbox_views.py``). It notifies the shop as a real provider would: over HTTP, signed,
 twice, late or not at all.
 """
 
@@ -44,7 +44,7 @@ ACKNOWLEDGEMENT = "success"
 
 NOTIFY_TIMEOUT_S = 5
 PAUSES_S = (5, 15, 60, 300)
-"""Between the tries to send a notification that the shop has not taken; then it is given up."""
+"""The pauses between attempts to send a notification; after the last it is given up."""
 
 LATE_S = 20
 
@@ -53,11 +53,11 @@ _NAME = re.compile("[0-9A-Za-z_-]{1,64}")
 
 
 class NotOpen(Exception):
-    """The charge is paid or closed, or its time is over: there is nothing to decide any more."""
+    """The charge is paid, closed or expired, so nothing can be chosen any more."""
 
 
 class Choice(StrEnum):
-    """What a buyer does on the sandbox's page, and how the shop then hears of it."""
+    """What a buyer chooses on the sandbox's page; for a payment, also how the shop is notified."""
 
     PAY = "pay"
     TWICE = "twice"
@@ -107,9 +107,9 @@ class Sandbox:
         return _read(body)
 
     def query(self, reference: str) -> Statement:
-        """Say what the books say of a charge; one that is not in them is closed."""
+        """Return the state of a charge; one that is not in the books is closed."""
         now = timezone.now()
-        # In the books, too: whoever was told that it is closed must not find it paid afterwards.
+        # Closed in the books too: a charge reported as closed must not be paid afterwards.
         over = SandboxTrade.objects.filter(reference=reference, state=State.OPEN, pay_by__lte=now)
         over.update(state=State.CLOSED)
         trade = SandboxTrade.objects.filter(reference=reference).first()
@@ -119,7 +119,7 @@ class Sandbox:
         return Statement(reference, state, trade.amount_cents, str(trade.pk))
 
     def refund(self, reference: str, *, amount_cents: int) -> bool:
-        """Give the money of a paid charge back, once.
+        """Refund a paid charge once.
 
         :raises ProviderUnavailable: there is no paid charge of that amount.
         """
@@ -134,16 +134,8 @@ class Sandbox:
 # --- What the page does ---------------------------------------------------------------------------
 
 
-def find_trade(*, reference: str) -> SandboxTrade:
-    """Return a charge of the books.
-
-    :raises SandboxTrade.DoesNotExist: there is no such charge.
-    """
-    return SandboxTrade.objects.get(reference=reference)
-
-
 def state_of(trade: SandboxTrade, *, now: dt.datetime) -> ChargeState:
-    """Say what a charge is to the shop: closed too where it was not paid in time, or given back."""
+    """Return a charge's state for the shop; refunded and expired charges are closed."""
     if trade.state == State.PAID:
         return ChargeState.PAID
     if trade.state == State.OPEN and now < trade.pay_by:
@@ -152,33 +144,33 @@ def state_of(trade: SandboxTrade, *, now: dt.datetime) -> ChargeState:
 
 
 def decide(*, reference: str, choice: Choice, now: dt.datetime) -> tuple[int, ...]:
-    """Pay or close an open charge, once; return after how many seconds the shop is notified.
+    """Pay or close an open charge once; return after how many seconds to notify the shop.
 
-    :raises NotOpen: it is not open any more, or not known.
+    :raises NotOpen: it is not open any more, or unknown.
     """
     state = State.CLOSED if choice is Choice.DECLINE else State.PAID
     still_open = SandboxTrade.objects.filter(reference=reference, state=State.OPEN, pay_by__gt=now)
     if not still_open.update(state=state):
-        raise NotOpen(reference)
+        raise NotOpen(f"charge {reference} is not open")
     return NOTIFIED_AFTER_S[choice]
 
 
 # --- Notifications --------------------------------------------------------------------------------
 
 
-def notify(*, reference: str, tries: int) -> float | None:
-    """Send the shop a notification; return the pause in seconds before the next try.
+def notify(*, reference: str, tries: int, now: dt.datetime) -> float | None:
+    """Notify the shop; return the seconds before the next attempt.
 
-    None where there is none: the shop has taken it, or it was the last.
+    None if there is none: the shop has accepted the notification, or it was the last attempt.
     """
     trade = SandboxTrade.objects.filter(reference=reference).first()
     if trade is None:
         return None
-    state = state_of(trade, now=timezone.now())
-    if state is ChargeState.OPEN or _taken(trade.notify_url, notification(trade, state)):
+    state = state_of(trade, now=now)
+    if state is ChargeState.OPEN or _post(trade.notify_url, notification(trade, state)):
         return None
     pause_s = dict(enumerate(PAUSES_S, start=1)).get(tries)
-    logger.warning("charge %s: the shop was not told, next try in %s s", reference, pause_s)
+    logger.warning("charge %s: the shop was not notified, next attempt in %s s", reference, pause_s)
     return pause_s
 
 
@@ -189,7 +181,7 @@ def publish_notification(*, reference: str, tries: int = 1, in_s: float = 0) -> 
 
 
 def notification(trade: SandboxTrade, state: ChargeState) -> bytes:
-    """Return the body that tells the shop of a charge."""
+    """Return the body of a notification about a charge."""
     content = {
         "reference": trade.reference,
         "state": state,
@@ -200,23 +192,23 @@ def notification(trade: SandboxTrade, state: ChargeState) -> bytes:
 
 
 def sign(body: bytes) -> str:
-    """Return the signature over exactly these bytes."""
+    """Return the signature of exactly these bytes."""
     return hmac.new(settings.SECKILL_SANDBOX_KEY.encode(), body, hashlib.sha256).hexdigest()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
-    """Whoever sends a notification on to somebody else has not taken it."""
+    """Follow no redirect: a shop that redirects has not accepted the notification."""
 
     def redirect_request(self, *args: Any, **kwargs: Any) -> None:
         return None
 
 
-# Neither a proxy of the environment nor a file: only the address that the shop has named.
+# No proxy from the environment: only the address that the shop has named.
 _opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), _NoRedirects)
 
 
-def _taken(url: str, body: bytes) -> bool:
-    """Send a notification, and say whether the answer is that it was taken in."""
+def _post(url: str, body: bytes) -> bool:
+    """Send a notification; return whether the shop acknowledged it."""
     if not url.startswith(("http://", "https://")):
         logger.error("notifications go over HTTP, not to %r", url)
         return False
@@ -229,7 +221,7 @@ def _taken(url: str, body: bytes) -> bool:
     except urllib.error.HTTPError as error:
         logger.info("%s answered %s", url, error.code)
         error.close()
-    # A refused connection, a time-out, half an answer, an address that is none.
+    # A refused connection, a timeout, half an answer, an invalid address.
     except (OSError, http.client.HTTPException, ValueError) as error:
         logger.info("%s cannot be reached: %r", url, error)
     return False
@@ -241,7 +233,7 @@ def _taken(url: str, body: bytes) -> bool:
 def _read(body: bytes) -> Statement:
     """Return the statement of a notification's body, which may be anything."""
     try:
-        content = json.loads(body.decode(), parse_constant=_no_number)
+        content = json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:
         raise BadNotification("the body is not JSON") from error
     if not isinstance(content, dict):
@@ -249,30 +241,21 @@ def _read(body: bytes) -> Statement:
     try:
         state = ChargeState(_name(content, "state"))
     except ValueError as error:
-        raise BadNotification("state is none that there is") from error
-    return Statement(
-        reference=_name(content, "reference"),
-        state=state,
-        amount_cents=_amount(content),
-        provider_reference=_name(content, "trade"),
-    )
+        raise BadNotification("unknown state") from error
+    amount_cents = content.get("amount_cents")
+    # To Python true is an integer too.
+    if type(amount_cents) is not int or not 0 <= amount_cents <= LARGEST_AMOUNT_CENTS:
+        raise BadNotification("amount_cents is missing or malformed")
+    reference, trade = _name(content, "reference"), _name(content, "trade")
+    return Statement(reference, state, amount_cents, provider_reference=trade)
 
 
-def _no_number(text: str) -> None:
-    """Refuse NaN and the infinities, which JSON does not have."""
-    raise ValueError(text)
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f"{text} is not JSON")
 
 
 def _name(content: dict[str, Any], key: str) -> str:
     value = content.get(key)
     if not isinstance(value, str) or not _NAME.fullmatch(value):
         raise BadNotification(f"{key} is missing or malformed")
-    return value
-
-
-def _amount(content: dict[str, Any]) -> int:
-    value = content.get("amount_cents")
-    # To Python true is a number too.
-    if type(value) is not int or not 0 <= value <= LARGEST_AMOUNT_CENTS:
-        raise BadNotification("amount_cents is missing or malformed")
     return value

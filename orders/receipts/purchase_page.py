@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 
-from orders.models import OrderStatus, WaitingEntry
+from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
 from orders.placing.tokens import issue_token
 from orders.receipts.service import QUEUED
 from seckill_site.clock import epoch_ms, from_epoch_ms
@@ -149,8 +149,9 @@ def _merge(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Bu
         for unit in known.units
         if unit.order_id not in orders
     ]
-    # Note [Ended orders]
-    barring = [] if sale["rebuy"] else [_own_order(row) for row in orders.values() if _bars(row)]
+    # Note [Ended orders] in models/orders.py
+    ended = [row for row in orders.values() if row["own__status"] in BARRING_STATUSES]
+    barring = [] if sale["rebuy"] else [_own_order(row) for row in ended]
     return BuyerStatus(
         sale_id=sale["pk"],
         user_id=user_id,
@@ -167,11 +168,6 @@ def _own_order(row: dict[str, Any]) -> OwnOrder:
     to_pay = row["own__status"] == OrderStatus.UNPAID and row["own__pay_by"]
     pay_by_ms = epoch_ms(row["own__pay_by"]) if to_pay else None
     return OwnOrder(row["own__pk"], row["own__status"], pay_by_ms=pay_by_ms)
-
-
-def _bars(row: dict[str, Any]) -> bool:
-    """Return whether this ended order rules out another one."""
-    return not row["own__live"] and row["own__status"] != OrderStatus.REFUSED
 
 
 def _most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:

@@ -7,8 +7,9 @@ Building the query costs the ORM several times what the database takes to answer
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Sequence
 from functools import cache
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 from django.db import connection
 
@@ -41,6 +42,16 @@ class ReceiptRow(NamedTuple):
         return f"{user}:{sale_id}:{status}:{reason}:{price}:{accepted_at}:{until}"
 
     @classmethod
+    def of(cls, order: VoucherOrder) -> Self:
+        return cls.from_columns([getattr(order, column) for column in _COLUMNS])
+
+    @classmethod
+    def from_columns(cls, columns: Sequence[Any]) -> Self:
+        user_id, sale_id, status, reason, price_cents, accepted_at, pay_by = columns
+        until_ms = _utc_ms(pay_by) if pay_by else None
+        return cls(user_id, sale_id, status, reason, price_cents, _utc_ms(accepted_at), until_ms)
+
+    @classmethod
     def unpack(cls, text: str) -> Self:
         """Return the row that a copy's text holds.
 
@@ -63,18 +74,7 @@ def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
     with connection.cursor() as cursor:
         cursor.execute(_select(connection.vendor), [order_id])
         found = cursor.fetchone()
-    if found is None:
-        return None
-    user_id, sale_id, status, reason, price_cents, accepted_at, pay_by = found
-    return ReceiptRow(
-        user_id=user_id,
-        sale_id=sale_id,
-        status=status,
-        reason=reason,
-        price_cents=price_cents,
-        accepted_at_ms=epoch_ms(_aware(accepted_at)),
-        pay_by_ms=epoch_ms(_aware(pay_by)) if pay_by else None,
-    )
+    return None if found is None else ReceiptRow.from_columns(found)
 
 
 @cache
@@ -84,5 +84,6 @@ def _select(vendor: str) -> str:
     return f"SELECT {columns} FROM {quoted(VoucherOrder._meta.db_table)} WHERE id = %s"
 
 
-def _aware(stored: dt.datetime) -> dt.datetime:
-    return stored.replace(tzinfo=dt.UTC)
+def _utc_ms(stored: dt.datetime) -> int:
+    # Without the ORM, MariaDB's driver returns times without a zone.
+    return epoch_ms(stored if stored.tzinfo else stored.replace(tzinfo=dt.UTC))

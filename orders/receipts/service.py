@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any, Self
 
 from django.db.models import QuerySet
 
@@ -51,6 +52,29 @@ class Receipt:
     late_payment: str = ""
     place: int | None = None
 
+    @classmethod
+    def queued(cls, sale_id: int, order_id: int, place: int | None) -> Self:
+        return cls(order_id, sale_id, status=QUEUED, place=place)
+
+    @classmethod
+    def refused(cls, sale_id: int, order_id: int, reason: str) -> Self:
+        """Return the receipt of an order that has no row."""
+        return cls(order_id, sale_id, status=OrderStatus.REFUSED, reason=reason)
+
+    @classmethod
+    def from_row(cls, order_id: int, row: ReceiptRow, **after_payment: Any) -> Self:
+        unpaid = row.status == OrderStatus.UNPAID
+        return cls(
+            order_id=order_id,
+            sale_id=row.sale_id,
+            status=row.status,
+            reason=row.reason,
+            price_cents=row.price_cents,
+            accepted_at_ms=row.accepted_at_ms,
+            pay_by_ms=row.pay_by_ms if unpaid else None,
+            **after_payment,
+        )
+
 
 def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool = False) -> Receipt:
     """Return the receipt of this buyer's order.
@@ -91,12 +115,12 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
     """
     known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if known.queue_position:
-        return Receipt(order_id, sale_id, status=QUEUED, place=known.queue_position)
+        return Receipt.queued(sale_id, order_id, known.queue_position)
     if not known.row:
         return None
     row = ReceiptRow.unpack(known.row)
     _check_owner(row, sale_id, user_id, has_token=True)
-    return _from_copy(order_id, row)
+    return Receipt.from_row(order_id, row)
 
 
 def poll_after_ms(*, place: int | None) -> int:
@@ -120,16 +144,9 @@ def orders_with_sales() -> QuerySet[VoucherOrder]:
 
 def receipt_of(order: VoucherOrder) -> Receipt:
     """Return the receipt of an order that has its row."""
-    return Receipt(
-        order_id=order.pk,
-        sale_id=order.seckill_voucher_id,
-        status=order.status,
-        reason=order.reason,
-        price_cents=order.price_cents,
-        accepted_at_ms=epoch_ms(order.accepted_at),
-        pay_by_ms=epoch_ms(order.pay_by)
-        if order.status == OrderStatus.UNPAID and order.pay_by
-        else None,
+    return Receipt.from_row(
+        order.pk,
+        ReceiptRow.of(order),
         code=order.code if order.code and order.status in _STATUSES_WITH_CODE else "",
         refundable=order.status == OrderStatus.PAID and order.seckill_voucher.refundable,
         late_payment=_late_payment(order),
@@ -157,7 +174,7 @@ def _from_row(
     if cache:
         with suppress(LedgerUnavailable):
             cache_row(sale_id=sale_id, order_id=order_id, row=row.pack())
-    return _from_copy(order_id, row)
+    return Receipt.from_row(order_id, row)
 
 
 def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, has_token: bool) -> None:
@@ -167,31 +184,17 @@ def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, has_token: bool) -
         raise NoReceipt("the order is another buyer's or another sale's")
 
 
-def _from_copy(order_id: int, row: ReceiptRow) -> Receipt:
-    return Receipt(
-        order_id=order_id,
-        sale_id=row.sale_id,
-        status=row.status,
-        reason=row.reason,
-        price_cents=row.price_cents,
-        accepted_at_ms=row.accepted_at_ms,
-        pay_by_ms=row.pay_by_ms if row.status == OrderStatus.UNPAID else None,
-    )
-
-
 def _from_pending(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     for unit in read_buyer_holdings(sale_id=sale_id, user_id=user_id).units:
         if unit.order_id == order_id:
-            return Receipt(order_id, sale_id, status=QUEUED, place=unit.queue_position)
+            return Receipt.queued(sale_id, order_id, unit.queue_position)
     return None
 
 
 def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     """Return the receipt of an entry that cannot have a row: only the ledger has its refusal."""
     reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    if reason is None:
-        return None
-    return Receipt(order_id, sale_id, status=OrderStatus.REFUSED, reason=reason)
+    return None if reason is None else Receipt.refused(sale_id, order_id, reason)
 
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
@@ -201,9 +204,4 @@ def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     if epoch_ms(minted_at(order_id)) >= loaded_at_ms or waits.exists():
         raise NoReceipt("the order was never accepted")
-    return Receipt(
-        order_id=order_id,
-        sale_id=sale_id,
-        status=OrderStatus.REFUSED,
-        reason=RefusalReason.LOST,
-    )
+    return Receipt.refused(sale_id, order_id, RefusalReason.LOST)

@@ -1,4 +1,4 @@
-"""What buyers do with their orders: pay, cancel, refund; and the waiting list."""
+"""The owner's actions: pay, cancel and refund an order, and the waiting list."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
+from django.utils import timezone
 
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
@@ -62,7 +63,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         return_url=request.build_absolute_uri(receipt_url),
         notify_url=request.build_absolute_uri(reverse("notify", args=[current_provider().name])),
     )
-    pay_url = start_payment(order_id=order.pk, addresses=addresses)
+    pay_url = start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})
@@ -74,7 +75,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
 def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Cancel the owner's unpaid order."""
     order = _own_order(request, sale_id, order_id)
-    cancel_order(order_id=order.pk, by=Actor.buyer(request.user.pk))
+    cancel_order(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
     return _changed(request, sale_id, order_id)
 
 
@@ -84,7 +85,7 @@ def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse
 def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Refund the owner's paid and unused voucher."""
     order = _own_order(request, sale_id, order_id)
-    refund_order(order_id=order.pk, by=Actor.buyer(request.user.pk))
+    refund_order(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
     return _changed(request, sale_id, order_id)
 
 
@@ -128,7 +129,7 @@ def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     found = leave(sale_id=sale_id, user_id=request.user.pk or 0)
     if wants_html(request):
         where = reverse("purchase", args=[sale_id])
-        if found.has_come:
+        if found.offered:
             where = reverse("receipt", args=[sale_id, found.order_id])
         return HttpResponse(status=303, headers={"Location": where})
     return JsonResponse(waiting_json(found, sale_id=sale_id))
@@ -137,7 +138,7 @@ def leave_line(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def _place(request: HttpRequest, sale_id: int, found: Place) -> HttpResponse:
     if not wants_html(request):
         return JsonResponse(waiting_json(found, sale_id=sale_id))
-    if found.has_come:
+    if found.offered:
         where = reverse("receipt", args=[sale_id, found.order_id])
         return HttpResponse(status=303, headers={"Location": where})
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)

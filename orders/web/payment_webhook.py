@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.lifecycle.cancellation import Busy
@@ -24,7 +25,8 @@ def notify(request: HttpRequest, *, provider: str) -> HttpResponseBase:
     """Process a payment provider's notification; the provider repeats what is not acknowledged."""
     try:
         body = request.read(LARGEST_NOTIFICATION_BYTES)
-        answer = take_notification(provider_name=provider, headers=dict(request.headers), body=body)
+        headers, now = dict(request.headers), timezone.now()
+        answer = take_notification(provider_name=provider, headers=headers, body=body, now=now)
     except LookupError:
         return problem(request, status=404, code="not_found", message="no such provider")
     except (BadNotification, OSError) as error:

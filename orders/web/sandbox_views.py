@@ -1,4 +1,4 @@
-"""The sandbox's page, where a buyer pays with nobody's money."""
+"""The payment page of the sandbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from orders.payments.sandbox import (
     NotOpen,
     Sandbox,
     decide,
-    find_trade,
     publish_notification,
     state_of,
 )
@@ -28,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 @allow("GET", "HEAD", "POST")
 def pay_page(request: HttpRequest, *, reference: str) -> HttpResponseBase:
-    """Show a charge and what can be done with it; do what the buyer chose and lead back."""
+    """Show a charge with its choices; apply a choice and lead back to the shop."""
     try:
-        provider_named(Sandbox.name)  # else nobody pays in a sandbox here
-        trade = find_trade(reference=reference)
+        provider_named(Sandbox.name)  # the settings may not name the sandbox
+        trade = SandboxTrade.objects.get(reference=reference)
     except (LookupError, SandboxTrade.DoesNotExist):
-        message = _("There is no such payment.")
+        message = _("Payment not found.")
         return problem(request, status=404, code="not_found", message=message)
     if request.method == "POST":
         return for_owner(_decided(request, trade))
@@ -44,7 +43,7 @@ def _decided(request: HttpRequest, trade: SandboxTrade) -> HttpResponse:
     try:
         choice = Choice(request.POST.get("choice", ""))
     except ValueError:
-        message = _("That cannot be chosen here.")
+        message = _("This choice is not available.")
         return problem(request, status=400, code="invalid", message=message)
     try:
         pauses_s = decide(reference=trade.reference, choice=choice, now=timezone.now())
@@ -56,7 +55,7 @@ def _decided(request: HttpRequest, trade: SandboxTrade) -> HttpResponse:
 
 
 def _notify(trade: SandboxTrade, pauses_s: tuple[int, ...]) -> None:
-    """Have the shop notified; where the broker is away, the shop asks by itself."""
+    """Send the notifications; if the broker is down, the shop asks by itself."""
     try:
         for pause_s in pauses_s:
             publish_notification(reference=trade.reference, in_s=pause_s)

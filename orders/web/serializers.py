@@ -74,7 +74,7 @@ def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:
         "voucher_id": str(sale_id),
         "waiting": place.place is not None,
         "place": place.place,
-        "offered": place.has_come,
+        "offered": place.offered,
         "status_url": reverse("receipt", args=[sale_id, place.order_id]),
     }
 

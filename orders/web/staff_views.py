@@ -1,4 +1,4 @@
-"""The counter: staff looks at a voucher's code and redeems it, once."""
+"""The counter: staff check a voucher's code and redeem it once."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from orders.web.order_api import login_required_answer
 from seckill_site.web.responses import allow, for_owner
 
 CACHE_AWAY_S = 5
-"""When to try again where wrong codes cannot be counted."""
+"""When to try again if wrong codes cannot be counted."""
 
 _FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
 
 
 def redeemers(view: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Let only staff through who may redeem."""
+    """Require a member of staff with the permission to redeem."""
 
     @wraps(view)
     def wrapped(request: HttpRequest) -> HttpResponseBase:
@@ -55,10 +55,13 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
     code = (request.POST if request.method == "POST" else request.GET).get("code", "").strip()
     if not code:
         return _page(request, "")
+    now = timezone.now()
     try:
-        with counted_guess(user_id=user_id, now=timezone.now()):
+        with counted_guess(user_id=user_id, now=now):
             if request.method == "POST":
-                return _page(request, "redeemed", redeem(code=code, by=Actor.staff(user_id)))
+                return _page(
+                    request, "redeemed", redeem(code=code, by=Actor.staff(user_id), now=now)
+                )
             return _found_page(request, find_by_code(code=code))
     except NotRedeemable as error:
         return _found_page(request, error.found, status=409)

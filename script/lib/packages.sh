@@ -1,5 +1,5 @@
 # shellcheck shell=bash
-# For script/test to source: the Debian packages that the tests need, and their installation.
+# For the scripts to source: the Debian packages that tests and linters need, and their installation.
 
 readonly SERVICE_POLICY=/usr/sbin/policy-rc.d
 
@@ -30,18 +30,22 @@ missing_packages() {
 
 # Install what is missing, as root or with a sudo that asks for no password; otherwise name it and stop.
 require_packages() {
-  local missing root=()
+  local missing
   mapfile -t missing < <(missing_packages "$@")
   ((${#missing[@]})) || return 0
   has apt-get || die "the tests need what Debian calls: ${missing[*]}"
-  if ((EUID)); then
-    sudo --non-interactive true 2>/dev/null ||
-      die "the tests need more packages: as root, run apt-get install ${missing[*]}"
-    root=(sudo --non-interactive)
-  fi
-  say "Installing with apt: ${missing[*]} ..."
-  retried without_services apt_install "${missing[@]}" ||
-    die_with_log "apt-get could not install ${missing[*]}: read .run/install.log"
+  may_install || die "the tests need more packages: as root, run apt-get install ${missing[*]}"
+  install_with_apt "${missing[@]}"
+}
+
+may_install() { ((EUID == 0)) || sudo --non-interactive true 2>/dev/null; }
+
+install_with_apt() {
+  local root=()
+  ((EUID == 0)) || root=(sudo --non-interactive)
+  say "Installing with apt: $* ..."
+  retried without_services apt_install "$@" ||
+    die_with_log "apt-get could not install $*: read .run/install.log"
 }
 
 apt_install() {

@@ -148,8 +148,8 @@ class TimeChart {
     addRow(table.createTHead(), [words?.time ?? "", ...heads]);
     const body = table.createTBody();
     times.forEach((s, i) => {
-      const values = series.map(({ values }) => values[i]?.toLocaleString(locale) ?? "–");
-      addRow(body, [moment(s, locale, timeZone), ...values]);
+      const cells = series.map(({ values }) => values[i]?.toLocaleString(locale) ?? "–");
+      addRow(body, [moment(s, locale, timeZone), ...cells]);
     });
     return table;
   }

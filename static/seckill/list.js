@@ -45,7 +45,7 @@ function mark(card, state) {
 async function measure() {
   const fresh = new ServerClock();
   const url = cards.find((card) => card.dataset.saleState !== "ended")?.dataset.liveUrl;
-  for (let k = 0; url && k < 3 && !document.hidden; k += 1) {
+  for (let left = url ? 3 : 0; left > 0 && !document.hidden; left -= 1) {
     const { status, body, heardAt } = await ask(url, { timeoutMs: 3000 });
     if (status === 200) fresh.hear(body.server_time_ms, heardAt);
     await pause(300 + 300 * Math.random());

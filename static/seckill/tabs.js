@@ -22,7 +22,7 @@ export class Tabs {
   #open() {
     if (this.#channel || !("BroadcastChannel" in window)) return;
     this.#channel = new BroadcastChannel(this.#name);
-    this.#channel.onmessage = () => this.#hear();
+    this.#channel.addEventListener("message", () => this.#hear());
   }
 
   #close() {

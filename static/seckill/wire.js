@@ -5,6 +5,7 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
   try {
     const response = await fetch(url, {
       method,
+      // oxlint-disable-next-line unicorn/no-invalid-fetch-options -- a GET comes without a body
       body: body && JSON.stringify(body),
       headers: {
         Accept: "application/json",

@@ -136,9 +136,14 @@ def test_orders_in_other_states_are_listed_as_refused() -> None:
 def test_order_cancelled_by_its_buyer_counts_as_refused() -> None:
     sale = make_sale()
     early, mine, late = won_by(sale, 3)
-    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk))
+    cancel_order(order_id=early, by=Actor.buyer(make_buyer().pk), now=timezone.now())
     job = job_of([early, mine, late])
-    cancel_order(order_id=late, by=Actor.staff(boss("colleague").pk), why="sold by mistake")
+    cancel_order(
+        order_id=late,
+        by=Actor.staff(boss("colleague").pk),
+        why="sold by mistake",
+        now=timezone.now(),
+    )
     finish(job)
     assert job.refusals == {str(early): "cancelled", str(late): "cancelled"}
     assert cancellations([mine]) == [(mine, "boss", "sold by mistake")]
@@ -174,8 +179,8 @@ def test_required_status_of_each_kind(kind: str, status: str) -> None:
     ("refusal", "words"),
     [
         ("used", "it is used"),
-        (NO_SUCH_ORDER, "there is no such order"),
-        (FAILED, "it could not be changed; the worker's log says why"),
+        (NO_SUCH_ORDER, "the order does not exist"),
+        (FAILED, "it could not be changed; the worker's log has the reason"),
     ],
 )
 def test_refusal_text(refusal: str, words: str) -> None:

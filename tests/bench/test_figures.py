@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,18 +43,18 @@ def test_the_median_decides(values: list[float], target: Target | None, verdict:
     assert line_of(values, target).verdict == verdict
 
 
-def test_ratios_are_those_of_one_repetition_each() -> None:
+def test_ratios_compare_the_same_repetition() -> None:
     assert ratios([10.0, 20.0], [5.0, 40.0]) == [2.0, 0.5]
     with pytest.raises(ValueError, match="argument 2 is shorter"):
         ratios([1.0, 2.0], [1.0])
 
 
-def test_the_spread_is_from_the_least_to_the_greatest() -> None:
+def test_spread_runs_from_least_to_greatest() -> None:
     assert spread([2.0, 1.0, 3.5]) == "1–3.50"
     assert spread([2.0]) == "–"
 
 
-def test_a_line_reads_with_units_and_words() -> None:
+def test_line_has_units_and_verdict() -> None:
     line = Line(
         "a", "wins", "empty", Target(0.5), [0.4, 0.6, 0.7], "/s", [1.0, 2.0, 3.0], [4.0], [0.5]
     )
@@ -65,7 +66,7 @@ def test_a_line_reads_with_units_and_words() -> None:
     assert {row.count("|") for row in table} == {len(HEADINGS) + 1}
 
 
-def test_a_documents_own_text_stays_around_the_figures(tmp_path: Path) -> None:
+def test_document_keeps_its_text_around_the_figures(tmp_path: Path) -> None:
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
     write_document(document, [line_of([4.0], AT_LEAST_4)], MACHINE)
@@ -79,11 +80,11 @@ def test_a_documents_own_text_stays_around_the_figures(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "top"), [(0.4, 1), (1, 1), (17, 20), (230, 250), (9_000, 10_000)]
 )
-def test_an_axis_ends_at_a_round_number(value: float, top: float) -> None:
+def test_axis_ends_at_a_round_number(value: float, top: float) -> None:
     assert nice_top(value) == top
 
 
-def test_the_axes_say_whole_numbers_where_they_stand() -> None:
+def test_axis_labels_are_plain_numbers() -> None:
     answers = [(at_s, 0.01) for at_s in (24.0, 24.0, 0.1)] + [(12.0, 0.01)] * 40_000
     picture = draw([Found(OURS, 1.0, 24.0, answers, EXACT)])
     for label in ("18.75", "25", "100,000", "75,000"):
@@ -91,10 +92,16 @@ def test_the_axes_say_whole_numbers_where_they_stand() -> None:
     assert "e+" not in picture
 
 
-def test_a_sale_is_exact_only_if_rows_answers_and_books_agree() -> None:
-    right = {"units": 2, "told": {1, 2}, "rows": [2, 1], "books_agree": True, "others": set()}
+def test_sale_is_exact_only_if_all_records_agree() -> None:
+    right: dict[str, Any] = {
+        "units": 2,
+        "told": {1, 2},
+        "rows": [2, 1],
+        "books_agree": True,
+        "others": set(),
+    }
     assert verdict_on(**right) == EXACT
-    wrong = {
+    wrong: dict[str, dict[str, Any]] = {
         "1 rows for 2 units": {"rows": [1]},
         "1 buyers have two": {"rows": [1, 1]},
         "2 buyers were told otherwise than the rows": {"rows": [1, 3]},

@@ -28,7 +28,7 @@ def fired(shot: Shot) -> Hits:
 
 
 @pytest.mark.parametrize("answer", [COUNTED, CHUNKED, EMPTY_CHUNKED])
-def test_an_answer_ends_where_its_body_does(answer: bytes) -> None:
+def test_answer_ends_with_its_body(answer: bytes) -> None:
     assert end_of_answer(answer + COUNTED, 0) == len(answer)
     assert end_of_answer(COUNTED + answer, len(COUNTED)) == len(COUNTED + answer)
     for length in range(len(answer)):
@@ -69,7 +69,7 @@ def port() -> Iterator[int]:
 
 
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (3, 4), (20, 2)])
-def test_each_request_gets_its_own_answer_once(port: int, connections: int, depth: int) -> None:
+def test_each_request_gets_one_answer(port: int, connections: int, depth: int) -> None:
     wanted = [200, 202, 409] * 5
     requests = [wire.get(f"/{status}") for status in wanted]
     hits = fired(Shot(port, requests, connections, depth))
@@ -78,19 +78,19 @@ def test_each_request_gets_its_own_answer_once(port: int, connections: int, dept
     assert all(answer.latency_s > 0 for answer in hits.answers)
 
 
-def test_requests_are_sent_again_until_the_time_is_over(port: int) -> None:
+def test_requests_repeat_until_time_is_up(port: int) -> None:
     hits = fired(Shot(port, [wire.get("/200")] * 2, connections=1, seconds=1, again=True))
     assert len(hits.answers) > 2
     assert hits.rate > 0
 
 
-def test_a_server_may_close_a_connection_on_which_nothing_is_open(port: int) -> None:
+def test_server_may_close_an_idle_connection(port: int) -> None:
     """The first has nothing more to send and is closed while the second waits."""
     hits = fired(Shot(port, [wire.get("/298"), wire.get("/208")], connections=2))
     assert hits.statuses() == Counter([298, 208])
 
 
-def test_a_connection_that_breaks_off_is_no_answer(port: int) -> None:
+def test_broken_connection_raises(port: int) -> None:
     told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
     with pytest.raises(BrokenOff, match=told):
         fired(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))

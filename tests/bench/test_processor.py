@@ -13,7 +13,7 @@ BUSY = "import time; begun = time.process_time()\nwhile time.process_time() < be
 WITH_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
 
 
-def test_time_is_that_of_this_process() -> None:
+def test_cpu_time_is_counted_for_a_process() -> None:
     before = used_s([os.getpid()])
     begun = time.process_time()
     exec(BUSY)
@@ -21,10 +21,10 @@ def test_time_is_that_of_this_process() -> None:
     assert abs(used_s([os.getpid()]) - before - (time.process_time() - begun)) < 0.01
 
 
-def test_a_family_is_a_process_and_its_descendants() -> None:
+def test_family_includes_descendants() -> None:
     command = [sys.executable, "-c", WITH_CHILD]
     with subprocess.Popen(command, stdin=subprocess.PIPE) as parent:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + 60
         while len(found := family_of(parent.pid)) < 2:
             assert time.monotonic() < deadline
         assert found[0] == parent.pid

@@ -17,7 +17,7 @@ def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
-def test_each_server_has_a_turn_in_each_repetition_and_none_is_always_first() -> None:
+def test_servers_take_turns_in_each_repetition() -> None:
     from bench.servers.choices import ALL
     from bench.servers.measuring import in_turn
 
@@ -27,7 +27,7 @@ def test_each_server_has_a_turn_in_each_repetition_and_none_is_always_first() ->
     assert len({it[0] for it in rounds}) > 3
 
 
-def test_a_cell_is_median_spread_and_the_median_ratio_to_the_shops_own() -> None:
+def test_cell_shows_median_spread_and_ratio() -> None:
     from bench.servers.choices import OF_THE_SHOP, Choice
     from bench.servers.measuring import Round
     from bench.servers.report import COLUMNS, markdown, rows

@@ -100,7 +100,7 @@ def test_an_open_receipt_hears_of_the_payment_without_a_reload(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert not page.locator("#pay").count()
 
-    confirm(page, "Give this voucher back", "Yes, give it back")
+    confirm(page, "Return this voucher", "Yes, return it")
     expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
     assert not page.locator("#code").count()
     wait_until_quiet(sale)
@@ -162,7 +162,7 @@ def test_a_turn_that_came_while_the_page_was_offline_leads_to_the_order_afterwar
     expect(ben.locator("#heading")).to_have_text("You are next in line")
 
     ben.context.set_offline(True)
-    cancel_order(order_id=order.pk, by=SYSTEM)
+    cancel_order(order_id=order.pk, by=SYSTEM, now=timezone.now())
     expect(ben.locator("#note")).to_contain_text("cannot be reached")
     entries = WaitingEntry.objects.filter(outcome=WaitingEntry.Outcome.OFFERED)
     wait_for(entries.exists, what="the end of the entry")
@@ -186,7 +186,7 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
     wait_for(lambda: is_paid(order), what="a paid order")
     ann.reload()
     expect_the_code(ann, order)
-    confirm(ann, "Give this voucher back", "Yes, give it back")
+    confirm(ann, "Return this voucher", "Yes, return it")
 
     wait_for(lambda: VoucherOrder.objects.filter(user__username="ben").exists(), what="an order")
     ben.goto(f"/vouchers/{sale.pk}/")

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from orders.lifecycle.cancellation import Busy, cancel_order
 from orders.lifecycle.transitions import SYSTEM, WrongState
-from orders.lifecycle.waiting_list import REFUSALS, join
+from orders.lifecycle.waiting_list import join
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments import sandbox
 from orders.payments.providers import ChargeState, Statement, current_provider
@@ -19,10 +19,15 @@ from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, start_payment, take_statement
 from orders.placing.tokens import read_token
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
+from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
 
 NOES = (
-    *REFUSALS,
+    AlreadyOrdered,
+    UnitAvailable,
+    NotStarted,
+    SaleEnded,
     WrongState,
     Busy,
     LedgerUnavailable,
@@ -50,7 +55,9 @@ class Changes:
 
     def orders_cancelled(self, sale: SeckillVoucher) -> str:
         ids = self._some(sale, OrderStatus.UNPAID, most=3)
-        return _done(lambda pk: cancel_order(order_id=pk, by=SYSTEM, why="soak"), ids)
+        return _done(
+            lambda pk: cancel_order(order_id=pk, by=SYSTEM, why="soak", now=timezone.now()), ids
+        )
 
     def time_to_pay_over(self, sale: SeckillVoucher) -> str:
         ids = self._some(sale, OrderStatus.UNPAID, most=5)
@@ -62,7 +69,9 @@ class Changes:
 
     def orders_refunded(self, sale: SeckillVoucher) -> str:
         ids = self._some(sale, OrderStatus.PAID, most=2)
-        return _done(lambda pk: refund_order(order_id=pk, by=SYSTEM, why="soak"), ids)
+        return _done(
+            lambda pk: refund_order(order_id=pk, by=SYSTEM, why="soak", now=timezone.now()), ids
+        )
 
     def _some(self, sale: SeckillVoucher, status: OrderStatus, *, most: int) -> list[int]:
         orders = VoucherOrder.objects.filter(seckill_voucher=sale, status=status)
@@ -83,12 +92,12 @@ def wait_in_line(sale: SeckillVoucher, token_text: str) -> bool:
 
 def _pay_twice(order_id: int) -> None:
     """Pay at the provider, and bring its word twice."""
-    start_payment(order_id=order_id, addresses=ADDRESSES)
+    start_payment(order_id=order_id, addresses=ADDRESSES, now=timezone.now())
     payment = VoucherOrder.objects.get(pk=order_id).payments.get()
     sandbox.decide(reference=payment.reference, choice=sandbox.Choice.NEVER, now=timezone.now())
     said = Statement(payment.reference, ChargeState.PAID, payment.amount_cents, "soak")
     for _ in range(2):
-        take_statement(current_provider(), said)
+        take_statement(current_provider(), said, now=timezone.now())
 
 
 def _done(change: Callable[[int], object], order_ids: list[int]) -> str:

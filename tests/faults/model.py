@@ -74,8 +74,8 @@ class StaleFence(Exception):
     """``orders.fulfilment.batch.StaleFence``."""
 
 
-class LedgerWentBack(Exception):
-    """``orders.fulfilment.batch.LedgerWentBack``."""
+class StaleBatchNumber(Exception):
+    """``orders.fulfilment.batch.StaleBatchNumber``."""
 
 
 @dataclass
@@ -355,7 +355,7 @@ def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: in
         yield "is refused by the fence"
         yield from _raise_fence(w, me, stored)
         return
-    except LedgerWentBack:
+    except StaleBatchNumber:
         yield f"is refused: number {number}, the row has seen {w.row.batch}"
         if w.redis.sale.get("batch", w.row.batch) < w.row.batch:
             yield from rebuild(w, me)
@@ -398,7 +398,7 @@ def write_batch(
     if token < fence and w.has(Cure.FENCE):
         raise StaleFence(fence)
     if number <= batch and w.has(Cure.BATCH_NUMBER):
-        raise LedgerWentBack
+        raise StaleBatchNumber
     if not w.has(Cure.SAME_ID) and entries.keys() & w.orders.keys():
         return {}  # the primary key fails the batch each time; it comes to nothing
     new = {i: Order(entries[i], reason) for i, reason in reasons.items() if i not in w.orders}

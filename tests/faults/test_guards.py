@@ -10,6 +10,7 @@ import hashlib
 from contextlib import suppress
 
 import pytest
+from django.utils import timezone
 
 from locks.lua_script import LuaScript
 from orders.fulfilment import batch
@@ -116,6 +117,7 @@ def test_a_holder_that_was_overtaken_does_not_write(
                 fencing_token=token,
                 number=sale.batch + number,
                 lost=lambda: False,
+                now=timezone.now(),
             )
             written.append(token)
     assert written == ([newer] if guarded else [newer, older])

@@ -156,7 +156,7 @@ def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack, report: Report) ->
     wait_for(lambda: snapshot_or_none(sale) == 5, what="the line", seconds=60)
 
     first = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).earliest("pk")
-    cancel_order(order_id=first.pk, by=SYSTEM)
+    cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
     wait_for(
         lambda: VoucherOrder.objects.filter(pk=waiting[0].order_id).exists(),
         what="the order of the first in line",

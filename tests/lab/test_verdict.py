@@ -184,7 +184,7 @@ def test_notes_say_what_broke_and_where() -> None:
     assert notes == [
         f"1 promised and never written: {culprit_of(STEPS['v5'], 'lost')}",
         f"1 left over, though there were buyers enough: {culprit_of(STEPS['v5'], 'undersold')}",
-        "it was not over in time",
-        "the fault did not come: the sale was over before",
-        "no answer was mostly this: OSError: gone",
+        "it did not finish in time",
+        "the fault did not happen: the sale ended first",
+        "most of the missing answers were: OSError: gone",
     ]

@@ -30,7 +30,7 @@ from locks.read_write_lock import ReadLock, WriteLock
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
-START_S = 10.0
+START_S = 30.0
 HIGHEST_PORT = 55_000
 """The bus of a cluster node listens 10,000 above its port."""
 
@@ -45,7 +45,7 @@ class Server:
     process: subprocess.Popen[bytes]
     port: int
 
-    def client(self, *, timeout_s: float = 1) -> Redis:
+    def client(self, *, timeout_s: float = 5) -> Redis:
         """Return a client that sends nothing again by itself."""
         return client_of(f"redis://{HOST}:{self.port}/0", timeout_s=timeout_s)
 
@@ -62,7 +62,7 @@ class Server:
         self.process.wait(START_S)
 
 
-def client_of(url: str, *, timeout_s: float = 1) -> Redis:
+def client_of(url: str, *, timeout_s: float = 5) -> Redis:
     return Redis.from_url(
         url,
         decode_responses=True,
@@ -138,7 +138,7 @@ class OtherProcess:
         assert self._popen.stdin
         self._popen.stdin.write(json.dumps([call, kind, name, options]).encode() + b"\n")
 
-    def end(self, *, within_s: float = 10) -> tuple[str, float]:
+    def end(self, *, within_s: float = 30) -> tuple[str, float]:
         """Return how the call ended, and when (in ``time.monotonic``, which processes share)."""
         assert self._popen.stdout
         ready, _, _ = select.select([self._popen.stdout], [], [], within_s)

@@ -29,7 +29,7 @@ from locks import LockBusy, RedisLock
 
 T = TypeVar("T")
 
-PATIENCE_S = 10
+PATIENCE_S = 30
 """How long a test waits for a thread or a process before it fails."""
 
 
@@ -181,7 +181,7 @@ def watched_client(client: Redis, replied: Callable[[], object]) -> Redis:
     """
     pool = client.connection_pool
 
-    class Watched(pool.connection_class):  # type: ignore[misc,name-defined]
+    class Watched(pool.connection_class):  # type: ignore[name-defined]
         def read_response(self, *args: Any, **kwargs: Any) -> Any:
             reply = super().read_response(*args, **kwargs)
             replied()

@@ -26,7 +26,7 @@ from locks.protocol import (
     fair_topic,
 )
 from tests.locks.servers import OtherProcess
-from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, pass_through
+from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, pass_through, replaceable_answers
 
 Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
@@ -56,7 +56,8 @@ def ask(client: Redis, owner: str, **changes: Any) -> Answer:
 # --- Order ---------------------------------------------------------------------------------------
 
 
-def test_threads_get_it_in_the_order_of_their_asking(
+@pytest.mark.usefixtures("patient")
+def test_threads_acquire_in_queue_order(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     order: list[int] = []
@@ -78,7 +79,7 @@ def test_threads_get_it_in_the_order_of_their_asking(
 
 
 @pytest.mark.usefixtures("patient")
-def test_processes_get_it_in_the_order_of_their_asking_however_threads_stand_between(
+def test_processes_and_threads_acquire_in_queue_order(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -103,8 +104,8 @@ def test_processes_get_it_in_the_order_of_their_asking_however_threads_stand_bet
     assert got[-1] - got[0] < 2 * AT_ONCE_S
 
 
-def test_a_newcomer_who_does_not_wait_does_not_overtake_the_queue(redis_client: Redis) -> None:
-    ask(redis_client, "first", lease_ms=100)
+def test_acquire_without_waiting_does_not_overtake_the_queue(redis_client: Redis) -> None:
+    ask(redis_client, "first")
     assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.BUSY
     redis_client.delete(NAME)
     with pytest.raises(LockBusy):
@@ -113,7 +114,7 @@ def test_a_newcomer_who_does_not_wait_does_not_overtake_the_queue(redis_client: 
     assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.GRANTED
 
 
-def test_one_who_waits_a_moment_does_not_shorten_the_place_of_the_others(
+def test_short_wait_does_not_shorten_other_queue_places(
     redis_client: Redis, eventually: Eventually
 ) -> None:
     ask(redis_client, "holder")
@@ -126,7 +127,7 @@ def test_one_who_waits_a_moment_does_not_shorten_the_place_of_the_others(
     assert redis_client.zrange(QUEUE, 0, 0) == ["patient"]
 
 
-def test_the_release_wakes_just_the_first(
+def test_release_wakes_only_the_first_in_the_queue(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held = FairLock(redis_client, NAME)
@@ -149,14 +150,14 @@ def test_the_release_wakes_just_the_first(
     assert woken == ["\n" + fair_topic(NAME, "first"), "end"]
 
 
-def test_one_who_spins_has_a_place_in_the_queue_too(
+def test_spinning_waiter_has_a_queue_place(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held = FairLock(redis_client, NAME)
     held.acquire(lease_ms=HELD_MS)
-    spinning = pool.submit(pass_through, FairLock(redis_client, NAME, spin=True), wait_ms=3_000)
+    spinning = pool.submit(pass_through, FairLock(redis_client, NAME, spin=True))
     try:
-        assert eventually(lambda: queued(redis_client) == 1, within_s=1)
+        assert eventually(lambda: queued(redis_client) == 1, within_s=10)
     finally:
         held.release()
         spinning.result(10)
@@ -165,7 +166,7 @@ def test_one_who_spins_has_a_place_in_the_queue_too(
 # --- Dropping out --------------------------------------------------------------------------------
 
 
-def test_a_waiter_that_was_killed_drops_out_and_the_others_go_on(
+def test_killed_waiter_drops_out_of_the_queue(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held = FairLock(redis_client, NAME)
@@ -182,7 +183,7 @@ def test_a_waiter_that_was_killed_drops_out_and_the_others_go_on(
     assert not queued(redis_client)
 
 
-def test_one_whose_wait_is_over_leaves_the_queue_at_once(
+def test_waiter_leaves_the_queue_when_its_wait_ends(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     with RedisLock(redis_client, NAME):
@@ -192,26 +193,25 @@ def test_one_whose_wait_is_over_leaves_the_queue_at_once(
 
 
 @pytest.mark.usefixtures("patient")
-def test_one_who_gives_up_while_it_is_its_turn_wakes_the_next(
+def test_first_waiter_giving_up_wakes_the_next(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
+    skip_time: Callable[[float], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class GivesUp(FairLock):
-        def _ask(self, request: Request) -> Answer:
-            answer = super()._ask(request) if holds.is_set() else None
-            return answer or Answer(AcquireResult.BUSY, left_ms=HELD_MS)
+    def refuse() -> Answer:
+        skip_time(LONG_MS / 1000)
+        return Answer(AcquireResult.BUSY)
 
-    holds = threading.Event()
-    holds.set()
-    held = FairLock(redis_client, NAME)
+    held, lock = FairLock(redis_client, NAME), FairLock(redis_client, NAME)
+    answer_with = replaceable_answers(lock, monkeypatch)
     held.acquire(lease_ms=HELD_MS)
-    # Long enough for all that follows: its last question must not meet the release by chance.
-    first = pool.submit(GivesUp(redis_client, NAME).acquire, wait_ms=3_000)
+    first = pool.submit(lock.acquire, wait_ms=LONG_MS)
     assert eventually(lambda: queued(redis_client) == 1)
-    second = pool.submit(pass_through, FairLock(redis_client, NAME))
+    second = pool.submit(pass_through, FairLock(redis_client, NAME), wait_ms=4 * LONG_MS)
     assert eventually(lambda: queued(redis_client) == 2)
-    holds.clear()
+    answer_with(refuse)
     held.release()
     with pytest.raises(LockBusy):
         first.result(10)
@@ -219,7 +219,7 @@ def test_one_who_gives_up_while_it_is_its_turn_wakes_the_next(
     assert second.result(10) - gave_up_at < AT_ONCE_S
 
 
-def test_a_queue_that_has_lost_its_notes_of_who_is_alive_stops_nobody_for_good(
+def test_queue_without_liveness_keys_blocks_nobody(
     redis_client: Redis,
 ) -> None:
     ask(redis_client, "holder")
@@ -233,7 +233,7 @@ def test_a_queue_that_has_lost_its_notes_of_who_is_alive_stops_nobody_for_good(
 # --- Sent again ----------------------------------------------------------------------------------
 
 
-def test_an_acquire_sent_again_keeps_its_place_and_its_token(redis_client: Redis) -> None:
+def test_repeated_acquire_keeps_queue_place_and_token(redis_client: Redis) -> None:
     fence = Fence(FENCE)
     assert ask(redis_client, "holder", fence=fence).token == 1
     for _ in range(2):
@@ -247,7 +247,7 @@ def test_an_acquire_sent_again_keeps_its_place_and_its_token(redis_client: Redis
     assert redis_client.zrange(QUEUE, 0, -1) == ["second"]
 
 
-def test_a_release_sent_again_gets_the_first_answer_and_a_late_acquire_no_place(
+def test_repeated_fair_release_gets_the_first_answer(
     redis_client: Redis,
 ) -> None:
     ask(redis_client, "holder")
@@ -261,7 +261,8 @@ def test_a_release_sent_again_gets_the_first_answer_and_a_late_acquire_no_place(
     assert not redis_client.exists(NAME, QUEUE, ALIVE)
 
 
-def test_one_who_got_no_answer_keeps_its_place_when_it_acquires_again(
+@pytest.mark.usefixtures("patient")
+def test_lost_reply_keeps_the_queue_place(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     class LosesReply(FairLock):
@@ -282,12 +283,12 @@ def test_one_who_got_no_answer_keeps_its_place_when_it_acquires_again(
         with pytest.raises(RedisConnectionError):
             lock.acquire(wait_ms=LONG_MS)
         lost.set()
-        assert go_on.wait(10)
+        assert go_on.wait(30)
         return pass_through(lock)
 
     lost, go_on = threading.Event(), threading.Event()
     first = pool.submit(twice)
-    assert lost.wait(10)
+    assert lost.wait(30)
     second = pool.submit(pass_through, FairLock(redis_client, NAME))
     assert eventually(lambda: queued(redis_client) == 2)
     go_on.set()
@@ -298,7 +299,7 @@ def test_one_who_got_no_answer_keeps_its_place_when_it_acquires_again(
 # --- A lock --------------------------------------------------------------------------------------
 
 
-def test_it_is_entered_again_and_its_tokens_rise(redis_client: Redis, elsewhere: Elsewhere) -> None:
+def test_fair_lock_is_reentrant_and_tokens_rise(redis_client: Redis, elsewhere: Elsewhere) -> None:
     lock, same = (FairLock(redis_client, NAME, fence_key=FENCE) for _ in "ab")
     for token in (1, 2):
         with lock, same:
@@ -309,7 +310,7 @@ def test_it_is_entered_again_and_its_tokens_rise(redis_client: Redis, elsewhere:
             lock.release()
 
 
-def test_a_redis_lock_of_the_same_name_excludes_it(
+def test_redis_lock_excludes_fair_lock_of_same_name(
     redis_client: Redis, elsewhere: Elsewhere
 ) -> None:
     for one, other in ((RedisLock, FairLock), (FairLock, RedisLock)):
@@ -317,10 +318,10 @@ def test_a_redis_lock_of_the_same_name_excludes_it(
             elsewhere(other(redis_client, NAME).acquire, wait_ms=50)
 
 
-def test_it_is_renewed_and_the_loss_is_told(
+def test_fair_lock_is_renewed_and_reports_loss(
     redis_client: Redis, renewal: Callable[[str], bool], eventually: Eventually
 ) -> None:
-    lock = FairLock(redis_client, NAME, lease_ms=1_500)
+    lock = FairLock(redis_client, NAME, lease_ms=2_500)
     lock.acquire()
     assert renewal(NAME)
     redis_client.delete(NAME)
@@ -329,7 +330,7 @@ def test_it_is_renewed_and_the_loss_is_told(
         lock.release()
 
 
-def test_nothing_is_left_in_redis(
+def test_no_key_is_left_in_redis(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,

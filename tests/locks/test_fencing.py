@@ -25,25 +25,27 @@ def fenced_token(client: Redis, *, name: str = NAME, floor: int = 0) -> int:
     return token
 
 
-def test_fencing_tokens_rise_over_all_locks_of_one_counter(redis_client: Redis) -> None:
+def test_fencing_tokens_rise_across_locks_of_one_counter(redis_client: Redis) -> None:
     tokens = [fenced_token(redis_client, name=f"lock:{{t}}:{i % 2}") for i in range(5)]
     assert tokens == [1, 2, 3, 4, 5]
 
 
-def test_a_refused_acquire_raises_no_counter(redis_client: Redis, elsewhere: Elsewhere) -> None:
+def test_refused_acquire_does_not_raise_the_counter(
+    redis_client: Redis, elsewhere: Elsewhere
+) -> None:
     with RedisLock(redis_client, NAME, fence_key=FENCE), pytest.raises(LockBusy):
         elsewhere(RedisLock(redis_client, NAME, fence_key=FENCE).acquire)
     assert redis_client.get(FENCE) == "1"
 
 
-def test_re_entry_raises_no_counter_and_has_the_same_token(redis_client: Redis) -> None:
+def test_reentry_keeps_the_fencing_token(redis_client: Redis) -> None:
     outer = RedisLock(redis_client, NAME, fence_key=FENCE)
     with outer, RedisLock(redis_client, NAME, fence_key=FENCE) as inner:
         assert inner.fencing_token == outer.fencing_token == 1
     assert redis_client.get(FENCE) == "1"
 
 
-def test_re_entry_cannot_ask_for_a_token_that_the_first_acquire_did_not(
+def test_reentry_cannot_ask_for_a_new_fence(
     redis_client: Redis,
 ) -> None:
     inner = RedisLock(redis_client, NAME, fence_key=FENCE)
@@ -53,7 +55,7 @@ def test_re_entry_cannot_ask_for_a_token_that_the_first_acquire_did_not(
         assert plain.fencing_token == 1  # who wants none may have it
 
 
-def test_a_lost_counter_continues_above_the_floor(redis_client: Redis) -> None:
+def test_lost_counter_continues_above_the_floor(redis_client: Redis) -> None:
     fenced_token(redis_client)
     redis_client.delete(FENCE)
     assert fenced_token(redis_client, floor=41) == 42
@@ -62,17 +64,17 @@ def test_a_lost_counter_continues_above_the_floor(redis_client: Redis) -> None:
 
 
 @pytest.mark.parametrize("broken", ["NaN", "-5", "1e3", "", "9007199254740991", "9" * 40])
-def test_a_broken_counter_continues_above_the_floor(redis_client: Redis, broken: str) -> None:
+def test_broken_counter_continues_above_the_floor(redis_client: Redis, broken: str) -> None:
     redis_client.set(FENCE, broken)
     assert fenced_token(redis_client, floor=41) == 42
 
 
-def test_a_counter_of_another_type_continues_above_the_floor(redis_client: Redis) -> None:
+def test_counter_of_another_type_continues_above_the_floor(redis_client: Redis) -> None:
     redis_client.lpush(FENCE, "by hand")
     assert fenced_token(redis_client, floor=41) == 42
 
 
-def test_tokens_are_exact_up_to_the_limit_and_no_floor_is_taken_beyond(redis_client: Redis) -> None:
+def test_tokens_are_exact_up_to_the_limit(redis_client: Redis) -> None:
     assert fenced_token(redis_client, floor=2**53 - 3) == 2**53 - 2
     assert redis_client.get(FENCE) == str(2**53 - 2)
     for floor in (-1, 2**53 - 1):
@@ -80,7 +82,7 @@ def test_tokens_are_exact_up_to_the_limit_and_no_floor_is_taken_beyond(redis_cli
             RedisLock(redis_client, NAME, fence_floor=floor)
 
 
-def test_a_raised_fence_is_never_lowered_and_keeps_its_ttl(redis_client: Redis) -> None:
+def test_raise_fence_never_lowers_and_keeps_the_ttl(redis_client: Redis) -> None:
     raise_fence(redis_client, FENCE, 5)
     redis_client.expire(FENCE, 1_000)
     raise_fence(redis_client, FENCE, 2**40)

@@ -17,7 +17,7 @@ NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
 SHORT_MS = 300
 """A lease that shall run out."""
-LEASE_MS = 1_500
+LEASE_MS = 2_500
 """A lease that shall be kept: long enough for a machine that is busy with other things."""
 
 
@@ -31,7 +31,7 @@ def forked(child: Callable[[], None]) -> int:
     if pid:
         return pid
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
-    signal.alarm(20)
+    signal.alarm(60)
     try:
         child()
         os._exit(0)
@@ -45,7 +45,7 @@ def status(pid: int) -> int:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_forked_child_does_not_hold_release_or_renew_its_parents_lock(
+def test_forked_child_holds_none_of_its_parents_locks(
     redis_client: Redis, renewal: Callable[[str], bool]
 ) -> None:
     lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS, fence_key=FENCE)
@@ -73,7 +73,7 @@ def test_a_forked_child_does_not_hold_release_or_renew_its_parents_lock(
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_the_lock_of_a_dead_process_is_not_kept_alive_by_its_fork(
+def test_fork_does_not_renew_a_dead_parents_lock(
     redis_client: Redis, eventually: Callable[..., bool]
 ) -> None:
     ended, end = os.pipe()

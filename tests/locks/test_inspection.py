@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -35,13 +36,13 @@ def write_lock(
     *,
     token: int | str = "",
     age_ms: int = 0,
-    lease_ms: int = 10_000,
+    lease_ms: int = 60_000,
 ) -> None:
     client.set(name, f"{owner} {token} {redis_now_ms(client) - age_ms}", px=lease_ms)
 
 
 def write_reader(
-    client: Redis, owner: str = OWNER, *, key: str = f"{NAME}:readers", left_ms: int = 10_000
+    client: Redis, owner: str = OWNER, *, key: str = f"{NAME}:readers", left_ms: int = 60_000
 ) -> None:
     client.zadd(key, {owner: redis_now_ms(client) + left_ms})
 
@@ -57,17 +58,17 @@ def names(client: Redis, **options: str) -> list[str]:
 # --- What is listed -------------------------------------------------------------------------------
 
 
-def test_without_locks_the_list_is_empty(redis_client: Redis) -> None:
+def test_no_locks_gives_an_empty_list(redis_client: Redis) -> None:
     assert held_locks(redis_client) == []
 
 
-def test_a_lock_is_listed_with_its_owner_age_lease_and_token(redis_client: Redis) -> None:
-    write_lock(redis_client, token=7, age_ms=5_000, lease_ms=8_000)
+def test_lock_is_listed_with_owner_age_lease_and_token(redis_client: Redis) -> None:
+    write_lock(redis_client, token=7, age_ms=50_000, lease_ms=80_000)
     (hold,) = held_locks(redis_client)
     assert hold.age_ms is not None
     assert hold.lease_left_ms is not None
-    assert 5_000 <= hold.age_ms < 7_000
-    assert 6_000 < hold.lease_left_ms <= 8_000
+    assert 50_000 <= hold.age_ms < 80_000
+    assert 50_000 < hold.lease_left_ms <= 80_000
     assert replace(hold, age_ms=0, lease_left_ms=0) == HeldLock(
         name=NAME,
         kind="exclusive",
@@ -82,23 +83,23 @@ def test_a_lock_is_listed_with_its_owner_age_lease_and_token(redis_client: Redis
     )
 
 
-def test_a_lock_that_wanted_no_token_has_none(redis_client: Redis) -> None:
+def test_lock_without_fence_is_listed_without_token(redis_client: Redis) -> None:
     write_lock(redis_client)
     assert [hold.token for hold in held_locks(redis_client)] == [None]
 
 
-def test_a_lock_from_a_clock_that_was_ahead_is_not_younger_than_now(redis_client: Redis) -> None:
+def test_lock_age_is_never_negative(redis_client: Redis) -> None:
     write_lock(redis_client, age_ms=-60_000)
     assert [(hold.age_ms, hold.age) for hold in held_locks(redis_client)] == [(0, "0.0 s")]
 
 
-def test_a_lock_that_would_never_end_is_listed_without_a_lease(redis_client: Redis) -> None:
+def test_lock_without_ttl_is_listed_without_lease(redis_client: Redis) -> None:
     write_lock(redis_client)
     redis_client.persist(NAME)
     assert [(it.lease_left_ms, it.lease_left) for it in held_locks(redis_client)] == [(None, "-")]
 
 
-def test_what_is_no_lock_is_not_listed(redis_client: Redis) -> None:
+def test_other_keys_are_not_listed(redis_client: Redis) -> None:
     redis_client.set("lock:{12}:fence", 41)
     redis_client.set(f"{NAME}:released:{OWNER}", 1, px=5_000)
     redis_client.zadd(f"{NAME}:writers", {OWNER: 9_999_999_999_999})
@@ -112,19 +113,19 @@ def test_what_is_no_lock_is_not_listed(redis_client: Redis) -> None:
     assert held_locks(redis_client) == []
 
 
-def test_each_reader_is_a_hold_of_its_own_until_its_lease_is_over(redis_client: Redis) -> None:
+def test_each_reader_is_listed_until_its_lease_ends(redis_client: Redis) -> None:
     gone = OTHER.replace("web-2", "web-3")
-    write_reader(redis_client, OTHER, left_ms=9_000)
-    write_reader(redis_client, OWNER, left_ms=4_000)
+    write_reader(redis_client, OTHER, left_ms=90_000)
+    write_reader(redis_client, OWNER, left_ms=40_000)
     write_reader(redis_client, gone, left_ms=-1)
     first, second = held_locks(redis_client)
     assert [first.owner, second.owner] == [OWNER, OTHER]
     assert (first.name, first.kind, first.age_ms, first.token) == (NAME, "read", None, None)
     assert first.lease_left_ms is not None
-    assert 2_000 < first.lease_left_ms <= 4_000
+    assert 10_000 < first.lease_left_ms <= 40_000
 
 
-def test_readers_are_found_beside_names_with_and_without_a_hash_tag(redis_client: Redis) -> None:
+def test_readers_are_found_with_and_without_hash_tag(redis_client: Redis) -> None:
     write_reader(redis_client, key="{lock:plain}:readers")
     write_reader(redis_client, key="lock:{12}:tagged:readers")
     assert names(redis_client) == ["lock:plain", "lock:{12}:tagged"]
@@ -133,35 +134,35 @@ def test_readers_are_found_beside_names_with_and_without_a_hash_tag(redis_client
     assert [hold.kind for hold in holds_of(redis_client, "lock:plain")] == ["read"]
 
 
-def test_one_who_writes_and_reads_the_same_lock_is_listed_with_both(redis_client: Redis) -> None:
+def test_writer_that_also_reads_is_listed_twice(redis_client: Redis) -> None:
     write_lock(redis_client)
     write_reader(redis_client, OTHER)
     assert [hold.kind for hold in held_locks(redis_client)] == ["exclusive", "read"]
 
 
-def test_waiters_are_the_threads_of_all_processes_and_of_the_queue_that_count_still(
+def test_waiters_count_unexpired_notes_and_queue_places(
     redis_client: Redis,
 ) -> None:
     write_lock(redis_client)
     write_lock(redis_client, "lock:{12}:other")
-    write_waiting(redis_client, f"{NAME}:waiting", "web-1/4711/aaaaaaaa", 3, left_ms=5_000)
-    write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 1, left_ms=5_000)
+    write_waiting(redis_client, f"{NAME}:waiting", "web-1/4711/aaaaaaaa", 3, left_ms=60_000)
+    write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 1, left_ms=60_000)
     write_waiting(redis_client, f"{NAME}:waiting", "gone/1/cccccccc", 20, left_ms=-1)
     now_ms = redis_now_ms(redis_client)
-    redis_client.zadd(f"{NAME}:alive", {OWNER: now_ms + 5_000, OTHER: now_ms - 1})
+    redis_client.zadd(f"{NAME}:alive", {OWNER: now_ms + 60_000, OTHER: now_ms - 1})
     assert [(hold.name, hold.waiters) for hold in held_locks(redis_client)] == [
         ("lock:{12}:other", 0),
         (NAME, 5),
     ]
 
 
-def test_waiters_are_found_beside_a_name_without_a_hash_tag(redis_client: Redis) -> None:
+def test_waiters_are_found_without_hash_tag(redis_client: Redis) -> None:
     write_lock(redis_client, "lock:plain")
-    write_waiting(redis_client, "{lock:plain}:waiting", "web-1/4711/aaaaaaaa", 2, left_ms=5_000)
+    write_waiting(redis_client, "{lock:plain}:waiting", "web-1/4711/aaaaaaaa", 2, left_ms=60_000)
     assert [hold.waiters for hold in held_locks(redis_client)] == [2]
 
 
-def test_only_names_that_match_are_listed_and_by_name(redis_client: Redis) -> None:
+def test_only_matching_names_are_listed_sorted(redis_client: Redis) -> None:
     for name in ("lock:b", "lock:a", "job:a", "lock:{9}:c"):
         write_lock(redis_client, name)
     assert names(redis_client) == ["lock:a", "lock:b", "lock:{9}:c"]
@@ -190,7 +191,7 @@ def trips(redis_client: Redis, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("count", [3, 300])
-def test_three_or_three_hundred_locks_take_few_round_trips(
+def test_listing_takes_at_most_ten_round_trips(
     redis_client: Redis, trips: list[str], count: int
 ) -> None:
     for number in range(count):
@@ -200,13 +201,13 @@ def test_three_or_three_hundred_locks_take_few_round_trips(
     assert 0 < len(trips) <= 10
 
 
-def test_more_locks_than_go_into_one_step_are_all_listed(redis_client: Redis) -> None:
+def test_list_longer_than_one_pipeline_is_complete(redis_client: Redis) -> None:
     for number in range(1_201):
         redis_client.set(f"lock:{{12}}:user:{number}", f"{OWNER}  {number}", px=60_000)
     assert len(set(names(redis_client))) == 1_201
 
 
-def test_the_keys_of_a_busy_redis_are_never_asked_for_in_one_go(redis_client: Redis) -> None:
+def test_listing_scans_and_never_uses_keys(redis_client: Redis) -> None:
     write_lock(redis_client)
     redis_client.config_resetstat()
     held_locks(redis_client)
@@ -218,30 +219,30 @@ def test_the_keys_of_a_busy_redis_are_never_asked_for_in_one_go(redis_client: Re
 # --- Force ----------------------------------------------------------------------------------------
 
 
-def test_force_lets_go_of_that_owners_hold(redis_client: Redis) -> None:
+def test_force_releases_the_named_owner(redis_client: Redis) -> None:
     write_lock(redis_client)
     force_release(redis_client, NAME, OWNER)
     assert not redis_client.exists(NAME)
 
 
-def test_force_never_lets_go_of_anothers_hold(redis_client: Redis) -> None:
+def test_force_never_releases_another_owner(redis_client: Redis) -> None:
     write_lock(redis_client, owner=OTHER)
     with pytest.raises(NotHeldByOwner):
         force_release(redis_client, NAME, OWNER)
     assert [hold.owner for hold in held_locks(redis_client)] == [OTHER]
 
 
-def test_force_on_what_is_not_held_says_so(redis_client: Redis) -> None:
+def test_force_on_a_free_lock_raises(redis_client: Redis) -> None:
     with pytest.raises(NotHeldByOwner):
         force_release(redis_client, NAME, OWNER)
 
 
-def test_one_that_changes_hands_after_the_look_stays_with_its_new_holder(
+def test_force_spares_a_holder_that_came_later(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     release = scripts.release
 
-    def late(*args: object, **options: object) -> ReleaseResult:
+    def late(*args: Any, **options: Any) -> tuple[ReleaseResult, bool]:
         write_lock(redis_client, owner=OTHER)
         return release(*args, **options)
 
@@ -252,7 +253,7 @@ def test_one_that_changes_hands_after_the_look_stays_with_its_new_holder(
     assert [hold.owner for hold in held_locks(redis_client)] == [OTHER]
 
 
-def test_force_ends_one_reading_and_no_other_nor_the_writing_beside_it(
+def test_force_releases_one_reader_only(
     redis_client: Redis,
 ) -> None:
     write_lock(redis_client, owner=OTHER)
@@ -263,20 +264,21 @@ def test_force_ends_one_reading_and_no_other_nor_the_writing_beside_it(
     assert left == [("exclusive", OTHER), ("read", OTHER)]
 
 
-def test_force_wakes_who_is_first_in_the_queue_of_a_fair_lock(redis_client: Redis) -> None:
+def test_force_wakes_the_first_in_a_fair_queue(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
     write_lock(redis_client)
     redis_client.zadd(f"{NAME}:queue", {OTHER: 1})
-    redis_client.zadd(f"{NAME}:alive", {OTHER: redis_now_ms(redis_client) + 5_000})
+    redis_client.zadd(f"{NAME}:alive", {OTHER: redis_now_ms(redis_client) + 60_000})
     with redis_client.pubsub(ignore_subscribe_messages=True) as heard:
         heard.subscribe(protocol.CHANNEL)
-        heard.get_message(timeout=1)
+        assert eventually(lambda: redis_client.pubsub_numsub(protocol.CHANNEL)[0][1])
         force_release(redis_client, NAME, OWNER)
-        message = heard.get_message(timeout=5)
-    assert message
+        message = next(filter(None, (heard.get_message(timeout=0.1) for _ in range(200))))
     assert protocol.fair_topic(NAME, OTHER) in message["data"].split("\n")
 
 
-def test_the_holders_own_release_still_says_not_owned_and_lets_go_of_its_other_names(
+def test_holder_release_after_force_reports_not_owned(
     redis_client: Redis,
 ) -> None:
     second = "lock:{12}:second"
@@ -293,35 +295,37 @@ def test_the_holders_own_release_still_says_not_owned_and_lets_go_of_its_other_n
 # --- A real lock ----------------------------------------------------------------------------------
 
 
-def test_a_real_lock_is_listed_as_this_threads(redis_client: Redis) -> None:
+def test_real_lock_is_listed_with_this_thread(redis_client: Redis) -> None:
     lock = RedisLock(redis_client, NAME, fence_key="lock:{12}:fence")
     with lock:
         (hold,) = held_locks(redis_client)
         assert (hold.thread, hold.token) == (threading.get_ident(), lock.fencing_token)
         assert hold.age_ms is not None
-        assert hold.age_ms < 5_000
+        assert hold.age_ms < 30_000
     assert held_locks(redis_client) == []
 
 
-def test_a_real_holder_learns_at_its_next_renewal_that_its_lock_was_taken_away(
+def test_holder_learns_of_forced_release_at_renewal(
     redis_client: Redis, eventually: Callable[..., bool]
 ) -> None:
     lock = RedisLock(redis_client, NAME, lease_ms=600)
     lock.acquire()
     (hold,) = held_locks(redis_client)
     force_release(redis_client, NAME, hold.owner)
-    assert eventually(lambda: lock.lost, within_s=5)
+    assert eventually(lambda: lock.lost)
     with pytest.raises(LockNotOwned):
         lock.release()
 
 
-def test_a_real_reader_learns_it_too(redis_client: Redis, eventually: Callable[..., bool]) -> None:
+def test_reader_learns_of_forced_release_at_renewal(
+    redis_client: Redis, eventually: Callable[..., bool]
+) -> None:
     lock = ReadWriteLock(redis_client, "lock:plain", lease_ms=600).read
     lock.acquire()
     (hold,) = held_locks(redis_client)
     assert (hold.name, hold.kind, hold.thread) == ("lock:plain", "read", threading.get_ident())
     force_release(redis_client, hold.name, hold.owner)
     assert held_locks(redis_client) == []
-    assert eventually(lambda: lock.lost, within_s=5)
+    assert eventually(lambda: lock.lost)
     with pytest.raises(LockNotOwned):
         lock.release()

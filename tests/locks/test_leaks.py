@@ -43,7 +43,7 @@ def of_locks() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name in names]
 
 
-def channels(client: Redis) -> list[str]:
+def channels(client: Redis) -> list[bytes | str]:
     return client.pubsub_channels("locks:released*")
 
 
@@ -73,7 +73,7 @@ class Inside:
                     self.wrong.append(name)
 
 
-def test_ten_thousand_holds_never_meet_and_leave_nothing_behind(
+def test_ten_thousand_holds_exclude_and_leave_nothing(
     redis_client: Redis, client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Until
 ) -> None:
     monkeypatch.setattr(scripts, "RELEASED_MS", 300)
@@ -90,7 +90,7 @@ def test_ten_thousand_holds_never_meet_and_leave_nothing_behind(
                 tokens.append(lock.fencing_token or 0)
 
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(work, range(THREADS), timeout=60))
+        list(pool.map(work, range(THREADS), timeout=120))
 
     assert inside.wrong == []
     assert sorted(tokens) == list(range(1, THREADS * TIMES + 1))
@@ -105,7 +105,7 @@ def test_ten_thousand_holds_never_meet_and_leave_nothing_behind(
     assert eventually(lambda: len(redis_client.client_list()) <= clients)
 
 
-def test_two_hundred_threads_that_wait_for_fifty_locks_have_one_subscription(
+def test_two_hundred_waiters_share_one_subscription(
     redis_client: Redis, client: Redis, eventually: Until, throughout: Until
 ) -> None:
     names = [f"lock:{{t}}:sale:{i}" for i in range(50)]
@@ -124,7 +124,7 @@ def test_two_hundred_threads_that_wait_for_fifty_locks_have_one_subscription(
         lock.acquire()
     with ThreadPoolExecutor(200) as pool:
         waiters = [pool.submit(wait, i) for i in range(200)]
-        assert eventually(are_waiting, within_s=10)
+        assert eventually(are_waiting)
         assert throughout(lambda: subscribers(redis_client) == 1, for_s=0.5)
         assert of_locks().count(listening.THREAD_NAME) == 1
         for lock in held:

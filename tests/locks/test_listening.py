@@ -15,7 +15,7 @@ from redis import Redis
 from locks import LockBusy, MultiLock, RedisLock, listening, waiting
 from locks.protocol import CHANNEL, beside
 from tests.locks.servers import OtherProcess, client_of
-from tests.locks.waiters import AT_ONCE_S, HELD_MS, NAME, is_noted, pass_through
+from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, is_noted, pass_through
 from tests.support.proxy import FaultProxy, redis_server
 
 Eventually = Callable[..., bool]
@@ -75,7 +75,7 @@ def listeners() -> int:
 
 
 @pytest.mark.usefixtures("quiet")
-def test_however_many_wait_there_is_one_subscription_which_ends_after_the_last(
+def test_all_waiters_share_a_subscription_that_ends_after_them(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     names = [f"lock:{{t}}:{i}" for i in range(5)]
@@ -92,7 +92,7 @@ def test_however_many_wait_there_is_one_subscription_which_ends_after_the_last(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_one_who_waits_after_the_subscription_ended_gets_a_new_one(
+def test_waiter_after_the_subscription_ended_starts_a_new_one(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -108,7 +108,7 @@ def test_one_who_waits_after_the_subscription_ended_gets_a_new_one(
 
 
 @pytest.mark.usefixtures("quiet")
-def test_no_subscription_is_left_where_waits_begin_and_end_all_the_time(
+def test_rapid_waits_leave_no_subscription(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -132,7 +132,7 @@ def test_no_subscription_is_left_where_waits_begin_and_end_all_the_time(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_a_subscription_that_is_cut_is_replaced(
+def test_cut_subscription_is_replaced(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -152,7 +152,7 @@ def test_a_subscription_that_is_cut_is_replaced(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_those_who_wait_ask_by_themselves_while_the_subscription_is_away(
+def test_waiters_poll_while_the_subscription_is_gone(
     redis_client: Redis,
     user_client: Redis,
     pool: ThreadPoolExecutor,
@@ -172,7 +172,7 @@ def test_those_who_wait_ask_by_themselves_while_the_subscription_is_away(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_when_subscriptions_are_allowed_again_there_is_one(
+def test_subscription_returns_once_allowed_again(
     redis_client: Redis,
     user_client: Redis,
     pool: ThreadPoolExecutor,
@@ -192,7 +192,7 @@ def test_when_subscriptions_are_allowed_again_there_is_one(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_behind_a_line_that_was_cut_a_new_one_hears_of_releases(
+def test_release_is_heard_after_the_connection_was_cut(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     held = RedisLock(redis_client, NAME)
@@ -217,7 +217,7 @@ def test_behind_a_line_that_was_cut_a_new_one_hears_of_releases(
 
 
 @pytest.mark.usefixtures("quiet", "patient")
-def test_where_subscribing_is_forbidden_waiting_works_by_asking(
+def test_waiter_polls_if_subscribing_is_forbidden(
     redis_client: Redis,
     user_client: Redis,
     pool: ThreadPoolExecutor,
@@ -238,7 +238,7 @@ def test_where_subscribing_is_forbidden_waiting_works_by_asking(
 
 @pytest.mark.usefixtures("quiet")
 @pytest.mark.parametrize("kind", ["one", "many"])
-def test_where_publishing_is_forbidden_a_release_is_a_release_all_the_same(
+def test_release_works_if_publishing_is_forbidden(
     redis_client: Redis,
     user_client: Redis,
     eventually: Eventually,
@@ -248,10 +248,12 @@ def test_where_publishing_is_forbidden_a_release_is_a_release_all_the_same(
     allow(redis_client, but_not="publish")
     lock = RedisLock(user_client, NAME) if kind == "one" else MultiLock(user_client, [NAME])
     lock.acquire() if isinstance(lock, RedisLock) else lock.acquire_all()
-    other_process.begin("acquire", "plain", NAME, wait_ms=1_500)
+    other_process.look_again(after_s=0.5)  # nobody tells it of the release
+    other_process.begin("acquire", "plain", NAME, wait_ms=LONG_MS)
     assert eventually(lambda: is_noted(redis_client))
     try:
         lock.release()
     finally:
-        assert other_process.end()[0] == "done"  # by looking, at the latest when its wait is over
+        assert other_process.end()[0] == "done"
         other_process.call("release", "plain", NAME)
+        other_process.look_again(after_s=60)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings as django_settings
@@ -60,11 +59,11 @@ def redis_away() -> AbstractContextManager[object]:
 # --- The list -------------------------------------------------------------------------------------
 
 
-def test_without_locks_it_says_that_none_is_held(redis_client: Redis) -> None:
+def test_no_locks_prints_none_held(redis_client: Redis) -> None:
     assert run() == "No lock is held.\n"
 
 
-def test_the_list_is_an_aligned_table_by_name(redis_client: Redis) -> None:
+def test_list_is_an_aligned_table_sorted_by_name(redis_client: Redis) -> None:
     write_lock(redis_client, token=7, age_ms=12_300)
     write_lock(redis_client, "lock:a", OTHER)
     write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 2, left_ms=5_000)
@@ -73,7 +72,7 @@ def test_the_list_is_an_aligned_table_by_name(redis_client: Redis) -> None:
     assert first.split()[:4] == ["lock:a", "exclusive", "web-2", "12"]
     assert first.split()[-2:] == ["0", "-"]
     assert second.split()[:4] == [NAME, "exclusive", "web-1", "4711"]
-    assert second.split()[4].startswith("12.")
+    assert 12.3 <= float(second.split()[4]) < 60
     assert second.split()[-2:] == ["2", "7"]
     for title in ("kind", "host", "process", "age", "lease left", "waiters", "token"):
         start = head.index(title)
@@ -81,13 +80,13 @@ def test_the_list_is_an_aligned_table_by_name(redis_client: Redis) -> None:
         assert " " not in {row[start] for row in (head, first, second)}
 
 
-def test_a_pattern_chooses(redis_client: Redis) -> None:
+def test_match_filters_the_list(redis_client: Redis) -> None:
     write_lock(redis_client)
     write_lock(redis_client, "job:a")
     assert [line.split()[0] for line in run("--match", "job:*").splitlines()[1:]] == ["job:a"]
 
 
-def test_the_json_is_a_list_with_one_object_a_hold(redis_client: Redis) -> None:
+def test_json_lists_one_object_per_hold(redis_client: Redis) -> None:
     write_lock(redis_client, token=7)
     write_reader(redis_client, OTHER, key="lock:{12}:page:readers")
     read, exclusive = json.loads(run("--json"))
@@ -99,14 +98,14 @@ def test_the_json_is_a_list_with_one_object_a_hold(redis_client: Redis) -> None:
     assert (read["kind"], read["age_ms"], read["token"]) == ("read", None, None)
 
 
-def test_without_locks_the_json_is_an_empty_list(redis_client: Redis) -> None:
+def test_json_without_locks_is_an_empty_list(redis_client: Redis) -> None:
     assert json.loads(run("--json")) == []
 
 
 # --- By force -------------------------------------------------------------------------------------
 
 
-def test_one_who_types_yes_sees_the_holder_first_and_then_it_is_released(
+def test_typed_yes_shows_the_holder_and_releases(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lock(redis_client, token=7)
@@ -121,7 +120,7 @@ def test_one_who_types_yes_sees_the_holder_first_and_then_it_is_released(
 
 
 @pytest.mark.parametrize("answer", ["no\n", "y\n", "\n", ""])
-def test_whatever_else_is_typed_releases_nothing(
+def test_any_other_answer_releases_nothing(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, answer: str
 ) -> None:
     write_lock(redis_client)
@@ -130,30 +129,30 @@ def test_whatever_else_is_typed_releases_nothing(
     assert redis_client.exists(NAME)
 
 
-def test_where_nobody_can_be_asked_it_refuses(redis_client: Redis) -> None:
+def test_release_without_terminal_needs_yes_option(redis_client: Redis) -> None:
     write_lock(redis_client)
     assert "--yes" in refusal_of("--release", NAME)
     assert redis_client.exists(NAME)
 
 
-def test_with_yes_nobody_is_asked(redis_client: Redis) -> None:
+def test_yes_option_skips_the_question(redis_client: Redis) -> None:
     write_lock(redis_client)
     assert run("--release", NAME, "--yes").endswith("Released.\n")
     assert not redis_client.exists(NAME)
 
 
-def test_what_is_not_held_cannot_be_released(redis_client: Redis) -> None:
+def test_free_lock_cannot_be_released(redis_client: Redis) -> None:
     redis_client.set("lock:{12}:fence", 41)
     for name in (NAME, "lock:{12}:fence", ""):
         assert f"{name} is not held" in refusal_of("--release", name, "--yes")
     assert redis_client.get("lock:{12}:fence") == "41"
 
 
-def test_a_name_that_no_lock_can_have_is_one_clear_line(redis_client: Redis) -> None:
+def test_invalid_name_gives_one_clear_line(redis_client: Redis) -> None:
     assert "lock:{" in refusal_of("--release", "lock:{", "--yes")
 
 
-def test_several_readers_are_named_and_one_has_to_be_chosen(redis_client: Redis) -> None:
+def test_release_among_several_readers_needs_an_owner(redis_client: Redis) -> None:
     write_reader(redis_client, OWNER)
     write_reader(redis_client, OTHER)
     refusal = refusal_of("--release", NAME, "--yes")
@@ -164,34 +163,32 @@ def test_several_readers_are_named_and_one_has_to_be_chosen(redis_client: Redis)
     assert [row["owner"] for row in json.loads(run("--json"))] == [OWNER]
 
 
-def test_an_owner_that_does_not_hold_it_is_refused(redis_client: Redis) -> None:
+def test_release_of_another_owner_is_refused(redis_client: Redis) -> None:
     write_lock(redis_client)
     assert OTHER in refusal_of("--release", NAME, "--owner", OTHER, "--yes")
     assert redis_client.exists(NAME)
 
 
-def test_a_lock_that_changed_hands_while_one_typed_is_not_released(
+def test_lock_that_changed_hands_meanwhile_is_not_released(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_lock(redis_client)
 
     class Slow(Terminal):
-        def readline(self, *args: Any) -> str:
+        def readline(self, size: int = -1, /) -> str:  # type: ignore[override]  # as StringIO has it
             write_lock(redis_client, owner=OTHER)
-            return super().readline(*args)
+            return super().readline(size)
 
     monkeypatch.setattr(sys, "stdin", Slow("yes\n"))
     assert "not held by" in refusal_of("--release", NAME)
-    assert redis_client.get(NAME).startswith(OTHER)
+    assert str(redis_client.get(NAME)).startswith(OTHER)
 
 
 @pytest.mark.parametrize(
     "arguments", [["--yes"], ["--owner", OWNER], ["--release", NAME, "--json"],
                   ["--release", NAME, "--match", "*"]],
 )  # fmt: skip
-def test_options_that_do_not_go_together_are_refused(
-    redis_client: Redis, arguments: list[str]
-) -> None:
+def test_conflicting_options_are_refused(redis_client: Redis, arguments: list[str]) -> None:
     write_lock(redis_client)
     assert "--" in refusal_of(*arguments)
     assert redis_client.exists(NAME)
@@ -201,14 +198,12 @@ def test_options_that_do_not_go_together_are_refused(
 
 
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--release", NAME, "--yes"]])
-def test_without_redis_it_is_one_clear_line(arguments: list[str]) -> None:
+def test_unreachable_redis_gives_one_clear_line(arguments: list[str]) -> None:
     with redis_away():
-        assert "Redis did not answer" in refusal_of(*arguments)
+        assert "Redis did not respond" in refusal_of(*arguments)
 
 
-def test_a_project_with_nothing_but_locks_has_the_command(
-    redis_client: Redis, tmp_path: Path
-) -> None:
+def test_command_works_in_a_project_with_only_locks(redis_client: Redis, tmp_path: Path) -> None:
     write_lock(redis_client)
     options = {"CONNECTION_POOL_KWARGS": {"decode_responses": True}}
     cache = {

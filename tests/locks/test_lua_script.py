@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+from contextlib import ExitStack, closing
 
 import pytest
 from django.test import override_settings
@@ -36,7 +37,7 @@ def calls(ledger, command):
     return ledger.info("commandstats").get(f"cmdstat_{command}", {"calls": 0})["calls"]
 
 
-def test_a_script_is_named_after_its_file_and_known_by_its_sha(script, ledger):
+def test_script_is_named_after_its_file(script, ledger):
     assert script.name == "add"
     assert ledger.script_load(ADD) == script.sha
 
@@ -46,7 +47,7 @@ def test_keys_and_arguments_arrive_as_strings(script, ledger):
     assert script.run(ledger, keys=["k"], args=["4"]) == ["k", "4", "7"]
 
 
-def test_an_unknown_script_is_sent_in_full_once_and_then_by_its_sha(script, ledger):
+def test_script_source_is_sent_once(script, ledger):
     ledger.config_resetstat()
 
     for _ in range(5):
@@ -64,7 +65,7 @@ def test_call_is_built_apart_from_sending_and_reads_reply(script, ledger):
     assert call.run(ledger) == 3
 
 
-def test_a_known_script_is_one_round_trip(script, ledger, ledger_trips):
+def test_known_script_takes_one_round_trip(script, ledger, ledger_trips):
     script.run(ledger, keys=["k"], args=[1])
     ledger_trips.clear()
 
@@ -73,14 +74,14 @@ def test_a_known_script_is_one_round_trip(script, ledger, ledger_trips):
     assert len(ledger_trips) == 1
 
 
-def test_a_script_survives_script_flush(script, ledger):
+def test_script_survives_script_flush(script, ledger):
     script.run(ledger, keys=["k"], args=[1])
     ledger.script_flush()
 
     assert script.run(ledger, keys=["k"], args=[1]) == ["k", "1", "2"]
 
 
-def test_many_calls_of_a_known_script_are_one_round_trip(script, ledger, ledger_trips):
+def test_many_calls_take_one_round_trip(script, ledger, ledger_trips):
     script.run(ledger, keys=["k"], args=[1])
     ledger_trips.clear()
 
@@ -90,7 +91,7 @@ def test_many_calls_of_a_known_script_are_one_round_trip(script, ledger, ledger_
     assert answers == [[f"k{n}", str(n), str(n)] for n in range(100)]
 
 
-def test_many_calls_survive_script_flush_and_run_once_each(script, ledger):
+def test_many_calls_survive_script_flush(script, ledger):
     script.run(ledger, keys=["k"], args=[1])
     ledger.script_flush()
 
@@ -99,7 +100,7 @@ def test_many_calls_survive_script_flush_and_run_once_each(script, ledger):
     assert answers == [[f"k{n}", "1", "1"] for n in range(10)]
 
 
-def test_no_calls_at_all_ask_the_server_nothing(script, ledger, ledger_trips):
+def test_no_calls_send_nothing(script, ledger, ledger_trips):
     assert script.run_many(ledger, []) == []
     assert script.run_many(ledger, iter([])) == []
     assert ledger_trips == []
@@ -111,7 +112,7 @@ def test_calls_may_come_from_a_generator(script, ledger):
     assert len(answers) == 3
 
 
-def test_a_script_that_fails_is_an_error_not_an_answer(script, ledger):
+def test_failing_script_raises(script, ledger):
     ledger.rpush("list", "x")
 
     with pytest.raises(ResponseError):
@@ -120,14 +121,14 @@ def test_a_script_that_fails_is_an_error_not_an_answer(script, ledger):
         script.run_many(ledger, [(["k"], [1]), (["list"], [1])])
 
 
-def test_a_file_of_any_language_is_read_as_utf_8(tmp_path, ledger):
+def test_script_file_is_read_as_utf_8(tmp_path, ledger):
     path = tmp_path / "say.lua"
     path.write_text("-- 牛肉面\nreturn '售罄'", encoding="utf-8")
 
     assert LuaScript(path).run(ledger, keys=[], args=[]) == "售罄"
 
 
-def test_what_several_scripts_share_stands_in_front_of_each(tmp_path, ledger):
+def test_prelude_comes_before_the_script(tmp_path, ledger):
     prelude, path = tmp_path / "_shared.lua", tmp_path / "twice.lua"
     prelude.write_text("local function twice(n) return 2 * n end", encoding="utf-8")
     path.write_text("return twice(ARGV[1])", encoding="utf-8")
@@ -181,28 +182,19 @@ class Listener:
 @pytest.fixture
 def at_listener(settings):
     """Point the ledger at a listener; return a function that makes it."""
-    made = []
+    with ExitStack() as stack:
 
-    def point(*, hang_up):
-        listener = Listener(hang_up=hang_up)
-        made.append(listener)
-        there = settings.CACHES
-        override = override_settings(
-            CACHES={**there, "ledger": {**there["ledger"], "LOCATION": listener.url}}
-        )
-        override.enable()
-        made.append(override)
-        return listener
+        def point(*, hang_up):
+            listener = stack.enter_context(closing(Listener(hang_up=hang_up)))
+            there = settings.CACHES
+            ledger = {**there["ledger"], "LOCATION": listener.url}
+            stack.enter_context(override_settings(CACHES={**there, "ledger": ledger}))
+            return listener
 
-    yield point
-    for thing in reversed(made):
-        if isinstance(thing, Listener):
-            thing.close()
-        else:
-            thing.disable()
+        yield point
 
 
-def test_an_error_is_said_at_once_and_the_command_is_not_sent_again(at_listener):
+def test_ledger_client_does_not_retry(at_listener):
     """Who replays a script is decided where its answer is needed, not in the client."""
     listener = at_listener(hang_up=True)
 
@@ -212,7 +204,7 @@ def test_an_error_is_said_at_once_and_the_command_is_not_sent_again(at_listener)
     assert listener.accepted == 1
 
 
-def test_a_server_that_says_nothing_is_given_up_within_its_timeout(at_listener):
+def test_silent_server_times_out(at_listener):
     listener = at_listener(hang_up=False)
     started = time.monotonic()
 

@@ -19,9 +19,7 @@ Elsewhere = Callable[..., Any]
 A, B, C = NAMES = tuple(f"lock:{{t}}:user:{letter}" for letter in "abc")
 
 
-def test_acquire_free_takes_just_those_that_are_free(
-    redis_client: Redis, elsewhere: Elsewhere
-) -> None:
+def test_acquire_free_takes_only_free_locks(redis_client: Redis, elsewhere: Elsewhere) -> None:
     first, second = MultiLock(redis_client, [A]), MultiLock(redis_client, [A, B, C, C])
     assert elsewhere(first.acquire_free) == {A}
     assert second.acquire_free() == {B, C}
@@ -31,9 +29,7 @@ def test_acquire_free_takes_just_those_that_are_free(
     assert redis_client.keys("*user:?") == []
 
 
-def test_nothing_free_is_an_empty_set_that_can_be_released_or_asked_again(
-    redis_client: Redis, elsewhere: Elsewhere
-) -> None:
+def test_acquire_free_may_return_an_empty_set(redis_client: Redis, elsewhere: Elsewhere) -> None:
     lock = MultiLock(redis_client, NAMES)
     with MultiLock(redis_client, NAMES).holding_all():
         assert elsewhere(lock.acquire_free) == set()
@@ -54,7 +50,7 @@ def test_acquire_all_takes_all_or_none(redis_client: Redis, elsewhere: Elsewhere
     lock.release()
 
 
-def test_acquire_all_waits_for_the_last_to_be_free(redis_client: Redis) -> None:
+def test_acquire_all_waits_for_the_last_lock(redis_client: Redis) -> None:
     busy = RedisLock(redis_client, B)
     busy.acquire()
     with ThreadPoolExecutor(1) as pool:
@@ -63,7 +59,7 @@ def test_acquire_all_waits_for_the_last_to_be_free(redis_client: Redis) -> None:
         waiting.result(timeout=10)
 
 
-def test_a_multi_lock_and_a_redis_lock_of_one_name_exclude_each_other(
+def test_multi_lock_and_redis_lock_exclude_each_other(
     redis_client: Redis, elsewhere: Elsewhere
 ) -> None:
     many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
@@ -76,7 +72,7 @@ def test_a_multi_lock_and_a_redis_lock_of_one_name_exclude_each_other(
             pass
 
 
-def test_what_the_thread_holds_already_is_entered_again_and_kept(redis_client: Redis) -> None:
+def test_locks_already_held_are_reentered_and_kept(redis_client: Redis) -> None:
     many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, A)
     with one:
         with many.holding_free() as held:
@@ -89,9 +85,9 @@ def test_what_the_thread_holds_already_is_entered_again_and_kept(redis_client: R
     assert redis_client.keys("*user:?") == []
 
 
-def test_threads_that_want_overlapping_names_never_hold_one_together(redis_client: Redis) -> None:
+def test_overlapping_holds_never_share_a_name(redis_client: Redis) -> None:
     taken: dict[str, int] = dict.fromkeys(NAMES, 0)
-    counting, twice = threading.Lock(), []
+    counting, twice = threading.Lock(), list[str]()
 
     def work(i: int) -> None:
         names = [NAMES[i % 3], NAMES[(i + 1) % 3]]
@@ -111,7 +107,7 @@ def test_threads_that_want_overlapping_names_never_hold_one_together(redis_clien
     assert redis_client.keys("*user:?") == []
 
 
-def test_the_loss_of_one_is_the_loss_of_the_hold_and_release_says_so(redis_client: Redis) -> None:
+def test_release_reports_the_loss_of_one_lock(redis_client: Redis) -> None:
     lock = MultiLock(redis_client, NAMES)
     lock.acquire_all()
     redis_client.set(B, "by hand")
@@ -126,14 +122,14 @@ def raise_with_one_gone(client: Redis) -> None:
     raise KeyError
 
 
-def test_a_block_of_a_lost_hold_ends_with_an_error(redis_client: Redis) -> None:
+def test_block_with_a_lost_hold_raises(redis_client: Redis) -> None:
     with pytest.raises(LockNotOwned), MultiLock(redis_client, NAMES).holding_free():
         redis_client.delete(C)
     with pytest.raises(KeyError), MultiLock(redis_client, NAMES).holding_all():
         raise_with_one_gone(redis_client)
 
 
-def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis) -> None:
+def test_repeated_calls_get_the_first_answer(redis_client: Redis) -> None:
     def acquire(owner: str, take: Take) -> tuple[AcquireResult, list[str]]:
         answer = scripts.acquire_many(redis_client, NAMES, Request(owner, 5_000), take=take)
         return answer.result, list(answer.names)
@@ -151,7 +147,7 @@ def test_replays_of_acquire_and_release_get_the_first_answer(redis_client: Redis
         assert acquire("c", Take.ALL) == (AcquireResult.GRANTED, [A, B, C])
 
 
-def test_a_hold_whose_replies_were_lost_is_taken_and_given_back_once(
+def test_hold_with_lost_replies_is_taken_and_released_once(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock, real = MultiLock(redis_client, NAMES), lua_script.send_once
@@ -174,7 +170,7 @@ def test_a_hold_whose_replies_were_lost_is_taken_and_given_back_once(
     assert not lock.lost
 
 
-def test_thousands_of_names_fit_into_one_call(redis_client: Redis) -> None:
+def test_nine_thousand_names_fit_into_one_call(redis_client: Redis) -> None:
     names = [f"lock:{{t}}:user:{i}" for i in range(9_000)]
     with MultiLock(redis_client, names).holding_free() as held:
         redis_client.script_flush()
@@ -185,7 +181,7 @@ def test_thousands_of_names_fit_into_one_call(redis_client: Redis) -> None:
 # --- Mixed with others ---------------------------------------------------------------------------
 
 
-def test_a_release_without_answer_undoes_the_re_entry_all_the_same(
+def test_failed_release_still_undoes_the_reentry(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one, both = RedisLock(redis_client, A), MultiLock(redis_client, [A, B])
@@ -202,7 +198,7 @@ def unanswered(*args: Any) -> None:
     raise RedisConnectionError("by the test")
 
 
-def test_the_last_release_lets_go_of_all_through_whichever_object(redis_client: Redis) -> None:
+def test_last_release_through_any_object_frees_all(redis_client: Redis) -> None:
     many, one = MultiLock(redis_client, NAMES), RedisLock(redis_client, B)
     many.acquire_all()
     one.acquire()
@@ -212,7 +208,7 @@ def test_the_last_release_lets_go_of_all_through_whichever_object(redis_client: 
     assert redis_client.exists(*NAMES) == 0
 
 
-def test_a_release_needs_no_right_to_publish(redis_client: Redis) -> None:
+def test_release_needs_no_publish_permission(redis_client: Redis) -> None:
     redis_client.execute_command(
         "ACL", "SETUSER", "mute", "on", "nopass", "~*", "+@all", "resetchannels"
     )

@@ -33,7 +33,7 @@ Elsewhere = Callable[..., Any]
 FENCE = "lock:{t}:fence"
 READERS, WAITING, WRITER = readers_key(NAME), beside(NAME, "waiting"), beside(NAME, "writers")
 SHORT_MS = 300
-LEASE_MS = 1_500
+LEASE_MS = 2_500
 PATIENT = Waiting(1, 0, 30_000)
 
 
@@ -49,7 +49,7 @@ def ask_to_write(client: Redis, owner: str, **changes: Any) -> Answer:
 # --- Together and alone --------------------------------------------------------------------------
 
 
-def test_readers_are_inside_together(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
+def test_readers_share_the_lock(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
     together = threading.Barrier(10)
 
     def read() -> None:
@@ -61,7 +61,7 @@ def test_readers_are_inside_together(redis_client: Redis, pool: ThreadPoolExecut
     assert not redis_client.exists(READERS)
 
 
-def test_a_writer_is_inside_alone(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
+def test_writer_is_alone(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
     readers, writers, seen = set[int](), set[int](), list[tuple[int, int]]()
     counting, start = threading.Lock(), threading.Barrier(16)
 
@@ -90,7 +90,7 @@ def test_a_writer_is_inside_alone(redis_client: Redis, pool: ThreadPoolExecutor)
 @pytest.mark.parametrize(
     ("first", "second"), [("read", "write"), ("write", "read"), ("write", "write")]
 )
-def test_a_side_that_is_excluded_is_refused_and_had_afterwards(
+def test_excluded_side_is_refused_until_the_release(
     redis_client: Redis, elsewhere: Elsewhere, first: str, second: str
 ) -> None:
     ours = getattr(ReadWriteLock(redis_client, NAME), first)
@@ -99,11 +99,11 @@ def test_a_side_that_is_excluded_is_refused_and_had_afterwards(
         for wait_ms in (0, 50):
             with pytest.raises(LockBusy):
                 elsewhere(theirs.acquire, wait_ms=wait_ms)
-    elsewhere(theirs.acquire, wait_ms=1_000)
+    elsewhere(theirs.acquire, wait_ms=LONG_MS)
     elsewhere(theirs.release)
 
 
-def test_a_redis_lock_of_the_same_name_excludes_both(
+def test_redis_lock_of_same_name_excludes_both_sides(
     redis_client: Redis, elsewhere: Elsewhere
 ) -> None:
     both = ReadWriteLock(redis_client, NAME)
@@ -113,7 +113,7 @@ def test_a_redis_lock_of_the_same_name_excludes_both(
                 elsewhere(side.acquire)
 
 
-def test_both_sides_say_who_has_it(redis_client: Redis, elsewhere: Elsewhere) -> None:
+def test_both_sides_report_locked_and_owned(redis_client: Redis, elsewhere: Elsewhere) -> None:
     both = ReadWriteLock(redis_client, NAME)
     assert not both.read.locked()
     for side in (both.read, both.write):
@@ -126,7 +126,7 @@ def test_both_sides_say_who_has_it(redis_client: Redis, elsewhere: Elsewhere) ->
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_writer_that_waits_keeps_new_readers_out_and_gets_in_before_them(
+def test_waiting_writer_goes_before_new_readers(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     reading = ReadWriteLock(redis_client, NAME).read
@@ -143,7 +143,7 @@ def test_a_writer_that_waits_keeps_new_readers_out_and_gets_in_before_them(
     assert not redis_client.exists(WRITER, WAITING)
 
 
-def test_a_writer_that_gave_up_keeps_readers_out_for_a_moment_only(
+def test_writer_that_gave_up_blocks_readers_only_briefly(
     redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     with ReadWriteLock(redis_client, NAME).read:
@@ -154,7 +154,7 @@ def test_a_writer_that_gave_up_keeps_readers_out_for_a_moment_only(
         assert reader.result(10) - gave_up_at < AT_ONCE_S
 
 
-def test_a_writer_that_was_killed_keeps_readers_out_for_a_bounded_time(
+def test_killed_writer_blocks_readers_for_a_bounded_time(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     with ReadWriteLock(redis_client, NAME).read:
@@ -168,7 +168,7 @@ def test_a_writer_that_was_killed_keeps_readers_out_for_a_bounded_time(
         assert reader.result(10) - killed_at < 3 * 0.3 + AT_ONCE_S
 
 
-def test_a_writer_that_waits_a_moment_does_not_shorten_the_note_of_another(
+def test_short_wait_does_not_shorten_another_writers_note(
     redis_client: Redis,
 ) -> None:
     ask_to_read(redis_client, "reader")
@@ -177,13 +177,13 @@ def test_a_writer_that_waits_a_moment_does_not_shorten_the_note_of_another(
     assert redis_client.pttl(WRITER) > 50
 
 
-def test_readers_do_not_starve_a_writer_that_spins(
+def test_readers_do_not_starve_a_spinning_writer(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     with ReadWriteLock(redis_client, NAME).read:
         lock = ReadWriteLock(redis_client, NAME, spin=True).write
         writer = pool.submit(pass_through, lock, wait_ms=LONG_MS)
-        noted = eventually(lambda: redis_client.exists(WRITER), within_s=1)
+        noted = eventually(lambda: redis_client.exists(WRITER), within_s=10)
     writer.result(10)
     assert noted
 
@@ -191,9 +191,7 @@ def test_readers_do_not_starve_a_writer_that_spins(
 # --- One thread, both sides ----------------------------------------------------------------------
 
 
-def test_who_writes_may_read_and_goes_on_reading_after_the_writing(
-    redis_client: Redis, elsewhere: Elsewhere
-) -> None:
+def test_writer_may_downgrade_to_reader(redis_client: Redis, elsewhere: Elsewhere) -> None:
     both = ReadWriteLock(redis_client, NAME)
     theirs = ReadWriteLock(redis_client, NAME)
     both.write.acquire()
@@ -213,7 +211,7 @@ def test_who_writes_may_read_and_goes_on_reading_after_the_writing(
 
 
 @pytest.mark.usefixtures("patient")
-def test_who_writes_may_read_at_once_also_while_others_wait(
+def test_writer_may_read_while_others_wait(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     both = ReadWriteLock(redis_client, NAME)
@@ -231,7 +229,7 @@ def test_who_writes_may_read_at_once_also_while_others_wait(
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("others_wait", [False, True])
-def test_who_reads_is_told_at_once_that_it_cannot_come_to_write(
+def test_reader_cannot_upgrade_to_writer(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually, others_wait: bool
 ) -> None:
     both = ReadWriteLock(redis_client, NAME)
@@ -252,9 +250,7 @@ def test_who_reads_is_told_at_once_that_it_cannot_come_to_write(
     assert took_s < AT_ONCE_S
 
 
-def test_each_side_is_entered_again_and_the_last_release_lets_go(
-    redis_client: Redis, elsewhere: Elsewhere
-) -> None:
+def test_each_side_is_reentrant(redis_client: Redis, elsewhere: Elsewhere) -> None:
     both = ReadWriteLock(redis_client, NAME)
     for side in (both.read, both.write):
         with side:
@@ -271,7 +267,7 @@ def side_name(side: RedisLock) -> str:
     return type(side).__name__.removesuffix("Lock").lower()
 
 
-def test_a_reader_enters_again_while_a_writer_waits(
+def test_reader_reenters_while_a_writer_waits(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     reading = ReadWriteLock(redis_client, NAME).read
@@ -297,37 +293,38 @@ def test_each_reader_has_a_lease_of_its_own(redis_client: Redis, pool: ThreadPoo
 
 
 @pytest.mark.usefixtures("patient")
-def test_a_dead_reader_delays_a_writer_no_longer_than_its_lease(
+def test_dead_reader_delays_a_writer_for_its_lease(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
+    asked_at = time.monotonic()
     ask_to_read(redis_client, "dead", lease_ms=500)
-    over_at = time.monotonic() + 0.5
     living = ReadWriteLock(redis_client, NAME).read
     living.acquire()
     living.release()
     writer = pool.submit(pass_through, ReadWriteLock(redis_client, NAME).write)
-    assert -0.05 < writer.result(10) - over_at < AT_ONCE_S
+    assert 0.49 < writer.result(10) - asked_at < 0.5 + AT_ONCE_S
 
 
-def test_readers_are_renewed_each_by_itself(
+def test_readers_are_renewed_separately(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     ask_to_read(redis_client, "dead", lease_ms=LEASE_MS)
     dead_until = redis_client.zscore(READERS, "dead")
     with ReadWriteLock(redis_client, NAME, lease_ms=LEASE_MS).read as reading:
         assert eventually(lambda: redis_client.zrange(READERS, -1, -1)[0] != "dead")
-        renewed = dict(redis_client.zrange(READERS, 0, -1, withscores=True))
+        renewed = scores(redis_client)
         assert renewed["dead"] == dead_until
-        assert eventually(lambda: max(scores(redis_client)) > max(renewed.values()))
+        assert eventually(lambda: max(scores(redis_client).values()) > max(renewed.values()))
         assert not reading.lost
 
 
-def scores(client: Redis) -> list[float]:
-    return [score for _, score in client.zrange(READERS, 0, -1, withscores=True)]
+def scores(client: Redis) -> dict[str, float]:
+    members: Any = client.zrange(READERS, 0, -1, withscores=True)
+    return dict(members)
 
 
 @pytest.mark.parametrize("taken_away", ["its place", "the key", "the key's type"])
-def test_a_reader_that_lost_its_place_is_told(
+def test_reader_that_lost_its_place_is_told(
     redis_client: Redis, eventually: Eventually, taken_away: str
 ) -> None:
     told = threading.Event()
@@ -335,17 +332,17 @@ def test_a_reader_that_lost_its_place_is_told(
     reading.acquire()
     if taken_away == "its place":
         redis_client.zadd(READERS, {"another": 9e12})
-        redis_client.zrem(READERS, redis_client.zrange(READERS, 0, 0)[0])
+        redis_client.zremrangebyrank(READERS, 0, 0)
     else:
         redis_client.delete(READERS)
         if taken_away == "the key's type":
             redis_client.set(READERS, "by hand")
-    assert told.wait(5)
+    assert told.wait(20)
     assert reading.lost
     assert not reading.owned()
 
 
-def test_a_release_of_a_reader_that_is_late_or_anothers_or_the_second_is_an_error(
+def test_late_foreign_or_second_reader_release_raises(
     redis_client: Redis, elsewhere: Elsewhere, eventually: Eventually
 ) -> None:
     lock, others = ReadWriteLock(redis_client, NAME).read, ReadWriteLock(redis_client, NAME).read
@@ -376,7 +373,7 @@ def test_only_writers_get_fencing_tokens(redis_client: Redis) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-def test_one_release_lets_all_readers_in_that_wait_in_all_processes(
+def test_one_release_wakes_all_waiting_readers(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -404,7 +401,7 @@ def test_one_release_lets_all_readers_in_that_wait_in_all_processes(
 
 
 @pytest.mark.usefixtures("patient")
-def test_the_last_reader_of_another_process_wakes_a_writer_here(
+def test_last_reader_elsewhere_wakes_a_writer_here(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,
@@ -422,7 +419,7 @@ def test_the_last_reader_of_another_process_wakes_a_writer_here(
 # --- Sent again ----------------------------------------------------------------------------------
 
 
-def test_an_acquire_sent_again_is_granted_again(redis_client: Redis) -> None:
+def test_repeated_acquire_is_granted_again(redis_client: Redis) -> None:
     assert ask_to_read(redis_client, "a", lease_ms=1_000).result is AcquireResult.GRANTED
     assert ask_to_write(redis_client, "w", waiting=PATIENT).result is AcquireResult.BUSY
     assert ask_to_read(redis_client, "b").result is AcquireResult.BUSY
@@ -435,7 +432,7 @@ def test_an_acquire_sent_again_is_granted_again(redis_client: Redis) -> None:
     assert ask_to_read(redis_client, "a").result is AcquireResult.ENDED
 
 
-def test_a_release_of_a_reader_sent_again_gets_the_first_answer(redis_client: Redis) -> None:
+def test_repeated_reader_release_gets_the_first_answer(redis_client: Redis) -> None:
     for owner in ("a", "b"):
         ask_to_read(redis_client, owner)
     for _ in range(2):
@@ -445,7 +442,7 @@ def test_a_release_of_a_reader_sent_again_gets_the_first_answer(redis_client: Re
 
 
 @pytest.mark.parametrize("side", ["read", "write"])
-def test_a_lost_reply_is_made_good_by_asking_again(
+def test_lost_reply_is_repaired_by_repeating_the_call(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, side: str
 ) -> None:
     lock = getattr(ReadWriteLock(redis_client, NAME, fence_key=FENCE), side)
@@ -465,7 +462,7 @@ def test_a_lost_reply_is_made_good_by_asking_again(
     assert redis_client.get(FENCE) == (None if side == "read" else "1")
 
 
-def test_nothing_is_left_in_redis(
+def test_no_key_is_left_in_redis(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
     eventually: Eventually,

@@ -41,7 +41,7 @@ def lose_one_reply(client: Redis, patch: pytest.MonkeyPatch) -> None:
     patch.setattr(lua_script, "send_once", lossy)
 
 
-def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(
+def test_repeated_acquire_gets_first_token_and_a_full_lease(
     redis_client: Redis,
 ) -> None:
     assert plain_acquire(redis_client, "a", lease_ms=1_000) == (AcquireResult.GRANTED, 1)
@@ -52,7 +52,7 @@ def test_acquire_again_by_the_same_owner_gets_the_first_token_and_a_whole_lease(
     assert plain_acquire(redis_client, "") == (AcquireResult.BUSY, None)
 
 
-def test_release_again_by_the_same_owner_gets_the_first_answer(redis_client: Redis) -> None:
+def test_repeated_release_gets_the_first_answer(redis_client: Redis) -> None:
     plain_acquire(redis_client, "a")
     assert released(redis_client, "a") is ReleaseResult.RELEASED
     plain_acquire(redis_client, "b")
@@ -63,14 +63,14 @@ def test_release_again_by_the_same_owner_gets_the_first_answer(redis_client: Red
     assert released(redis_client, "c") is ReleaseResult.NOT_OWNED
 
 
-def test_an_acquire_that_arrives_after_its_own_release_takes_nothing(redis_client: Redis) -> None:
+def test_acquire_arriving_after_its_release_takes_nothing(redis_client: Redis) -> None:
     plain_acquire(redis_client, "a")
     released(redis_client, "a")
     assert plain_acquire(redis_client, "a") == (AcquireResult.ENDED, None)
     assert not redis_client.exists(NAME)
 
 
-def test_an_acquire_whose_reply_was_lost_is_repeated_or_given_back(
+def test_acquire_with_lost_reply_can_be_repeated_or_released(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(redis_client, NAME, fence_key=FENCE)
@@ -88,7 +88,7 @@ def test_an_acquire_whose_reply_was_lost_is_repeated_or_given_back(
     assert redis_client.get(FENCE) == "2"
 
 
-def test_a_release_whose_reply_was_lost_can_be_repeated(
+def test_release_with_lost_reply_can_be_repeated(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
     lock = RedisLock(redis_client, NAME)
@@ -104,7 +104,7 @@ def test_a_release_whose_reply_was_lost_can_be_repeated(
     assert not lock.lost
 
 
-def test_a_lock_whose_release_got_no_reply_can_be_acquired_anew(
+def test_lock_with_unanswered_release_can_be_acquired_again(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = RedisLock(redis_client, NAME, fence_key=FENCE)
@@ -130,7 +130,7 @@ def test_scripts_are_sent_again_after_a_script_flush(redis_client: Redis) -> Non
     assert redis_client.get(FENCE) == "9"
 
 
-def test_without_memory_nothing_is_taken_but_what_is_held_is_released(
+def test_full_redis_refuses_acquire_but_allows_release(
     redis_client: Redis,
 ) -> None:
     lock = RedisLock(redis_client, NAME, fence_key=FENCE)
@@ -166,7 +166,7 @@ def test_without_memory_nothing_is_taken_but_what_is_held_is_released(
         ("renew", RenewResult),
     ],
 )
-def test_the_codes_of_a_script_are_those_of_its_enum(script: str, answers: type[Enum]) -> None:
+def test_script_codes_match_their_enum(script: str, answers: type[Enum]) -> None:
     source = (Path(scripts.__file__).parent / "lua" / f"{script}.lua").read_text()
     names = ", ".join(answer.name for answer in answers)
     codes = ", ".join(str(answer.value) for answer in answers)
@@ -176,7 +176,7 @@ def test_the_codes_of_a_script_are_those_of_its_enum(script: str, answers: type[
 # --- Keys ----------------------------------------------------------------------------------------
 
 
-def test_the_released_marker_lies_in_the_slot_of_its_lock_and_goes_away(
+def test_released_marker_shares_the_slot_and_expires(
     redis_client: Redis, monkeypatch: pytest.MonkeyPatch, eventually: Callable[..., bool]
 ) -> None:
     monkeypatch.setattr(scripts, "RELEASED_MS", 200)
@@ -188,11 +188,11 @@ def test_the_released_marker_lies_in_the_slot_of_its_lock_and_goes_away(
 
 
 @pytest.mark.parametrize("name", ["a}b", "a{}b", "a{b", "a}b{c"])
-def test_a_name_whose_hash_tag_is_broken_is_refused(redis_client: Redis, name: str) -> None:
+def test_broken_hash_tag_is_refused(redis_client: Redis, name: str) -> None:
     with pytest.raises(ValueError, match="hash tag"):
         RedisLock(redis_client, name).acquire()
 
 
-def test_a_lease_without_length_is_refused(redis_client: Redis) -> None:
+def test_lease_of_zero_is_refused(redis_client: Redis) -> None:
     with pytest.raises(ValueError, match="lease"):
         RedisLock(redis_client, NAME, lease_ms=0)

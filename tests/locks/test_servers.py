@@ -64,14 +64,14 @@ KINDS: dict[str, Callable[..., RedisLock]] = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_lock_that_is_granted_is_on_the_replica(master: Redis, replica: Redis, kind: str) -> None:
+def test_granted_lock_is_on_the_replica(master: Redis, replica: Redis, kind: str) -> None:
     with KINDS[kind](master, NAME, replicas=1, replicas_ms=READY_MS) as lock:
         assert lock.owned()
         assert replica.exists(lock._key)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_where_the_replica_does_not_answer_the_lock_is_not_had_and_free_again(
+def test_silent_replica_leaves_the_lock_free(
     replicated: tuple[Server, Server], master: Redis, elsewhere: Elsewhere, kind: str
 ) -> None:
     lock = KINDS[kind](master, NAME, replicas=1)
@@ -90,19 +90,19 @@ def test_where_the_replica_does_not_answer_the_lock_is_not_had_and_free_again(
         assert again.owned()
 
 
-def test_where_there_is_no_such_replica_the_lock_is_not_had(master: Redis) -> None:
+def test_missing_replica_refuses_the_lock(master: Redis) -> None:
     lock = RedisLock(master, NAME, replicas=2)
     with pytest.raises(NotReplicated, match="1 of 2"):
         lock.acquire()
     assert not master.exists(NAME)
 
 
-def test_a_wait_for_replicas_that_would_never_end_is_refused(master: Redis) -> None:
+def test_endless_replica_wait_is_refused(master: Redis) -> None:
     with pytest.raises(ValueError, match="at least 1 ms"):
         RedisLock(master, NAME, replicas=1, replicas_ms=0)
 
 
-def test_who_waits_gets_the_next_chance_when_a_grant_was_not_replicated(
+def test_unreplicated_grant_wakes_the_next_waiter(
     replicated: tuple[Server, Server],
     master: Redis,
     pool: ThreadPoolExecutor,
@@ -123,7 +123,7 @@ def test_who_waits_gets_the_next_chance_when_a_grant_was_not_replicated(
         replicated[1].go_on()
 
 
-def test_acquiring_and_waiting_for_replicas_is_one_request(
+def test_acquire_with_replicas_is_one_request(
     replicated: tuple[Server, Server], master: Redis
 ) -> None:
     with (
@@ -155,7 +155,7 @@ def node(cluster_node: Redis) -> Redis:
     return cluster_node
 
 
-def test_control_the_node_refuses_keys_of_two_slots(node: Redis) -> None:
+def test_control_cluster_node_refuses_two_slots(node: Redis) -> None:
     with pytest.raises(ResponseError, match=r"CROSSSLOT|same slot"):
         RedisLock(node, BARE, fence_key="fence").acquire()
 
@@ -163,7 +163,7 @@ def test_control_the_node_refuses_keys_of_two_slots(node: Redis) -> None:
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize(("name", "fence"), [(NAME, FENCE), (BARE, BARE_FENCE)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_each_kind_of_lock_works_on_a_node_of_a_cluster(
+def test_each_lock_kind_works_on_a_cluster_node(
     node: Redis,
     pool: ThreadPoolExecutor,
     elsewhere: Elsewhere,
@@ -191,7 +191,7 @@ def test_each_kind_of_lock_works_on_a_node_of_a_cluster(
 
 @pytest.mark.usefixtures("patient")
 @pytest.mark.parametrize("names", [(BARE,), ("lock:{t}:a", "lock:{t}:b")])
-def test_many_locks_of_one_hash_tag_work_on_a_node_of_a_cluster(
+def test_multi_lock_works_on_a_cluster_node(
     node: Redis, pool: ThreadPoolExecutor, eventually: Eventually, names: tuple[str, ...]
 ) -> None:
     held, lock = MultiLock(node, names), MultiLock(node, names)
@@ -204,9 +204,7 @@ def test_many_locks_of_one_hash_tag_work_on_a_node_of_a_cluster(
     assert time.monotonic() - released_at < AT_ONCE_S
 
 
-def test_locks_are_renewed_on_a_node_of_a_cluster(
-    node: Redis, throughout: Callable[..., bool]
-) -> None:
-    both = ReadWriteLock(node, BARE, lease_ms=1_500)
-    with both.write, both.read, RedisLock(node, NAME, lease_ms=1_500) as lock:
-        assert throughout(lambda: not (lock.lost or both.read.lost or both.write.lost), for_s=1.8)
+def test_locks_are_renewed_on_a_cluster_node(node: Redis, throughout: Callable[..., bool]) -> None:
+    both = ReadWriteLock(node, BARE, lease_ms=2_500)
+    with both.write, both.read, RedisLock(node, NAME, lease_ms=2_500) as lock:
+        assert throughout(lambda: not (lock.lost or both.read.lost or both.write.lost), for_s=2.8)

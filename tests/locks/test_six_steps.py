@@ -12,6 +12,7 @@ import signal
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -20,6 +21,7 @@ from redis.exceptions import LockNotOwnedError
 
 from locks import LockNotOwned, RedisLock
 from tests.locks.steps import (
+    PATIENCE_S,
     CheckInLua,
     CheckThenDelete,
     InThread,
@@ -39,7 +41,7 @@ NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
 SHORT_MS = 500
 """A lease that shall run out."""
-LEASE_MS = 1_500
+LEASE_MS = 2_500
 """A lease that shall be kept."""
 
 MakeLock = Callable[..., InThread]
@@ -52,7 +54,7 @@ def redis_lock(redis_client: Redis) -> Iterator[MakeLock]:
     """Make ``RedisLock`` objects, each for a thread of its own."""
     with ExitStack() as stack:
 
-        def make(client: Redis = redis_client, **options: int | str) -> InThread:
+        def make(client: Redis = redis_client, **options: Any) -> InThread:
             return stack.enter_context(InThread(RedisLock(client, NAME, **options)))
 
         yield make
@@ -71,7 +73,7 @@ def run_out(client: Redis) -> None:
 # --- Step 1: SETNX and DEL -----------------------------------------------------------------------
 
 
-def test_step_1_a_dead_holder_locks_for_ever(redis_client: Redis) -> None:
+def test_step_1_dead_holder_locks_forever(redis_client: Redis) -> None:
     def holder() -> None:
         assert Setnx(redis_client, NAME).acquire()
         die()
@@ -81,7 +83,7 @@ def test_step_1_a_dead_holder_locks_for_ever(redis_client: Redis) -> None:
     assert not Setnx(redis_client, NAME).acquire()
 
 
-def test_step_1_redis_lock_is_free_again_after_the_lease_of_a_dead_holder(
+def test_step_1_redis_lock_outlives_a_dead_holder(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     def holder() -> None:
@@ -89,19 +91,19 @@ def test_step_1_redis_lock_is_free_again_after_the_lease_of_a_dead_holder(
         die()
 
     assert killed(holder)
-    assert redis_lock().acquire(wait_ms=5_000)
+    assert redis_lock().acquire(wait_ms=20_000)
 
 
 # --- Step 2: a lease, by a second command --------------------------------------------------------
 
 
-def test_step_2_a_death_between_the_two_commands_locks_for_ever(redis_client: Redis) -> None:
+def test_step_2_death_between_commands_locks_forever(redis_client: Redis) -> None:
     assert killed(lambda: SetnxThenExpire(redis_client, NAME, at=die).acquire())
     assert redis_client.pttl(NAME) == -1
     assert not SetnxThenExpire(redis_client, NAME).acquire()
 
 
-def test_step_2_redis_lock_has_its_lease_as_soon_as_it_is_there(redis_client: Redis) -> None:
+def test_step_2_redis_lock_has_its_lease_from_the_start(redis_client: Redis) -> None:
     def die_when_taken() -> None:
         if redis_client.exists(NAME):
             die()
@@ -113,7 +115,7 @@ def test_step_2_redis_lock_has_its_lease_as_soon_as_it_is_there(redis_client: Re
 # --- Step 3: one command with the lease, and a blind DEL -----------------------------------------
 
 
-def test_step_3_a_blind_delete_lets_a_third_holder_in(redis_client: Redis) -> None:
+def test_step_3_blind_delete_lets_a_third_holder_in(redis_client: Redis) -> None:
     a, b, c = (SetWithLease(redis_client, NAME) for _ in "abc")
     assert a.acquire()
     run_out(redis_client)
@@ -122,7 +124,7 @@ def test_step_3_a_blind_delete_lets_a_third_holder_in(redis_client: Redis) -> No
     assert c.acquire()  # and B is at work
 
 
-def test_step_3_redis_lock_keeps_the_third_out_after_a_late_release(
+def test_step_3_redis_lock_survives_a_late_release(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     a, b, c = (redis_lock() for _ in "abc")
@@ -138,7 +140,7 @@ def test_step_3_redis_lock_keeps_the_third_out_after_a_late_release(
 # --- Step 4: an owner, looked at before the DEL --------------------------------------------------
 
 
-def test_step_4_a_lease_that_ends_after_the_check_lets_a_third_holder_in(
+def test_step_4_lease_ending_after_check_lets_third_in(
     redis_client: Redis,
 ) -> None:
     a, b, c = (CheckThenDelete(redis_client, NAME) for _ in "abc")
@@ -153,7 +155,7 @@ def test_step_4_a_lease_that_ends_after_the_check_lets_a_third_holder_in(
     assert c.acquire()  # and B is at work
 
 
-def test_step_4_redis_lock_keeps_the_third_out_after_a_good_check(
+def test_step_4_redis_lock_checks_and_deletes_at_once(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     a, b, c = (redis_lock() for _ in "abc")
@@ -170,7 +172,7 @@ def test_step_4_redis_lock_keeps_the_third_out_after_a_good_check(
 # --- Step 5: the check in Lua --------------------------------------------------------------------
 
 
-def test_step_5_work_longer_than_the_lease_has_two_holders(
+def test_step_5_long_work_has_two_holders(
     redis_client: Redis, eventually: Callable[..., bool]
 ) -> None:
     a, b = CheckInLua(redis_client, NAME, lease_ms=50), CheckInLua(redis_client, NAME)
@@ -180,7 +182,7 @@ def test_step_5_work_longer_than_the_lease_has_two_holders(
     assert redis_client.get(NAME) == b.owner
 
 
-def test_step_5_redis_lock_is_renewed_while_its_holder_works(
+def test_step_5_redis_lock_is_renewed_during_work(
     redis_lock: MakeLock, throughout: Callable[..., bool]
 ) -> None:
     a, b = redis_lock(lease_ms=LEASE_MS), redis_lock()
@@ -191,15 +193,13 @@ def test_step_5_redis_lock_is_renewed_while_its_holder_works(
     a.release()
 
 
-def test_step_5_a_holder_that_asks_again_shuts_itself_out(redis_client: Redis) -> None:
+def test_step_5_reentry_shuts_the_holder_out(redis_client: Redis) -> None:
     lock = CheckInLua(redis_client, NAME)
     assert lock.acquire()
     assert not lock.acquire()
 
 
-def test_step_5_redis_lock_lets_its_holder_in_again(
-    redis_client: Redis, redis_lock: MakeLock
-) -> None:
+def test_step_5_redis_lock_is_reentrant(redis_client: Redis, redis_lock: MakeLock) -> None:
     outer, other = redis_lock(), redis_lock()
     assert outer.acquire()
     inner = RedisLock(redis_client, NAME)
@@ -222,7 +222,7 @@ def stop_holder(
 
     def story(last_act: Callable[[RedisLock, int], object]) -> None:
         def work() -> None:
-            lock = RedisLock(redis_client, NAME, lease_ms=SHORT_MS, fence_key=FENCE)
+            lock = RedisLock(redis_client, NAME, lease_ms=LEASE_MS, fence_key=FENCE)
             lock.acquire()
             token = lock.fencing_token
             assert token is not None
@@ -233,24 +233,25 @@ def stop_holder(
         with child(work) as a:
             assert eventually(lambda: stopped(a))
             b = redis_lock(fence_key=FENCE)
-            assert b.acquire(wait_ms=5_000)
+            assert b.acquire(wait_ms=20_000)
             assert store.write("B", b.fencing_token)
+            assert a.pid is not None
             os.kill(a.pid, signal.SIGCONT)
-            a.join(10)
+            a.join(PATIENCE_S)
             assert a.exitcode == 0
         assert b.owned()
 
     return story
 
 
-def test_step_6_a_stopped_holder_writes_where_nobody_checks_its_token(
+def test_step_6_unchecked_token_lets_stopped_holder_write(
     stop_holder: Callable[..., None], store: Store
 ) -> None:
     stop_holder(lambda lock, token: store.write_unchecked("A"))
     assert store.writer == "A"  # over B's
 
 
-def test_step_6_the_store_refuses_the_older_token_of_a_stopped_holder(
+def test_step_6_store_refuses_the_older_token(
     stop_holder: Callable[..., None], store: Store
 ) -> None:
     def refused(lock: RedisLock, token: int) -> None:
@@ -260,7 +261,7 @@ def test_step_6_the_store_refuses_the_older_token_of_a_stopped_holder(
     assert store.writer == "B"
 
 
-def test_step_6_a_stopped_holder_that_looks_again_knows(stop_holder: Callable[..., None]) -> None:
+def test_step_6_stopped_holder_notices_its_loss(stop_holder: Callable[..., None]) -> None:
     def look(lock: RedisLock, token: int) -> None:
         assert lock.lost
         with pytest.raises(LockNotOwned):
@@ -269,7 +270,7 @@ def test_step_6_a_stopped_holder_that_looks_again_knows(stop_holder: Callable[..
     stop_holder(look)
 
 
-def test_step_6_an_emptied_redis_has_two_holders_and_the_stock_decides(
+def test_step_6_emptied_redis_leaves_the_decision_to_stock(
     redis_client: Redis, redis_lock: MakeLock, store: Store
 ) -> None:
     a, b = redis_lock(fence_key=FENCE), redis_lock(fence_key=FENCE)
@@ -284,7 +285,7 @@ def test_step_6_an_emptied_redis_has_two_holders_and_the_stock_decides(
 # --- Step 6: a lost reply ------------------------------------------------------------------------
 
 
-def test_step_6_the_lock_of_redis_py_says_no_to_its_holder_when_a_reply_is_lost(
+def test_step_6_redis_py_refuses_holder_after_lost_reply(
     redis_client: Redis,
 ) -> None:
     lossy = lossy_client(redis_client, when=lambda: redis_client.exists(NAME))
@@ -292,7 +293,7 @@ def test_step_6_the_lock_of_redis_py_says_no_to_its_holder_when_a_reply_is_lost(
     assert redis_client.pttl(NAME) > 0  # it has it, and nobody will let go
 
 
-def test_step_6_redis_lock_is_asked_again_when_a_reply_is_lost(
+def test_step_6_redis_lock_repeats_acquire_after_lost_reply(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     lossy = lossy_client(redis_client, when=lambda: redis_client.exists(NAME))
@@ -303,7 +304,7 @@ def test_step_6_redis_lock_is_asked_again_when_a_reply_is_lost(
     assert lock.fencing_token == 1
 
 
-def test_step_6_the_lock_of_redis_py_denies_its_release_when_the_reply_is_lost(
+def test_step_6_redis_py_denies_release_after_lost_reply(
     redis_client: Redis,
 ) -> None:
     lock = redis_client.lock(NAME, timeout=10)
@@ -313,7 +314,7 @@ def test_step_6_the_lock_of_redis_py_denies_its_release_when_the_reply_is_lost(
         lock.release()
 
 
-def test_step_6_redis_lock_releases_again_when_the_reply_is_lost(
+def test_step_6_redis_lock_repeats_release_after_lost_reply(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     held: list[bool] = []

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 import time
+from collections.abc import Callable
 
+import pytest
 from redis import Redis
 
 from locks import RedisLock, waiting
-from locks.protocol import beside
+from locks.protocol import Answer, Request, beside
 
 NAME = "lock:{t}:sale"
 HELD_MS, LONG_MS = 60_000, 20_000
@@ -15,6 +18,24 @@ AT_ONCE_S = 8.0
 """Long before a ``patient`` waiter looks by itself, with room for a machine that stalls."""
 A_WHILE_S = 0.7
 """How long one who is not woken is watched."""
+
+
+def replaceable_answers(
+    lock: RedisLock, patch: pytest.MonkeyPatch
+) -> Callable[[Callable[[], Answer]], None]:
+    """Return a function that replaces the answers to a lock while no question is in flight."""
+    real, asking, replaced = lock._ask, threading.Lock(), list[Callable[[], Answer]]()
+
+    def ask(request: Request) -> Answer:
+        with asking:
+            return replaced[-1]() if replaced else real(request)
+
+    def replace(answer: Callable[[], Answer]) -> None:
+        with asking:
+            replaced.append(answer)
+
+    patch.setattr(lock, "_ask", ask)
+    return replace
 
 
 def in_room(client: Redis, topic: str = NAME) -> int:

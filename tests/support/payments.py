@@ -116,7 +116,7 @@ def won(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
 
 def begun(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
     """Begin to pay, and return the payment."""
-    start_payment(order_id=order.pk, addresses=addresses)
+    start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
     return Payment.objects.filter(order=order).latest("pk")
 
 
@@ -139,14 +139,16 @@ def signed(body: bytes) -> tuple[dict[str, str], bytes]:
 def tell(payment: Payment, **changes: Any) -> str:
     """Tell the shop what the sandbox's books say now."""
     headers, body = word_of(payment, **changes)
-    return take_notification(provider_name="sandbox", headers=headers, body=body)
+    return take_notification(
+        provider_name="sandbox", headers=headers, body=body, now=timezone.now()
+    )
 
 
 def tell_of_fake(payment: Payment, state: ChargeState = ChargeState.PAID) -> str:
     """Tell the shop of a payment at the fake provider, whatever a query says."""
     body = {"reference": payment.reference, "state": state, "amount_cents": payment.amount_cents}
     content = json.dumps(body).encode()
-    return take_notification(provider_name="fake", headers=GOOD, body=content)
+    return take_notification(provider_name="fake", headers=GOOD, body=content, now=timezone.now())
 
 
 def paid(order: VoucherOrder) -> Payment:

@@ -36,7 +36,6 @@ from vouchers.catalogue.sales import (
 )
 from vouchers.catalogue.series import copy_terms
 from vouchers.forms.sale import SaleForm
-from vouchers.forms.sale_changes import change_text
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
@@ -84,7 +83,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
-        after = (_("After the win"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
@@ -96,7 +95,9 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         else:
             voucher.append("picture_now")
             if super().has_change_permission(request):
-                text = gettext("This sale has begun: only who may run sales can change it now.")
+                text = gettext(
+                    "This sale has started. Only staff who can run sales may change it now."
+                )
                 why_read_only = text
         return [
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
@@ -193,7 +194,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     ) -> Any:
         if add:
             return super().construct_change_message(request, form, formsets, add)
-        return change_text(form)
+        return form.change_text()
 
     def check_view(self, request: HttpRequest) -> HttpResponse:
         """Validate the entries of a new sale, or of the one named by ``sale``; save nothing."""
@@ -230,8 +231,8 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             found = snapshot(sale_id=sale_id)
         except (NotLoaded, LedgerUnavailable):
             text = gettext(
-                "The sale is saved but not in Redis yet; it will be loaded by its first buyer "
-                "or within seconds of Redis being back."
+                "The sale is saved but not in Redis yet. Its first buyer will load it, "
+                "or it loads within seconds of Redis coming back."
             )
             self.message_user(request, text, messages.WARNING)
             return

@@ -83,7 +83,7 @@ class WhenFilter(ConditionFilter):
     parameter_name = "when"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("coming", _("coming")), ("running", _("running")), ("over", _("over"))]
+        return [("coming", _("upcoming")), ("running", _("running")), ("over", _("ended"))]
 
     def conditions(self, now: dt.datetime) -> dict[str, Q]:
         begun, over = Q(begins_at__lte=now), Q(ends_at__lte=now)
@@ -131,7 +131,7 @@ class SaleColumns:
         pending = card_of(sale).pending
         return NO_VALUE if pending is None else pending
 
-    @admin.display(description=_("begins"), ordering="begins_at")
+    @admin.display(description=_("starts"), ordering="begins_at")
     def begins(self, sale: SeckillVoucher) -> str:
         return timestamp(sale.begins_at)
 
@@ -153,7 +153,7 @@ class SaleColumns:
     def face_value(self, sale: SeckillVoucher) -> str:
         return money(sale.voucher.face_value_cents)
 
-    @admin.display(description=_("Picture now"))
+    @admin.display(description=_("Current picture"))
     def picture_now(self, sale: SeckillVoucher) -> str:
         digest = sale.voucher.picture_id
         if not digest:

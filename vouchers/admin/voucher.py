@@ -1,4 +1,4 @@
-"""Vouchers in the admin: by themselves, whatever sale they are in; and many at once from a file."""
+"""The admin of vouchers: one by one, whatever their sales, and many at once from a file."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RUN = "vouchers.run_seckillvoucher"
 
 
 class UploadForm(forms.Form):
-    """The file that vouchers are imported from."""
+    """The file of an import."""
 
     file = forms.FileField(
         label=_("File"),
@@ -39,15 +39,9 @@ class UploadForm(forms.Form):
         widget=forms.FileInput(attrs={"accept": ".csv,.xlsx,.txt"}),
     )
 
-    def clean_file(self) -> Any:
-        file = self.cleaned_data["file"]
-        if file.size > MOST_BYTES:
-            raise forms.ValidationError(gettext("The file is larger than 5 MB. Split it."))
-        return file
-
 
 class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """What vouchers are, whatever sale they are in. The import's URLs are named as is usual."""
+    """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
     list_display = ("title", "price", "face_value", "new_sale")
     search_fields = ("title",)
@@ -80,7 +74,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def has_change_permission(self, request: HttpRequest, obj: Voucher | None = None) -> bool:
-        """What is on sale now is changed only by who may run sales, here as in the sale's form."""
+        """Changing a voucher that is on sale now takes the permission to run sales."""
         if not super().has_change_permission(request, obj):
             return False
         if obj is None or request.user.has_perm(RUN):
@@ -88,12 +82,12 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return not on_sale_now(voucher_ids=[obj.pk], now=timezone.now())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
-        """A file makes vouchers and changes them, so whoever imports may do both."""
+        """An import creates and changes vouchers, so it takes both permissions."""
         may_change = request.user.has_perm("vouchers.change_voucher")
         return may_change and self.has_add_permission(request)
 
     def import_page(self, request: HttpRequest) -> HttpResponse:
-        """Take a file and show what it would do."""
+        """Accept a file and show what it would do."""
         by = self._importer(request)
         is_sent = request.method == "POST"
         form = UploadForm(request.POST, request.FILES) if is_sent else UploadForm()
@@ -101,16 +95,17 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return self._page(request, "import", form=form)
         file = form.cleaned_data["file"]
         try:
-            preview = preview_import(
-                content=file.read(), file_name=file.name, by=by, now=timezone.now()
-            )
+            # One byte too many is enough to refuse; the rest is not read into memory.
+            content = file.read(MOST_BYTES + 1)
+            now = timezone.now()
+            preview = preview_import(content=content, file_name=file.name, by=by, now=now)
         except StaffRefusal as error:
             form.add_error("file", str(error))
             return self._page(request, "import", form=form)
         return self._preview(request, preview)
 
     def process_import(self, request: HttpRequest) -> HttpResponse:
-        """Do what was looked at and confirmed."""
+        """Carry out a confirmed preview."""
         by = self._importer(request)
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:vouchers_voucher_import"))
@@ -123,8 +118,8 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, str(error), messages.ERROR)
         except (OperationalError, InterfaceError):
             text = gettext(
-                "The database did not answer, so it is not sure whether the file was imported. "
-                "Look for its vouchers in the list before you upload it again."
+                "The database did not respond, so the file may or may not have been "
+                "imported. Look for its vouchers in the list before you upload it again."
             )
             self.message_user(request, text, messages.ERROR)
         else:
@@ -137,7 +132,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(reverse("admin:vouchers_voucher_changelist"))
 
     def import_example(self, request: HttpRequest) -> HttpResponse:
-        """Answer a file that can be imported as it is, for Excel to open."""
+        """Answer a valid example file, for Excel to open."""
         self._importer(request)
         response = HttpResponse(content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = 'attachment; filename="vouchers.csv"'

@@ -1,4 +1,4 @@
-"""A calendar file (RFC 5545) that reminds a buyer of a sale's begin."""
+"""A calendar file (RFC 5545) that reminds a buyer of a sale's start."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import SeckillVoucher
 
 AHEAD = (dt.timedelta(minutes=10), dt.timedelta(minutes=1))
-"""So long before the begin a calendar rings: to sign in, and to be there."""
+"""The alarms before the start: one to sign in, one to be there."""
 
 _CONTROLS = dict.fromkeys([*range(10), 11, 12, *range(14, 32), 127])
-"""Characters that a calendar file may not have, wherever they came from; not the line breaks."""
+"""Control characters that a calendar file may not have; line breaks are escaped."""
 
 
 def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> bytes:
-    """Return the reminder of a sale, with its voucher, in the language that is active.
+    """Return the reminder of a sale that has its voucher, in the active language.
 
     ``page_url`` is the absolute address of its purchase page.
 
-    :raises SaleEnded: there is nothing left to be reminded of.
+    :raises SaleEnded: the sale is over.
     """
     if now >= sale.ends_at:
         raise SaleEnded
@@ -39,10 +39,11 @@ def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> b
 
 
 def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
-    event, summary = Event(), _summary(sale)
+    event = Event()
+    summary = _("Flash sale: %(title)s") % {"title": sale.voucher.title.translate(_CONTROLS)}
     event.add("uid", f"sale-{sale.pk}@{urlsplit(page_url).netloc}")
-    # No row says when a sale was last changed. A later file counts as the newer one, so that a
-    # calendar takes over a begin that was moved.
+    # No row says when a sale was last changed. A later file has a higher number, so that a
+    # calendar takes over a start that was moved.
     event.add("sequence", (now - sale.created_at) // dt.timedelta(minutes=1))
     event.add("dtstamp", now)
     event.add("last-modified", now)
@@ -53,33 +54,23 @@ def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
     event.add("url", page_url)
     event.add("transp", "TRANSPARENT")  # nobody is busy for as long as a sale lasts
     for ahead in AHEAD:
-        event.add_component(_alarm(summary, ahead))
+        alarm = Alarm()
+        alarm.add("action", "DISPLAY")
+        alarm.add("description", summary)
+        alarm.add("trigger", -ahead)
+        event.add_component(alarm)
     return event
-
-
-def _alarm(summary: str, ahead: dt.timedelta) -> Alarm:
-    alarm = Alarm()
-    alarm.add("action", "DISPLAY")
-    alarm.add("description", summary)
-    alarm.add("trigger", -ahead)
-    return alarm
-
-
-def _summary(sale: SeckillVoucher) -> str:
-    return _("Flash sale: %(title)s") % {"title": sale.voucher.title.translate(_CONTROLS)}
 
 
 def _description(sale: SeckillVoucher, page_url: str) -> str:
     voucher = sale.voucher
     prices = {"price": money(voucher.price_cents), "face_value": money(voucher.face_value_cents)}
-    limit = ngettext(
-        "%(count)s unit for each buyer.", "Up to %(count)s units for each buyer.", sale.limit
-    )
+    limit = ngettext("%(count)s unit per buyer.", "Up to %(count)s units per buyer.", sale.limit)
     return "\n".join(
         [
             _("%(price)s instead of %(face_value)s.") % prices,
             limit % {"count": sale.limit},
-            _("Sign in a few minutes before the start, so that you are ready."),
+            _("Sign in a few minutes before the start to be ready."),
             page_url,
         ]
     )

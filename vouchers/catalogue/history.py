@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from django.utils.translation import gettext
+from collections.abc import Iterable
+
+from django.utils.translation import gettext, pgettext
 
 
 def change_line(label: object, before: object, after: object) -> str:
@@ -11,8 +13,13 @@ def change_line(label: object, before: object, after: object) -> str:
     return gettext("%(label)s: %(before)s → %(after)s") % words
 
 
+def join_changes(changes: Iterable[str]) -> str:
+    """Return several changes as one text."""
+    return pgettext("between changes", "; ").join(changes)
+
+
 def with_reason(text: str, why: str) -> str:
-    """Return a change with the reason that was given for it, if any."""
+    """Return a change with its reason, if one was given."""
     if not why:
         return text
     return gettext("%(change)s. Reason: %(why)s") % {"change": text, "why": why}

@@ -26,28 +26,30 @@ from vouchers.models import SeckillVoucher
 class SaleOver(StaffRefusal):
     """The sale has ended, by the clock of Redis: its terms no longer change."""
 
-    message = _("Nothing was changed: the sale is over. To sell again, copy it.")
+    message = _("Nothing was changed: the sale has ended. To sell again, copy it.")
 
 
 class NotBegun(StaffRefusal):
     """The sale has not started, by the clock of Redis, so there is nothing to end."""
 
     message = _(
-        "Nothing was changed: the sale has not begun, so there is nothing to end. Delete it or set "
-        "it back to draft."
+        "Nothing was changed: the sale has not started, so there is nothing to "
+        "end. Delete it or set it back to draft."
     )
 
 
 class NotLater(StaffRefusal):
     """The new end is not after the present one."""
 
-    message = _("Nothing was changed: the new end must be after the present one.")
+    message = _("Nothing was changed: the new end must be after the current one.")
 
 
 class TermsChanged(StaffRefusal):
     """The sale is not as the page showed it: somebody was faster."""
 
-    message = _("Nothing was changed: somebody was faster. Look at the sale as it is now.")
+    message = _(
+        "Nothing was changed: someone else changed the sale first. Check its current state."
+    )
 
 
 def pause_sale(*, sale_id: int) -> SeckillVoucher:

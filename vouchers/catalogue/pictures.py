@@ -1,7 +1,7 @@
-"""Pictures of vouchers: whatever a shop uploads becomes one small WebP, kept in the database.
+"""Pictures of vouchers: each upload becomes one small WebP, kept in the database.
 
-In the database, so that many web machines need no shared disk. A picture is known by the digest of
-its bytes: what an address answers never changes, and any cache may keep it for ever.
+In the database, so that many web machines need no shared disk. A picture is identified by the
+digest of its bytes: the answer of its address never changes, and caches may keep it for ever.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LARGEST_UPLOAD_BYTES = 10_000_000
 MOST_PIXELS = 40_000_000
 
 BOX = (960, 540)
-"""Width and height in pixels into which a picture is made to fit."""
+"""The largest width and height of a picture, in pixels."""
 
 LARGEST_BYTES = 24_000
-"""With a picture so large the whole purchase page stays below 50 kB on its way."""
+"""With a picture of this size the whole purchase page stays below 50 kB in transfer."""
 
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF")
 _QUALITIES = (82, 74, 66, 58, 50, 42)
@@ -35,7 +35,7 @@ _SRGB = ImageCms.createProfile("sRGB")
 
 
 class UnusablePicture(Exception):
-    """The file cannot become a picture of a voucher; its text says why and what to do."""
+    """The file cannot become a picture of a voucher; the text says why, and what to do."""
 
 
 class WebP(NamedTuple):
@@ -49,13 +49,13 @@ class WebP(NamedTuple):
 def store_picture(*, content: bytes) -> Picture:
     """Store an uploaded file as it will be sent; the same bytes are the same row.
 
-    In a transaction the row is held until its end, so that nobody drops it as unused meanwhile.
+    In a transaction the row is locked until its end, so that nobody drops it as unused meanwhile.
 
-    :raises UnusablePicture: the file is none that can be shown.
+    :raises UnusablePicture: the file cannot be shown.
     """
     webp = as_webp(content=content)
     digest = blake2b(webp.content, digest_size=16).hexdigest()
-    # A row that is there is locked by this, and its bytes are not written again.
+    # This locks an existing row, without writing its bytes again.
     picture, _made = Picture.objects.update_or_create(
         digest=digest, defaults={}, create_defaults=webp._asdict()
     )
@@ -63,16 +63,16 @@ def store_picture(*, content: bytes) -> Picture:
 
 
 def set_picture(*, voucher: Voucher, content: bytes | None) -> None:
-    """Give a stored voucher this picture, or none, and drop the former one if nobody else has it.
+    """Give a stored voucher this picture, or none, and drop the former one if it is now unused.
 
-    :raises UnusablePicture: the file is none that can be shown; nothing changed.
+    :raises UnusablePicture: the file cannot be shown; nothing changed.
     """
     former = voucher.picture_id
     with transaction.atomic():
         voucher.picture = None if content is None else store_picture(content=content)
         voucher.save(update_fields=["picture"])
         if former and former != voucher.picture_id:
-            # After the commit: two who swap their pictures would wait for each other in here.
+            # After the commit: two vouchers that swap pictures would deadlock in here.
             transaction.on_commit(partial(drop_unused, digest=former), robust=True)
 
 
@@ -86,36 +86,38 @@ def drop_unused(*, digest: str) -> None:
 def as_webp(*, content: bytes) -> WebP:
     """Return a JPEG, PNG, WebP or GIF as the small WebP that is stored.
 
-    It stands upright, fits into the box, is opaque, in sRGB and says nothing of camera or place. Of
-    a GIF the first frame is taken. What this function returned comes back as it is.
+    It is upright, fits into the box, is opaque, in sRGB and has no metadata. A GIF gives its first
+    frame. A result of this function is returned unchanged.
 
     :raises UnusablePicture: too large, of another type, animated, broken or cut off.
     """
     if len(content) > LARGEST_UPLOAD_BYTES:
-        raise UnusablePicture(_("The file has more than 10 MB. Save it smaller and try again."))
+        raise UnusablePicture(_("The file is larger than 10 MB. Make it smaller and try again."))
     try:
         return _as_webp(content)
     except UnusablePicture:
         raise
     except UnidentifiedImageError as error:
         raise UnusablePicture(
-            _("This file is not a picture. Choose one in JPEG, PNG, WebP or GIF.")
+            _("This file is not a picture. Choose a JPEG, PNG, WebP or GIF file.")
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
-        raise UnusablePicture(_too_many_pixels()) from error
-    # Decoders raise whatever a broken file leads them to: struct.error, SyntaxError, EOFError…
+        raise UnusablePicture(
+            _("The picture has more than 40 million pixels. Scale it down and try again.")
+        ) from error
+    # A broken file may raise anything in a decoder: struct.error, SyntaxError, EOFError…
     except Exception as error:
         raise UnusablePicture(
-            _("The picture is broken or was cut off. Save it once more and try again.")
+            _("The picture is damaged or incomplete. Save it again and retry.")
         ) from error
 
 
 def _as_webp(content: bytes) -> WebP:
     with Image.open(BytesIO(content), formats=FORMATS) as image:
         if image.width * image.height > MOST_PIXELS:
-            raise UnusablePicture(_too_many_pixels())
+            raise Image.DecompressionBombError
         if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
-            raise UnusablePicture(_("The picture moves. Choose one that stands still."))
+            raise UnusablePicture(_("This picture is animated. Choose a still one."))
         if _is_finished(image, content):
             image.load()
             return WebP(content, image.width, image.height)
@@ -124,7 +126,7 @@ def _as_webp(content: bytes) -> WebP:
 
 
 def _is_finished(image: Image.Image, content: bytes) -> bool:
-    """Say whether these bytes are one lossy picture of our size and nothing else at all."""
+    """Say whether these bytes are exactly one lossy picture of our size."""
     chunk_bytes = int.from_bytes(content[16:20], "little")
     return (
         content[12:16] == b"VP8 "
@@ -143,7 +145,7 @@ def _fitted(image: Image.Image) -> Image.Image:
 
 
 def _blendable(image: Image.Image) -> Image.Image:
-    """Return it in a mode whose pixels can be averaged: no palette, and eight bits."""
+    """Return the image in a mode whose pixels can be averaged: no palette, and eight bits."""
     if image.has_transparency_data:
         return image if image.mode == "RGBA" else image.convert("RGBA")
     if image.mode.startswith("I"):
@@ -152,7 +154,7 @@ def _blendable(image: Image.Image) -> Image.Image:
 
 
 def _opaque(image: Image.Image) -> Image.Image:
-    """Return it with white where one could see through."""
+    """Return the image with white behind its transparent parts."""
     if image.mode != "RGBA":
         return image
     white = Image.new("RGB", image.size, "white")
@@ -161,9 +163,9 @@ def _opaque(image: Image.Image) -> Image.Image:
 
 
 def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
-    """Return it in the colours that a browser takes for granted where no profile says others."""
+    """Return the image in the colour space that a browser assumes without a profile."""
     if profile:
-        # A profile that cannot be read, or is one for another kind of picture, says nothing.
+        # Ignore a profile that cannot be read or is for another kind of image.
         with suppress(ImageCms.PyCMSError):
             converted = ImageCms.profileToProfile(image, BytesIO(profile), _SRGB, outputMode="RGB")
             if converted:
@@ -172,22 +174,15 @@ def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
 
 
 def _smallest(image: Image.Image) -> WebP:
-    """Lower the quality, then the size, until it is small enough."""
+    """Encode the image, lowering the quality, then the size, until it is small enough."""
     for power in itertools.count():
         size = [max(1, round(side * _SMALLER**power)) for side in image.size]
         scaled = image.resize(size, Image.Resampling.LANCZOS) if power else image
         for quality in _QUALITIES:
-            content = _encoded(scaled, quality)
-            if len(content) <= LARGEST_BYTES:
+            output = BytesIO()
+            scaled.save(
+                output, "WEBP", quality=quality, method=4, exif=b"", icc_profile=b"", xmp=b""
+            )
+            if len(content := output.getvalue()) <= LARGEST_BYTES:
                 return WebP(content, *scaled.size)
     raise AssertionError("a picture of one pixel is small enough")
-
-
-def _encoded(image: Image.Image, quality: int) -> bytes:
-    output = BytesIO()
-    image.save(output, "WEBP", quality=quality, method=4, exif=b"", icc_profile=b"", xmp=b"")
-    return output.getvalue()
-
-
-def _too_many_pixels() -> str:
-    return _("The picture has more than 40 million pixels. Scale it down and try again.")

@@ -1,9 +1,9 @@
-"""Making and editing sales: the only functions that write a sale's terms.
+"""Sales and their edits: the only functions that write a sale's terms.
 
-Which side is written first is the point of this module (``docs/adr/0003``). What narrows a sale
-(fewer units, a later begin, an earlier end, a pause) goes to Redis first, while the row is held.
-What widens it goes to the row first and is copied after the commit, under a new hold of the row. A
-crash in between leaves Redis on the careful side, and reconciling lifts it.
+The order of the two writes is the point of this module (``docs/adr/0003``). A change that narrows a
+sale (fewer units, a later start, an earlier end, a pause) goes to Redis first, while the row is
+locked. A change that widens it goes to the row first and is copied after the commit, under a new
+lock of the row. A crash in between leaves Redis with the narrower terms until it is reconciled.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from vouchers.models import SaleStage, SeckillVoucher, Voucher
 class LimitLowered(StaffRefusal):
     """The limit per buyer can only be raised: buyers may hold units above a lower one."""
 
-    message = _("Nothing was changed: the limit was raised meanwhile.")
+    message = _("Nothing was changed: the limit has been raised in the meantime.")
 
 
 class SaleHasBuyers(StaffRefusal):
@@ -42,12 +42,12 @@ class SaleHasBuyers(StaffRefusal):
 class StaysPublic(StaffRefusal):
     """A sale that somebody has reserved or ordered from cannot become a draft again."""
 
-    message = _("Somebody has ordered, so the sale stays public. Pause it instead.")
+    message = _("The sale has orders, so it has to stay public. Pause it instead.")
 
 
 @dataclass(frozen=True)
 class SaleTerms:
-    """What a shop decides about a sale; aware moments, ``stock`` in units."""
+    """The terms of a sale that the shop decides; aware moments, ``stock`` in units."""
 
     stock: int
     begins_at: dt.datetime
@@ -62,9 +62,9 @@ class SaleTerms:
 
 @dataclass(frozen=True)
 class VoucherDetails:
-    """What a shop says of a voucher; amounts in integer cents, the picture an uploaded file.
+    """The description of a voucher; amounts in integer cents, the picture an uploaded file.
 
-    Where no picture is given, a voucher keeps the one it has, unless that is to be removed.
+    Without a picture, a voucher keeps the one it has, unless ``remove_picture``.
     """
 
     title: str
@@ -80,7 +80,7 @@ _TERMS = tuple(field.name for field in fields(SaleTerms))
 
 
 def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
-    """Put a voucher on sale and load the sale into Redis once that is committed.
+    """Put a voucher on sale and load the sale into Redis after the commit.
 
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
@@ -91,7 +91,7 @@ def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
 
 
 def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
-    """Write the row of a new sale; the caller loads it once that is committed.
+    """Write the row of a new sale; the caller loads it after the commit.
 
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
@@ -102,9 +102,9 @@ def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
 
 
 def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> SeckillVoucher:
-    """Make a voucher and put it on sale; raises as ``create_sale``, and then makes neither.
+    """Create a voucher and its sale, both or neither; raises as ``create_sale``.
 
-    :raises UnusablePicture: the picture is none.
+    :raises UnusablePicture: the picture cannot be shown.
     """
     voucher = Voucher(**{name: getattr(details, name) for name in _DETAILS})
     voucher.full_clean()
@@ -117,15 +117,14 @@ def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> Seck
 def edit_sale(
     *, sale_id: int, terms: SaleTerms, details: VoucherDetails | None = None
 ) -> SeckillVoucher:
-    """Change a sale's terms, also while it runs, and where given what its voucher says.
+    """Change a sale's terms, also while it runs, and its voucher's description if given.
 
-    ``sold`` is never touched, and orders keep the price they were made at.
-
-    May be called inside a transaction (the admin's): Redis follows when that is committed.
+    ``sold`` is never touched, and orders keep their price. Inside a transaction, such as the
+    admin's, Redis follows after its commit.
 
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
-    :raises UnusablePicture: the voucher's new picture is none; nothing changed.
+    :raises UnusablePicture: the new picture cannot be shown; nothing changed.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
     :raises LedgerUnavailable: the sale is narrowed, and its ledger did not answer or is not loaded.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
@@ -142,8 +141,10 @@ def edit_sale(
         edited.full_clean()
         if details:
             _describe(edited.voucher, details)
-        # Redis is written last of what may be refused: a rollback does not undo it.
-        _refuse_draft_with_buyers(before=sale, after=edited)
+        # After all other refusals: a rollback does not undo a write to Redis.
+        withdrawn = (sale.stage, edited.stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
+        if withdrawn and _close_unless_bought(sale):
+            raise StaysPublic
         figures = LedgerTerms.from_sale(sale)
         narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
         if narrowed != figures:
@@ -176,7 +177,7 @@ def delete_sale(*, sale_id: int) -> None:
     keys = LedgerKeys(sale_id)
     with transaction.atomic():
         sale = lock_seckill_voucher(sale_id=sale_id)
-        if sale.orders.exists() or _paused_and_taken(sale=sale):
+        if _close_unless_bought(sale):
             raise SaleHasBuyers
         with ledger_errors():
             ledger_connection().unlink(*keys.contents, keys.kick, keys.fence, keys.tally)
@@ -184,7 +185,7 @@ def delete_sale(*, sale_id: int) -> None:
 
 
 def has_buyers(*, sale: SeckillVoucher) -> bool:
-    """Say whether anybody has reserved or ordered; also where Redis cannot tell."""
+    """Say whether anybody has reserved or ordered; True if Redis does not answer."""
     try:
         found = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
@@ -205,15 +206,10 @@ def _set_picture(voucher: Voucher, details: VoucherDetails) -> None:
         set_picture(voucher=voucher, content=details.picture)
 
 
-def _refuse_draft_with_buyers(*, before: SeckillVoucher, after: SeckillVoucher) -> None:
-    if (before.stage, after.stage) != (SaleStage.PUBLIC, SaleStage.DRAFT):
-        return
-    if before.orders.exists() or _paused_and_taken(sale=before):
-        raise StaysPublic
-
-
-def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
-    """Close the ledger to new buyers; say whether it has any, and open it again if so."""
+def _close_unless_bought(sale: SeckillVoucher) -> bool:
+    """Say whether the sale has orders or reservations; if not, close its ledger to new buyers."""
+    if sale.orders.exists():
+        return True
     figures = LedgerTerms.from_sale(sale)
     _write_while_held(sale, replace(figures, paused=True))
     taken = snapshot(sale_id=sale.pk).taken
@@ -223,9 +219,9 @@ def _paused_and_taken(*, sale: SeckillVoucher) -> bool:
 
 
 def _write_while_held(sale: SeckillVoucher, figures: LedgerTerms) -> None:
-    """Write to the ledger; a lower total never below what is taken, pending included."""
+    """Write terms to the ledger; never a total below the units taken, pending included."""
     try:
         write_terms(sale_id=sale.pk, terms=figures, refuse_below_taken=figures.total < sale.stock)
     except NotLoaded as error:
-        # It cannot be built in here: this transaction may yet be rolled back.
+        # It cannot be built here: this transaction may still be rolled back.
         raise LedgerUnavailable("the sale is not loaded") from error

@@ -36,8 +36,8 @@ class SameBegin(StaffRefusal):
 
     def __init__(self, begins_at: dt.datetime) -> None:
         text = gettext(
-            "Nothing was made: a sale of this voucher begins at %(begin)s already. Was this series "
-            "made before?"
+            "Nothing was created: this voucher already has a sale that starts at "
+            "%(begin)s. Was this series created before?"
         )
         super().__init__(text % {"begin": timestamp(begins_at)})
 

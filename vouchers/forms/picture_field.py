@@ -13,21 +13,7 @@ ACCEPT = "image/jpeg,image/png,image/webp,image/gif"
 
 
 class PictureField(forms.FileField):
-    """An uploaded picture; its cleaned value is the bytes as they will be stored, or None.
-
-    In a form, beside a box that takes the picture away::
-
-        picture = PictureField(label=_("Picture"), required=False)
-        remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
-
-    and after the voucher has been saved, in the same transaction::
-
-        if data["picture"] or data["remove_picture"]:
-            set_picture(voucher=voucher, content=data["picture"])
-
-    A file that is no picture becomes a ``ValidationError`` at this field. The cleaned bytes are
-    stored as they are, and not encoded a second time.
-    """
+    """An uploaded picture; its cleaned value is the bytes for ``set_picture``, or None."""
 
     widget = forms.FileInput(attrs={"accept": ACCEPT})
 
@@ -36,7 +22,7 @@ class PictureField(forms.FileField):
         if upload is None:
             return None
         try:
-            # One byte more than allowed is enough to tell; the rest is not read into memory.
+            # One byte too many is enough to refuse; the rest is not read into memory.
             return as_webp(content=upload.read(LARGEST_UPLOAD_BYTES + 1)).content
         except UnusablePicture as error:
             raise ValidationError(str(error), code="unusable") from error

@@ -15,7 +15,9 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
+from vouchers.catalogue.history import change_line, join_changes, with_reason
 from vouchers.catalogue.overlaps import overlapping_sales
 from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
 from vouchers.forms.picture_field import PictureField
@@ -29,6 +31,8 @@ YEARS = (2000, 2100)
 """The first and the last year of a sale: others are typing errors."""
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+_LONG = ("rules", "picture", "remove_picture")
+"""Too long for a text with the values before and after."""
 
 
 class MoneyField(forms.DecimalField):
@@ -55,8 +59,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         Voucher.objects.order_by("-pk"),
         required=False,
         label=_("Existing voucher"),
-        empty_label=_("(a new voucher, described below)"),
-        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+        empty_label=_("(new voucher, described below)"),
+        help_text=_(
+            "To put a voucher on sale again, choose it here and leave the description empty."
+        ),
     )
     title = forms.CharField(
         label=_("Title"),
@@ -70,18 +76,20 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
     )
-    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    price = MoneyField(
+        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
+    )
     face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
     picture = PictureField(
         label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
     )
     remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
     why = forms.CharField(
-        label=_("Why"),
+        label=_("Reason"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Stands in the sale's history beside what is changed."),
+        help_text=_("Recorded in the sale's history next to the change."),
     )
 
     refusal = ""
@@ -155,6 +163,12 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
 
+    def change_text(self) -> str:
+        """Return the changes of a valid form for the sale's history, in the user's language."""
+        lines = [self._change_line(name) for name in self.changed_data if name != "why"]
+        text = join_changes(line for line in lines if line)
+        return with_reason(text or gettext("No fields changed."), self.cleaned_data.get("why", ""))
+
     def clean_stage(self) -> str:
         """Without an entry, keep the stored stage; a new sale is public."""
         current = self._stored.stage if self._stored else SaleStage.PUBLIC
@@ -168,7 +182,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         limit: int = self.cleaned_data["limit"]
         if self._stored and limit < self._stored.limit:
             raise ValidationError(
-                gettext("The limit can only be raised: it is %(limit)s now."),
+                gettext("The limit can only be raised; it is now %(limit)s."),
                 params={"limit": self._stored.limit},
             )
         return limit
@@ -179,11 +193,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             taken = _taken(self._stored)
             if taken is None:
                 raise ValidationError(
-                    gettext("Redis does not answer, so the stock cannot be lowered now.")
+                    gettext("Redis is not responding, so the stock cannot be lowered now.")
                 )
             if stock < taken:
                 raise ValidationError(
-                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    gettext("%(taken)s units are already taken; the stock cannot be lower."),
                     params={"taken": taken},
                 )
         return stock
@@ -198,6 +212,15 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         else:
             self._require_description(data)
         return data
+
+    def _change_line(self, name: str) -> str:
+        field = self.fields[name]
+        if name in _LONG:
+            return str(field.label)
+        before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        if before == after:
+            return ""
+        return change_line(field.label, _as_text(field, before), _as_text(field, after))
 
     def _require_description(self, data: dict[str, Any]) -> None:
         for name in ("title", "price", "face_value"):
@@ -214,6 +237,18 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 "existing_voucher",
                 gettext("Choose an existing voucher or describe a new one, not both."),
             )
+
+
+def _as_text(field: forms.Field, value: Any) -> str:
+    if isinstance(field, MoneyField) and value is not None:
+        return money(value)
+    if isinstance(field, forms.ChoiceField):
+        return str(SaleStage(value).label)
+    if isinstance(value, bool):
+        return gettext("yes") if value else gettext("no")
+    if isinstance(value, dt.datetime):
+        return timestamp(value)
+    return str(value) if value not in (None, "") else NO_VALUE
 
 
 def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:
@@ -239,7 +274,7 @@ def _prepare_moment(field: Any) -> None:
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
     # Staff may be elsewhere.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
-    field.help_text = gettext("The shop's time: %(zone)s, now %(offset)s.") % zone
+    field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 
 
 def validate_year(moment: dt.datetime) -> None:
@@ -254,7 +289,7 @@ def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
     """Put an error on the end of a window that is not after its start."""
     begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
     if begins_at and ends_at and ends_at <= begins_at:
-        form.add_error("ends_at", gettext("The end must be after the begin."))
+        form.add_error("ends_at", gettext("The end must be after the start."))
 
 
 def _taken(sale: SeckillVoucher) -> int | None:

@@ -38,8 +38,8 @@ SALE = ("stock", "begins_at", "ends_at")
 
 _COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
 _BAD_CELLS = {
-    BadCell.FORMULA: _("This is a formula, which is not worked out here. Write its value."),
-    BadCell.ERROR: _("This is an error of the spreadsheet. Write a value."),
+    BadCell.FORMULA: _("This is a formula, and formulas are not calculated. Enter its value."),
+    BadCell.ERROR: _("This is a spreadsheet error. Enter a value."),
 }
 _QUOTED = 40
 """The longest part of a wrong cell that its message repeats."""
@@ -93,7 +93,7 @@ def _columns(headings: Sequence[Cell]) -> list[str | None]:
         raise FileRefused(text % {"columns": ", ".join(missing)})
     if len(given) != len(set(given)):
         twice = next(name for name in given if given.count(name) > 1)
-        text = gettext("The column “%(column)s” stands there twice.")
+        text = gettext("The column “%(column)s” appears twice.")
         raise FileRefused(text % {"column": _named(twice)})
     return columns
 
@@ -105,7 +105,7 @@ def _column(heading: Cell) -> str | None:
     plain = " ".join(unicodedata.normalize("NFKC", name).replace("_", " ").split())
     column = _COLUMN_OF.get(plain.lower())
     if column is None:
-        text = gettext("There is no column “%(heading)s”. Known are: %(known)s.")
+        text = gettext("Unknown column “%(heading)s”. Known columns: %(known)s.")
         known = ", ".join(_named(name) for name in HEADINGS)
         raise FileRefused(text % {"heading": name[:_QUOTED], "known": known})
     return column
@@ -128,7 +128,7 @@ def _text_row(number: int, row: Sequence[Cell], columns: Sequence[str | None]) -
         elif cell and column:
             cells[column] = cell
         elif cell:
-            text = gettext("This cell has no heading. A text with commas needs quotation marks.")
+            text = gettext("This cell has no heading. Put text with commas in quotation marks.")
             problems.append(problem(None, text, cell=cell))
     return TextRow(number, cells, tuple(problems))
 
@@ -161,7 +161,7 @@ class RowForm(forms.Form):
             text = gettext("Fill this in: a row without an id is a new voucher.")
             self._require(DESCRIPTION, text)
         if any(self.data.get(name) for name in (*SALE, "limit")):
-            text = gettext("Fill this in too, or leave stock, begin, end and limit empty.")
+            text = gettext("Fill this in too, or leave stock, start, end and limit empty.")
             self._require(SALE, text)
         refuse_end_before_start(self)
         return self.cleaned_data

@@ -17,11 +17,11 @@ from django.contrib.contenttypes.models import ContentType
 from django.core.cache import cache
 from django.db import models, transaction
 from django.utils.text import Truncator
-from django.utils.translation import gettext, pgettext
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE
-from vouchers.catalogue.history import change_line
+from vouchers.catalogue.history import change_line, join_changes
 from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.series import PlannedSale, create_sales
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
@@ -37,15 +37,15 @@ class PreviewGone(StaffRefusal):
     """There is no such preview: it was confirmed before, is too old, or the cache has lost it."""
 
     message = _(
-        "This preview was confirmed before, or is older than an hour. If its vouchers are not "
-        "in the list in a moment, upload the file again."
+        "This preview has already been confirmed or is more than an hour old. If "
+        "its vouchers do not appear in the list shortly, upload the file again."
     )
 
 
 class PreviewNotKept(StaffRefusal):
     """The cache did not take the preview, so it could not be confirmed."""
 
-    message = _("The cache did not answer. Nothing was imported: try again in a moment.")
+    message = _("The cache did not respond. Nothing was imported. Try again in a moment.")
 
 
 class VouchersChanged(StaffRefusal):
@@ -148,7 +148,7 @@ def _change_text(row: PlannedRow, file_name: str) -> str:
     for name, *values in row.changes:
         before, after = (Truncator(value).chars(40) or NO_VALUE for value in values)
         lines.append(change_line(name, before, after))
-    return f"{text} {pgettext('between changes', '; ').join(lines)}"
+    return f"{text} {join_changes(lines)}"
 
 
 def _entry(by: Importer, thing: models.Model, flag: int, message: str) -> LogEntry:

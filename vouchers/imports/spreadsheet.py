@@ -60,7 +60,7 @@ def read_sheet(content: bytes) -> list[Row]:
     if len(content) > MOST_BYTES:
         raise FileRefused(gettext("The file is larger than 5 MB. Split it."))
     if content.startswith(_OLD_EXCEL):
-        text = gettext("This is an old or a protected Excel file. Save it as .xlsx or CSV instead.")
+        text = gettext("This is an old or protected Excel file. Save it as .xlsx or CSV instead.")
         raise FileRefused(text)
     if content.startswith(_ZIP):
         return _from_xlsx(content)
@@ -94,8 +94,8 @@ def _csv_rows(text: str) -> Iterator[list[Cell]]:
             return
         except csv.Error as error:
             text = gettext(
-                "Row %(row)s cannot be read: a quotation mark in it is not closed or stands in "
-                "the wrong place, or a cell is far too long."
+                "Row %(row)s cannot be read: a quotation mark is unclosed or misplaced, "
+                "or a cell is far too long."
             )
             raise FileRefused(text % {"row": number}) from error
         yield [cell.strip() for cell in row]
@@ -135,13 +135,13 @@ def _check_parts(content: bytes) -> None:
 
     Python's ``zipfile`` unpacks no more of a part than the size that is checked here.
     """
-    too_much = FileRefused(gettext("There is too much in this Excel file. Save it as CSV."))
+    too_much = FileRefused(gettext("This Excel file contains too much data. Save it as CSV."))
     with ZipFile(io.BytesIO(content)) as archive:
         parts = archive.infolist()
         if sum(part.file_size for part in parts) > _MOST_UNPACKED_BYTES:
             raise too_much
         if any(part.filename.endswith("vbaProject.bin") for part in parts):
-            raise FileRefused(gettext("This Excel file holds macros. Save it as .xlsx or CSV."))
+            raise FileRefused(gettext("This Excel file contains macros. Save it as .xlsx or CSV."))
         tags = 0
         for part in parts:
             xml = archive.read(part)

@@ -26,14 +26,14 @@ def read_buyers(*, sale_id: int) -> set[Holding]:
         buyers = LedgerKeys(sale_id).buyers
         fields = dict(ledger_connection().hscan_iter(buyers, count=_SCAN_COUNT))
     fields.pop(SENTINEL, None)
-    return {_parse_member(f"{order_id}:{field}") for field, order_id in fields.items()}
+    return {Holding(*map(int, (order_id, *name.split(":")))) for name, order_id in fields.items()}
 
 
 def read_pending(*, sale_id: int) -> set[Holding]:
     """Return every pending entry, read in steps so that Redis serves others in between."""
     with ledger_errors():
         members = ledger_connection().zscan_iter(LedgerKeys(sale_id).pending, count=_SCAN_COUNT)
-        return {_parse_member(member) for member, _ in members}
+        return {Holding(*map(int, member.split(":"))) for member, _ in members}
 
 
 def check_holdings(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[bool, bool]]:
@@ -76,8 +76,3 @@ def _repair_call(script: LuaScript, sale_id: int, holding: Holding) -> ScriptCal
         args=[holding.field, str(holding.order_id)],
         read=int,
     )
-
-
-def _parse_member(member: str) -> Holding:
-    order_id, user_id, unit = map(int, member.split(":"))
-    return Holding(order_id, user_id, unit)

@@ -1,6 +1,6 @@
 """The ledger in Redis: the keys of a sale, its scripts, how a call is sent and how it can fail.
 
-``ARCHITECTURE.md`` says what each key holds. All keys of a sale share one hash tag, so they are in
+``docs/ledger.md`` says what each key holds. All keys of a sale share one hash tag, so they are in
 one slot of a cluster and one script may touch them all.
 """
 

@@ -245,7 +245,8 @@ def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
             contents.buyers[f"{user_id}:{unit}"] = str(order_id)
         else:
             contents.ended[str(order_id)] = f"{user_id}:{reason or status}"
-            if not reason:  # a refused one, which has a reason, never was an order: it bars nobody
+            # Refused orders have a reason: Note [Ended orders] in orders/models/orders.py.
+            if not reason:
                 contents.barred[str(user_id)] = str(order_id)
     contents.pending = {
         member: accepted_at_ms

@@ -229,11 +229,7 @@ def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry
         rows = ledger_connection().zrange(
             LedgerKeys(sale_id).pending, skip, skip + count - 1, withscores=True
         )
-    entries = []
-    for member, score in rows:
-        order_id, user_id, unit = map(int, member.split(":"))
-        entries.append(PendingEntry(order_id, user_id, unit, int(score)))
-    return entries
+    return [PendingEntry(*map(int, (*member.split(":"), score))) for member, score in rows]
 
 
 def confirm(
@@ -243,15 +239,8 @@ def confirm(
 
     ``rows`` maps order ids to what the new rows say, for the receipt cache.
     """
-    send(confirm_call(sale_id=sale_id, entries=entries, rows=rows or {}))
-
-
-def confirm_call(
-    *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str]
-) -> ScriptCall[int]:
-    """Build the call of :func:`confirm`; it returns how many entries were still pending."""
-    keys = LedgerKeys(sale_id)
-    return ScriptCall(
+    keys, rows = LedgerKeys(sale_id), rows or {}
+    call = ScriptCall(
         script=_CONFIRM,
         keys=[keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
         args=[
@@ -262,22 +251,19 @@ def confirm_call(
         ],
         read=int,
     )
+    send(call)
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:
     """Give reserved units back, each only if its order id still holds it. Safe to repeat."""
-    if releases:
-        send(release_call(sale_id=sale_id, releases=releases))
-
-
-def release_call(*, sale_id: int, releases: Sequence[Release]) -> ScriptCall[int]:
-    """Build the call of :func:`release`; it returns how many units were freed or replaced."""
+    if not releases:
+        return
     args: list[str | int] = [ENDED_RETENTION_MS]
     for item in releases:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit]
         args += [item.reason, live_id or "", int(item.had_order)]
-    return ScriptCall(script=_RELEASE, keys=LedgerKeys(sale_id).contents, args=args, read=int)
+    send(ScriptCall(script=_RELEASE, keys=LedgerKeys(sale_id).contents, args=args, read=int))
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:

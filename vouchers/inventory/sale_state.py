@@ -108,13 +108,10 @@ class Snapshot:
     @property
     def state(self) -> SaleState:
         """The state at that moment."""
-        if self.now_ms >= self.terms.ends_at_ms:
-            return SaleState.ENDED
-        if self.terms.paused:
-            return SaleState.PAUSED
-        if self.now_ms < self.terms.begins_at_ms:
-            return SaleState.SCHEDULED
-        return SaleState.SOLD_OUT if self.remaining == 0 else SaleState.OPEN
+        window = (self.terms.begins_at_ms, self.terms.ends_at_ms)
+        return SaleState.at(
+            self.now_ms, window=window, closed=self.terms.paused, sold_out=self.remaining == 0
+        )
 
 
 def snapshot(*, sale_id: int) -> Snapshot:

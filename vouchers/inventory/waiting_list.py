@@ -101,17 +101,8 @@ def _read_position(sale_id: int, reply: list[Any]) -> int:
 
 def leave_waiting(*, sale_id: int, order_id: int, user_id: int) -> bool:
     """Take a buyer off the waiting list; False if they were not on it."""
-    return send(leave_waiting_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
-
-
-def leave_waiting_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[bool]:
-    """Build the call of :func:`leave_waiting`."""
-    return ScriptCall(
-        script=_LEAVE,
-        keys=[LedgerKeys(sale_id).waiting],
-        args=[f"{order_id}:{user_id}"],
-        read=bool,
-    )
+    keys, args = [LedgerKeys(sale_id).waiting], [f"{order_id}:{user_id}"]
+    return send(ScriptCall(script=_LEAVE, keys=keys, args=args, read=bool))
 
 
 def waiting_position(*, sale_id: int, order_id: int, user_id: int) -> int | None:

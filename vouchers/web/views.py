@@ -62,7 +62,7 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except SaleEnded:
-        message = _("This sale is over: there is nothing left to be reminded of.")
+        message = _("This sale has ended, so there is nothing to be reminded of.")
         return problem(request, status=410, code="ended", message=message)
     response = HttpResponse(content, content_type="text/calendar; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="flash-sale-{sale_id}.ics"'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import asdict, astuple, fields
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
@@ -15,7 +16,7 @@ from vouchers.models import SeckillVoucher
 
 
 class Command(BaseCommand):
-    help = "Compare ledger and database, sale by sale; exit status 1 where a difference is left."
+    help = "Compare ledger and database, sale by sale; exit status 1 if a difference is left."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_ids", nargs="*", type=int, metavar="ID", help="default: all")
@@ -43,17 +44,15 @@ class Command(BaseCommand):
 
 def _as_json(results: list[Comparison]) -> str:
     # An id is a string in JSON, here as everywhere.
-    rows = [{**result.as_dict(), "voucher_id": str(result.voucher_id)} for result in results]
+    rows = [{**asdict(result), "voucher_id": str(result.voucher_id)} for result in results]
     return json.dumps(rows, indent=2)
 
 
 def _as_table(results: list[Comparison]) -> str:
-    names = list(Comparison.__dataclass_fields__)
-    rows = [names] + [
-        ["-" if value is None else str(value) for value in result.as_dict().values()]
-        for result in results
+    rows = [[field.name for field in fields(Comparison)]] + [
+        ["-" if value is None else str(value) for value in astuple(result)] for result in results
     ]
-    widths = [max(len(row[column]) for row in rows) for column in range(len(names))]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True))
         for row in rows

@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError
 from tqdm import tqdm
 
-from orders.fulfilment.retry import Retry, retry_orders, set_aside_orders, why_not
+from orders.fulfilment.retry import Retry, retry_orders, set_aside_orders
 from vouchers.inventory.keys import LedgerUnavailable
 
 
@@ -49,7 +49,7 @@ class Command(BaseCommand):
             self.stdout.write(f"{order.pk}  {accepted}  {buyer}  {order.seckill_voucher}")
 
     def _retry(self, order_ids: Sequence[int], *, progress: bool) -> int:
-        """Try each again and say what became of it; return how many were refused."""
+        """Retry each order and print the outcome; return how many were refused."""
         refused = 0
         for retry in tqdm(
             retry_orders(order_ids=order_ids),
@@ -66,4 +66,4 @@ class Command(BaseCommand):
 def _line(retry: Retry) -> str:
     if retry.refusal is None:
         return f"{retry.order_id}  live, to be paid"
-    return f"{retry.order_id}  not retried: {why_not(retry.refusal)}"
+    return f"{retry.order_id}  not retried: {retry.reason}"

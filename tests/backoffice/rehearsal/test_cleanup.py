@@ -79,7 +79,7 @@ def test_everything_that_can_come_of_a_sale_goes_with_it(bought: Rehearsal, ledg
     shadow = shadow_of(bought)
     fulfill_sale(sale_id=shadow.pk)
     first = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
-    start_payment(order_id=first.pk, addresses=ADDRESSES)
+    start_payment(order_id=first.pk, addresses=ADDRESSES, now=timezone.now())
     loser = buyers_of(shadow_id=shadow.pk).exclude(voucher_orders__isnull=False)[0]
     waits = token_for(shadow, loser)
     join(
@@ -210,6 +210,7 @@ def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
             fencing_token=token,
             number=1,
             lost=lambda: False,
+            now=timezone.now(),
         )
     assert not VoucherOrder.objects.exists()
 

@@ -111,7 +111,7 @@ def test_a_fault_is_not_said_to_break_what_breaks_without_it() -> None:
     plain = result(verdict(oversold=3))
     kill = result(verdict(oversold=2, doubled=1), fault=Fault.KILL)
     text = document_text(ENGLISH, [plain, kill])
-    assert "- A process is killed, `v1`: 1 given to buyers who had one already\n" in text
+    assert "- A process is killed, `v1`: 1 given to buyers who already had one\n" in text
 
 
 def test_ours_says_whom_it_told_of_a_loss() -> None:

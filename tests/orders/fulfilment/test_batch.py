@@ -15,9 +15,9 @@ from django.utils import timezone
 
 from orders.fulfilment import batch
 from orders.fulfilment.batch import (
-    LedgerWentBack,
     LockLost,
     OrderIdTaken,
+    StaleBatchNumber,
     StaleFence,
     Verdict,
     write_batch,
@@ -67,6 +67,7 @@ def write(
         number=AboveAny(1) if number is None else number,
         lost=lost,
         refuse_as=refuse_as,
+        now=timezone.now(),
     )
 
 
@@ -306,7 +307,7 @@ def test_a_number_that_the_row_has_seen_writes_nothing(number: int) -> None:
     sale = make_sale()
     write(sale, entries_for(sale, 1), number=3)
     before = rows()
-    with pytest.raises(LedgerWentBack):
+    with pytest.raises(StaleBatchNumber):
         write(sale, entries_for(sale, 1, first_id=2_001), number=number)
     assert rows() == before
 

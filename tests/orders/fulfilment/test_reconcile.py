@@ -253,7 +253,7 @@ def cancel_one(sale: SeckillVoucher) -> None:
     release(sale_id=sale.pk, releases=[Release(entry, "cancelled")])
 
 
-@pytest.mark.parametrize("step", ["snapshots", "read_buyers", "read_pending", "_live"])
+@pytest.mark.parametrize("step", ["snapshots", "read_buyers", "read_pending", "_live_holdings"])
 @pytest.mark.parametrize(
     "meanwhile", [reserve_one, fulfil_all, reserve_and_fulfil, refuse_all, cancel_one]
 )

@@ -97,7 +97,7 @@ def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
     """Assert that the order is refused in this way, and that nothing is written anywhere."""
     before = ledger_contents(), rows()
     with pytest.raises(error) as refused:
-        retry_order(order_id=order_id)
+        retry_order(order_id=order_id, now=timezone.now())
     assert (ledger_contents(), rows()) == before
     return refused.value
 
@@ -129,7 +129,7 @@ def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
     assert (find_receipt(**mine).status, find_receipt(**mine).reason) == ("refused", "failed")
     assert list(set_aside_orders()) == [VoucherOrder.objects.get(pk=token.order_id)]
 
-    retry_order(order_id=token.order_id)
+    retry_order(order_id=token.order_id, now=timezone.now())
 
     assert (find_receipt(**mine).status, find_receipt(**mine).reason) == ("unpaid", "")
     assert not set_aside_orders()
@@ -146,7 +146,7 @@ def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -
     count_attempt(sale_id=sale.pk, order_id=order_id)
     before = VoucherOrder.objects.get(pk=order_id)
 
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
 
     after = VoucherOrder.objects.get(pk=order_id)
     assert (after.status, after.live, after.reason) == ("unpaid", True, "")
@@ -178,7 +178,7 @@ def test_a_retried_order_has_the_sales_time_to_pay_from_now_on() -> None:
     order_id = set_aside(sale)
     before = timezone.now()
 
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
 
     allowed = dt.timedelta(seconds=600)
     pay_by = VoucherOrder.objects.get(pk=order_id).pay_by
@@ -191,7 +191,7 @@ def test_neither_the_end_nor_a_pause_is_held_against_who_was_accepted_in_time(
 ) -> None:
     sale, buyer = make_sale(**changes), make_buyer()
     order = make_order(sale, buyer, status=OrderStatus.REFUSED, reason="failed")
-    retry_order(order_id=order.pk)
+    retry_order(order_id=order.pk, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -199,7 +199,7 @@ def test_a_sale_whose_ledger_is_gone_is_loaded_first(ledger: Redis) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
     ledger.flushdb()
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     assert buyers_of(sale)
     assert_conserved(sale)
 
@@ -207,7 +207,7 @@ def test_a_sale_whose_ledger_is_gone_is_loaded_first(ledger: Redis) -> None:
 def test_the_token_of_a_retried_order_gets_the_same_order_again() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     again = reserve(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
     assert again.order_id == order_id
     assert pending_ids(sale) == []
@@ -327,7 +327,7 @@ def test_control_without_that_look_the_unique_key_still_holds(
     monkeypatch.setattr(retrying, "_live_order_at", lambda order: None)
     before = rows()
     with pytest.raises(IntegrityError, match="order_one_live_per_buyer_unit"):
-        retry_order(order_id=order_id)
+        retry_order(order_id=order_id, now=timezone.now())
     assert rows() == before
     assert live_ids(sale) == [live_id]
 
@@ -339,7 +339,7 @@ def test_an_order_whose_release_is_still_on_its_way_waits_for_it() -> None:
     make_order(sale, buyer, order_id=token.order_id, status=OrderStatus.REFUSED, reason="failed")
     assert_nothing_changes(token.order_id, StillPending)
     fulfill_sale(sale_id=sale.pk)  # finds the refused row and releases
-    retry_order(order_id=token.order_id)
+    retry_order(order_id=token.order_id, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -351,10 +351,10 @@ def test_without_redis_nothing_is_written_and_afterwards_it_goes_on(
     before = rows()
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
-        retry_order(order_id=order_id)
+        retry_order(order_id=order_id, now=timezone.now())
     assert rows() == before
     monkeypatch.undo()
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -363,7 +363,7 @@ def test_without_redis_nothing_is_written_and_afterwards_it_goes_on(
 
 def crash_after_the_claim(order_id: int) -> None:
     with armed("retry.claimed=raise"), pytest.raises(FailpointReached):
-        retry_order(order_id=order_id)
+        retry_order(order_id=order_id, now=timezone.now())
 
 
 @pytest.mark.django_db(transaction=True)
@@ -385,7 +385,7 @@ def test_what_a_crash_after_the_claim_leaves_is_released_by_reconcile_and_fulfil
     assert refusals_of(sale) == {order_id: "failed"}
     assert snapshot(sale_id=sale.pk).remaining == 1
     assert_conserved(sale)
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -394,7 +394,7 @@ def test_a_retry_after_such_a_crash_finds_its_own_claim_and_goes_on() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     crash_after_the_claim(order_id)
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     assert live_ids(sale) == [order_id]
     assert_conserved(sale)
 
@@ -412,7 +412,7 @@ def test_a_reconcile_between_claim_and_commit_takes_nothing_from_the_order(
         ledger.zadd(LedgerKeys(sale.pk).pending, {member: 1})
 
     monkeypatch.setattr(retrying, "failpoint", reconciled)
-    retry_order(order_id=order_id)
+    retry_order(order_id=order_id, now=timezone.now())
     assert pending_ids(sale) == [order_id]
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [order_id]
@@ -429,7 +429,9 @@ def test_two_staff_who_retry_the_same_order_at_once_retry_it_once() -> None:
     sale = make_sale(stock=5)
     for _ in range(5):
         order_id = set_aside(sale)
-        outcomes = at_once(*[lambda order_id=order_id: retry_order(order_id=order_id)] * 2)
+        outcomes = at_once(
+            *[lambda order_id=order_id: retry_order(order_id=order_id, now=timezone.now())] * 2
+        )
         assert sorted(type(outcome).__name__ for outcome in outcomes) == ["NoneType", "NotSetAside"]
         assert_conserved(sale)
 
@@ -449,9 +451,9 @@ def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id:
         claim(**which)
 
     monkeypatch.setattr(retrying, "lock_seckill_voucher", unlocked_sale)
-    monkeypatch.setattr(retrying, "_lock_order", unlocked_order)
+    monkeypatch.setattr(retrying, "lock_order", unlocked_order)
     monkeypatch.setattr(retrying, "claim", claim_together)
-    return at_once(*[lambda: retry_order(order_id=order_id)] * 2)
+    return at_once(*[lambda: retry_order(order_id=order_id, now=timezone.now())] * 2)
 
 
 @pytest.mark.usefixtures("row_locks")
@@ -495,7 +497,9 @@ def test_a_retry_against_the_buyers_new_order_leaves_one_live_order() -> None:
             reserve(sale_id=sale.pk, order_id=id, user_id=buyer.pk)
             fulfill_sale(sale_id=sale.pk)
 
-        outcomes = at_once(buy, lambda order_id=order_id: retry_order(order_id=order_id))
+        outcomes = at_once(
+            buy, lambda order_id=order_id: retry_order(order_id=order_id, now=timezone.now())
+        )
         fulfill_sale(sale_id=sale.pk)
         (refusal,) = (outcome for outcome in outcomes if outcome is not None)
         assert isinstance(refusal, ReservationRefused)
@@ -515,7 +519,7 @@ def test_retries_and_new_buyers_for_the_last_units_never_oversell() -> None:
         fulfill_sale(sale_id=sale.pk)
 
     outcomes = at_once(
-        *[lambda id=id: retry_order(order_id=id) for id in order_ids],
+        *[lambda id=id: retry_order(order_id=id, now=timezone.now()) for id in order_ids],
         *[lambda token=token: buy(token) for token in tokens],
     )
     fulfill_sale(sale_id=sale.pk)

@@ -21,7 +21,7 @@ from redis import Redis
 
 from orders.fulfilment import batch, worker
 from orders.fulfilment.batch import write_batch
-from orders.fulfilment.worker import fulfill_sale, is_passing
+from orders.fulfilment.worker import fulfill_sale, is_transient
 from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.service import find_receipt
@@ -436,13 +436,13 @@ def test_after_a_fault_the_lock_is_asked_for_before_the_next_try(
 
 
 @pytest.mark.parametrize("number", [1020, 1040, 1205, 1213, 1290, 1836, 1927, 2002, 2006, 2013])
-def test_errors_of_connection_lock_and_read_only_are_passing(number: int) -> None:
-    assert is_passing(OperationalError(number, "…"))
+def test_errors_of_connection_lock_and_read_only_are_transient(number: int) -> None:
+    assert is_transient(OperationalError(number, "…"))
 
 
 @pytest.mark.parametrize(
     "error",
     [OperationalError(1364, "…"), IntegrityError(1062, "…"), DataError(1264, "…"), ValueError()],
 )
-def test_errors_that_may_be_an_entrys_own_are_not_passing(error: Exception) -> None:
-    assert not is_passing(error)
+def test_errors_that_may_be_an_entrys_own_are_not_transient(error: Exception) -> None:
+    assert not is_transient(error)

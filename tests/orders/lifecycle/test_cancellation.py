@@ -75,7 +75,9 @@ def test_a_cancelled_order_gives_its_unit_back_in_both_places() -> None:
     (order_id,) = won(sale, [buyer])
     assert snapshot(sale_id=sale.pk).remaining == 0
 
-    cancel_order(order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind")
+    cancel_order(
+        order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind", now=timezone.now()
+    )
 
     assert status_of(order_id) == "cancelled"
     assert live_ids(sale) == []
@@ -89,7 +91,9 @@ def test_the_history_says_who_cancelled_when_and_why() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     before = timezone.now()
-    cancel_order(order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind")
+    cancel_order(
+        order_id=order_id, by=Actor.buyer(buyer.pk), why="changed my mind", now=timezone.now()
+    )
     first, last = OrderEvent.objects.filter(order=order_id)
     assert (first.before, first.after, first.actor_kind) == ("", "unpaid", "system")
     assert (last.before, last.after, last.actor_kind, last.actor_id, last.reason) == (
@@ -108,7 +112,7 @@ def test_only_an_unpaid_order_is_cancelled(status: str) -> None:
     VoucherOrder.objects.filter(pk=order_id).update(status=status, live=live)
     before = ledger_contents(), rows(), OrderEvent.objects.count()
     with pytest.raises(WrongState) as refused:
-        cancel_order(order_id=order_id, by=STAFF)
+        cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert refused.value.status == status
     assert (ledger_contents(), rows(), OrderEvent.objects.count()) == before
 
@@ -120,10 +124,10 @@ def test_one_who_cancels_meets_another_at_the_user_key_that_fulfilment_holds() -
     # Another process: this thread itself would enter its own lock again.
     ledger_connection().set(key, "a worker", px=60_000)
     with pytest.raises(Busy):
-        cancel_order(order_id=order_id, by=STAFF)
+        cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert status_of(order_id) == "unpaid"
     ledger_connection().delete(key)
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -145,9 +149,9 @@ def test_fulfilment_waits_for_one_who_holds_the_user_key_and_takes_the_others() 
 def test_the_user_key_is_let_go_after_a_cancel_and_after_a_refusal() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     with pytest.raises(WrongState):
-        cancel_order(order_id=order_id, by=STAFF)
+        cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     key = LedgerKeys(sale.pk).user_lock(buyer.pk)
     assert not RedisLock(ledger_connection(), key).locked()
 
@@ -157,7 +161,7 @@ def test_without_redis_nothing_is_cancelled(lose_ledger: Callable[[], None]) -> 
     (order_id,) = won(sale, [make_buyer()])
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
-        cancel_order(order_id=order_id, by=STAFF)
+        cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert status_of(order_id) == "unpaid"
 
 
@@ -167,7 +171,7 @@ def test_without_redis_nothing_is_cancelled(lose_ledger: Callable[[], None]) -> 
 def test_the_same_buyer_buys_again_where_the_sale_allows_it() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     again = buy(sale, buyer)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [again]
@@ -177,7 +181,7 @@ def test_the_same_buyer_buys_again_where_the_sale_allows_it() -> None:
 def test_where_it_does_not_the_buyer_is_led_to_the_ended_order() -> None:
     sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
     (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     with pytest.raises(AlreadyOrdered) as refused:
         buy(sale, buyer)
     assert refused.value.order_id == order_id
@@ -187,7 +191,7 @@ def test_where_it_does_not_the_buyer_is_led_to_the_ended_order() -> None:
 def test_the_database_bars_too_where_the_ledger_has_forgotten(ledger: Redis) -> None:
     sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
     (order_id,) = won(sale, [buyer])
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     ledger.delete(LedgerKeys(sale.pk).barred)
     again = buy(sale, buyer)
     fulfill_sale(sale_id=sale.pk)
@@ -332,7 +336,7 @@ def test_units_that_redis_did_not_take_back_come_with_reconciling(
 
     with monkeypatch.context() as patch:
         patch.setattr(cancellation, "release", away)
-        cancel_order(order_id=order_id, by=STAFF)
+        cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     assert status_of(order_id) == "cancelled"
     assert snapshot(sale_id=sale.pk).remaining == 0, "careful: nobody is sold what may not be there"
     reconcile(sale_id=sale.pk, repair=True)
@@ -345,7 +349,7 @@ def test_a_release_of_an_ended_order_that_comes_late_takes_nobody_elses_unit() -
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
     orders = [VoucherOrder.objects.get(pk=order_id)]
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     again = buy(sale, buyer)
     fulfill_sale(sale_id=sale.pk)
 
@@ -357,7 +361,7 @@ def test_a_release_of_an_ended_order_that_comes_late_takes_nobody_elses_unit() -
 def test_the_task_of_an_hour_ago_finds_nothing_to_do_for_a_cancelled_order() -> None:
     sale = make_sale(stock=1)
     (order_id,) = won(sale, [make_buyer()])
-    cancel_order(order_id=order_id, by=STAFF)
+    cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
     before = rows()
     for _ in range(5):
         fulfill_sale(sale_id=sale.pk)
@@ -368,9 +372,13 @@ def test_the_task_of_an_hour_ago_finds_nothing_to_do_for_a_cancelled_order() -> 
 def test_an_ended_order_that_is_over_by_now_is_passed_over() -> None:
     sale = make_sale()
     first, second = won(sale, make_buyers(2))
-    cancel_order(order_id=first, by=STAFF)
+    cancel_order(order_id=first, by=STAFF, now=timezone.now())
     ended = end_orders(
-        sale_id=sale.pk, order_ids=[first, second], to=OrderStatus.EXPIRED, by=SYSTEM
+        sale_id=sale.pk,
+        order_ids=[first, second],
+        to=OrderStatus.EXPIRED,
+        by=SYSTEM,
+        now=timezone.now(),
     )
     assert [order.pk for order in ended] == [second]
     assert OrderEvent.objects.filter(order=first).count() == 2

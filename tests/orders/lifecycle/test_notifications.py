@@ -104,7 +104,7 @@ def test_each_change_of_an_order_is_one_mail(settings: Any) -> None:
     assert tell() == 1
     paid(order)
     assert tell() == 1
-    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk))
+    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk), now=timezone.now())
     assert tell() == 2
     subjects = [message.subject.rpartition("：")[2] for message in mail.outbox]
     assert subjects == ["待支付", "已支付", "退款中", "已退款"]
@@ -149,7 +149,7 @@ def test_a_code_that_was_given_back_meanwhile_is_not_sent() -> None:
     (buyer,) = buyers_with_addresses(1)
     order = won(make_sale(), [buyer])
     paid(order)
-    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk))
+    refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk), now=timezone.now())
     tell()
     code = VoucherOrder.objects.get(pk=order.pk).code or "?"
     assert not any(written_code(code) in message.body for message in mail.outbox)
@@ -161,12 +161,14 @@ def test_a_refused_order_says_why(settings: Any) -> None:
     order = make_order(make_sale(), user, status=OrderStatus.REFUSED, reason="sold_out")
     an_event(order, OrderStatus.REFUSED)
     tell()
-    assert "The last unit went to somebody before you." in mail.outbox[0].body
+    assert "The last unit went to someone ahead of you." in mail.outbox[0].body
 
 
 def test_staff_who_cancel_give_their_reason_in_the_mail() -> None:
     order = won(make_sale(), buyers_with_addresses(1))
-    cancel_order(order_id=order.pk, by=Actor.staff(None), why="the kitchen burnt down")
+    cancel_order(
+        order_id=order.pk, by=Actor.staff(None), why="the kitchen burnt down", now=timezone.now()
+    )
     tell()
     assert "the kitchen burnt down" in mail.outbox[-1].body
 
@@ -311,7 +313,7 @@ def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> No
     tell()
     mail.outbox.clear()
     VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
-    why = "The money came too late and goes back."
+    why = "The payment arrived too late and is being refunded."
     note(
         order_ids=[order.pk],
         before="expired",
@@ -329,7 +331,7 @@ def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> No
 def test_who_gave_no_address_does_not_keep_the_others_waiting(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(notifications, "TOLD_AT_ONCE", 2)
+    monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 2)
     silent = orders_won(5)
     User.objects.filter(pk__in=[order.user_id for order in silent]).update(email="")
     (order,) = orders_won(1)
@@ -340,7 +342,7 @@ def test_who_gave_no_address_does_not_keep_the_others_waiting(
 
 
 def test_a_call_tells_so_many_and_the_next_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifications, "TOLD_AT_ONCE", 2)
+    monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 2)
     orders = orders_won(5)
     assert [tell(), tell(), tell(), tell()] == [2, 2, 1, 0]
     assert recipients() == [order.user.email for order in orders if order.user]

@@ -102,7 +102,7 @@ def test_what_is_no_code_is_no_such_code(typed: str) -> None:
     with pytest.raises(NoSuchCode):
         find_by_code(code=typed)
     with pytest.raises(NoSuchCode):
-        redeem(code=typed, by=Actor.staff(None))
+        redeem(code=typed, by=Actor.staff(None), now=timezone.now())
 
 
 def test_orders_without_a_code_are_found_by_none() -> None:
@@ -117,7 +117,7 @@ def test_orders_without_a_code_are_found_by_none() -> None:
 def test_a_paid_voucher_is_used_and_the_history_says_by_whom_and_when() -> None:
     order, staff, before = with_code(), clerk(), timezone.now()
     assert find_by_code(code=CODE).may_be_used
-    found = redeem(code=CODE, by=Actor.staff(staff.pk))
+    found = redeem(code=CODE, by=Actor.staff(staff.pk), now=timezone.now())
     assert found.order.status == OrderStatus.USED
     assert not found.may_be_used
     assert found.last_event
@@ -128,7 +128,7 @@ def test_a_paid_voucher_is_used_and_the_history_says_by_whom_and_when() -> None:
 
 def test_a_used_voucher_still_holds_its_unit() -> None:
     order = with_code()
-    redeem(code=CODE, by=Actor.staff(clerk().pk))
+    redeem(code=CODE, by=Actor.staff(clerk().pk), now=timezone.now())
     order.refresh_from_db()
     assert order.live is True
 
@@ -136,10 +136,10 @@ def test_a_used_voucher_still_holds_its_unit() -> None:
 def test_a_voucher_is_used_once_and_the_second_is_told_who_was_first() -> None:
     with_code()
     first, second = clerk("anna"), clerk("ben")
-    redeem(code=CODE, by=Actor.staff(first.pk))
+    redeem(code=CODE, by=Actor.staff(first.pk), now=timezone.now())
     before = rows()
     with pytest.raises(NotRedeemable) as refused:
-        redeem(code=CODE, by=Actor.staff(second.pk))
+        redeem(code=CODE, by=Actor.staff(second.pk), now=timezone.now())
     found: Redeemable = refused.value.found
     assert found.order.status == OrderStatus.USED
     assert found.last_event
@@ -152,7 +152,7 @@ def test_only_a_paid_voucher_is_used(status: str) -> None:
     with_code(status=OrderStatus(status))
     before = rows()
     with pytest.raises(NotRedeemable) as refused:
-        redeem(code=CODE, by=Actor.staff(clerk().pk))
+        redeem(code=CODE, by=Actor.staff(clerk().pk), now=timezone.now())
     assert refused.value.found.order.status == status
     assert rows() == before
 

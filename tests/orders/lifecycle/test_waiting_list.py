@@ -71,7 +71,7 @@ def test_a_unit_that_comes_back_is_the_first_ones_order_with_its_own_time_to_pay
     sale, held = sold_out(pay_within_s=300)
     buyers = make_buyers(2)
     first, second = [wait_in(sale, buyer) for buyer in buyers]
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     assert snapshot(sale_id=sale.pk).remaining == 0, "it was never on sale in between"
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [first.order_id]
@@ -88,7 +88,7 @@ def test_a_unit_that_comes_back_is_the_first_ones_order_with_its_own_time_to_pay
 def test_an_offer_that_is_not_paid_goes_to_the_next() -> None:
     sale, held = sold_out()
     first, second = [wait_in(sale, buyer) for buyer in make_buyers(2)]
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     VoucherOrder.objects.filter(pk=first.order_id).update(pay_by=timezone.now())
     assert expire_orders(now=timezone.now()) == 1
@@ -102,10 +102,10 @@ def test_who_leaves_is_passed_over() -> None:
     first, second = make_buyers(2)
     wait_in(sale, first)
     expected = wait_in(sale, second)
-    assert leave(sale_id=sale.pk, user_id=first.pk).has_come is False
+    assert leave(sale_id=sale.pk, user_id=first.pk).offered is False
     with pytest.raises(NotWaiting):
         place_of(sale_id=sale.pk, user_id=first.pk)
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [expected.order_id]
     assert outcomes() == ["left"]
@@ -115,8 +115,8 @@ def test_who_leaves_just_after_the_turn_came_is_told_so() -> None:
     sale, held = sold_out()
     buyer = make_buyer()
     place = wait_in(sale, buyer)
-    cancel_order(order_id=held, by=SYSTEM)
-    assert leave(sale_id=sale.pk, user_id=buyer.pk) == Place(place.order_id, None, has_come=True)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
+    assert leave(sale_id=sale.pk, user_id=buyer.pk) == Place(place.order_id, None, offered=True)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [place.order_id]
 
@@ -198,7 +198,7 @@ def test_a_line_that_was_lost_while_a_unit_came_back_is_restored_and_served(ledg
     sale, held = sold_out()
     places = [wait_in(sale, buyer) for buyer in make_buyers(3)]
     ledger.delete(LedgerKeys(sale.pk).waiting)
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     restore_lines(now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [places[0].order_id]
@@ -220,7 +220,7 @@ def test_one_who_leaves_while_the_line_is_being_restored_stays_out(
 
     monkeypatch.setattr(waiting_list, "join_waiting", left_meanwhile)
     restore_lines(now=timezone.now())
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
     assert snapshot(sale_id=sale.pk).waiting == 0
@@ -233,7 +233,7 @@ def test_one_in_line_whose_row_waits_no_more_is_taken_out(ledger: Redis) -> None
     restore_lines(now=timezone.now())  # nobody waits, so nothing is looked at
     other = wait_in(sale, make_buyer())
     restore_lines(now=timezone.now())
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [other.order_id]
     assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
@@ -287,7 +287,7 @@ def test_a_ledger_that_is_built_anew_has_its_line(ledger: Redis) -> None:
     sale, held = sold_out()
     buyers = make_buyers(3)
     places = [wait_in(sale, buyer) for buyer in buyers]
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     ledger.flushdb()
     load_sale(sale_id=sale.pk)
     # The promise to the first died with Redis before it was a row, and is given again.
@@ -304,7 +304,7 @@ def test_a_unit_that_lies_free_beside_the_line_is_given_by_beat(ledger: Redis) -
     keys = LedgerKeys(sale.pk)
     begins_at_ms = ledger.hget(keys.sale, "begins_at_ms")
     ledger.hset(keys.sale, "begins_at_ms", 2**52)  # an edit has moved the begin: nothing is given
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     ledger.hset(keys.sale, "begins_at_ms", begins_at_ms)
     assert (snapshot(sale_id=sale.pk).remaining, snapshot(sale_id=sale.pk).waiting) == (1, 1)
     restore_lines(now=timezone.now())
@@ -331,13 +331,13 @@ def test_after_the_end_of_the_sale_the_waiting_is_over(ledger: Redis) -> None:
 def test_an_order_of_the_line_that_is_a_row_is_noted_as_offered() -> None:
     sale, held = sold_out()
     wait_in(sale, make_buyer())
-    cancel_order(order_id=held, by=SYSTEM)
+    cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
     fulfill_sale(sale_id=sale.pk)
     restore_lines(now=timezone.now())
     assert outcomes() == ["offered"]
     entry = WaitingEntry.objects.get()
     mine = place_of(sale_id=sale.pk, user_id=entry.user_id)
-    assert mine == Place(entry.order_id, None, has_come=True)
+    assert mine == Place(entry.order_id, None, offered=True)
 
 
 # --- At once -------------------------------------------------------------------------------------
@@ -366,7 +366,7 @@ def test_units_that_come_back_while_buyers_join_are_given_once_each() -> None:
     buyers = make_buyers(8)
 
     def cancel(order_id: int) -> None:
-        cancel_order(order_id=order_id, by=SYSTEM)
+        cancel_order(order_id=order_id, by=SYSTEM, now=timezone.now())
 
     at_once(
         *[lambda order_id=order_id: cancel(order_id) for order_id in held],

@@ -21,10 +21,9 @@ from orders.models import (
     PaymentStatus,
     VoucherOrder,
 )
-from orders.payments.providers import ChargeState
+from orders.payments.providers import LONGEST_PAUSE_S, ChargeState
 from orders.payments.refunds import (
-    LONGEST_PAUSE_S,
-    TOLD_AT_ONCE,
+    REFUNDS_AT_ONCE,
     NotRefundable,
     finish_refund,
     finish_refunds,
@@ -98,7 +97,7 @@ def test_a_refund_gives_money_and_unit_back_and_the_history_says_who_and_when() 
     order = won(sale)
     payment = paid(order)
     before = timezone.now()
-    refund_order(order_id=order.pk, by=buyer_of(order), why="changed my mind")
+    refund_order(order_id=order.pk, by=buyer_of(order), why="changed my mind", now=timezone.now())
 
     payment.refresh_from_db()
     assert (status_of(order), payment.status, payment.ask_at) == ("refunded", "refunded", None)
@@ -119,7 +118,7 @@ def test_the_unit_of_a_refunded_order_is_won_by_the_next() -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     paid(order)
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     other = won(sale)
     assert live_ids(sale) == [other.pk]
     assert_conserved(sale)
@@ -129,8 +128,8 @@ def test_what_cost_nothing_is_refunded_without_a_provider() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
     order = won(sale)
-    start_payment(order_id=order.pk, addresses=ADDRESSES)
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert (status_of(order), Payment.objects.get().status) == ("refunded", "refunded")
     assert_unit_is_back(sale)
 
@@ -153,7 +152,7 @@ def test_the_buyer_does_it_over_http(client: Client) -> None:
 def assert_refusal(order: VoucherOrder, by: Actor, error: type[Exception]) -> Any:
     before = rows(), list(Payment.objects.values_list())
     with pytest.raises(error) as refused:
-        refund_order(order_id=order.pk, by=by)
+        refund_order(order_id=order.pk, by=by, now=timezone.now())
     assert (rows(), list(Payment.objects.values_list())) == before
     return refused.value
 
@@ -168,7 +167,7 @@ def test_where_the_sales_rule_says_no_the_buyer_cannot_and_staff_can(client: Cli
     assert_refused(client.post(f"{receipt_url(order)}refund/"), 409, "not_refundable")
     assert trade_state(payment) == "paid"
 
-    refund_order(order_id=order.pk, by=STAFF, why="goodwill")
+    refund_order(order_id=order.pk, by=STAFF, why="goodwill", now=timezone.now())
     assert status_of(order) == "refunded"
     assert history(order)[2:] == ["refunding by staff", "refunded by system"]
     assert_unit_is_back(sale)
@@ -186,13 +185,13 @@ def test_a_voucher_that_was_used_is_not_refunded() -> None:
     order = won(make_sale())
     paid(order)
     order.refresh_from_db()
-    redeem(code=order.code or "", by=STAFF)
+    redeem(code=order.code or "", by=STAFF, now=timezone.now())
     assert_refusal(order, STAFF, WrongState)
 
 
 def test_an_order_that_there_is_not_is_not_refunded() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
-        refund_order(order_id=404, by=STAFF)
+        refund_order(order_id=404, by=STAFF, now=timezone.now())
 
 
 def test_somebody_elses_order_is_not_found(client: Client) -> None:
@@ -207,7 +206,7 @@ def test_a_refund_that_was_begun_is_not_begun_again(fake: FakeProvider) -> None:
     order = won(make_sale())
     paid_at_fake(order)
     fake.away = True
-    refund_order(order_id=order.pk, by=STAFF)
+    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     assert_refusal(order, STAFF, WrongState)
 
 
@@ -219,7 +218,7 @@ def test_a_provider_that_is_away_is_told_again_until_it_has_done_it(fake: FakePr
     order = won(sale)
     payment = paid_at_fake(order)
     fake.away = True
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert (status_of(order), payment_status(payment)) == ("refunding", "refunding")
     assert live_ids(sale) == [order.pk], "the unit is held until the money is back"
     assert_conserved(sale)
@@ -248,7 +247,7 @@ def test_a_provider_that_is_still_at_it_is_asked_again(fake: FakeProvider) -> No
     order = won(sale)
     payment = paid_at_fake(order)
     fake.slow = True
-    refund_order(order_id=order.pk, by=STAFF)
+    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     assert (status_of(order), payment_status(payment)) == ("refunding", "refunding")
     fake.slow = False
     assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
@@ -263,7 +262,7 @@ def test_a_provider_that_was_taken_out_of_the_settings_waits_until_it_is_back(
     paid_at_fake(order)
     known = settings.SECKILL_PAYMENT_PROVIDERS
     settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.Sandbox"]
-    refund_order(order_id=order.pk, by=STAFF)
+    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     assert status_of(order) == "refunding"
     settings.SECKILL_PAYMENT_PROVIDERS = known
     finish_refunds(now=timezone.now() + AN_HOUR)
@@ -277,7 +276,7 @@ def test_one_refund_that_does_not_go_through_does_not_stop_the_others(fake: Fake
     fake.slow = True
     for order in orders:
         paid_at_fake(order)
-        refund_order(order_id=order.pk, by=STAFF)
+        refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     fake.slow = False
     Payment.objects.filter(order=orders[0]).update(provider="gone")
     assert finish_refunds(now=timezone.now() + AN_HOUR) == 2
@@ -289,7 +288,7 @@ def test_one_call_tells_no_more_than_its_time_allows(fake: FakeProvider) -> None
     order = won(make_sale())
     paid_at_fake(order)
     (charge,) = fake.charges.values()
-    for number in range(TOLD_AT_ONCE + 5):
+    for number in range(REFUNDS_AT_ONCE + 5):
         payment = Payment.objects.create(
             order=order,
             reference=f"many-{number}",
@@ -300,7 +299,7 @@ def test_one_call_tells_no_more_than_its_time_allows(fake: FakeProvider) -> None
         )
         fake.charges[payment.reference] = charge
     now = timezone.now()
-    assert [finish_refunds(now=now) for _ in range(3)] == [TOLD_AT_ONCE, 5, 0]
+    assert [finish_refunds(now=now) for _ in range(3)] == [REFUNDS_AT_ONCE, 5, 0]
     assert status_of(order) == "paid", "money beside the order's own leaves it alone"
 
 
@@ -315,7 +314,7 @@ def test_late_money_that_is_back_does_not_end_an_order_whose_own_is_still_on_its
     tell_of_fake(late)
     with monkeypatch.context() as patch:
         patch.setattr(fake, "refund", lambda reference, **amount: reference == late.reference)
-        refund_order(order_id=order.pk, by=STAFF)
+        refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     assert (payment_status(late), payment_status(own)) == ("refunded", "refunding")
     assert (status_of(order), live_ids(sale)) == ("refunding", [order.pk])
     assert_conserved(sale)
@@ -335,7 +334,7 @@ def test_a_refund_that_is_finished_again_from_an_old_look_changes_nothing(
     order = won(sale)
     payment = paid_at_fake(order)
     fake.away = True
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.away = False
     old_look = Payment.objects.select_related("order").get(pk=payment.pk)
     assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
@@ -351,7 +350,7 @@ def test_a_refund_that_is_finished_again_from_an_old_look_changes_nothing(
 def test_word_of_the_payment_that_comes_after_its_refund_changes_nothing() -> None:
     order = won(make_sale())
     payment = paid(order)
-    refund_order(order_id=order.pk, by=STAFF)
+    refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     for state in ("paid", "closed", "open"):
         tell(payment, state=state)
     assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
@@ -374,7 +373,7 @@ POINTS = {
 def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
     """Do what comes again by itself: the buyer's click, and ``beat``."""
     if status_of(order) == "paid":
-        refund_order(order_id=order.pk, by=by)
+        refund_order(order_id=order.pk, by=by, now=timezone.now())
     finish_refunds(now=timezone.now() + AN_HOUR)
     reconcile(sale_id=sale.pk, repair=True)
     fulfill_sale(sale_id=sale.pk)
@@ -386,7 +385,7 @@ def test_a_death_at_any_step_of_a_refund_is_brought_to_its_end(point: str) -> No
     order = won(sale)
     payment = paid(order)
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
-        refund_order(order_id=order.pk, by=buyer_of(order))
+        refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert status_of(order) == POINTS[point]
     assert trade_state(payment) == (
         "paid" if point in ("refund.before_commit", "refund.committed") else "refunded"
@@ -409,7 +408,7 @@ def test_a_death_while_beat_finishes_a_refund_is_brought_to_its_end(
     order = won(sale)
     payment = paid_at_fake(order)
     fake.slow = True
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.slow = False
     now = timezone.now() + AN_HOUR
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
@@ -445,7 +444,7 @@ def test_a_ledger_that_is_away_does_not_hold_a_refund_up_that_the_provider_has_m
     order = won(sale)
     paid_at_fake(order)
     fake.slow = True
-    refund_order(order_id=order.pk, by=buyer_of(order))
+    refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.slow = False
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger_module, "get_redis_connection", nowhere)
@@ -466,7 +465,9 @@ def test_of_refunds_at_once_one_counts(fake: FakeProvider) -> None:
     sale = make_sale(stock=2)
     order = won(sale)
     payment = paid_at_fake(order)
-    answers = at_once(*[lambda: refund_order(order_id=order.pk, by=buyer_of(order))] * 4)
+    answers = at_once(
+        *[lambda: refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())] * 4
+    )
     assert sorted(type(it).__name__ for it in answers) == ["NoneType", *["WrongState"] * 3]
     assert history(order) == WHOLE
     assert payment_status(payment) == "refunded"
@@ -483,8 +484,8 @@ def test_of_refund_and_use_at_once_one_counts(fake: FakeProvider) -> None:
         paid_at_fake(order)
         order.refresh_from_db()
         refunded, used = at_once(
-            lambda order=order: refund_order(order_id=order.pk, by=STAFF),
-            lambda order=order: redeem(code=order.code, by=STAFF),
+            lambda order=order: refund_order(order_id=order.pk, by=STAFF, now=timezone.now()),
+            lambda order=order: redeem(code=order.code, by=STAFF, now=timezone.now()),
         )
         assert isinstance(refunded, WrongState) != isinstance(used, Exception)
         assert status_of(order) == ("used" if isinstance(refunded, WrongState) else "refunded")
@@ -502,7 +503,7 @@ def test_workers_that_finish_refunds_at_once_give_each_unit_back_once(fake: Fake
     fake.slow = True
     for order in orders:
         paid_at_fake(order)
-        refund_order(order_id=order.pk, by=buyer_of(order))
+        refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.slow = False
     later = timezone.now() + AN_HOUR
     answers = at_once(*[lambda: finish_refunds(now=later)] * 3)

@@ -380,7 +380,7 @@ def a_shop(**answers: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]
 def test_a_notification_is_posted_signed_to_the_address_that_the_shop_named() -> None:
     with a_shop() as (url, heard):
         trade = a_trade(State.PAID, notify_url=url)
-        assert notify(reference="a1b2", tries=1) is None
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
     ((path, signature, body),) = heard
     assert path == "/heard"
     said = Sandbox().read_notification(headers={SIGNATURE_HEADER: signature}, body=body)
@@ -402,7 +402,7 @@ def test_a_notification_is_posted_signed_to_the_address_that_the_shop_named() ->
 def test_another_answer_than_success_means_that_it_comes_again(answers: dict[str, Any]) -> None:
     with a_shop(**answers) as (url, heard):
         a_trade(State.PAID, notify_url=url)
-        assert notify(reference="a1b2", tries=1) == 5
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
     assert len(heard) == 1
 
 
@@ -410,13 +410,13 @@ def test_another_answer_than_success_means_that_it_comes_again(answers: dict[str
 def test_a_notification_follows_nobody_elsewhere(status: int) -> None:
     with a_shop() as (other_url, elsewhere), a_shop(status=status, where=other_url) as (url, _):
         a_trade(State.PAID, notify_url=url)
-        assert notify(reference="a1b2", tries=1) == 5
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
     assert elsewhere == []
 
 
 def test_the_pauses_grow_and_then_it_is_given_up() -> None:
     a_trade(State.PAID, notify_url=f"http://127.0.0.1:{CLOSED_PORT}/")
-    pauses_s = [notify(reference="a1b2", tries=tries) for tries in range(1, 7)]
+    pauses_s = [notify(reference="a1b2", tries=tries, now=timezone.now()) for tries in range(1, 7)]
     assert pauses_s == [5, 15, 60, 300, None, None]
     assert PAUSES_S == (5, 15, 60, 300)
 
@@ -427,7 +427,7 @@ def test_a_shop_that_takes_the_call_and_says_nothing_holds_nobody_for_long(
     monkeypatch.setattr(sandbox, "NOTIFY_TIMEOUT_S", 0.1)
     with HTTPServer(("127.0.0.1", 0), Shop) as silent:  # listens, and nobody serves
         a_trade(State.PAID, notify_url=f"http://127.0.0.1:{silent.server_port}/")
-        assert notify(reference="a1b2", tries=1) == 5
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
 
 
 @pytest.mark.parametrize(
@@ -435,7 +435,7 @@ def test_a_shop_that_takes_the_call_and_says_nothing_holds_nobody_for_long(
 )
 def test_an_address_that_is_none_is_not_called(url: str) -> None:
     a_trade(State.PAID, notify_url=url)
-    assert notify(reference="a1b2", tries=1) == 5
+    assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
 
 
 @pytest.mark.parametrize(
@@ -444,15 +444,15 @@ def test_an_address_that_is_none_is_not_called(url: str) -> None:
 def test_the_shop_also_hears_of_what_was_not_paid(state: str, said: ChargeState) -> None:
     with a_shop() as (url, heard):
         a_trade(state, notify_url=url)
-        assert notify(reference="a1b2", tries=1) is None
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
     assert json.loads(heard[0][2])["state"] == said
 
 
 def test_nothing_is_said_of_a_charge_that_is_open_or_not_there() -> None:
     with a_shop() as (url, heard):
         a_trade(State.OPEN, notify_url=url)
-        assert notify(reference="a1b2", tries=1) is None
-        assert notify(reference="nobody", tries=1) is None
+        assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
+        assert notify(reference="nobody", tries=1, now=timezone.now()) is None
     assert heard == []
 
 
@@ -481,7 +481,7 @@ def test_the_shop_takes_the_sandboxs_word_over_http(live_server: Any) -> None:
     payment = begun(order, addresses_at(live_server))
     assert Payment.objects.get().pay_url == f"{live_server}/sandbox/{payment.reference}/"
     choose(payment)
-    assert notify(reference=payment.reference, tries=1) is None
+    assert notify(reference=payment.reference, tries=1, now=timezone.now()) is None
     assert status_of(order) == "paid"
     assert_conserved(sale)
 
@@ -495,10 +495,10 @@ def test_what_the_shop_could_not_take_comes_again_until_it_does(
     choose(payment)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ledger_module, "get_redis_connection", nowhere)
-        assert notify(reference=payment.reference, tries=1) == 5
-        assert notify(reference=payment.reference, tries=2) == 15
+        assert notify(reference=payment.reference, tries=1, now=timezone.now()) == 5
+        assert notify(reference=payment.reference, tries=2, now=timezone.now()) == 15
         assert status_of(order) == "unpaid"
-    assert notify(reference=payment.reference, tries=3) is None
+    assert notify(reference=payment.reference, tries=3, now=timezone.now()) is None
     assert history(order)[1:] == ["paid by provider"]
 
 
@@ -587,8 +587,8 @@ def test_a_broker_that_is_away_is_no_error_for_who_pays(
         (State.REFUNDED, 600, "This payment was refunded."),
         (State.REFUNDED, -1, "This payment was refunded."),
         (State.CLOSED, 600, "This payment was closed."),
-        (State.CLOSED, -1, "The time to pay is over."),
-        (State.OPEN, -1, "The time to pay is over."),
+        (State.CLOSED, -1, "The time to pay has run out."),
+        (State.OPEN, -1, "The time to pay has run out."),
     ],
 )
 def test_what_cannot_be_paid_any_more_says_so_and_leads_back(

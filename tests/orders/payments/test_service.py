@@ -29,7 +29,7 @@ from orders.models import (
 from orders.payments import service as paying
 from orders.payments.expiry import ASK_AT_ONCE, GRACE, expire_orders
 from orders.payments.providers import (
-    GIVE_UP_AFTER,
+    MAX_SILENCES,
     BadNotification,
     ChargeState,
     ProviderUnavailable,
@@ -116,7 +116,9 @@ def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
 
 def test_a_payment_begun_again_is_the_same_one_at_the_same_address() -> None:
     order = won(make_sale())
-    urls = {start_payment(order_id=order.pk, addresses=ADDRESSES) for _ in range(3)}
+    urls = {
+        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now()) for _ in range(3)
+    }
     (payment,) = Payment.objects.all()
     assert urls == {payment.pay_url} == {f"https://shop.example/sandbox/{payment.reference}/"}
     assert (payment.order_id, payment.provider) == (order.pk, "sandbox")
@@ -154,7 +156,7 @@ def test_only_an_unpaid_order_is_paid(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     with pytest.raises(WrongState) as refused:
-        start_payment(order_id=order.pk, addresses=ADDRESSES)
+        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
     assert refused.value.status == status
     assert not Payment.objects.exists()
 
@@ -169,20 +171,23 @@ def test_an_order_whose_time_is_over_is_not_paid_though_it_is_still_unpaid() -> 
 
 def test_an_order_that_there_is_not_is_not_paid() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
-        start_payment(order_id=404, addresses=ADDRESSES)
+        start_payment(order_id=404, addresses=ADDRESSES, now=timezone.now())
 
 
 def test_what_costs_nothing_is_paid_at_once() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
     order = won(sale)
-    assert start_payment(order_id=order.pk, addresses=ADDRESSES) == ADDRESSES.return_url
+    assert (
+        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
+        == ADDRESSES.return_url
+    )
     order.refresh_from_db()
     assert (order.status, len(order.code or "")) == ("paid", CODE_LENGTH)
     (payment,) = Payment.objects.all()
     assert (payment.provider, payment.status, payment.settles) == ("", "paid", True)
     with pytest.raises(WrongState):
-        start_payment(order_id=order.pk, addresses=ADDRESSES)
+        start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
     assert_conserved(sale)
 
 
@@ -238,7 +243,9 @@ def test_clicks_at_once_make_one_payment(price_cents: int) -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=price_cents)
     order = won(sale)
-    answers = at_once(*[lambda: start_payment(order_id=order.pk, addresses=ADDRESSES)] * 6)
+    answers = at_once(
+        *[lambda: start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())] * 6
+    )
     (payment,) = Payment.objects.all()
     urls = {it for it in answers if isinstance(it, str)}
     assert urls == {payment.pay_url or ADDRESSES.return_url}
@@ -355,7 +362,7 @@ def test_an_order_that_is_paid_twice_gives_the_second_money_back(fake: FakeProvi
 
 
 def cancelled(order: VoucherOrder) -> None:
-    cancel_order(order_id=order.pk, by=buyer_of(order))
+    cancel_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
 
 
 def expired(order: VoucherOrder) -> None:
@@ -469,7 +476,7 @@ def test_one_provider_does_not_speak_for_another(settings: Any) -> None:
 
 def test_a_provider_that_there_is_not_is_refused_before_its_word_is_read() -> None:
     with pytest.raises(LookupError):
-        take_notification(provider_name="nobody", headers={}, body=b"")
+        take_notification(provider_name="nobody", headers={}, body=b"", now=timezone.now())
 
 
 # --- Over HTTP -----------------------------------------------------------------------------------
@@ -742,7 +749,7 @@ def test_a_provider_that_is_away_keeps_no_other_order_from_expiring(fake: FakePr
     VoucherOrder.objects.update(pay_by=timezone.now())
     fake.away, now = True, timezone.now()
     assert expire_orders(now=now) == 5
-    assert len(fake.asked) == GIVE_UP_AFTER
+    assert len(fake.asked) == MAX_SILENCES
     assert len(live_ids(sale)) == 25
     for seconds in range(1, 9):  # those that were not asked for come first
         assert expire_orders(now=now + dt.timedelta(seconds=seconds)) == 0

@@ -182,7 +182,11 @@ def paid(token: PurchaseToken) -> None:
 
 def ended(token: PurchaseToken) -> None:
     end_orders(
-        sale_id=token.sale_id, order_ids=[token.order_id], to=OrderStatus.CANCELLED, by=SYSTEM
+        sale_id=token.sale_id,
+        order_ids=[token.order_id],
+        to=OrderStatus.CANCELLED,
+        by=SYSTEM,
+        now=timezone.now(),
     )
 
 
