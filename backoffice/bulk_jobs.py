@@ -38,8 +38,8 @@ MAX_ORDERS = 20_000
 STEP_S, STEP_ORDERS = 2.0, 100
 """The limits of one step. Where a provider is slow, the time keeps the step within its lease."""
 
-NO_SUCH_ORDER = gettext_noop("there is no such order")
-FAILED = gettext_noop("it could not be changed; the worker's log says why")
+NO_SUCH_ORDER = gettext_noop("the order does not exist")
+FAILED = gettext_noop("it could not be changed; the worker's log has the reason")
 
 _BECOMES = {
     OrderJob.Kind.CANCEL: OrderStatus.CANCELLED,

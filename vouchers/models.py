@@ -117,7 +117,7 @@ class SeckillVoucher(models.Model):
     )
     stock = models.PositiveIntegerField(_("stock"), help_text=_("Units offered in this sale."))
     sold = models.PositiveIntegerField(_("sold"), default=0, editable=False)
-    begins_at = models.DateTimeField(_("begins at"))
+    begins_at = models.DateTimeField(_("starts at"))
     ends_at = models.DateTimeField(_("ends at"), db_index=True)
     limit = models.PositiveSmallIntegerField(
         _("limit per buyer"),
@@ -125,13 +125,15 @@ class SeckillVoucher(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_LIMIT)],
     )
     paused = models.BooleanField(
-        _("paused"), default=False, help_text=_("A paused sale accepts nobody until it goes on.")
+        _("paused"),
+        default=False,
+        help_text=_("A paused sale accepts no orders until it is resumed."),
     )
     pay_within_s = models.PositiveIntegerField(
         _("seconds to pay"),
         default=15 * 60,
         validators=[MinValueValidator(PAY_WITHIN_S[0]), MaxValueValidator(PAY_WITHIN_S[1])],
-        help_text=_("An order that is not paid so long after it was made expires."),
+        help_text=_("Orders that are not paid within this time expire."),
     )
     rebuy = models.BooleanField(
         _("may buy again"),
@@ -143,14 +145,14 @@ class SeckillVoucher(models.Model):
     refundable = models.BooleanField(
         _("refundable"),
         default=True,
-        help_text=_("Whether a buyer may give back a voucher that is paid and not used."),
+        help_text=_("Whether a buyer may return a voucher that is paid and unused."),
     )
     stage = models.CharField(
         _("stage"),
         max_length=16,
         choices=SaleStage,
         default=SaleStage.PUBLIC,
-        help_text=_("A draft is seen by staff only and accepts nobody."),
+        help_text=_("A draft is visible to staff only and accepts no orders."),
     )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."
@@ -177,7 +179,7 @@ class SeckillVoucher(models.Model):
             models.CheckConstraint(
                 name="sale_ends_after_it_begins",
                 condition=Q(ends_at__gt=F("begins_at")),
-                violation_error_message=_("The end must be after the begin."),
+                violation_error_message=_("The end must be after the start."),
             ),
             models.CheckConstraint(
                 name="sale_limit_1_to_20", condition=Q(limit__gte=1, limit__lte=MAX_LIMIT)
@@ -222,8 +224,8 @@ class AnswerCount(models.Model):
     seconds = models.PositiveSmallIntegerField(default=1)
 
     class Meta:
-        verbose_name = _("count of answers")
-        verbose_name_plural = _("counts of answers")
+        verbose_name = _("response count")
+        verbose_name_plural = _("response counts")
         ordering = ("at",)
         constraints = [
             models.UniqueConstraint(

@@ -155,8 +155,8 @@ def _carry_out(
     messages.success(request, line)
     if not _is_in_redis(sale):
         text = gettext(
-            "Redis has not heard of it yet, and will within seconds of being back. Until then "
-            "buyers can do no more than before."
+            "Redis does not know about this yet and will be updated within seconds "
+            "of coming back. Until then buyers can do no more than before."
         )
         messages.warning(request, text)
 

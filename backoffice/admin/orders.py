@@ -53,7 +53,7 @@ class EndForm(forms.Form):
         label=_("Reason"),
         max_length=200,
         widget=AdminTextInputWidget,
-        help_text=_("It stands in the order's history, and in the mail to its buyer."),
+        help_text=_("Recorded in the order's history and included in the email to the buyer."),
     )
 
 
@@ -116,7 +116,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def price(self, order: VoucherOrder) -> str:
         return money(order.price_cents)
 
-    @admin.display(description=_("to be paid by"), ordering="pay_by")
+    @admin.display(description=_("payment due"), ordering="pay_by")
     def due(self, order: VoucherOrder) -> str:
         unpaid = order.status == OrderStatus.UNPAID
         return timestamp(order.pay_by) if unpaid and order.pay_by else "–"
@@ -134,9 +134,9 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         fieldsets = super().get_fieldsets(request, obj)
         if obj is not None and is_set_aside(obj):
             fieldsets[0][1]["description"] = _(
-                "This order could not be written and was set aside. It was never payable, so there "
-                "is nothing to refund, and its unit went back on sale at once. In the list of "
-                "orders it can be tried again."
+                "This order could not be written and was set aside. It was never "
+                "payable, so there is nothing to refund, and its unit went back on sale "
+                "at once. You can retry it from the list of orders."
             )
         return fieldsets
 
@@ -173,7 +173,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         may_export = request.user.has_perm("orders.export_voucherorder")
         return may_export and self.has_view_permission(request)
 
-    @admin.action(description=_("Try again (orders set aside)"), permissions=["retry"])
+    @admin.action(description=_("Retry orders that were set aside"), permissions=["retry"])
     def try_again(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> None:
         orders = {order.pk: order for order in queryset.order_by("pk")}
         try:
@@ -184,11 +184,11 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     def _report(self, request: HttpRequest, order: VoucherOrder, retry: Retry) -> None:
         if retry.refusal is None:
-            text = gettext("Order %(order_id)s is live now, to be paid by its buyer.")
+            text = gettext("Order %(order_id)s is now live and waiting for payment.")
             self.message_user(request, text % {"order_id": order.pk}, messages.SUCCESS)
-            self.log_change(request, order, gettext("Tried again."))
+            self.log_change(request, order, gettext("Retried."))
             return
-        text = gettext("Order %(order_id)s was not tried again: %(reason)s.")
+        text = gettext("Order %(order_id)s was not retried: %(reason)s.")
         values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
 
@@ -215,13 +215,13 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         except WrongState as error:
             self._say_why_not(request, order.pk, refusal_text(error.status))
         except Busy:
-            busy = gettext("somebody else is changing an order of this buyer just now")
+            busy = gettext("someone else is changing this buyer's orders right now")
             self._say_why_not(request, order.pk, busy)
         except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
         else:
             order.refresh_from_db()
-            text = gettext("Order %(order_id)s is %(status)s now.")
+            text = gettext("Order %(order_id)s is now %(status)s.")
             values = {"order_id": order.pk, "status": order.get_status_display()}
             self.message_user(request, text % values, messages.SUCCESS)
             self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
@@ -316,7 +316,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def _too_many() -> str:
-    text = gettext("At most %(count)s orders can be changed at once. Narrow the list down.")
+    text = gettext("At most %(count)s orders can be changed at once. Narrow down the list.")
     return text % {"count": number_format(MAX_ORDERS, force_grouping=True)}
 
 

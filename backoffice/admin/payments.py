@@ -22,7 +22,7 @@ class ProblemFilter(admin.SimpleListFilter):
     parameter_name = "problem"
 
     def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
-        return [("yes", _("has a problem")), ("no", _("has none"))]
+        return [("yes", _("with a problem")), ("no", _("without a problem"))]
 
     def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
         if self.value() == "yes":
@@ -63,7 +63,7 @@ class PaymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def wrong(self, payment: Payment) -> str:
         return gettext(payment.problem) or "–"
 
-    @admin.display(description=_("ask at"))
+    @admin.display(description=_("next check at"))
     def asks(self, payment: Payment) -> str:
         return timestamp(payment.ask_at) if payment.ask_at else "–"
 

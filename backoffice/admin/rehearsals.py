@@ -54,22 +54,20 @@ class RehearseForm(forms.Form):
         min_value=1,
         max_value=MOST_BUYERS,
         widget=AdminIntegerFieldWidget,
-        help_text=_("Made for the rehearsal, and removed after it. At most 5,000."),
+        help_text=_("Created for the rehearsal and removed afterwards. At most 5,000."),
     )
     stock = forms.IntegerField(
         label=_("Units offered"), min_value=1, max_value=MAX_STOCK, widget=AdminIntegerFieldWidget
     )
     duplicates = forms.IntegerField(
-        label=_("Double clicks in percent"),
+        label=_("Percentage of double clicks"),
         min_value=0,
         max_value=100,
         widget=AdminIntegerFieldWidget,
-        help_text=_(
-            "So many of a hundred buyers press twice; every other of them in a second tab."
-        ),
+        help_text=_("This many buyers in a hundred press twice, half of them in a second tab."),
     )
     anyway = forms.BooleanField(
-        label=_("Rehearse all the same, while buyers are here or about to come"), required=False
+        label=_("Rehearse anyway, although buyers are here or about to arrive"), required=False
     )
 
     def __init__(self, *args: Any, busy: bool, **kwargs: Any) -> None:
@@ -126,7 +124,7 @@ def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Re
             by=request.user.pk,
         )
     except AnotherRehearsal as error:
-        text = gettext("Rehearsal #%(number)s is running, and only one does at a time.")
+        text = gettext("Rehearsal #%(number)s is running. Only one can run at a time.")
         form.add_error(None, text % {"number": error.rehearsal_id})
     except BadAddress as error:
         text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
@@ -201,11 +199,11 @@ class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def how(self, rehearsal: Rehearsal) -> str:
         return outcome(rehearsal)
 
-    @admin.display(description=_("begun"), ordering="created_at")
+    @admin.display(description=_("started"), ordering="created_at")
     def began(self, rehearsal: Rehearsal) -> str:
         return timestamp(rehearsal.created_at)
 
-    @admin.display(description=_("last sign"), ordering="changed_at")
+    @admin.display(description=_("last activity"), ordering="changed_at")
     def changed(self, rehearsal: Rehearsal) -> str:
         return timestamp(rehearsal.changed_at)
 
@@ -241,12 +239,14 @@ class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             cancelled = cancel_rehearsal(rehearsal_id=rehearsal.pk)
         except NotRunning:
-            text = gettext("It is over, or clears up already.")
+            text = gettext("It has already finished or is cleaning up.")
             self.message_user(request, text, messages.WARNING)
             return
         publish_rehearsal(rehearsal_id=cancelled.pk, turn=cancelled.turn)
         self.log_change(request, rehearsal, gettext("Cancelled."))
-        self.message_user(request, gettext("Cancelled; what it made is removed."), messages.SUCCESS)
+        self.message_user(
+            request, gettext("Cancelled. Everything it created will be removed."), messages.SUCCESS
+        )
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Who may begin one may see what becomes of it."""

@@ -65,7 +65,7 @@ class SaleAdmin(SeckillVoucherAdmin):
         if obj is not None:
             now = fieldsets[0][1]
             now["fields"] = (*now["fields"], "sum")
-            now["description"] = _("The sum is: total = left + pending + orders.")
+            now["description"] = _("The balance is: total = left + pending + orders.")
         return fieldsets
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:
@@ -79,7 +79,7 @@ class SaleAdmin(SeckillVoucherAdmin):
             _add_up([sale])
         return sale
 
-    @admin.display(description=_("sum"))
+    @admin.display(description=_("balance"))
     def sum(self, sale: SeckillVoucher) -> str:
         found: SaleSum | None = getattr(sale, "sum", None)
         if found is None:
@@ -151,9 +151,9 @@ def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
 def _outcome(before: Comparison, after: Comparison) -> tuple[int, str]:
     """Return how a reconciling is reported, and in which words."""
     if after.difference:
-        return messages.ERROR, gettext("%(sale)s: still different by %(after)s.")
+        return messages.ERROR, gettext("%(sale)s: still off by %(after)s.")
     if before.difference:
-        return messages.WARNING, gettext("%(sale)s: was different by %(before)s, is repaired.")
+        return messages.WARNING, gettext("%(sale)s: was off by %(before)s and has been repaired.")
     if before.remaining is None:
-        return messages.SUCCESS, gettext("%(sale)s: was not loaded, is loaded now and fits.")
-    return messages.SUCCESS, gettext("%(sale)s: fits.")
+        return messages.SUCCESS, gettext("%(sale)s: was not loaded. It is loaded now and adds up.")
+    return messages.SUCCESS, gettext("%(sale)s: adds up.")

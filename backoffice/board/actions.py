@@ -82,15 +82,17 @@ def why_not(error: Exception) -> str:
 
 
 _WORDS = {
-    BelowTaken: _("Nothing was changed: that is fewer than are taken by now."),
-    LedgerUnavailable: _("Nothing was changed: Redis did not answer. Try again."),
-    SaleOver: _("Nothing was changed: the sale is over. To sell again, copy it."),
+    BelowTaken: _("Nothing was changed: more units than that are already taken."),
+    LedgerUnavailable: _("Nothing was changed: Redis did not respond. Try again."),
+    SaleOver: _("Nothing was changed: the sale has ended. To sell again, copy it."),
     NotBegun: _(
-        "Nothing was changed: the sale has not begun, so there is nothing to end. Delete it or set "
-        "it back to draft."
+        "Nothing was changed: the sale has not started, so there is nothing to "
+        "end. Delete it or set it back to draft."
     ),
-    NotLater: _("Nothing was changed: the new end must be after the present one."),
-    TermsChanged: _("Nothing was changed: somebody was faster. Look at the sale as it is now."),
+    NotLater: _("Nothing was changed: the new end must be after the current one."),
+    TermsChanged: _(
+        "Nothing was changed: someone else changed the sale first. Check its current state."
+    ),
 }
 
 
@@ -134,10 +136,10 @@ def _stock_seen(board: Board) -> dict[str, Any]:
 
 def _pause_will(board: Board) -> list[str]:
     return [
-        gettext("Nobody can buy until the sale is resumed. Its end stays where it is."),
+        gettext("Nobody can buy until the sale is resumed. Its end does not move."),
         *_draft(board),
         *_queue(board),
-        gettext("Whoever has an order keeps it and can pay it."),
+        gettext("Existing orders are kept and can be paid."),
     ]
 
 
@@ -147,29 +149,27 @@ def _resume_will(board: Board) -> list[str]:
     text = (
         gettext("Buyers can buy again at once: %(left)s of %(total)s units are left.")
         if begun
-        else gettext("Buyers can buy from the begin on: %(left)s of %(total)s units are left.")
+        else gettext("Buyers can buy once the sale starts: %(left)s of %(total)s units are left.")
     )
     return [text % words, *_draft(board)]
 
 
 def _extend_will(board: Board) -> list[str]:
-    text = gettext("The sale ends at %(end)s as it stands. Buyers can buy until the new end.")
+    text = gettext("The sale currently ends at %(end)s. Buyers can buy until the new end.")
     left = gettext("%(left)s of %(total)s units are left.")
     words = {"left": _left(board), "total": grouped(board.sale.stock)}
     return [text % {"end": timestamp(board.sale.ends_at)}, left % words]
 
 
 def _stock_will(board: Board) -> list[str]:
-    text = gettext("%(total)s units are offered now, and %(left)s of them are left.")
+    text = gettext("%(total)s units are now offered, and %(left)s of them are left.")
     words = {"left": _left(board), "total": grouped(board.sale.stock)}
-    bounds = gettext(
-        "Fewer than the %(taken)s that are taken cannot be offered, nor more than %(most)s."
-    )
+    bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
     taken = board.found.taken if board.found else board.sale.sold
     return [
         text % words,
         bounds % {"taken": grouped(taken), "most": grouped(MAX_STOCK)},
-        gettext("Units that are added go to the waiting list first, then on sale."),
+        gettext("Added units go to the waiting list first, then on sale."),
     ]
 
 
@@ -177,31 +177,31 @@ def _end_will(board: Board) -> list[str]:
     left, waiting = (board.found.remaining, board.found.waiting) if board.found else (0, 0)
     unsold = ngettext("%(count)s unit is unsold.", "%(count)s units are unsold.", left)
     in_line = ngettext(
-        "%(count)s buyer in the waiting list gets nothing.",
-        "%(count)s buyers in the waiting list get nothing.",
+        "%(count)s buyer on the waiting list gets nothing.",
+        "%(count)s buyers on the waiting list get nothing.",
         waiting,
     )
     return [
-        gettext("Ends the sale now, for everybody."),
+        gettext("Ends the sale now for everyone."),
         unsold % {"count": grouped(left) if board.found else NO_VALUE},
         *_queue(board),
         *([in_line % {"count": grouped(waiting)}] if waiting else []),
-        gettext("Whoever has an order keeps it and can pay it."),
-        gettext("This cannot be undone: a sale that has ended is not resumed, nor extended."),
+        gettext("Existing orders are kept and can be paid."),
+        gettext("This cannot be undone: an ended sale cannot be resumed or extended."),
     ]
 
 
 def _draft(board: Board) -> list[str]:
     if board.sale.stage != SaleStage.DRAFT:
         return []
-    return [gettext("It is a draft: nobody can buy before it is made public.")]
+    return [gettext("This is a draft: nobody can buy until it is published.")]
 
 
 def _queue(board: Board) -> list[str]:
     count = board.found.pending if board.found else 0
     text = ngettext(
-        "%(count)s order in the queue will still be written.",
-        "%(count)s orders in the queue will still be written.",
+        "%(count)s order in the queue will still be processed.",
+        "%(count)s orders in the queue will still be processed.",
         count,
     )
     return [text % {"count": grouped(count)}] if count else []

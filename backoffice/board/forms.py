@@ -26,7 +26,7 @@ class OptionalReasonForm(forms.Form):
         max_length=200,
         required=False,
         widget=AdminTextInputWidget,
-        help_text=_("It stands in the sale's history."),
+        help_text=_("Recorded in the sale's history."),
     )
 
 
@@ -68,7 +68,7 @@ class ExtendForm(SeenEndForm, OptionalReasonForm):
             ("5", _("by 5 minutes")),
             ("15", _("by 15 minutes")),
             ("60", _("by 60 minutes")),
-            (UNTIL, _("to this moment:")),
+            (UNTIL, _("until this time:")),
         ],
         initial="5",
         widget=forms.RadioSelect,
@@ -88,11 +88,11 @@ class ExtendForm(SeenEndForm, OptionalReasonForm):
             return data
         ends_at = data["until"] if by == UNTIL else seen + dt.timedelta(minutes=int(by))
         if ends_at is None:
-            self.add_error("until", gettext("Say until when."))
+            self.add_error("until", gettext("Choose the new end."))
         elif ends_at.year > YEARS[1]:
-            self.add_error("until", gettext("That is too far away."))
+            self.add_error("until", gettext("This is too far in the future."))
         elif ends_at <= seen:
-            self.add_error("until", gettext("The new end must be after the present one."))
+            self.add_error("until", gettext("The new end must be after the current one."))
         return {**data, "ends_at": ends_at}
 
 
@@ -109,5 +109,5 @@ class StockForm(OptionalReasonForm):
     def clean(self) -> dict[str, Any]:
         data = super().clean() or self.cleaned_data
         if data.get("stock") is not None and data["stock"] == data.get("seen"):
-            self.add_error("stock", gettext("So many are offered already."))
+            self.add_error("stock", gettext("This is already the current stock."))
         return data

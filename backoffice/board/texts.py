@@ -23,19 +23,19 @@ from vouchers.templatetags.sentences import DAYS
 
 REFUSALS = {
     "sold_out": _("sold out"),
-    "already_ordered": _("had one already"),
+    "already_ordered": _("already had one"),
     "not_started": _("too early"),
     "ended": _("too late"),
     "paused": _("paused"),
-    "unavailable": _("busy, told to try again"),
+    "unavailable": _("busy, asked to retry"),
     "other": _("for other reasons"),
 }
 """How order requests are refused, in the order of the table."""
 
 SENTENCES = {
-    "clock": {"begin": _("Begins in"), "end": _("Ends in"), "days": DAYS},
-    "stale": _("Stale since {time}: the server does not answer. This page goes on asking."),
-    "signed_out": _("Stale since {time}: you are signed out. Load the page again."),
+    "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
+    "stale": _("Out of date since {time}: the server is not responding. This page keeps trying."),
+    "signed_out": _("Out of date since {time}: you are signed out. Reload the page."),
     "fresh": _("The figures are live again."),
     "checking": _("checking…"),
     "state": _("The sale is now: {state}."),
@@ -92,21 +92,22 @@ def _alert(board: Board) -> dict[str, str]:
     """Return the worst of what is wrong now, if anything is."""
     if not board.ledger_answers:
         text = gettext(
-            "Redis does not answer, so nobody can buy just now. Shown is what the database knows."
+            "Redis is not responding, so nobody can buy right now. These figures "
+            "come from the database."
         )
         return {"code": "away", "text": text}
     if board.found is None:
-        text = gettext("The sale is not in Redis yet; its first visitor loads it.")
+        text = gettext("The sale is not in Redis yet; its first visitor will load it.")
         return {"code": "unloaded", "text": text}
     age = _seconds(board.oldest_pending_age_ms or 0)
     if board.is_behind:
         text = gettext(
-            "Orders are written %(age)s late: nobody new is accepted until they have caught up. "
-            "Are the workers running?"
+            "Orders are running %(age)s late, so no new ones are accepted until they "
+            "catch up. Are the workers running?"
         )
         return {"code": "behind", "text": text % {"age": age}}
     if board.is_late:
-        text = gettext("Orders are written %(age)s late. Are the workers running?")
+        text = gettext("Orders are running %(age)s late. Are the workers running?")
         return {"code": "late", "text": text % {"age": age}}
     return {"code": "", "text": ""}
 
@@ -115,7 +116,7 @@ def _verdict(board: Board) -> dict[str, str]:
     """Return whether the sum adds up, which words tell and not colour alone."""
     found = board.sum
     if found is None:
-        return {"code": "unknown", "text": gettext("nobody can tell now")}
+        return {"code": "unknown", "text": gettext("cannot be checked now")}
     if found.difference == 0:
         return {"code": "fits", "text": gettext("adds up")}
     if found.in_flight:
@@ -167,7 +168,7 @@ def _oldest(board: Board) -> str:
     if board.found is None:
         return NO_VALUE
     if board.oldest_pending_age_ms is None:
-        return gettext("nothing waits")
+        return gettext("nothing waiting")
     return gettext("oldest %(age)s") % {"age": _seconds(board.oldest_pending_age_ms)}
 
 
@@ -218,8 +219,8 @@ def _chart(pace: Pace | None) -> dict[str, Any] | None:
         return None
     accepted = pace.answers.get(ACCEPTED, 0)
     text = gettext(
-        "In the last %(minutes)s minutes %(requests)s requests came and %(accepted)s were "
-        "accepted; at most %(most)s came in one second."
+        "In the last %(minutes)s minutes there were %(requests)s requests, of "
+        "which %(accepted)s were accepted; the peak was %(most)s in one second."
     )
     values = {
         "minutes": WINDOW_S // 60,

@@ -50,8 +50,8 @@ POLL_S = 0.5
 DRAIN_PATIENCE = dt.timedelta(seconds=30)
 """So long no order at all may be written while some are pending, before the rehearsal gives up."""
 
-NO_WEB_SERVER = gettext_noop("no web server of this shop answers at the address")
-ANOTHER_SHOP = gettext_noop("the web server at the address does not know this sale")
+NO_WEB_SERVER = gettext_noop("no web server of this shop responds at this address")
+ANOTHER_SHOP = gettext_noop("the web server at this address does not know this sale")
 NOT_DRAINED = gettext_noop(
     "no order was written for 30 seconds while some were pending: is a worker running?"
 )

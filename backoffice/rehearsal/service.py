@@ -52,7 +52,7 @@ GIVE_UP_S = 60.0
 
 CANCELLED = gettext_noop("it was cancelled")
 DIED = gettext_noop("its process died")
-INTERRUPTED = gettext_noop("its process died too often; the worker's log says why")
+INTERRUPTED = gettext_noop("its process died too often; the worker's log has the reason")
 
 
 class AnotherRehearsal(Exception):

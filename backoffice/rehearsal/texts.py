@@ -18,7 +18,7 @@ UNHEARD = dt.timedelta(seconds=10)
 """After so long without a sign a page says that no worker seems to be there."""
 
 _PROGRESS = {
-    RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers made"),
+    RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers created"),
     RehearsalPhase.BUYING: gettext_noop("%(done)s of %(total)s clicks answered"),
     RehearsalPhase.DRAINING: gettext_noop("%(done)s of %(total)s orders written"),
     RehearsalPhase.CLEARING: gettext_noop("%(done)s of %(total)s buyers removed"),
@@ -28,7 +28,7 @@ _WRONGS = {
     "oversold": gettext_noop("%(count)s oversold"),
     "lost": gettext_noop("%(count)s lost"),
     "doubled": gettext_noop("%(count)s doubled"),
-    "undersold": gettext_noop("%(count)s not sold although somebody wanted them"),
+    "undersold": gettext_noop("%(count)s unsold although someone wanted them"),
     "difference": gettext_noop("ledger and database differ by %(count)s"),
 }
 
@@ -36,18 +36,18 @@ _RIGHT = {
     "oversold": gettext_noop("Orders above the stock"),
     "lost": gettext_noop("Accepted and lost"),
     "doubled": gettext_noop("Orders above a buyer's limit"),
-    "undersold": gettext_noop("Not sold although somebody wanted them"),
-    "difference": gettext_noop("Difference of ledger and database"),
+    "undersold": gettext_noop("Unsold although someone wanted them"),
+    "difference": gettext_noop("Difference between ledger and database"),
 }
 
 _FAST = {
-    "p50_ms": (gettext_noop("Half of the requests answered within"), gettext_noop("%s ms")),
-    "p90_ms": (gettext_noop("90 of 100 within"), gettext_noop("%s ms")),
-    "p99_ms": (gettext_noop("99 of 100 within"), gettext_noop("%s ms")),
-    "max_ms": (gettext_noop("The slowest"), gettext_noop("%s ms")),
-    "requests_per_s": (gettext_noop("Requests"), gettext_noop("%s a second")),
+    "p50_ms": (gettext_noop("Response time, median"), gettext_noop("%s ms")),
+    "p90_ms": (gettext_noop("Response time, 90th percentile"), gettext_noop("%s ms")),
+    "p99_ms": (gettext_noop("Response time, 99th percentile"), gettext_noop("%s ms")),
+    "max_ms": (gettext_noop("Response time, slowest"), gettext_noop("%s ms")),
+    "requests_per_s": (gettext_noop("Requests"), gettext_noop("%s per second")),
     "drain_s": (gettext_noop("From the first request to the last order"), gettext_noop("%s s")),
-    "orders_per_s": (gettext_noop("Orders written"), gettext_noop("%s a second")),
+    "orders_per_s": (gettext_noop("Orders written"), gettext_noop("%s per second")),
 }
 
 _MANY = {
@@ -56,19 +56,19 @@ _MANY = {
     "requests": gettext_noop("Requests sent"),
     "accepted": gettext_noop("Buyers' orders accepted"),
     "orders": gettext_noop("Orders in the database"),
-    "refused": gettext_noop("Of these refused when written"),
+    "refused": gettext_noop("Of these, refused when written"),
     "unanswered": gettext_noop("Clicks without an answer"),
-    "interruptions": gettext_noop("Times its process died"),
+    "interruptions": gettext_noop("Process crashes"),
 }
 
 ANSWERS = {
     "accepted": gettext_noop("accepted"),
     "sold_out": gettext_noop("sold out"),
     "already_ordered": gettext_noop("already ordered"),
-    "not_started": gettext_noop("not begun"),
+    "not_started": gettext_noop("not started"),
     "ended": gettext_noop("ended"),
     "paused": gettext_noop("paused"),
-    "unavailable": gettext_noop("busy, to be tried again"),
+    "unavailable": gettext_noop("busy, asked to retry"),
     "rate_limited": gettext_noop("too many requests"),
     "unanswered": gettext_noop("no answer"),
 }
@@ -101,8 +101,8 @@ def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime
         return ""
     if rehearsal.changed_at < now - UNHEARD:
         return gettext(
-            "Nothing was heard of it for a while. Are a worker and beat running? It goes on by "
-            "itself, or is cleared up, as soon as they are."
+            "There has been no activity for a while. Are a worker and beat running? "
+            "Once they are, the rehearsal continues or is cleaned up automatically."
         )
     text = _PROGRESS.get(RehearsalPhase(rehearsal.phase), "")
     if not total or not text:
@@ -117,7 +117,7 @@ def outcome(rehearsal: Rehearsal) -> str:
     if rehearsal.problem:
         return gettext("failed: %(problem)s") % {"problem": gettext(rehearsal.problem)}
     wrongs = _wrongs(Verdict.of(rehearsal.verdict))
-    return gettext("wrong: %(wrongs)s") % {"wrongs": wrongs} if wrongs else gettext("right")
+    return gettext("incorrect: %(wrongs)s") % {"wrongs": wrongs} if wrongs else gettext("correct")
 
 
 def headline(rehearsal: Rehearsal) -> tuple[str, str]:
@@ -128,8 +128,8 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
     verdict = Verdict.of(rehearsal.verdict)
     if verdict.is_right:
         words = {"live": _number(verdict.orders - verdict.refused)}
-        return gettext("It holds: %(live)s units sold, none twice, nothing lost") % words, "right"
-    return gettext("It does not hold: %(wrongs)s") % {"wrongs": _wrongs(verdict)}, "wrong"
+        return gettext("Passed: %(live)s units sold, none twice, nothing lost") % words, "right"
+    return gettext("Failed: %(wrongs)s") % {"wrongs": _wrongs(verdict)}, "wrong"
 
 
 def _wrongs(verdict: Verdict) -> str:
@@ -153,10 +153,10 @@ def tables(rehearsal: Rehearsal) -> list[Table]:
         for code, count in sorted(verdict.answers.items(), key=lambda item: -item[1])
     ]
     return [
-        Table(gettext("Right or wrong"), [(it, _number(count), not count) for it, count in right]),
-        Table(gettext("How fast"), [(name, value, True) for name, value in fast]),
-        Table(gettext("How many"), [(name, value, True) for name, value in many]),
-        Table(gettext("What the clicks were told"), [(it, count, True) for it, count in answers]),
+        Table(gettext("Correctness"), [(it, _number(count), not count) for it, count in right]),
+        Table(gettext("Speed"), [(name, value, True) for name, value in fast]),
+        Table(gettext("Counts"), [(name, value, True) for name, value in many]),
+        Table(gettext("Answers to clicks"), [(it, count, True) for it, count in answers]),
     ]
 
 

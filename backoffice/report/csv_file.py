@@ -39,7 +39,11 @@ def _rows(report: SaleReport) -> Iterator[Sequence[Cell]]:
     yield [about, gettext("As of"), timestamp(report.at)]
     yield [about, gettext("Times are in"), _zone(report)]
     if not report.knows_latest:
-        yield [about, gettext("Not known"), gettext("the last minutes' requests: Redis was away")]
+        yield [
+            about,
+            gettext("Not known"),
+            gettext("the requests of the last minutes: Redis was unreachable"),
+        ]
     for section in sections(report):
         for figure in section.figures:
             yield [section.title, _label(figure), figure.plain]

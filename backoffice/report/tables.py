@@ -42,7 +42,7 @@ def requests(report: SaleReport) -> list[Requests]:
     by_seconds = near(report.spans, since=since - MINUTE, until=until + MINUTE)
     found = []
     if by_seconds:
-        found.append(_requests(gettext("Around the begin"), by_seconds, unit_s=1))
+        found.append(_requests(gettext("Around the start"), by_seconds, unit_s=1))
     if len(by_seconds) < len(report.spans):
         found.append(_requests(gettext("The whole sale"), report.spans, unit_s=60))
     return found
@@ -54,7 +54,7 @@ def changes(report: SaleReport) -> list[list[str]]:
 
 
 def change_heads() -> list[str]:
-    return [gettext("At"), gettext("When"), gettext("By"), gettext("What")]
+    return [gettext("At"), gettext("When"), gettext("By"), gettext("Change")]
 
 
 def answer_labels(spans: Sequence[Span]) -> dict[str, str]:
@@ -68,7 +68,7 @@ def answer_labels(spans: Sequence[Span]) -> dict[str, str]:
 
 def _phase(sale: SeckillVoucher, change: Change) -> str:
     if change.at < sale.begins_at:
-        return gettext("before the begin")
+        return gettext("before the start")
     return gettext("during the sale") if change.at < sale.ends_at else gettext("after the end")
 
 
@@ -116,7 +116,7 @@ def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
     accepted = pgettext("order requests", "Accepted")
     refused = pgettext("order requests", "Refused")
     most = max(spans, key=lambda span: span.requests)
-    summary = gettext("The most requests, %(count)s, came in the %(seconds)s s from %(at)s on.")
+    summary = gettext("The peak was %(count)s requests in the %(seconds)s s starting at %(at)s.")
     return {
         "times": list(times),
         "whole": unit_s == step,
@@ -127,7 +127,7 @@ def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
             series(gettext("Requests"), lambda it: it.requests, kind="bars", color="--chart-1"),
             series(accepted, _accepted, kind="line", color="--chart-2"),
             series(refused, _refused, kind="line", color="--chart-3"),
-            series(gettext("Told to try again"), _told_again, kind="line", color="--chart-4"),
+            series(gettext("Asked to retry"), _told_again, kind="line", color="--chart-4"),
         ],
     }
 

@@ -63,28 +63,30 @@ def sections(report: SaleReport) -> list[Section]:
 
 def _sale(report: SaleReport) -> Iterator[Figure]:
     sale, found = report.sale, report.found
-    yield _moment(gettext("Begin"), sale.begins_at)
+    yield _moment(gettext("Start"), sale.begins_at)
     yield _moment(gettext("End"), sale.ends_at)
     yield _count(gettext("Units offered"), sale.stock)
     yield _count(gettext("Sold"), sale.sold, gettext("Orders that hold a unit now."))
     if not report.is_over:
         yield _count(gettext("Left"), found.remaining if found else None)
     if not report.is_over or (found and found.pending):
-        note = gettext("Accepted and not written yet; they are in no other figure of this report.")
+        note = gettext(
+            "Accepted but not written yet; not included in any other figure of this report."
+        )
         yield _count(gettext("Pending"), found.pending if found else None, note)
     note = gettext(
-        "When as many orders had been accepted as there are units now. Orders that were refused "
-        "later do not count; those that ended later do."
+        "When the number of accepted orders reached the current stock. Orders "
+        "that were refused later do not count; those that ended later do."
     )
     yield _moment(gettext("Sold out at"), report.sold_out_at, note, exact=True)
-    yield _duration(gettext("Sold out after"), report.sold_out_after, gettext("From the begin."))
+    yield _duration(gettext("Sold out after"), report.sold_out_after, gettext("From the start."))
 
 
 def _requests(report: SaleReport) -> Iterator[Figure]:
     answers = report.answers
     note = gettext(
-        "Order requests with a valid token. A buyer may send several, and each is counted as it "
-        "was answered."
+        "Order requests with a valid token. A buyer may send several; each "
+        "counts under its own answer."
     )
     yield _count(gettext("Requests"), answers.total(), note)
     yield _count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
@@ -94,14 +96,16 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
     peak = report.peak
     note = ""
     if peak and peak.seconds > 1:
-        note = gettext("On average over the minute: of that time single seconds are not kept.")
+        note = gettext(
+            "Average over the minute: figures by the second are no longer kept for that time."
+        )
     label = gettext("Most requests per second")
     yield Figure(label, _rate(peak), round(peak.per_second, 2) if peak else "", note=note)
-    yield _moment(gettext("This was at"), peak.at if peak else None)
+    yield _moment(gettext("Time of the peak"), peak.at if peak else None)
 
 
 def _orders(report: SaleReport) -> Iterator[Figure]:
-    note = gettext("Every accepted request becomes one order; a refused one gave its unit back.")
+    note = gettext("Every accepted request becomes one order; a refused order gave its unit back.")
     yield _count(gettext("Orders"), report.accepted, note)
     for it in report.orders:
         yield _count(capfirst(str(it.status.label)), it.count, is_part=True)
@@ -114,22 +118,22 @@ def _orders(report: SaleReport) -> Iterator[Figure]:
 
 
 def _money(report: SaleReport) -> Iterator[Figure]:
-    note = gettext("The prices of orders that are paid or used.")
+    note = gettext("Total price of the paid and used orders.")
     yield _yuan(gettext("Revenue"), report.cents(OrderStatus.PAID, OrderStatus.USED), note)
     yield _yuan(gettext("Refunded"), report.cents(OrderStatus.REFUNDED))
     yield _yuan(gettext("Refund on its way"), report.cents(OrderStatus.REFUNDING))
-    share, note = report.conversion, gettext("Those that were refunded later are among them.")
+    share, note = report.conversion, gettext("Includes orders that were refunded later.")
     shown = NO_VALUE if share is None else f"{100 * share:.1f} %"
     plain = "" if share is None else round(100 * share, 2)
-    yield Figure(gettext("Orders that were paid"), shown, plain, "%", note)
+    yield Figure(gettext("Share of orders paid"), shown, plain, "%", note)
 
 
 def _times(report: SaleReport) -> Iterator[Figure]:
     written, paid = report.written, report.paid
     yield _duration(gettext("Accepted → written, median"), written.median, _sample(written))
-    yield _duration(gettext("Accepted → written, 95 of 100 were faster"), written.p95)
+    yield _duration(gettext("Accepted → written, 95th percentile"), written.p95)
     yield _duration(gettext("Accepted → paid, median"), paid.median, _sample(paid))
-    yield _duration(gettext("Accepted → paid, 95 of 100 were faster"), paid.p95)
+    yield _duration(gettext("Accepted → paid, 95th percentile"), paid.p95)
 
 
 def _sample(took: Took) -> str:

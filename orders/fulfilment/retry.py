@@ -40,12 +40,12 @@ class BuyerClosed(Exception):
 
 
 REFUSALS: dict[type[Exception], str] = {
-    VoucherOrder.DoesNotExist: gettext_noop("there is no such order"),
-    NotSetAside: gettext_noop("it is not an order that was set aside"),
+    VoucherOrder.DoesNotExist: gettext_noop("the order does not exist"),
+    NotSetAside: gettext_noop("the order was not set aside"),
     BuyerClosed: gettext_noop("the buyer's account is closed"),
-    AlreadyOrdered: gettext_noop("the buyer has order %(order_id)s of that unit"),
-    SoldOut: gettext_noop("no unit is left"),
-    StillPending: gettext_noop("it is still pending; try again in some seconds"),
+    AlreadyOrdered: gettext_noop("the buyer already has order %(order_id)s for that unit"),
+    SoldOut: gettext_noop("no units are left"),
+    StillPending: gettext_noop("it is still pending; try again in a few seconds"),
 }
 """The expected refusals of a retry, after which nothing was changed, as staff reads them."""
 
@@ -126,7 +126,7 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
             to=OrderStatus.UNPAID,
             by=by,
             at=now,
-            why=gettext_noop("tried again"),
+            why=gettext_noop("retried"),
             reason="",
             pay_by=pay_by(sale, now),
         )

@@ -22,7 +22,7 @@ class Migration(migrations.Migration):
                 ('unit', models.PositiveSmallIntegerField(verbose_name='unit')),
                 ('status', models.CharField(choices=[('unpaid', 'unpaid'), ('paid', 'paid'), ('used', 'used'), ('cancelled', 'cancelled'), ('expired', 'expired'), ('refunding', 'refunding'), ('refunded', 'refunded'), ('refused', 'refused')], max_length=16, verbose_name='status')),
                 ('live', models.BooleanField(default=True, editable=False, null=True, verbose_name='live')),
-                ('reason', models.CharField(blank=True, choices=[('already_ordered', 'the buyer has an order of this sale already'), ('sold_out', 'no unit was left'), ('inactive_buyer', "the buyer's account is closed"), ('failed', 'the order could not be written and was set aside'), ('lost', 'the order was lost before it was written')], max_length=32, verbose_name='reason')),
+                ('reason', models.CharField(blank=True, choices=[('already_ordered', "the buyer already has an order in this sale"), ('sold_out', "no units were left"), ('inactive_buyer', "the buyer's account is closed"), ('failed', 'the order could not be written and was set aside'), ('lost', 'the order was lost before it was written')], max_length=32, verbose_name='reason')),
                 ('price_cents', models.PositiveIntegerField(verbose_name='price in cents')),
                 ('accepted_at', models.DateTimeField(verbose_name='accepted at')),
                 ('created_at', models.DateTimeField(auto_now_add=True, verbose_name='written at')),

@@ -25,7 +25,7 @@ class Migration(migrations.Migration):
                 ('shadow_id', models.BigIntegerField(editable=False, null=True)),
                 ('buyers', models.PositiveIntegerField(verbose_name='buyers')),
                 ('stock', models.PositiveIntegerField(verbose_name='stock')),
-                ('phase', models.CharField(choices=[('preparing', 'preparing'), ('buying', 'buying'), ('draining', 'writing orders'), ('clearing', 'clearing up'), ('done', 'done'), ('failed', 'failed')], default='preparing', max_length=16, verbose_name='phase')),
+                ('phase', models.CharField(choices=[('preparing', 'preparing'), ('buying', 'buying'), ('draining', 'writing orders'), ('clearing', "cleaning up"), ('done', 'done'), ('failed', 'failed')], default='preparing', max_length=16, verbose_name='phase')),
                 ('done', models.PositiveIntegerField(default=0, verbose_name='done')),
                 ('verdict', models.JSONField(default=dict, verbose_name='verdict')),
                 ('problem', models.CharField(blank=True, max_length=200, verbose_name='problem')),

@@ -26,7 +26,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='rehearsal',
             name='duplicates',
-            field=models.PositiveSmallIntegerField(default=0, verbose_name='double clicks in percent'),
+            field=models.PositiveSmallIntegerField(default=0, verbose_name="percentage of double clicks"),
         ),
         migrations.AddField(
             model_name='rehearsal',

@@ -40,12 +40,12 @@ class OrderEvent(models.Model):
         verbose_name=_("user"),
     )
     reason = models.CharField(_("reason"), max_length=200, blank=True)
-    told_at = models.DateTimeField(_("told at"), null=True)
-    tell_at = models.DateTimeField(_("tell at"), null=True)
+    told_at = models.DateTimeField(_("notified at"), null=True)
+    tell_at = models.DateTimeField(_("notify again at"), null=True)
 
     class Meta:
-        verbose_name = _("change of an order")
-        verbose_name_plural = _("changes of orders")
+        verbose_name = _("order change")
+        verbose_name_plural = _("order changes")
         ordering = ("pk",)
         indexes = [models.Index(fields=("told_at", "id"), name="event_by_told")]
 

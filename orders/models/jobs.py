@@ -56,7 +56,7 @@ class OrderJob(BackgroundJob):
 
     RUNNING = Q(status=JobStatus.RUNNING)
 
-    kind = models.CharField(_("what"), max_length=16, choices=Kind)
+    kind = models.CharField(_("action"), max_length=16, choices=Kind)
     why = models.CharField(_("reason"), max_length=200, blank=True)
     status = models.CharField(
         _("status"), max_length=16, choices=JobStatus, default=JobStatus.RUNNING

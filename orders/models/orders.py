@@ -64,8 +64,8 @@ BARRING_STATUSES = (OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFU
 class RefusalReason(models.TextChoices):
     """Why an accepted order id became a refused row."""
 
-    ALREADY_ORDERED = "already_ordered", _("the buyer has an order of this sale already")
-    SOLD_OUT = "sold_out", _("no unit was left")
+    ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
+    SOLD_OUT = "sold_out", _("no units were left")
     INACTIVE_BUYER = "inactive_buyer", _("the buyer's account is closed")
     FAILED = "failed", _("the order could not be written and was set aside")
     LOST = "lost", _("the order was lost before it was written")
@@ -99,7 +99,7 @@ class VoucherOrder(models.Model):
     live = models.BooleanField(_("live"), null=True, default=True, editable=False)
     reason = models.CharField(_("reason"), max_length=32, blank=True, choices=RefusalReason)
     price_cents = models.PositiveIntegerField(_("price in cents"))
-    pay_by = models.DateTimeField(_("to be paid by"), null=True, blank=True)
+    pay_by = models.DateTimeField(_("payment due"), null=True, blank=True)
     code = models.CharField(
         _("voucher code"),
         max_length=CODE_LENGTH,

@@ -36,11 +36,11 @@ class Payment(models.Model):
         _("status"), max_length=16, choices=PaymentStatus, default=PaymentStatus.OPEN
     )
     settles = models.BooleanField(_("paid the order"), default=False)
-    pay_url = models.URLField(_("where to pay"), max_length=500, blank=True)
+    pay_url = models.URLField(_("payment page"), max_length=500, blank=True)
     problem = models.CharField(_("problem"), max_length=200, blank=True)
-    ask_at = models.DateTimeField(_("ask at"), null=True)
-    silent_since = models.DateTimeField(_("silent since"), null=True)
-    asked = models.PositiveIntegerField(_("times asked"), default=0)
+    ask_at = models.DateTimeField(_("next check at"), null=True)
+    silent_since = models.DateTimeField(_("not responding since"), null=True)
+    asked = models.PositiveIntegerField(_("number of checks"), default=0)
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)
 

@@ -16,7 +16,7 @@ class RehearsalPhase(models.TextChoices):
     PREPARING = "preparing", _("preparing")
     BUYING = "buying", _("buying")
     DRAINING = "draining", _("writing orders")
-    CLEARING = "clearing", _("clearing up")
+    CLEARING = "clearing", _("cleaning up")
     DONE = "done", _("done")
     FAILED = "failed", _("failed")
 
@@ -44,7 +44,7 @@ class Rehearsal(BackgroundJob):
     shadow_id = models.BigIntegerField(null=True, editable=False)
     buyers = models.PositiveIntegerField(_("buyers"))
     stock = models.PositiveIntegerField(_("stock"))
-    duplicates = models.PositiveSmallIntegerField(_("double clicks in percent"), default=0)
+    duplicates = models.PositiveSmallIntegerField(_("percentage of double clicks"), default=0)
     connections = models.PositiveSmallIntegerField(_("connections"), default=100)
     url = models.CharField(_("address"), max_length=200, default="")
     phase = models.CharField(

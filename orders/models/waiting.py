@@ -37,7 +37,7 @@ class WaitingEntry(models.Model):
     )
     order_id = models.BigIntegerField(_("order id"), unique=True)
     joined_at = models.DateTimeField(_("joined at"))
-    live = models.BooleanField(_("waits"), null=True, default=True)
+    live = models.BooleanField(_("waiting"), null=True, default=True)
     outcome = models.CharField(_("outcome"), max_length=16, blank=True, choices=Outcome)
 
     class Meta:

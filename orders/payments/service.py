@@ -209,7 +209,7 @@ def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None
             payments.update(settles=True)
         except WrongState as error:
             logger.warning("order %s is %s: its money goes back", order.pk, error.status)
-            problem = gettext_noop("The money came too late and goes back.")
+            problem = gettext_noop("The payment arrived too late and is being refunded.")
             payments.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
             # An event without a change of state, so that the buyer is notified.
             ids, state = [order.pk], error.status

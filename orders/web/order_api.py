@@ -97,4 +97,4 @@ def login_required_answer(request: HttpRequest, *, back_to: str = "") -> HttpRes
     """Lead a page to the login and back; tell a program that a session is needed."""
     if wants_html(request):
         return redirect_to_login(back_to or request.get_full_path())
-    return problem(request, status=401, code="login_required", message=_("Sign in to go on."))
+    return problem(request, status=401, code="login_required", message=_("Sign in to continue."))

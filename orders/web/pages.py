@@ -40,7 +40,7 @@ FILTERS = (
     ALL,
     Filter("to-pay", _("To pay"), (OrderStatus.UNPAID,)),
     Filter("to-use", _("To use"), (OrderStatus.PAID,)),
-    Filter("over", _("Over"), tuple(it for it in OrderStatus if it not in _NOT_OVER)),
+    Filter("over", _("Past"), tuple(it for it in OrderStatus if it not in _NOT_OVER)),
 )
 
 

@@ -72,7 +72,7 @@ def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> R
         # It cannot be later than the arrival, unless a clock was set.
         if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
             details["sold_out_at_ms"] = sold_out_at_ms
-    text = gettext_noop("Sold out: no unit is left.")
+    text = gettext_noop("Sold out: no units are left.")
     return Refusal(409, "sold_out", text, details=details)
 
 
@@ -83,20 +83,20 @@ def _sold_out(error: SoldOut) -> Refusal:
 def _behind(error: SaleBehind) -> Refusal:
     behind_s = error.behind_ms // 1000
     text = gettext_noop(
-        "Orders are being written %(seconds)s seconds late, so no new one is accepted just now. "
-        "You are not in the queue. Try again."
+        "Orders are running %(seconds)s seconds late, so no new ones are "
+        "accepted right now. You are not in the queue. Try again."
     )
     retry_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
     return Refusal(503, "unavailable", text, {"seconds": behind_s}, retry_after_s=retry_s)
 
 
 def _already_ordered(error: AlreadyOrdered) -> Refusal:
-    text = gettext_noop("You already have an order of this sale.")
+    text = gettext_noop("You already have an order in this sale.")
     return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 
 def _wrong_state(error: WrongState) -> Refusal:
-    text = gettext_noop("That cannot be done with this order now: it is %(status)s.")
+    text = gettext_noop("This cannot be done now: the order is %(status)s.")
     return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
 
 
@@ -104,7 +104,7 @@ def _invalid(error: InvalidRequest) -> Refusal:
     return Refusal(error.status, "invalid", error.text)
 
 
-_NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("There is no such order of yours."))
+_NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("Order not found."))
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
@@ -117,27 +117,29 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     BadToken: Refusal(
         403,
         "bad_token",
-        gettext_noop("The purchase token is not valid for this sale. Load the page again."),
+        gettext_noop("The purchase token is not valid for this sale. Reload the page."),
     ),
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
-    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("There is no such sale.")),
+    SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("Sale not found.")),
     NotWaiting: Refusal(
-        404, "not_found", gettext_noop("You are not in the waiting list of this sale.")
+        404, "not_found", gettext_noop("You are not on the waiting list for this sale.")
     ),
-    NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not begun yet.")),
-    SaleEnded: Refusal(409, "ended", gettext_noop("The sale is over.")),
-    SalePaused: Refusal(409, "paused", gettext_noop("The sale is paused. Stay on the page.")),
+    NotStarted: Refusal(409, "not_started", gettext_noop("The sale has not started yet.")),
+    SaleEnded: Refusal(409, "ended", gettext_noop("The sale has ended.")),
+    SalePaused: Refusal(
+        409, "paused", gettext_noop("The sale is paused. Please stay on this page.")
+    ),
     SoldOut: _sold_out,
     AlreadyOrdered: _already_ordered,
     WrongState: _wrong_state,
     NotRefundable: Refusal(
         409,
         "not_refundable",
-        gettext_noop("A voucher of this sale cannot be given back once it is paid."),
+        gettext_noop("Vouchers from this sale cannot be returned once they are paid."),
     ),
     UnitAvailable: Refusal(
-        409, "available", gettext_noop("There is a unit left: you can buy it now.")
+        409, "available", gettext_noop("There is a unit left. You can buy it now.")
     ),
     SaleBehind: _behind,
     # The outcome is unknown: the same request may be sent again.

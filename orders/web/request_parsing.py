@@ -71,7 +71,7 @@ def _body(request: HttpRequest) -> bytes:
     try:
         body = request.read(LARGEST_BODY_BYTES + 1)
     except (OSError, UnreadablePostError) as error:
-        raise InvalidRequest(400, _("The request broke off.")) from error
+        raise InvalidRequest(400, _("The request was cut off.")) from error
     if len(body) > LARGEST_BODY_BYTES or _declared_bytes(request) > LARGEST_BODY_BYTES:
         raise InvalidRequest(413, _("The request is too large."))
     return body

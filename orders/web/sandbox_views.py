@@ -32,7 +32,7 @@ def pay_page(request: HttpRequest, *, reference: str) -> HttpResponseBase:
         provider_named(Sandbox.name)  # the settings may not name the sandbox
         trade = SandboxTrade.objects.get(reference=reference)
     except (LookupError, SandboxTrade.DoesNotExist):
-        message = _("There is no such payment.")
+        message = _("Payment not found.")
         return problem(request, status=404, code="not_found", message=message)
     if request.method == "POST":
         return for_owner(_decided(request, trade))
@@ -43,7 +43,7 @@ def _decided(request: HttpRequest, trade: SandboxTrade) -> HttpResponse:
     try:
         choice = Choice(request.POST.get("choice", ""))
     except ValueError:
-        message = _("That cannot be chosen here.")
+        message = _("This choice is not available.")
         return problem(request, status=400, code="invalid", message=message)
     try:
         pauses_s = decide(reference=trade.reference, choice=choice, now=timezone.now())

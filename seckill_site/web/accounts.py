@@ -36,8 +36,8 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
         model = User
         fields = ("username", "email")
         widgets = {"email": EmailInput(attrs={"autocomplete": "email"})}
-        labels = {"email": gettext_lazy("E-mail address (optional)")}
-        help_texts = {"email": gettext_lazy("We write to you about your orders, and nothing else.")}
+        labels = {"email": gettext_lazy("Email address (optional)")}
+        help_texts = {"email": gettext_lazy("We only email you about your orders.")}
 
     def save_unless_taken(self) -> User | None:
         """Make the account; None, with an error at the name, where somebody was faster."""
@@ -46,7 +46,7 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
                 user: User = self.save()
                 return user
         except IntegrityError:
-            self.add_error("username", gettext("This name was taken a moment ago."))
+            self.add_error("username", gettext("This username has just been taken."))
             return None
 
 

@@ -56,9 +56,9 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
     """Answer who may not do this: a visitor has to sign in, an account lacks the permission."""
     if seems_signed_in(request):
-        message = _("Your account may not do this.")
+        message = _("Your account does not have permission to do this.")
     else:
-        message = _("You may not do this. Sign in again.")
+        message = _("You do not have permission to do this. Sign in again.")
     return problem(request, status=403, code="bad_token", message=message, page={"denied": True})
 
 
@@ -67,13 +67,13 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
         request,
         status=403,
         code="bad_token",
-        message=_("The page was open for too long. Load it again and repeat what you did."),
+        message=_("This page was open for too long. Reload it and try again."),
         page={"old_page": True},
     )
 
 
 def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
-    return problem(request, status=404, code="not_found", message=_("There is nothing here."))
+    return problem(request, status=404, code="not_found", message=_("Page not found."))
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
@@ -94,7 +94,7 @@ def login_locked(request: HttpRequest, credentials: Any, *args: Any) -> HttpResp
         request,
         status=429,
         code="rate_limited",
-        message=_("Too many failed logins. Wait six minutes and try again."),
+        message=_("Too many failed sign-in attempts. Wait six minutes and try again."),
         retry_after_s=LOGIN_RETRY_AFTER_S,
     )
 

@@ -19,7 +19,9 @@ from seckill_site.web.error_links import ways_out
 PUBLIC_SECONDS = 1
 YEAR_SECONDS = 365 * 24 * 60 * 60
 UNAVAILABLE_RETRY_AFTER_S = 1
-UNAVAILABLE_TEXT = gettext_noop("Busy just now. Try again: your place is not lost.")
+UNAVAILABLE_TEXT = gettext_noop(
+    "We are very busy right now. Try again; you will not lose your place."
+)
 
 View = Callable[..., HttpResponseBase]
 
@@ -112,7 +114,7 @@ def allow(*methods: str) -> Callable[[View], View]:
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method not in methods:
                 allowed = ", ".join(methods)
-                message = _("This address takes %(methods)s.") % {"methods": allowed}
+                message = _("This address only accepts %(methods)s.") % {"methods": allowed}
                 response = problem(request, status=405, code="invalid", message=message)
                 response["Allow"] = allowed
                 return response

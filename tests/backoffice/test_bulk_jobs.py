@@ -179,8 +179,8 @@ def test_required_status_of_each_kind(kind: str, status: str) -> None:
     ("refusal", "words"),
     [
         ("used", "it is used"),
-        (NO_SUCH_ORDER, "there is no such order"),
-        (FAILED, "it could not be changed; the worker's log says why"),
+        (NO_SUCH_ORDER, "the order does not exist"),
+        (FAILED, "it could not be changed; the worker's log has the reason"),
     ],
 )
 def test_refusal_text(refusal: str, words: str) -> None:

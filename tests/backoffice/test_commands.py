@@ -286,11 +286,11 @@ def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -
     first, second = set_aside(sale), set_aside(sale)
     assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
         f"{first.pk}  live, to be paid",
-        f"{second.pk}  not retried: no unit is left",
-        "404  not retried: there is no such order",
-        f"{first.pk}  not retried: it is not an order that was set aside",
+        f"{second.pk}  not retried: no units are left",
+        "404  not retried: the order does not exist",
+        f"{first.pk}  not retried: the order was not set aside",
     ]
-    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no unit is left"]
+    assert retry_orders("--all", status=1) == [f"{second.pk}  not retried: no units are left"]
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])

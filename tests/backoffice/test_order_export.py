@@ -122,7 +122,7 @@ def test_a_code_is_masked_for_who_may_not_redeem() -> None:
 def test_a_refused_order_without_a_buyer_says_why() -> None:
     make_order(make_sale(loaded=False), None, status=OrderStatus.REFUSED, reason="sold_out")
     row = only()
-    assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no unit was left")
+    assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no units were left")
     assert (row["paid at"], row["voucher code"], row["payment reference"]) == ("", "", "")
 
 

@@ -160,7 +160,7 @@ def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     error = refusal_of(sale.pk)
-    assert "Redis or the database did not answer" in str(error)
+    assert "Redis or the database did not respond" in str(error)
     assert error.returncode == 2
 
 

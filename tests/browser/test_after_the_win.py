@@ -96,7 +96,7 @@ def test_an_open_receipt_hears_of_the_payment_without_a_reload(
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
     assert not page.locator("#pay").count()
 
-    confirm(page, "Give this voucher back", "Yes, give it back")
+    confirm(page, "Return this voucher", "Yes, return it")
     expect(page.locator("#heading")).to_have_text("Refunded", timeout=A_WHILE_MS)
     assert not page.locator("#code").count()
     wait_until_quiet(sale)
@@ -182,7 +182,7 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
     wait_for(lambda: is_paid(order), what="a paid order")
     ann.reload()
     expect_the_code(ann, order)
-    confirm(ann, "Give this voucher back", "Yes, give it back")
+    confirm(ann, "Return this voucher", "Yes, return it")
 
     wait_for(lambda: VoucherOrder.objects.filter(user__username="ben").exists(), what="an order")
     ben.goto(f"/vouchers/{sale.pk}/")

@@ -118,8 +118,8 @@ def test_a_server_that_does_not_answer_makes_the_figures_stale_until_it_does(
         route.abort()
 
     page.route("**/data/", cut)
-    expect(page.locator("[data-stale]")).to_contain_text("the server does not answer")
-    expect(page.locator("[data-says]")).to_contain_text("Stale since")
+    expect(page.locator("[data-stale]")).to_contain_text("the server is not responding")
+    expect(page.locator("[data-says]")).to_contain_text("Out of date since")
     figure(page, "left").to_have_text("50")
     fire(order_requests(sale, crowd_of(sale, count=10)), url=shop.url, connections=4)
 

@@ -43,7 +43,7 @@ def phone(browser: Browser, stack: Stack) -> Iterator[Callable[[], Page]]:
 def test_a_phone_shows_no_sale_and_many_sales(phone: Callable[[], Page]) -> None:
     page = phone()
     page.goto("/")
-    expect(page.get_by_text("There is no sale right now.")).to_be_visible()
+    expect(page.get_by_text("There are no sales right now.")).to_be_visible()
 
     for number in range(30):
         voucher = make_voucher(

@@ -75,7 +75,7 @@ def test_staff_cancels_one_that_is_running(boss: Page) -> None:
     boss.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/rehearse/")
     boss.get_by_label("Buyers").fill("5000")
     boss.get_by_role("button", name="Rehearse now").click()
-    boss.get_by_role("button", name="Cancel and clear up").click()
+    boss.get_by_role("button", name="Cancel and clean up").click()
     verdict = boss.locator(".rehearsal__verdict")
     expect(verdict).to_have_attribute("data-verdict", "failed", timeout=A_WHILE_MS)
     expect(verdict).to_contain_text("it was cancelled")

@@ -87,6 +87,6 @@ def test_on_paper_the_admin_around_it_is_gone_and_nothing_is_cut_off(report: Rep
 def test_without_javascript_the_table_says_what_the_chart_would(report: Report) -> None:
     page = report(java_script_enabled=False)
     expect(page.get_by_text("Print / save as PDF")).to_be_hidden()
-    page.get_by_text("The same as a table").first.click()
+    page.get_by_text("Show as a table").first.click()
     expect(page.locator(".report details table").first).to_be_visible()
     expect(page.locator(".report details table").first).to_contain_text("7")

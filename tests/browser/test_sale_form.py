@@ -74,7 +74,7 @@ def test_nobody_is_told_off_before_leaving_a_field(desk: Page) -> None:
     wrong = desk.locator("#hints-pay_within_s .sale-hints__error")
     expect(wrong).to_have_text("Ensure this value is greater than or equal to 60.")
     warning = desk.locator("#hints-begins_at .sale-hints__warning")
-    expect(warning).to_have_text("Has begun 1 h ago: buyers can buy as soon as you save.")
+    expect(warning).to_have_text("Started 1 h ago: buyers can buy as soon as you save.")
     expect(desk.locator("#hints-title .sale-hints__error")).to_have_count(0)
     desk.fill("#id_pay_within_s", "60")
     expect(wrong).to_have_count(0)

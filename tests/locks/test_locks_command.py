@@ -200,7 +200,7 @@ def test_conflicting_options_are_refused(redis_client: Redis, arguments: list[st
 @pytest.mark.parametrize("arguments", [[], ["--json"], ["--release", NAME, "--yes"]])
 def test_unreachable_redis_gives_one_clear_line(arguments: list[str]) -> None:
     with redis_away():
-        assert "Redis did not answer" in refusal_of(*arguments)
+        assert "Redis did not respond" in refusal_of(*arguments)
 
 
 def test_command_works_in_a_project_with_only_locks(redis_client: Redis, tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 @admin.action(description=_("Publish"), permissions=["change"])
 def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
-    """Make the drafts among them public."""
+    """Publish the drafts among the chosen sales."""
     drafts = list(queryset.filter(stage=SaleStage.DRAFT))
     label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
     change = change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
@@ -32,11 +32,11 @@ def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVo
             publish_sale(sale_id=sale.pk)
             model_admin.log_change(request, sale, change)
     if not drafts:
-        text = gettext("None of these is a draft.")
+        text = gettext("None of these sales is a draft.")
         model_admin.message_user(request, text, messages.WARNING)
         return
     text = ngettext(
-        "%(count)s sale is published.", "%(count)s sales are published.", len(drafts)
+        "%(count)s sale was published.", "%(count)s sales were published.", len(drafts)
     ) % {"count": len(drafts)}
     model_admin.message_user(request, text, messages.SUCCESS)
 
@@ -45,10 +45,10 @@ def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVo
 def copy(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> HttpResponse | None:
-    """Open the form of a new sale with everything of the one chosen, or the plan of several."""
+    """Open the form of a new sale like the one chosen, or the plan of several copies."""
     ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
     if len(ids) > MOST_SALES:
-        text = gettext("At most %(most)s sales are copied at once.") % {"most": MOST_SALES}
+        text = gettext("At most %(most)s sales can be copied at once.") % {"most": MOST_SALES}
         model_admin.message_user(request, text, messages.ERROR)
         return None
     if len(ids) == 1:
@@ -66,7 +66,7 @@ def load_into_redis(
         for sale in queryset:
             load_sale(sale_id=sale.pk)
     except LedgerUnavailable:
-        text = gettext("Redis did not answer. Try again.")
+        text = gettext("Redis did not respond. Try again.")
         model_admin.message_user(request, text, messages.ERROR)
         return
     model_admin.message_user(request, gettext("Loaded."), messages.SUCCESS)

@@ -1,4 +1,4 @@
-"""Pages that plan many sales: a table to look at first, then all are made or none."""
+"""Pages that plan many sales: a table to look at, then all are created or none."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FIELDSETS = (
         "voucher", "begins_at", ("length", "length_unit"), "sales", ("number", "unit"), "weekdays",
     )}),
     (_("Each sale"), {"fields": ("stock", "limit", "stage")}),
-    (_("After the win"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
+    (_("After the purchase"), {"fields": ("pay_within_s", "rebuy", "refundable")}),
 )  # fmt: skip
 
 INITIAL = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": SaleStage.DRAFT}
@@ -59,12 +59,12 @@ def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
 
 
 def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
-    """Plan copies of the sales chosen in the list, show them, and make them."""
+    """Plan copies of the sales chosen in the list, show them, and create them."""
     _need_to_add(request, model_admin)
     zone = timezone.get_default_timezone()
     plan = plan_copies(sales=_chosen(request, model_admin), now=timezone.now(), zone=zone)
     if not plan:
-        text = gettext("None of these sales is there any more.")
+        text = gettext("These sales no longer exist.")
         model_admin.message_user(request, text, messages.ERROR)
         return HttpResponseRedirect(_list_url())
     if answer := _create_confirmed(request, model_admin, plan):
@@ -79,7 +79,7 @@ def _create_confirmed(
     if "_create" not in request.POST:
         return None
     if request.POST.get("looked_at") != digest(plan):
-        text = gettext("This is not what you looked at: check the sales below once more.")
+        text = gettext("The sales have changed since your preview. Check them below once more.")
         model_admin.message_user(request, text, messages.WARNING)
         return None
     try:
@@ -94,7 +94,7 @@ def _create_confirmed(
     except SameBegin as error:
         model_admin.message_user(request, str(error), messages.ERROR)
         return None
-    text = ngettext("%(count)s sale is made.", "%(count)s sales are made.", len(plan))
+    text = ngettext("%(count)s sale was created.", "%(count)s sales were created.", len(plan))
     model_admin.message_user(request, text % {"count": len(plan)}, messages.SUCCESS)
     return HttpResponseRedirect(_list_url())
 

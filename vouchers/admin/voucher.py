@@ -118,8 +118,8 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             self.message_user(request, str(error), messages.ERROR)
         except (OperationalError, InterfaceError):
             text = gettext(
-                "The database did not answer, so it is not sure whether the file was imported. "
-                "Look for its vouchers in the list before you upload it again."
+                "The database did not respond, so the file may or may not have been "
+                "imported. Look for its vouchers in the list before you upload it again."
             )
             self.message_user(request, text, messages.ERROR)
         else:

@@ -65,14 +65,12 @@ def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
 def _description(sale: SeckillVoucher, page_url: str) -> str:
     voucher = sale.voucher
     prices = {"price": money(voucher.price_cents), "face_value": money(voucher.face_value_cents)}
-    limit = ngettext(
-        "%(count)s unit for each buyer.", "Up to %(count)s units for each buyer.", sale.limit
-    )
+    limit = ngettext("%(count)s unit per buyer.", "Up to %(count)s units per buyer.", sale.limit)
     return "\n".join(
         [
             _("%(price)s instead of %(face_value)s.") % prices,
             limit % {"count": sale.limit},
-            _("Sign in a few minutes before the start, so that you are ready."),
+            _("Sign in a few minutes before the start to be ready."),
             page_url,
         ]
     )

@@ -89,21 +89,21 @@ def _begin(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) ->
     if begins_at is None or _is_over(entries, now):
         return
     if begins_at > now:
-        text = gettext("Begins in %(length)s.")
+        text = gettext("Starts in %(length)s.")
         yield Hint(Level.INFO, text % {"length": duration(begins_at - now)})
         return
     length = {"length": duration(now - begins_at)}
     if stored and stored.state_at(now) in (SaleState.OPEN, SaleState.SOLD_OUT):
-        yield Hint(Level.INFO, gettext("Has begun %(length)s ago.") % length)
+        yield Hint(Level.INFO, gettext("Started %(length)s ago.") % length)
     elif entries.stage == SaleStage.DRAFT:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale is published.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is published.")
         yield Hint(Level.WARNING, text % length)
     elif entries.paused:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as the sale goes on.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as the sale is resumed.")
         yield Hint(Level.WARNING, text % length)
     else:
-        text = gettext("Has begun %(length)s ago: buyers can buy as soon as you save.")
-        saved = gettext("The sale has begun %(length)s ago: buyers can buy now.")
+        text = gettext("Started %(length)s ago: buyers can buy as soon as you save.")
+        saved = gettext("The sale started %(length)s ago: buyers can buy now.")
         yield Hint(Level.WARNING, text % length, saved % length)
 
 
@@ -117,7 +117,7 @@ def _end(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> I
         yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
     if _is_over(entries, now):
         was_over = stored and stored.ends_at <= now
-        text = gettext("Has ended %(length)s ago: nobody can buy.")
+        text = gettext("Ended %(length)s ago: nobody can buy.")
         yield Hint(
             Level.INFO if was_over else Level.WARNING, text % {"length": duration(now - ends_at)}
         )
@@ -153,7 +153,7 @@ def _stock(entries: Entries, taken: int) -> Iterator[Hint]:
         numbers = {"stock": grouped(stock), "limit": limit, "buyers": grouped(buyers)}
         yield Hint(Level.INFO, text % numbers)
     if limit and 1 < stock <= limit:
-        yield Hint(Level.WARNING, gettext("One buyer can take all of it."))
+        yield Hint(Level.WARNING, gettext("One buyer can take them all."))
     if taken and stock > taken:
         text = gettext("Taken so far: %(taken)s. Left: %(left)s.")
         numbers = {"taken": grouped(taken), "left": grouped(stock - taken)}
@@ -177,10 +177,10 @@ def _time_to_pay(entries: Entries) -> Iterator[Hint]:
         return
     length = dt.timedelta(seconds=entries.pay_within_s)
     if entries.ends_at is None or entries.begins_at is None:
-        text = gettext("Buyers pay within %(length)s.")
+        text = gettext("Buyers have %(length)s to pay.")
         yield Hint(Level.INFO, text % {"length": duration(length, units=4)})
         return
-    text = gettext("Buyers pay within %(length)s: the last of them until %(until)s.")
+    text = gettext("Buyers have %(length)s to pay; the last of them until %(until)s.")
     until = _clock(entries.ends_at.astimezone(dt.UTC) + length, entries.begins_at)
     yield Hint(Level.INFO, text % {"length": duration(length, units=4), "until": until})
 
@@ -188,7 +188,7 @@ def _time_to_pay(entries: Entries) -> Iterator[Hint]:
 def _stage(entries: Entries, now: dt.datetime) -> Iterator[Hint]:
     begins_at = entries.begins_at
     if entries.stage == SaleStage.DRAFT and begins_at and now < begins_at <= now + SOON:
-        text = gettext("Begins in %(length)s, and a draft sells nothing: publish it before.")
+        text = gettext("Starts in %(length)s. A draft sells nothing, so publish it before then.")
         yield Hint(Level.WARNING, text % {"length": duration(begins_at - now)})
 
 

@@ -92,14 +92,14 @@ def as_webp(*, content: bytes) -> WebP:
     :raises UnusablePicture: too large, of another type, animated, broken or cut off.
     """
     if len(content) > LARGEST_UPLOAD_BYTES:
-        raise UnusablePicture(_("The file has more than 10 MB. Save it smaller and try again."))
+        raise UnusablePicture(_("The file is larger than 10 MB. Make it smaller and try again."))
     try:
         return _as_webp(content)
     except UnusablePicture:
         raise
     except UnidentifiedImageError as error:
         raise UnusablePicture(
-            _("This file is not a picture. Choose one in JPEG, PNG, WebP or GIF.")
+            _("This file is not a picture. Choose a JPEG, PNG, WebP or GIF file.")
         ) from error
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UnusablePicture(
@@ -108,7 +108,7 @@ def as_webp(*, content: bytes) -> WebP:
     # A broken file may raise anything in a decoder: struct.error, SyntaxError, EOFError…
     except Exception as error:
         raise UnusablePicture(
-            _("The picture is broken or was cut off. Save it once more and try again.")
+            _("The picture is damaged or incomplete. Save it again and retry.")
         ) from error
 
 
@@ -117,7 +117,7 @@ def _as_webp(content: bytes) -> WebP:
         if image.width * image.height > MOST_PIXELS:
             raise Image.DecompressionBombError
         if image.format in ("PNG", "WEBP") and getattr(image, "is_animated", False):
-            raise UnusablePicture(_("The picture moves. Choose one that stands still."))
+            raise UnusablePicture(_("This picture is animated. Choose a still one."))
         if _is_finished(image, content):
             image.load()
             return WebP(content, image.width, image.height)

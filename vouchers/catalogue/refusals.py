@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy as _
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import BelowTaken
 
-NO_ANSWER = _("Redis or the database did not answer. Try again.")
+NO_ANSWER = _("Redis or the database did not respond. Try again.")
 
 
 class StaffRefusal(Exception):
@@ -30,10 +30,10 @@ def refusal_text(error: Exception) -> str:
     if isinstance(error, StaffRefusal):
         return str(error)
     if isinstance(error, BelowTaken):
-        text = gettext("Nothing was changed: %(taken)s units are taken by now.")
+        text = gettext("Nothing was changed: %(taken)s units are already taken.")
         return text % {"taken": error.taken}
     if isinstance(error, LedgerUnavailable | NotLoaded):
-        return gettext("Nothing was changed: Redis did not answer. Try again.")
+        return gettext("Nothing was changed: Redis did not respond. Try again.")
     if isinstance(error, ValidationError):
         return " ".join([gettext("Nothing was changed."), *error.messages])
     return str(NO_ANSWER)

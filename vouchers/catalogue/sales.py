@@ -30,7 +30,7 @@ from vouchers.models import SaleStage, SeckillVoucher, Voucher
 class LimitLowered(StaffRefusal):
     """The limit per buyer can only be raised: buyers may hold units above a lower one."""
 
-    message = _("Nothing was changed: the limit was raised meanwhile.")
+    message = _("Nothing was changed: the limit has been raised in the meantime.")
 
 
 class SaleHasBuyers(StaffRefusal):
@@ -42,7 +42,7 @@ class SaleHasBuyers(StaffRefusal):
 class StaysPublic(StaffRefusal):
     """A sale that somebody has reserved or ordered from cannot become a draft again."""
 
-    message = _("Somebody has ordered, so the sale stays public. Pause it instead.")
+    message = _("The sale has orders, so it has to stay public. Pause it instead.")
 
 
 @dataclass(frozen=True)

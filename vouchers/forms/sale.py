@@ -1,4 +1,4 @@
-"""The admin's one form for a voucher on sale."""
+"""The admin's form for a voucher and a sale of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG = ("rules", "picture", "remove_picture")
 
 
 class MoneyField(forms.DecimalField):
-    """An amount typed in yuan; its value in ``cleaned_data`` is in integer cents."""
+    """An amount entered in yuan; its cleaned value is in integer cents."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
@@ -53,14 +53,16 @@ class MoneyField(forms.DecimalField):
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher and one sale of it. ``sold`` is no field: nobody types what buyers did."""
+    """A voucher and one sale of it, new or stored."""
 
     existing_voucher = forms.ModelChoiceField(
         Voucher.objects.order_by("-pk"),
         required=False,
         label=_("Existing voucher"),
-        empty_label=_("(a new voucher, described below)"),
-        help_text=_("Choose one to put it on sale again, and leave its description empty."),
+        empty_label=_("(new voucher, described below)"),
+        help_text=_(
+            "To put a voucher on sale again, choose it here and leave the description empty."
+        ),
     )
     title = forms.CharField(
         label=_("Title"),
@@ -74,22 +76,24 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         required=False,
         widget=forms.Textarea(attrs={"rows": 4, "class": "vLargeTextField"}),
     )
-    price = MoneyField(label=_("Price"), required=False, help_text=_("In yuan, as 80 or 79.90."))
+    price = MoneyField(
+        label=_("Price"), required=False, help_text=_("In yuan, such as 80 or 79.90.")
+    )
     face_value = MoneyField(label=_("Face value"), required=False, help_text=_("In yuan."))
     picture = PictureField(
         label=_("Picture"), required=False, help_text=_("JPEG, PNG, WebP or GIF, at most 10 MB.")
     )
     remove_picture = forms.BooleanField(label=_("Remove the picture"), required=False)
     why = forms.CharField(
-        label=_("Why"),
+        label=_("Reason"),
         max_length=200,
         required=False,
         widget=forms.TextInput(attrs={"class": "vTextField"}),
-        help_text=_("Stands in the sale's history beside what is changed."),
+        help_text=_("Recorded in the sale's history next to the change."),
     )
 
     refusal = ""
-    """Why a form that was right could not be saved a moment ago; the admin sets it."""
+    """Why a valid form could not be saved a moment ago; set by the admin."""
 
     class Meta:
         model = SeckillVoucher
@@ -114,7 +118,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def media(self) -> forms.Media:
-        """What checks the entries while they are typed; a page that may only be read needs none."""
+        """The script that checks entries while they are typed; a read-only page has none."""
         if "stock" not in self.fields:
             return super().media
         url = reverse("admin:sale-check") + (f"?sale={self.instance.pk}" if self._stored else "")
@@ -123,14 +127,14 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def terms(self) -> SaleTerms:
-        """The sale's terms as the form has them."""
+        """The sale's terms in a valid form."""
         return SaleTerms(
             **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
         )
 
     @property
     def details(self) -> VoucherDetails | None:
-        """The voucher's description, or None where an existing voucher was chosen."""
+        """The voucher's description, or None if an existing voucher was chosen."""
         data = self.cleaned_data
         if data.get("existing_voucher"):
             return None
@@ -138,7 +142,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         return VoucherDetails(*words, data.get("picture"), data.get("remove_picture", False))
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
-        """Return what will come of the entries, field by field; the wrong ones are left out."""
+        """Return the hints on the valid entries, field by field."""
         data, stored = self.cleaned_data, self._stored
         entries = Entries(
             price_cents=data.get("price"),
@@ -178,7 +182,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         limit: int = self.cleaned_data["limit"]
         if self._stored and limit < self._stored.limit:
             raise ValidationError(
-                gettext("The limit can only be raised: it is %(limit)s now."),
+                gettext("The limit can only be raised; it is now %(limit)s."),
                 params={"limit": self._stored.limit},
             )
         return limit
@@ -189,11 +193,11 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             taken = _taken(self._stored)
             if taken is None:
                 raise ValidationError(
-                    gettext("Redis does not answer, so the stock cannot be lowered now.")
+                    gettext("Redis is not responding, so the stock cannot be lowered now.")
                 )
             if stock < taken:
                 raise ValidationError(
-                    gettext("%(taken)s units are taken already; the stock cannot be below that."),
+                    gettext("%(taken)s units are already taken; the stock cannot be lower."),
                     params={"taken": taken},
                 )
         return stock
@@ -262,15 +266,15 @@ def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> 
 def _prepare_moment(field: Any) -> None:
     """Check the year, say whose time the field takes, and name its two controls."""
     field.validators.append(validate_year)
-    # A sale begins at a second; the local formats would drop it at the next edit.
+    # A sale starts at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets
     time.format = "%H:%M:%S"
-    # Beside them Django's admin has words, but no labels that a screen reader would read.
+    # Django's admin shows words beside them, but no labels for a screen reader.
     day.attrs["aria-label"] = gettext("%(field)s: date") % {"field": field.label}
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
-    # Staff may be elsewhere.
+    # Staff may be in another time zone.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
-    field.help_text = gettext("The shop's time: %(zone)s, now %(offset)s.") % zone
+    field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 
 
 def validate_year(moment: dt.datetime) -> None:
@@ -285,7 +289,7 @@ def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
     """Put an error on the end of a window that is not after its start."""
     begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
     if begins_at and ends_at and ends_at <= begins_at:
-        form.add_error("ends_at", gettext("The end must be after the begin."))
+        form.add_error("ends_at", gettext("The end must be after the start."))
 
 
 def _taken(sale: SeckillVoucher) -> int | None:

@@ -33,7 +33,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
     """A voucher, the first start, the interval, and the terms of all sales of the series."""
 
     voucher = forms.ModelChoiceField(Voucher.objects.order_by("-pk"), label=_("Voucher"))
-    begins_at = forms.SplitDateTimeField(label=_("First begin"), widget=AdminSplitDateTime)
+    begins_at = forms.SplitDateTimeField(label=_("First start"), widget=AdminSplitDateTime)
     length = forms.IntegerField(
         label=_("Each lasts"), min_value=1, max_value=1_000_000, widget=AdminIntegerFieldWidget
     )
@@ -55,7 +55,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         coerce=int,
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        help_text=_("For a series on chosen weekdays only; the number above is not used then."),
+        help_text=_("Only for a series on chosen weekdays; the number above is then ignored."),
     )
 
     class Meta:
@@ -72,7 +72,7 @@ class SeriesForm(forms.ModelForm):  # type: ignore[type-arg]
         if data.get("unit") == SeriesUnit.WEEKDAYS and not data.get("weekdays"):
             self.add_error("weekdays", gettext("Choose at least one weekday."))
         if {"length", "length_unit"} <= set(data) and self._length() > LONGEST:
-            self.add_error("length", gettext("A sale lasts at most 366 days."))
+            self.add_error("length", gettext("A sale can last at most 366 days."))
         if not self.errors:
             self._refuse_other_years()
         return data

@@ -1,4 +1,4 @@
-"""Fields that read what people write into the cells of a spreadsheet."""
+"""Form fields for the texts that people write into the cells of a spreadsheet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATE_AND_TIME = re.compile(
 
 
 def plain_number(text: str) -> str:
-    """Return a number without what people put around it: ``¥1,200.00``, ``80元`` and ``８０``."""
+    """Return a number without currency and separators: ``¥1,200.00``, ``80元``, ``８０``."""
     plain = unicodedata.normalize("NFKC", text).strip().lstrip("¥").removesuffix("元").strip()
     return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
 
@@ -31,7 +31,7 @@ class AmountField(MoneyField):
     """An amount in yuan; its value is in integer cents."""
 
     default_error_messages = {
-        "invalid": _("This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        "invalid": _("This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
     }
 
     def to_python(self, value: Any) -> Any:
@@ -41,7 +41,9 @@ class AmountField(MoneyField):
 class CountField(forms.IntegerField):
     """A whole number."""
 
-    default_error_messages = {"invalid": _("This is no whole number. Write it as 500 or 1,200.")}
+    default_error_messages = {
+        "invalid": _("This is not a whole number. Write it like 500 or 1,200.")
+    }
 
     def to_python(self, value: Any) -> Any:
         return super().to_python(plain_number(value or ""))
@@ -52,7 +54,7 @@ class MomentField(forms.Field):
 
     default_validators = [validate_year]
     default_error_messages = {
-        "invalid": _("This is no date with a time. Write it as 2026-12-01 10:00."),
+        "invalid": _("This is not a date with a time. Write it like 2026-12-01 10:00."),
     }
 
     def to_python(self, value: Any) -> Any:

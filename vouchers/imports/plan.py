@@ -49,7 +49,7 @@ class RowOutcome(models.TextChoices):
     NEW = "new", pgettext_lazy("import", "new")
     CHANGED = "changed", pgettext_lazy("import", "changed")
     UNCHANGED = "unchanged", pgettext_lazy("import", "unchanged")
-    WRONG = "wrong", pgettext_lazy("import", "to be mended")
+    WRONG = "wrong", pgettext_lazy("import", "needs fixing")
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class PlannedRow:
     @property
     def warnings(self) -> list[str]:
         """Possible mistakes; the row can be imported."""
-        over = [gettext("The end of the sale has passed already.")] if self.is_over else []
+        over = [gettext("The end of the sale has already passed.")] if self.is_over else []
         return [*self.clashes, *over]
 
 
@@ -181,29 +181,33 @@ class _Planner:
         title = row.title.casefold()
         rows = [number for number in self.rows_titled[title] if number != row.number]
         if row.title and rows:
-            text = gettext("The same title stands in row %(rows)s.")
+            text = gettext("The same title is in row %(rows)s.")
             yield text % {"rows": _some(rows)}
         vouchers = [pk for pk in self.vouchers_titled[title] if pk != row.voucher_id]
         if "title" in after and vouchers:
-            text = gettext("There is a voucher with this title already: id %(ids)s.")
+            text = gettext("There is already a voucher with this title: id %(ids)s.")
             yield text % {"ids": _some(vouchers)}
         if overlaps := self.overlaps[row.number]:
-            text = gettext("The voucher is on sale in that time already: sale %(ids)s.")
+            text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
             yield text % {"ids": _some([sale.pk for sale in overlaps])}
 
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
         if row.voucher_id and voucher is None:
-            text = gettext("There is no voucher with this id. Leave it empty for a new one.")
+            text = gettext(
+                "There is no voucher with this id. Leave the id empty for a new voucher."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
         elif row.voucher_id and self.first_row_of[row.voucher_id] != row.number:
-            text = gettext("Row %(row)s is about the same voucher. Make one row of them.")
+            text = gettext("Row %(row)s is about the same voucher. Combine them into one row.")
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
             not _same(voucher, name, it) for name, it in row.details.items()
         ):
-            text = gettext("This voucher is on sale now: only who may run sales may change it.")
+            text = gettext(
+                "This voucher is on sale now. Only staff who can run sales may change it."
+            )
             yield problem("id", text, cell=str(row.voucher_id))
         price, face_value = (
             row.details.get(name, getattr(voucher, name, None)) for name in _AMOUNTS
@@ -211,20 +215,28 @@ class _Planner:
         if price is not None and face_value is not None and price > face_value:
             yield problem("price", gettext("The price cannot be above the face value."))
         if row.terms and not self.by.may_sell:
-            text = gettext("You may not make sales. Leave stock, begin, end and limit empty.")
+            text = gettext(
+                "You do not have permission to create sales. Leave stock, "
+                "start, end and "
+                "limit empty."
+            )
             yield problem("stock", text)
         if row.terms and sales > MOST_SALES:
-            text = gettext("One file may make %(count)s sales at most. Put the others in another.")
+            text = gettext(
+                "One file can create at most %(count)s sales. Put the others in another file."
+            )
             yield problem("stock", text % {"count": MOST_SALES})
         if row.terms and any(
             row.terms.begins_at == it.begins_at for it in self.overlaps[row.number]
         ):
-            text = gettext("The voucher has a sale that begins at this moment. Change one of them.")
+            text = gettext(
+                "The voucher already has a sale that starts at this time. Change one of them."
+            )
             yield problem("begins_at", text)
 
 
 def _same(voucher: Voucher | None, name: str, value: Any) -> bool:
-    """Say whether this is stored already; how a spreadsheet ends its lines is no difference."""
+    """Say whether this is stored already; other line endings are no difference."""
     stored = getattr(voucher, name, None)
     if isinstance(stored, str):
         return stored.splitlines() == str(value).splitlines()

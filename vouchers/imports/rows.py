@@ -38,8 +38,8 @@ SALE = ("stock", "begins_at", "ends_at")
 
 _COLUMN_OF = {name: column for column, names in HEADINGS.items() for name in names}
 _BAD_CELLS = {
-    BadCell.FORMULA: _("This is a formula, which is not worked out here. Write its value."),
-    BadCell.ERROR: _("This is an error of the spreadsheet. Write a value."),
+    BadCell.FORMULA: _("This is a formula, and formulas are not calculated. Enter its value."),
+    BadCell.ERROR: _("This is a spreadsheet error. Enter a value."),
 }
 _QUOTED = 40
 """The longest part of a wrong cell that its message repeats."""
@@ -81,7 +81,7 @@ def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
 
 
 def _columns(headings: Sequence[Cell]) -> list[str | None]:
-    """Return which column each heading names; None where there is no heading."""
+    """Return the column of each heading; None for an empty one."""
     columns = [_column(heading) for heading in headings]
     given = [column for column in columns if column]
     missing = [_named(name) for name in DESCRIPTION if name not in given]
@@ -93,7 +93,7 @@ def _columns(headings: Sequence[Cell]) -> list[str | None]:
         raise FileRefused(text % {"columns": ", ".join(missing)})
     if len(given) != len(set(given)):
         twice = next(name for name in given if given.count(name) > 1)
-        text = gettext("The column “%(column)s” stands there twice.")
+        text = gettext("The column “%(column)s” appears twice.")
         raise FileRefused(text % {"column": _named(twice)})
     return columns
 
@@ -105,14 +105,14 @@ def _column(heading: Cell) -> str | None:
     plain = " ".join(unicodedata.normalize("NFKC", name).replace("_", " ").split())
     column = _COLUMN_OF.get(plain.lower())
     if column is None:
-        text = gettext("There is no column “%(heading)s”. Known are: %(known)s.")
+        text = gettext("Unknown column “%(heading)s”. Known columns: %(known)s.")
         known = ", ".join(_named(name) for name in HEADINGS)
         raise FileRefused(text % {"heading": name[:_QUOTED], "known": known})
     return column
 
 
 def _named(column: str) -> str:
-    """Return a column by both its names, that of the reader's language first."""
+    """Return both names of a column, the one in the reader's language first."""
     chinese, english = HEADINGS[column][:2]
     is_chinese = (get_language() or "").startswith("zh")
     return f"{chinese} ({english})" if is_chinese else f"{english} ({chinese})"
@@ -128,7 +128,7 @@ def _text_row(number: int, row: Sequence[Cell], columns: Sequence[str | None]) -
         elif cell and column:
             cells[column] = cell
         elif cell:
-            text = gettext("This cell has no heading. A text with commas needs quotation marks.")
+            text = gettext("This cell has no heading. Put text with commas in quotation marks.")
             problems.append(problem(None, text, cell=cell))
     return TextRow(number, cells, tuple(problems))
 
@@ -144,7 +144,7 @@ def problem(column: str | None, text: object, *, cell: str = "") -> str:
 
 
 class RowForm(forms.Form):
-    """One row. An empty cell of a row with an id leaves what is stored."""
+    """One row. In a row with an id, an empty cell keeps the stored value."""
 
     id = CountField(required=False, min_value=1, max_value=LARGEST_ID)
     title = forms.CharField(required=False, max_length=120)
@@ -161,7 +161,7 @@ class RowForm(forms.Form):
             text = gettext("Fill this in: a row without an id is a new voucher.")
             self._require(DESCRIPTION, text)
         if any(self.data.get(name) for name in (*SALE, "limit")):
-            text = gettext("Fill this in too, or leave stock, begin, end and limit empty.")
+            text = gettext("Fill this in too, or leave stock, start, end and limit empty.")
             self._require(SALE, text)
         refuse_end_before_start(self)
         return self.cleaned_data
@@ -173,7 +173,7 @@ class RowForm(forms.Form):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The details that the row gives; amounts in cents."""
+        """The fields of ``VoucherDetails`` in the row."""
         data = self.cleaned_data
         given = {"title": data["title"], "rules": data["rules"]}
         cents = {"price_cents": data["price"], "face_value_cents": data["face_value"]}
@@ -181,7 +181,7 @@ class RowForm(forms.Form):
 
     @property
     def terms(self) -> SaleTerms | None:
-        """The draft sale that the row describes, if it does."""
+        """The terms of the row's draft sale, if it has one."""
         data = self.cleaned_data
         if data["stock"] is None:
             return None

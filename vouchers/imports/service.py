@@ -37,15 +37,15 @@ class PreviewGone(StaffRefusal):
     """There is no such preview: it was confirmed before, is too old, or the cache has lost it."""
 
     message = _(
-        "This preview was confirmed before, or is older than an hour. If its vouchers are not "
-        "in the list in a moment, upload the file again."
+        "This preview has already been confirmed or is more than an hour old. If "
+        "its vouchers do not appear in the list shortly, upload the file again."
     )
 
 
 class PreviewNotKept(StaffRefusal):
     """The cache did not take the preview, so it could not be confirmed."""
 
-    message = _("The cache did not answer. Nothing was imported: try again in a moment.")
+    message = _("The cache did not respond. Nothing was imported. Try again in a moment.")
 
 
 class VouchersChanged(StaffRefusal):

@@ -14,7 +14,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='seckillvoucher',
             name='pay_within_s',
-            field=models.PositiveIntegerField(default=900, help_text='An order that is not paid so long after it was made expires.', validators=[django.core.validators.MinValueValidator(60), django.core.validators.MaxValueValidator(604800)], verbose_name='seconds to pay'),
+            field=models.PositiveIntegerField(default=900, help_text="Orders that are not paid within this time expire.", validators=[django.core.validators.MinValueValidator(60), django.core.validators.MaxValueValidator(604800)], verbose_name='seconds to pay'),
         ),
         migrations.AddField(
             model_name='seckillvoucher',
@@ -24,6 +24,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='seckillvoucher',
             name='refundable',
-            field=models.BooleanField(default=True, help_text='Whether a buyer may give back a voucher that is paid and not used.', verbose_name='refundable'),
+            field=models.BooleanField(default=True, help_text="Whether a buyer may return a voucher that is paid and unused.", verbose_name='refundable'),
         ),
     ]

@@ -32,7 +32,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='seckillvoucher',
             name='stage',
-            field=models.CharField(choices=[('draft', 'draft'), ('public', 'public'), ('rehearsal', 'rehearsal')], default='public', help_text='A draft is seen by staff only and accepts nobody.', max_length=16, verbose_name='stage'),
+            field=models.CharField(choices=[('draft', 'draft'), ('public', 'public'), ('rehearsal', 'rehearsal')], default='public', help_text="A draft is visible to staff only and accepts no orders.", max_length=16, verbose_name='stage'),
         ),
         migrations.AddField(
             model_name='voucher',
@@ -49,8 +49,8 @@ class Migration(migrations.Migration):
                 ('seckill_voucher', models.ForeignKey(on_delete=django.db.models.deletion.CASCADE, related_name='answer_counts', to='vouchers.seckillvoucher')),
             ],
             options={
-                'verbose_name': 'count of answers',
-                'verbose_name_plural': 'counts of answers',
+                'verbose_name': "response count",
+                'verbose_name_plural': "response counts",
                 'ordering': ('at',),
                 'constraints': [models.UniqueConstraint(fields=('seckill_voucher', 'at', 'answer'), name='answer_count_once')],
             },

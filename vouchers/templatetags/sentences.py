@@ -1,7 +1,7 @@
-"""Every sentence that a page's script may have to say; the server sends codes only.
+"""Every sentence that a page's script may show; the server sends codes only.
 
-The same dictionaries render the first view of a page and go into it as JSON, so that the words of
-the server and of the script cannot differ. Words in braces are filled in by whoever shows them.
+The same dictionaries render the first view of a page and go into it as JSON, so that the texts of
+server and script cannot differ.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.translation import gettext_lazy as _
 
 STOCK = _("{remaining} of {total} left")
-STOCK_UNKNOWN = _("{total} units in all")
+STOCK_UNKNOWN = _("{total} units in total")
 DAYS = _("{days} d {clock}")
 
 QUEUE = {
@@ -22,12 +22,12 @@ QUEUE = {
     "seconds": _("about {count} s"),
     "minutes": _("about {count} min"),
 }
-"""One's place, and what is left of the wait once it is known how fast the queue moves."""
+"""The queue position, and the remaining wait once the speed of the queue is known."""
 
 WHY = {
-    "arrived": _("Your request arrived at {arrived}. No unit was left by then."),
+    "arrived": _("Your request arrived at {arrived}. No units were left by then."),
     "earlier": _(
-        "Your request arrived at {arrived}. The last unit had gone at {gone} ({earlier} earlier)."
+        "Your request arrived at {arrived}. The last unit went at {gone}, {earlier} earlier."
     ),
     "same": _("Your request arrived at {arrived}. The last unit went in the same millisecond."),
     "ms": _("{count} ms"),
@@ -36,7 +36,7 @@ WHY = {
     "h": _("{count} h"),
     "d": _("{count} d"),
 }
-"""Why somebody who pressed got nothing."""
+"""The reason of a "sold out", by the times of request and last unit."""
 
 PAY_END = {
     "300": _("5 minutes left to pay."),
@@ -70,19 +70,19 @@ PURCHASE = {
         "again": _("Try again"),
     },
     "status": {
-        "sign_in": _("Sign in now, and you are ready at the start."),
-        "sign_in_open": _("The sale is on: sign in to take part."),
-        "scheduled": _("The button opens by itself at the start."),
-        "open": _("The sale is on: one press is enough."),
+        "sign_in": _("Sign in now to be ready when the sale starts."),
+        "sign_in_open": _("The sale is on. Sign in to take part."),
+        "scheduled": _("The button becomes active when the sale starts."),
+        "open": _("The sale is on. Pressing once is enough."),
         "sending": _("Your request is on its way."),
-        "busy": _("Many people are here right now. Keep this page open, it goes on trying."),
-        "queued": _("Your place is kept. This page says when your order is written."),
-        "yours": _("A unit is reserved for you. It goes back if it is not paid in time."),
-        "sold_out": _("All units are taken. One that comes back goes to the waiting list first."),
+        "busy": _("The shop is very busy right now. Keep this page open; it keeps trying."),
+        "queued": _("Your place is reserved. This page shows your order as soon as it is ready."),
+        "yours": _("A unit is reserved for you. It is released if you do not pay in time."),
+        "sold_out": _("Sold out. If one frees up, the waiting list gets it first."),
         "already_ordered": _("You have reached the limit for one buyer."),
-        "paused": _("The sale is paused. The button opens by itself when it goes on."),
-        "ended": _("This sale is over."),
-        "again": _("Your request did not get through. Press again: it never orders twice."),
+        "paused": _("The sale is paused. The button becomes active again when it resumes."),
+        "ended": _("This sale has ended."),
+        "again": _("Your request did not get through. Press again; you will never order twice."),
     },
     "order": {
         "pay": _("It's yours! Pay within"),
@@ -90,30 +90,32 @@ PURCHASE = {
         "pay_too": _("Pay for yours within"),
         "see": _("See your order"),
     },
-    "holds": _("You have {holds} of the {limit} units that one buyer may have."),
+    "holds": _("You have {holds} of the {limit} units allowed per buyer."),
     "barred": {
-        "button": _("You have had one"),
-        "status": _("You have had an order of this sale, which allows no second one."),
+        "button": _("You already had one"),
+        "status": _("You already had an order in this sale, which allows only one."),
     },
     "note": {
-        "not_started": _("A moment too early: the sale has not begun yet."),
+        "not_started": _("A moment too early: the sale has not started yet."),
         "bad_token": _("This page is out of date. Please reload it."),
-        "asking": _("No answer yet. Finding out whether your request has arrived."),
-        "unreachable": _("The shop cannot be reached. Press again: it never orders twice."),
-        "overdue": _("The time to pay is over. The order ends, or a payment is on its way."),
-        "over": _("Your order has ended. Its page says why."),
+        "asking": _("No answer yet. Checking whether your request arrived."),
+        "unreachable": _("The shop cannot be reached. Press again; you will never order twice."),
+        "overdue": _(
+            "The time to pay has run out. The order will close unless a payment is on its way."
+        ),
+        "over": _("Your order is closed. Its page says why."),
         "signed_out": _("You have been signed out. Sign in to see your order or to buy."),
         "failed": _("That did not work. Please reload the page and try again."),
     },
     "begin": {
-        "300": _("5 minutes to the start."),
-        "60": _("1 minute to the start."),
-        "10": _("10 seconds to the start."),
+        "300": _("The sale starts in 5 minutes."),
+        "60": _("The sale starts in 1 minute."),
+        "10": _("The sale starts in 10 seconds."),
     },
     "end": {
-        "300": _("5 minutes to the end."),
-        "60": _("1 minute to the end."),
-        "10": _("10 seconds to the end."),
+        "300": _("The sale ends in 5 minutes."),
+        "60": _("The sale ends in 1 minute."),
+        "10": _("The sale ends in 10 seconds."),
     },
     "pay_end": PAY_END,
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
@@ -132,7 +134,7 @@ RECEIPT = {
     "heading": {
         "queued": _("You are in the queue"),
         "unpaid": _("It's yours!"),
-        "overdue": _("The time to pay is over"),
+        "overdue": _("The time to pay has run out"),
         "paid": _("Paid"),
         "used": _("Used"),
         "cancelled": _("Cancelled"),
@@ -142,50 +144,56 @@ RECEIPT = {
         "refused": _("No luck this time"),
     },
     "text": {
-        "queued": _("Your place is kept and your order is being written. This takes a moment."),
-        "unpaid": _("A unit is reserved for you. Once it is paid, your voucher code is here."),
-        "overdue": _("The shop makes sure that no payment is on its way. Then the order ends."),
+        "queued": _("Your place is reserved. We are creating your order, which takes a moment."),
+        "unpaid": _("A unit is reserved for you. Once you pay, your voucher code appears here."),
+        "overdue": _(
+            "We are checking that no payment is on its way. Then the order will be closed."
+        ),
         "paid": _("The voucher is yours. Show this code when you use it."),
         "used": _("The voucher has been used. It cannot be used again."),
-        "cancelled": _("This order was cancelled: nothing is to be paid, and its unit went back."),
-        "expired": _("The time to pay ran out, and the unit went back."),
-        "refunding": _(
-            "The price is on its way back to you. The voucher code is not valid any more."
+        "cancelled": _(
+            "This order was cancelled. There is nothing to pay, and the unit was released."
         ),
-        "refunded": _("The price went back to you, and the unit went back."),
+        "expired": _("The time to pay ran out, and the unit was released."),
+        "refunding": _("Your refund is on its way. The voucher code is no longer valid."),
+        "refunded": _("You have been refunded, and the unit was released."),
         "refused": _("The order could not be placed. You were not charged."),
     },
     "reason": {
         "already_ordered": _(
-            "You had an order of this sale already, so this one was not written. "
-            "You were not charged for it."
+            "You already had an order in this sale, so this one was not placed. You "
+            "were not charged for it."
         ),
-        "sold_out": _("The last unit went to somebody before you. You were not charged."),
+        "sold_out": _("The last unit went to someone ahead of you. You were not charged."),
         "inactive_buyer": _(
             "Your account is closed, so the order could not be placed. You were not charged."
         ),
-        "failed": _("The order could not be written and was set aside. You were not charged."),
-        "lost": _("The order was lost before it was written. You were not charged."),
+        "failed": _("A technical problem kept us from placing your order. You were not charged."),
+        "lost": _("Your order was lost before it could be placed. You were not charged."),
         "paused": _("The sale is paused. You were not charged."),
-        "ended": _("The sale ended before your order was written. You were not charged."),
+        "ended": _("The sale ended before your order was placed. You were not charged."),
     },
     "note": {
         "slow": _(
-            "It takes longer than usual. Your place is kept: you may close this page and find "
-            "the order later under My orders."
+            "This is taking longer than usual. Your place is reserved. You can close "
+            "this page and find your order later under My orders."
         ),
-        "busy": _("The shop is busy. Your place is kept, and this page goes on asking."),
-        "again": _("Asking for your order once more…"),
-        "missing": _("The shop does not know this order. Please start again from the sale's page."),
-        "away": _("The shop cannot be reached just now. This page goes on asking."),
+        "busy": _("The shop is busy. Your place is reserved, and this page keeps checking."),
+        "again": _("Sending your order again…"),
+        "missing": _("We could not find this order. Please start again from the sale page."),
+        "away": _("The shop cannot be reached right now. This page keeps trying."),
     },
     "late": {
-        "refunding": _("Your payment came too late for this order. The money goes back to you."),
-        "refunded": _("Your payment came too late for this order. The money is back with you."),
+        "refunding": _("Your payment arrived too late for this order. It is being refunded."),
+        "refunded": _("Your payment arrived too late for this order. It has been refunded."),
     },
     "further": {
-        "refunding": _("A payment too many came for this order. That money goes back to you."),
-        "refunded": _("A payment too many came for this order. That money is back with you."),
+        "refunding": _(
+            "You paid more than once for this order. The extra payment is being refunded."
+        ),
+        "refunded": _(
+            "You paid more than once for this order. The extra payment has been refunded."
+        ),
     },
     "end": PAY_END,
     "clock": {"days": DAYS},
@@ -196,27 +204,30 @@ WAITING = {
     "heading": {
         "first": _("You are next in line"),
         "place": _("You are number {place} in line"),
-        "over": _("The waiting is over"),
+        "over": _("The waiting list is closed"),
     },
     "text": {
-        "first": _("All units are taken. The next one that comes back is yours."),
-        "place": _("All units are taken. One that comes back goes to the first in line."),
-        "over": _("You do not wait in this sale any more, and no unit came to you."),
+        "first": _("Sold out. If one frees up, it is yours."),
+        "place": _("Sold out. If one frees up, the first in line gets it."),
+        "over": _(
+            "You are no longer on the waiting list for this sale, and no unit became "
+            "available for you."
+        ),
     },
-    "note": {"away": _("The shop cannot be reached just now. Your place is kept.")},
+    "note": {"away": _("The shop cannot be reached right now. You keep your place.")},
 }
 
 MAIL = {
-    "unpaid": _("A unit is reserved for you. Pay for it on the page of your order."),
-    "paid": _("Your payment has arrived. Show the code when you use the voucher."),
+    "unpaid": _("A unit is reserved for you. Pay for it on your order page."),
+    "paid": _("We have received your payment. Show the code when you use the voucher."),
     "used": _("Your voucher has just been used. It cannot be used again."),
-    "cancelled": _("Your order was cancelled: nothing is to be paid."),
-    "expired": _("Your order was not paid in time, and its unit went back."),
-    "refunding": _("The price of your order is on its way back to you. Its code is not valid now."),
-    "refunded": _("The price of your order went back to you."),
+    "cancelled": _("Your order was cancelled. There is nothing to pay."),
+    "expired": _("Your order was not paid in time, so its unit was released."),
+    "refunding": _("Your refund is on its way. The voucher code is no longer valid."),
+    "refunded": _("Your order has been refunded."),
     "refused": _("Your order could not be placed. You were not charged."),
 }
-"""What a mail says of each state that an order has come to."""
+"""The text of a mail for each status of an order."""
 
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": PURCHASE,

@@ -177,7 +177,7 @@ def test_without_redis_the_board_stands(
     lose_ledger()
     response = operator.get(board_of(sale, what))
     assert response.status_code == 200
-    assert "Redis does not answer" in response.text
+    assert "Redis is not responding" in response.text
 
 
 @pytest.mark.parametrize("what", ["", *(f"{name}/" for name in ACTIONS)])
@@ -259,12 +259,12 @@ def test_the_end_is_explained_by_the_live_figures(operator: Client) -> None:
     for place, other in enumerate(buyers[3:]):
         join_waiting(sale_id=sale.pk, order_id=700 + place, user_id=other.pk, joined_at_ms=place)
     assert will(operator, sale, "end") == [
-        "Ends the sale now, for everybody.",
+        "Ends the sale now for everyone.",
         "0 units are unsold.",
-        "3 orders in the queue will still be written.",
-        "2 buyers in the waiting list get nothing.",
-        "Whoever has an order keeps it and can pay it.",
-        "This cannot be undone: a sale that has ended is not resumed, nor extended.",
+        "3 orders in the queue will still be processed.",
+        "2 buyers on the waiting list get nothing.",
+        "Existing orders are kept and can be paid.",
+        "This cannot be undone: an ended sale cannot be resumed or extended.",
     ]
 
 
@@ -273,16 +273,16 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
     reserved(sale, [make_buyer()])
     end = to_the_second(sale.ends_at)
     assert will(operator, sale, "pause")[:2] == [
-        "Nobody can buy until the sale is resumed. Its end stays where it is.",
-        "1 order in the queue will still be written.",
+        "Nobody can buy until the sale is resumed. Its end does not move.",
+        "1 order in the queue will still be processed.",
     ]
     assert will(operator, sale, "extend") == [
-        f"The sale ends at {end} as it stands. Buyers can buy until the new end.",
+        f"The sale currently ends at {end}. Buyers can buy until the new end.",
         "1,499 of 1,500 units are left.",
     ]
     assert will(operator, sale, "stock")[:2] == [
-        "1,500 units are offered now, and 1,499 of them are left.",
-        "Fewer than the 1 that are taken cannot be offered, nor more than 1,000,000.",
+        "1,500 units are now offered, and 1,499 of them are left.",
+        "The stock cannot go below the 1 already taken or above 1,000,000.",
     ]
 
 
@@ -294,7 +294,7 @@ def test_the_resumption_of_a_sale_to_come_does_not_promise_that_buyers_can_buy_n
     ]
     coming = make_sale(paused=True, stock=7, begins_in_s=60)
     assert will(operator, coming, "resume") == [
-        "Buyers can buy from the begin on: 7 of 7 units are left."
+        "Buyers can buy once the sale starts: 7 of 7 units are left."
     ]
 
 
@@ -437,7 +437,7 @@ def test_nothing_of_a_sale_that_is_over_is_changed(operator: Client, name: str) 
     ):
         assert response.url == board_of(sale)
         assert said(response)[-1] == (
-            "error: Nothing was changed: the sale is over. To sell again, copy it."
+            "error: Nothing was changed: the sale has ended. To sell again, copy it."
         )
     assert everything(sale) == before
 
@@ -449,8 +449,8 @@ def test_a_sale_that_has_not_begun_is_deleted_or_made_a_draft_and_not_ended(
     before = everything(sale)
     response = operator.post(board_of(sale, "end/"), {"reason": "why"})
     assert said(response) == [
-        "error: Nothing was changed: the sale has not begun, so there is nothing to end. Delete it "
-        "or set it back to draft."
+        "error: Nothing was changed: the sale has not started, so there is "
+        "nothing to end. Delete it or set it back to draft."
     ]
     assert everything(sale) == before
 
@@ -462,7 +462,7 @@ def test_the_stock_is_not_changed_below_what_is_taken_pending_included(operator:
 
     response = act(operator, sale, "stock", stock=2, reason="fewer came")
 
-    assert "that is fewer than are taken by now" in response.text
+    assert "more units than that are already taken" in response.text
     assert 'value="fewer came"' in response.text
     assert everything(sale) == before
 
@@ -554,7 +554,7 @@ def test_a_stock_that_was_changed_meanwhile_is_shown_again_before_it_is_changed(
 
     assert response.url == board_of(sale, "stock/")
     assert said(response) == [
-        "error: Nothing was changed: somebody was faster. Look at the sale as it is now."
+        "error: Nothing was changed: someone else changed the sale first. Check its current state."
     ]
     assert stored(sale).stock == 500
     assert seen_by(operator, sale, "stock") == {"seen": "500"}
@@ -572,7 +572,7 @@ def test_without_redis_nothing_is_changed(
     fields = {"reason": "why", "stock": 20, "by": "5", **seen}
     response = operator.post(board_of(sale, f"{name}/"), fields)
 
-    assert said(response) == ["error: Nothing was changed: Redis did not answer. Try again."]
+    assert said(response) == ["error: Nothing was changed: Redis did not respond. Try again."]
     assert rows() == before
     assert not entries()
 
@@ -586,7 +586,7 @@ def test_a_row_that_is_locked_for_too_long_is_a_message(
     sale = make_sale()
     monkeypatch.setattr(rebuild, "lock_seckill_voucher", locked)
     response = act(operator, sale, "pause", reason="why")
-    assert said(response) == ["error: Redis or the database did not answer. Try again."]
+    assert said(response) == ["error: Redis or the database did not respond. Try again."]
     assert not entries()
 
 

@@ -122,7 +122,7 @@ def test_without_redis_the_page_says_so(boss: Client) -> None:
     with redis_away():
         response = boss.get(LIST)
     assert response.status_code == 503
-    assert "Redis did not answer" in response.text
+    assert "Redis did not respond" in response.text
     assert "result_list" not in response.text
 
 

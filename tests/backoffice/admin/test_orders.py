@@ -231,9 +231,9 @@ def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> Non
     sale = make_sale()
     first, second, live = set_aside(sale), set_aside(sale), make_order(make_sale(), make_buyer())
     assert said(try_again(boss, live, second, first)) == [
-        f"success: Order {first.pk} is live now, to be paid by its buyer.",
-        f"success: Order {second.pk} is live now, to be paid by its buyer.",
-        f"warning: Order {live.pk} was not tried again: it is not an order that was set aside.",
+        f"success: Order {first.pk} is now live and waiting for payment.",
+        f"success: Order {second.pk} is now live and waiting for payment.",
+        f"warning: Order {live.pk} was not retried: the order was not set aside.",
     ]
     assert live_ids(sale) == [first.pk, second.pk]
     assert_conserved(sale)
@@ -243,9 +243,9 @@ def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> Non
     ("reason", "words"),
     [
         ("closed", "the buyer's account is closed"),
-        ("sold out", "no unit is left"),
-        ("pending", "it is still pending; try again in some seconds"),
-        ("ordered", "the buyer has order {other} of that unit"),
+        ("sold out", "no units are left"),
+        ("pending", "it is still pending; try again in a few seconds"),
+        ("ordered", "the buyer already has order {other} for that unit"),
     ],
 )
 def test_an_order_that_cannot_be_tried_again_is_reported_with_its_reason(
@@ -263,9 +263,7 @@ def test_an_order_that_cannot_be_tried_again_is_reported_with_its_reason(
         other = str(reserved(sale, [buyer])[0].order_id)
     before = ledger_contents(), rows()
     text = words.format(other=other)
-    assert said(try_again(boss, order)) == [
-        f"warning: Order {order.pk} was not tried again: {text}."
-    ]
+    assert said(try_again(boss, order)) == [f"warning: Order {order.pk} was not retried: {text}."]
     assert (ledger_contents(), rows()) == before
     assert not LogEntry.objects.exists()
 
@@ -275,7 +273,7 @@ def test_who_tried_an_order_again_stands_in_its_history(boss: Client) -> None:
     try_again(boss, order)
     (entry,) = LogEntry.objects.all()
     assert (entry.user.username, entry.object_id) == ("boss", str(order.pk))
-    assert entry.get_change_message() == "Tried again."
+    assert entry.get_change_message() == "Retried."
 
 
 def test_who_may_only_look_cannot_try_again(helper: Client) -> None:
@@ -390,8 +388,8 @@ def test_the_page_of_an_order_shows_its_payments(boss: Client) -> None:
 
 def test_an_order_without_history_and_payments_says_so(boss: Client) -> None:
     page = boss.get(change_url(make_order(make_sale(), make_buyer()))).text
-    assert table(page, "events") == [["Nothing is noted."]]
-    assert table(page, "payments") == [["Nobody has tried to pay it."]]
+    assert table(page, "events") == [["No changes recorded."]]
+    assert table(page, "payments") == [["No payment attempts."]]
 
 
 def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> None:
@@ -524,7 +522,7 @@ def test_a_buyer_who_is_busy_is_a_message(
     assert order.user_id
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id)
     ledger.set(key, "a worker", px=60_000)
-    text = "somebody else is changing an order of this buyer just now"
+    text = "someone else is changing this buyer's orders right now"
     assert said(end(boss, order, "cancel")) == [
         f"warning: Order {order.pk} was not changed: {text}."
     ]
@@ -618,7 +616,7 @@ def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> N
     before = rows()
     page = choose(boss, first, second, third).text
     assert "2 unpaid orders of the 3 selected will be cancelled." in as_seen(page)
-    assert "these stay as they are: 1 paid" in as_seen(page)
+    assert "These selected orders will not change: 1 paid" in as_seen(page)
     assert (rows(), OrderJob.objects.count(), broker_length()) == (before, 0, 0)
 
     response = confirm(boss, page)
@@ -641,7 +639,7 @@ def test_a_refund_of_many_says_how_much_goes_back(boss: Client) -> None:
     orders = [make_order(sale, it, status=OrderStatus.PAID) for it in make_buyers(3)]
     page = as_seen(choose(boss, *orders, kind="refund").text)
     assert "3 paid orders of the 3 selected will be refunded. ¥240.00 goes back" in page
-    assert "these stay as they are" not in page
+    assert "These selected orders will not change" not in page
 
 
 def test_a_thousand_orders_are_chosen_across_pages_in_a_few_statements(boss: Client) -> None:
@@ -703,7 +701,7 @@ def test_more_orders_than_a_job_takes_are_not_taken(
     orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
     response = choose(boss, *orders)
     assert said(response) == [
-        "error: At most 2 orders can be changed at once. Narrow the list down."
+        "error: At most 2 orders can be changed at once. Narrow down the list."
     ]
 
 
@@ -761,7 +759,7 @@ def test_a_job_lists_the_orders_it_did_not_change_with_their_reasons(boss: Clien
     used = make_order(sale, make_buyer(), status=OrderStatus.USED)
     page = page_of_job(boss, a_job([404, used.pk]))
     assert table(page, "not-changed") == [
-        ["404", "there is no such order"],
+        ["404", "the order does not exist"],
         [str(used.pk), "it is used"],
     ]
     assert f'href="{change_url(used)}"' in page
@@ -771,7 +769,7 @@ def test_a_job_lists_the_orders_it_did_not_change_with_their_reasons(boss: Clien
 def test_thousands_of_refusals_are_turned_over_page_by_page(boss: Client) -> None:
     job = a_job(list(range(1, 251)))
     page = page_of_job(boss, job)
-    assert "250 × there is no such order" in as_seen(page)
+    assert "250 × the order does not exist" in as_seen(page)
     assert len(table(page, "not-changed")) == 100
     assert len(table(page_of_job(boss, job, page=3), "not-changed")) == 50
     assert table(page_of_job(boss, job, page=99), "not-changed")[-1][0] == "250"
@@ -1050,14 +1048,14 @@ def test_chosen_sales_are_reconciled_and_each_is_reported(boss: Client, ledger: 
     ledger.zpopmin(LedgerKeys(bad.pk).pending, 2)
     assert sorted(said(reconcile(boss, good, bad, lost))) == sorted(
         [
-            f"success: {good}: fits.",
-            f"warning: {bad}: was different by 2, is repaired.",
-            f"success: {lost}: was not loaded, is loaded now and fits.",
+            f"success: {good}: adds up.",
+            f"warning: {bad}: was off by 2 and has been repaired.",
+            f"success: {lost}: was not loaded. It is loaded now and adds up.",
         ]
     )
     assert len(pending_ids(bad)) == 3
     assert snapshot(sale_id=lost.pk).remaining == lost.stock
-    assert said(reconcile(boss, bad))[-1] == f"success: {bad}: fits."
+    assert said(reconcile(boss, bad))[-1] == f"success: {bad}: adds up."
 
 
 def test_a_difference_that_is_left_is_said(
@@ -1066,7 +1064,7 @@ def test_a_difference_that_is_left_is_said(
     sale = sale_with(waiting=3)
     ledger.zpopmin(LedgerKeys(sale.pk).pending, 2)
     monkeypatch.setattr(reconciling, "make_pending", lambda **kwargs: None)
-    assert said(reconcile(boss, sale)) == [f"error: {sale}: still different by 2."]
+    assert said(reconcile(boss, sale)) == [f"error: {sale}: still off by 2."]
 
 
 def test_without_redis_reconciling_is_a_message(
@@ -1088,7 +1086,7 @@ def test_a_sale_deleted_meanwhile_does_not_stop_the_others(
         return compare(**kwargs)
 
     monkeypatch.setattr(admin, "reconcile", deleted)
-    assert said(reconcile(boss, gone, sale)) == [f"success: {sale}: fits."]
+    assert said(reconcile(boss, gone, sale)) == [f"success: {sale}: adds up."]
 
 
 def test_who_may_only_look_cannot_reconcile(helper: Client, ledger: Redis) -> None:

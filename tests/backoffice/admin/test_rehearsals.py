@@ -98,10 +98,10 @@ def test_the_question_says_what_will_be_done(operator: Client) -> None:
     sale = later_sale()
     text = said(operator, question_of(sale))
     for promise in (
-        "A copy of this sale is made that the public does not see",
-        "takes from its capacity",
-        "are removed. Only the verdict stays",
-        "nobody is written to",
+        "This creates a copy of the sale that the public does not see",
+        "uses some of its capacity",
+        "are removed. Only the verdict is kept",
+        "nobody gets an email",
     ):
         assert promise in text
     assert "SECKILL_REHEARSAL_URL" in text
@@ -169,7 +169,7 @@ def test_a_second_one_is_refused_by_the_name_of_the_first(operator: Client) -> N
     first = begin(operator, later_sale())
     response = operator.post(question_of(later_sale()), SMALL)
     assert response.status_code == 200
-    text = f"Rehearsal #{first.pk} is running, and only one does at a time."
+    text = f"Rehearsal #{first.pk} is running. Only one can run at a time."
     assert text in words(response.content.decode())
     assert Rehearsal.objects.count() == 1
 
@@ -178,7 +178,7 @@ def test_without_redis_nothing_is_begun(operator: Client, lose_ledger: Callable[
     sale = later_sale()
     lose_ledger()
     response = operator.post(question_of(sale), SMALL)
-    assert "did not answer" in words(response.content.decode())
+    assert "did not respond" in words(response.content.decode())
     assert not Rehearsal.objects.exists()
 
 
@@ -227,7 +227,7 @@ def test_the_page_shows_where_it_is_and_its_script_asks_for_it(operator: Client)
     rehearsal = begin(operator, later_sale())
     shown = {"over": False, "phase": "preparing", "label": "preparing", "done": 0, "total": 12}
     assert operator.get(page_of(rehearsal, "progress")).json() == {
-        **shown, "text": "0 of 12 buyers made",
+        **shown, "text": "0 of 12 buyers created",
     }  # fmt: skip
     rehearsal = steps_until(rehearsal, RehearsalPhase.DRAINING)
     content = operator.get(page_of(rehearsal)).content.decode()
@@ -235,7 +235,7 @@ def test_the_page_shows_where_it_is_and_its_script_asks_for_it(operator: Client)
     assert "0 of 5 orders written" in words(content)
     assert "<noscript>" in content
     assert "rehearsal" in content
-    assert "Cancel and clear up" in content
+    assert "Cancel and clean up" in content
 
 
 def test_after_its_end_the_page_has_the_verdict_in_words(operator: Client, looker: Client) -> None:
@@ -243,9 +243,9 @@ def test_after_its_end_the_page_has_the_verdict_in_words(operator: Client, looke
     assert operator.get(page_of(rehearsal, "progress")).json()["over"]
     for client in (operator, looker):
         text = said(client, page_of(rehearsal))
-        assert "It holds: 5 units sold, none twice, nothing lost" in text
-        assert "99 of 100 within" in text
-        assert "The copy, its buyers and its orders are removed." in text
+        assert "Passed: 5 units sold, none twice, nothing lost" in text
+        assert "Response time, 99th percentile" in text
+        assert "The copy, its buyers and its orders have been removed." in text
         assert "Cancel" not in text
     content = operator.get(page_of(rehearsal)).content.decode()
     assert 'http-equiv="refresh"' not in content
@@ -279,13 +279,13 @@ def test_silence_is_told(operator: Client) -> None:
     later = timezone.now() + dt.timedelta(seconds=11)
     with translation.override("en"):
         text = progress_json(rehearsal, now=later)["text"]
-    assert text.startswith("Nothing was heard of it for a while. Are a worker and beat running?")
+    assert text.startswith("There has been no activity for a while. Are a worker and beat running?")
 
 
 def test_what_is_wrong_is_named_and_marked() -> None:
     rehearsal = Rehearsal(running=None, phase=RehearsalPhase.DONE, verdict=a_verdict(lost=1_234))
     with translation.override("en"):
-        assert headline(rehearsal) == ("It does not hold: 1,234 lost", "wrong")
+        assert headline(rehearsal) == ("Failed: 1,234 lost", "wrong")
         assert outcome(rehearsal) == "wrong: 1,234 lost"
         first = tables(rehearsal)[0]
     assert [row for row in first.rows if not row[2]] == [("Accepted and lost", "1,234", False)]
@@ -316,12 +316,12 @@ def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
     response = operator.post(page_of(rehearsal, "cancel"))
     assert response.url == page_of(rehearsal)
     assert [str(it) for it in get_messages(response.wsgi_request)] == [
-        "Cancelled; what it made is removed."
+        "Cancelled. Everything it created will be removed."
     ]
     assert broker_length() == sent + 1
     rehearsal = Rehearsal.objects.get()
     assert rehearsal.phase == RehearsalPhase.CLEARING
-    assert "Cancel and clear up" not in said(operator, page_of(rehearsal))
+    assert "Cancel and clean up" not in said(operator, page_of(rehearsal))
     rehearsal = finish(rehearsal)
     assert "No verdict: it was cancelled" in said(operator, page_of(rehearsal))
     assert LogEntry.objects.filter(object_id=rehearsal.pk, change_message="Cancelled.").exists()
@@ -330,7 +330,7 @@ def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
 def test_what_is_over_is_not_cancelled(operator: Client) -> None:
     rehearsal = finish(begin(operator, later_sale()))
     response = operator.post(page_of(rehearsal, "cancel"), follow=True)
-    assert "It is over, or clears up already." in words(response.content.decode())
+    assert "It has already finished or is cleaning up." in words(response.content.decode())
     assert Rehearsal.objects.get().phase == RehearsalPhase.DONE
 
 

@@ -140,25 +140,25 @@ def test_the_page_of_a_sale_that_is_over_says_all(reader: Client) -> None:
     expected = {
         "Units offered": "2", "Sold": "2", "Requests": "12", "Accepted": "4", "Sold out": "8",
         "Most requests per second": "3", "Orders": "3", "Paid": "1", "Cancelled": "1",
-        "Buyers": "3", "Revenue": "¥80.00", "Orders that were paid": "33.3 %", "Joined": "0",
+        "Buyers": "3", "Revenue": "¥80.00", "Share of orders paid": "33.3 %", "Joined": "0",
     }  # fmt: skip
     assert {label: shown(page, label) for label in expected} == expected
-    assert "Nobody has changed it in the admin." in page
+    assert "No changes were made in the admin." in page
 
 
 def test_a_running_sale_is_told_so_far(reader: Client) -> None:
     sale = make_sale(stock=5)
     page = reader.get(page_url(sale)).text
     assert f"Report so far: {sale}" in page
-    assert "The sale is not over" in page
+    assert "The sale has not ended" in page
     assert (shown(page, "Left"), shown(page, "Pending")) == ("5", "0")
-    assert "No order request is known." in page
+    assert "No order requests were recorded." in page
 
 
 def test_a_sale_that_is_not_loaded_says_what_its_rows_say(reader: Client) -> None:
     page = reader.get(page_url(make_sale(loaded=False))).text
     assert (shown(page, "Left"), shown(page, "Units offered")) == ("–", "10")
-    assert "Redis does not answer" not in page
+    assert "Redis is not responding" not in page
 
 
 def test_without_redis_the_page_names_what_is_missing(
@@ -168,7 +168,7 @@ def test_without_redis_the_page_names_what_is_missing(
     make_order(sale, buyer)
     lose_ledger()
     page = reader.get(page_url(sale)).text
-    assert "Redis does not answer" in page
+    assert "Redis is not responding" in page
     assert shown(page, "Orders") == "1"
     names = {name for _, name in figures_of(reader.get(csv_url(sale)))}
     assert "Not known" in names
@@ -203,7 +203,7 @@ def test_the_begin_is_drawn_by_seconds_and_the_whole_by_minutes(reader: Client) 
     assert whole["times"] == list(range(begins, begins + 1_201, 60))
     assert whole["series"][0]["values"] == [9, *[0] * 19, 3]
     assert (near["unit"], whole["unit"]) == ("per second", "per minute")
-    assert "The most requests, 9, came in the 60 s from" in whole["summary"]
+    assert "The peak was 9 requests in the 60 s starting at" in whole["summary"]
 
 
 def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:
@@ -248,7 +248,7 @@ def test_the_csv_parses_back_to_the_figures(reader: Client) -> None:
     assert figures["Report", "Times are in"] == "Asia/Shanghai (UTC+8)"
     expected = {
         ("Sale", "Sold"): "2", ("Requests", "Requests"): "12", ("Orders", "Paid"): "2",
-        ("Money", "Revenue (¥)"): "160.00", ("Money", "Orders that were paid (%)"): "100.0",
+        ("Money", "Revenue (¥)"): "160.00", ("Money", "Share of orders paid (%)"): "100.0",
         ("Waiting list", "Joined"): "0",
     }  # fmt: skip
     assert expected.items() <= figures.items()

@@ -233,8 +233,8 @@ def test_refusals_are_told_by_reason_lately_and_in_all(sale: SeckillVoucher, led
 def test_the_chart_has_its_sentence(sale: SeckillVoucher, ledger: Redis) -> None:
     tallied(ledger, sale, (1, "accepted", 40), (1, "sold_out", 1_000))
     assert shown(sale, NOW)["chart"]["summary"] == (
-        "In the last 2 minutes 1,040 requests came and 40 were accepted; at most 1,040 came in one "
-        "second."
+        "In the last 2 minutes there were 1,040 requests, of which 40 were "
+        "accepted; the peak was 1,040 in one second."
     )
 
 

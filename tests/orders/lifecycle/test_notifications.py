@@ -161,7 +161,7 @@ def test_a_refused_order_says_why(settings: Any) -> None:
     order = make_order(make_sale(), user, status=OrderStatus.REFUSED, reason="sold_out")
     an_event(order, OrderStatus.REFUSED)
     tell()
-    assert "The last unit went to somebody before you." in mail.outbox[0].body
+    assert "The last unit went to someone ahead of you." in mail.outbox[0].body
 
 
 def test_staff_who_cancel_give_their_reason_in_the_mail() -> None:
@@ -313,7 +313,7 @@ def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> No
     tell()
     mail.outbox.clear()
     VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
-    why = "The money came too late and goes back."
+    why = "The payment arrived too late and is being refunded."
     note(
         order_ids=[order.pk],
         before="expired",

@@ -587,8 +587,8 @@ def test_a_broker_that_is_away_is_no_error_for_who_pays(
         (State.REFUNDED, 600, "This payment was refunded."),
         (State.REFUNDED, -1, "This payment was refunded."),
         (State.CLOSED, 600, "This payment was closed."),
-        (State.CLOSED, -1, "The time to pay is over."),
-        (State.OPEN, -1, "The time to pay is over."),
+        (State.CLOSED, -1, "The time to pay has run out."),
+        (State.OPEN, -1, "The time to pay has run out."),
     ],
 )
 def test_what_cannot_be_paid_any_more_says_so_and_leads_back(

@@ -171,7 +171,7 @@ def test_overdue_order_offers_nothing(client: Client, buyer: User) -> None:
     late = timezone.now() - dt.timedelta(seconds=1)
     order = an_order(buyer, OrderStatus.UNPAID, pay_by=late)
     page = page_of(client, order)
-    assert words_of(page, "heading") == "The time to pay is over"
+    assert words_of(page, "heading") == "The time to pay has run out"
     assert forms_in(page, order) == set()
 
 
@@ -203,17 +203,17 @@ def test_cancel_form_says_whether_rebuying_is_allowed(
     client: Client, buyer: User, rebuy: bool
 ) -> None:
     order = make_order(make_sale(rebuy=rebuy), buyer)
-    said = "You cannot order in this sale again." in page_of(client, order)
+    said = "You cannot order again in this sale." in page_of(client, order)
     assert said is not rebuy
 
 
 @pytest.mark.parametrize(
     ("status", "state", "words"),
     [
-        ("expired", "refunding", "came too late for this order. The money goes back"),
-        ("cancelled", "refunded", "came too late for this order. The money is back"),
-        ("paid", "refunding", "A payment too many came for this order. That money goes back"),
-        ("used", "refunded", "A payment too many came for this order. That money is back"),
+        ("expired", "refunding", "arrived too late for this order. It is being refunded"),
+        ("cancelled", "refunded", "arrived too late for this order. It has been refunded"),
+        ("paid", "refunding", "The extra payment is being refunded"),
+        ("used", "refunded", "The extra payment has been refunded"),
     ],
 )
 def test_late_payment_is_shown(

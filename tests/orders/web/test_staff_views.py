@@ -144,7 +144,7 @@ def test_lookup_shows_the_voucher_and_changes_nothing(clerk: Client, voucher: Vo
     shown = facts(response)
     assert shown.pop("Since")
     assert shown == {
-        "Worth": "¥100.00",
+        "Face value": "¥100.00",
         "Buyer": voucher.user.username,
         "State": "paid",
         "Code": code_of(voucher),

@@ -120,7 +120,7 @@ def test_page_says_how_the_turn_is_announced(client: Client, buyer: User, email:
     User.objects.filter(pk=buyer.pk).update(email=email)
     let_wait(sale, buyer)
     page = get_page(client, waiting_url(sale)).text
-    words = f"You get an e-mail to {email}" if email else "Your account has no e-mail address"
+    words = f"We will email {email}" if email else "Your account has no email address"
     assert words in page
 
 
@@ -172,7 +172,7 @@ def test_ended_sale_ends_the_waiting(client: Client, buyer: User) -> None:
     let_wait(sale, buyer)
     end_now(sale)
     page = get_page(client, waiting_url(sale)).text
-    assert "The waiting is over" in page
+    assert "The waiting list is closed" in page
     assert "refresh" not in page
     assert WaitingEntry.objects.get(user=buyer).outcome == WaitingEntry.Outcome.OVER
 

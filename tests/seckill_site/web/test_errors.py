@@ -100,7 +100,7 @@ def test_an_error_speaks_the_language_of_its_reader(faulty):
     english = faulty.get("/nowhere/", headers={"Accept-Language": "en"}).json()["message"]
     chinese = faulty.get("/nowhere/", headers={"Accept-Language": "zh-CN"}).json()["message"]
 
-    assert english == "There is nothing here."
+    assert english == "Page not found."
     assert chinese != english
 
 
@@ -168,7 +168,7 @@ def test_what_is_not_there_leads_back_and_to_the_sales(faulty):
 def test_what_was_not_understood_says_how_to_go_on(faulty):
     text, links = main_of(faulty.get("/faults/suspicious/", headers=ENGLISH))
 
-    assert "Go back, load that page again" in text
+    assert "Go back, reload that page" in text
     assert links == ["/"]
 
 
@@ -185,12 +185,14 @@ def test_who_is_signed_in_and_may_not_is_told_that_the_account_lacks_the_permiss
 
     text, links = main_of(faulty.get("/faults/forbidden/", headers=ENGLISH))
 
-    assert "Your account may not do this." in text
-    assert "lacks the permission" in text
+    assert "Your account does not have permission to do this." in text
     assert "Sign in again" not in text
     assert links == ["/"]
     body = faulty.get("/faults/forbidden/", headers={"Accept-Language": "en"}).json()
-    assert body == {"code": "bad_token", "message": "Your account may not do this."}
+    assert body == {
+        "code": "bad_token",
+        "message": "Your account does not have permission to do this.",
+    }
 
 
 def test_a_form_that_is_too_old_leads_to_a_fresh_one():
@@ -208,7 +210,7 @@ def test_a_method_that_is_not_taken_leads_back_to_the_sale(client):
 
     text, links = main_of(response)
     assert response.status_code == 405
-    assert "This address takes POST." in text
+    assert "This address only accepts POST." in text
     assert links == ["/vouchers/7/", "/orders/", "/"]
 
 
@@ -272,8 +274,8 @@ def test_the_admin_answers_in_the_same_way_and_leads_back_into_it(clerk):
     forbidden = clerk.get("/admin/auth/user/")
 
     assert (missing.status_code, forbidden.status_code) == (404, 403)
-    assert "There is nothing here." in main_of(missing)[0]
-    assert "lacks the permission" in main_of(forbidden)[0]
+    assert "Page not found." in main_of(missing)[0]
+    assert "does not have permission" in main_of(forbidden)[0]
     for response in (missing, forbidden):
         assert main_of(response)[1] == ["/admin/", "/"]
         assert response["Cache-Control"] == "no-store"
@@ -293,7 +295,7 @@ def test_a_form_of_the_admin_that_is_too_old_is_refused_in_the_same_way():
     response = client.post("/admin/login/", {"username": "ada", "password": "x"})
 
     assert response.status_code == 403
-    assert "The page was open for too long." in main_of(response)[0]
+    assert "This page was open for too long." in main_of(response)[0]
 
 
 # --- An error of ours ----------------------------------------------------------------------------

@@ -63,7 +63,7 @@ def test_a_file_is_uploaded_looked_at_and_imported(shop: Client) -> None:
     assert shown.status_code == 200
     assert "What spring.csv would do. Nothing is written yet." in shown.text
     assert re.search(r"<del>¥80.00</del>\s*<span[^>]*>→</span>\s*<ins>¥79.00</ins>", shown.text)
-    assert "500 units, 2 to a buyer" in shown.text
+    assert "500 units, 2 per buyer" in shown.text
     assert "2030-01-01 10:00:00" in shown.text
     assert Voucher.objects.count() == 1
 
@@ -91,7 +91,7 @@ def test_the_list_leads_to_the_import(shop: Client) -> None:
 def test_a_row_to_be_mended_is_told_and_nothing_can_be_confirmed(shop: Client) -> None:
     shown = upload(shop, as_csv(ENGLISH, NOODLES, ["", "Bad <b>", "", "x", "100", *[""] * 4]))
     assert '<a href="#row-3">Row 3:</a>' in shown.text
-    assert "price (售价), “x”: This is no amount." in shown.text
+    assert "price (售价), “x”: This is not an amount." in shown.text
     assert "Bad &lt;b&gt;" in shown.text
     assert 'name="key"' not in shown.text
 
@@ -99,7 +99,7 @@ def test_a_row_to_be_mended_is_told_and_nothing_can_be_confirmed(shop: Client) -
 def test_warnings_stand_beside_their_row(shop: Client) -> None:
     there = make_voucher(title="牛肉面")
     shown = upload(shop, as_csv(CHINESE, NOODLES))
-    assert f"There is a voucher with this title already: id {there.pk}." in shown.text
+    assert f"There is already a voucher with this title: id {there.pk}." in shown.text
     assert key_in(shown)
 
 
@@ -140,7 +140,7 @@ def test_confirmed_twice_it_is_imported_once(shop: Client) -> None:
     key = key_in(upload(shop, as_xlsx(ENGLISH, NOODLES)))
     shop.post(CONFIRM, {"key": key})
     again = shop.post(CONFIRM, {"key": key})
-    assert said(again)[-1].startswith("This preview was confirmed before, or is older")
+    assert said(again)[-1].startswith("This preview has already been confirmed or is more")
     assert Voucher.objects.count() == 1
 
 
@@ -163,7 +163,7 @@ def test_what_has_changed_since_is_shown_again_with_a_409(shop: Client) -> None:
 def test_a_made_up_key_imports_nothing(shop: Client, key: str | None) -> None:
     response = shop.post(CONFIRM, {} if key is None else {"key": key})
     assert response.status_code == 302
-    assert said(response)[-1].startswith("This preview was confirmed before")
+    assert said(response)[-1].startswith("This preview has already been confirmed")
 
 
 def test_the_confirmation_is_a_post(shop: Client) -> None:
@@ -179,7 +179,7 @@ def test_a_database_that_does_not_answer_leaves_it_open_what_was_written(
         raise OperationalError(2013, "lost connection")
 
     monkeypatch.setattr(voucher, "confirm_import", away)
-    assert "it is not sure whether" in said(shop.post(CONFIRM, {"key": "x"}))[0]
+    assert "may or may not have been imported" in said(shop.post(CONFIRM, {"key": "x"}))[0]
 
 
 def test_a_cache_that_is_away_keeps_no_preview_and_says_so(
@@ -189,7 +189,7 @@ def test_a_cache_that_is_away_keeps_no_preview_and_says_so(
         raise RedisConnectionError
 
     monkeypatch.setattr(Redis, "set", away)
-    assert "The cache did not answer." in upload(shop, as_csv(ENGLISH, NOODLES)).text
+    assert "The cache did not respond." in upload(shop, as_csv(ENGLISH, NOODLES)).text
     assert Voucher.objects.count() == 0
 
 
@@ -208,7 +208,10 @@ def test_who_may_not_add_and_change_vouchers_imports_none(permissions: list[str]
 
 def test_who_may_not_add_sales_is_told_so_in_the_preview() -> None:
     client = staff("add_voucher", "change_voucher")
-    assert "You may not make sales." in upload(client, as_csv(ENGLISH, HOTPOT)).text
+    assert (
+        "You do not have permission to create sales."
+        in upload(client, as_csv(ENGLISH, HOTPOT)).text
+    )
     assert key_in(upload(client, as_csv(ENGLISH, NOODLES)))
 
 

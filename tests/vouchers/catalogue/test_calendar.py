@@ -103,11 +103,11 @@ def test_it_says_price_limit_and_address():
 
     assert text.splitlines() == [
         "¥80.00 instead of ¥100.00.",
-        "Up to 2 units for each buyer.",
-        "Sign in a few minutes before the start, so that you are ready.",
+        "Up to 2 units per buyer.",
+        "Sign in a few minutes before the start to be ready.",
         URL,
     ]
-    assert "1 unit for each buyer." in str(event(coming())["description"])
+    assert "1 unit per buyer." in str(event(coming())["description"])
 
 
 def test_a_sale_is_the_same_event_in_every_file_and_another_sale_another():

@@ -60,11 +60,11 @@ def test_a_sale_of_tonight_is_said_in_plain_words_and_warns_of_nothing():
     )
 
     assert said(entries) == {
-        "begins_at": ["Begins in 2 h 10 min."],
+        "begins_at": ["Starts in 2 h 10 min."],
         "ends_at": ["Lasts 30 min."],
         "stock": ["Stock 1,000 at limit 2: at least 500 buyers."],
         "price": ["80 % of the face value."],
-        "pay_within_s": ["Buyers pay within 15 min: the last of them until 20:45."],
+        "pay_within_s": ["Buyers have 15 min to pay; the last of them until 20:45."],
     }
     assert warned(entries) == []
 
@@ -106,8 +106,8 @@ def test_a_new_sale_that_has_begun_is_warned_of_and_said_otherwise_once_it_is_sa
 
     assert begin == Hint(
         Level.WARNING,
-        "Has begun 5 min ago: buyers can buy as soon as you save.",
-        "The sale has begun 5 min ago: buyers can buy now.",
+        "Started 5 min ago: buyers can buy as soon as you save.",
+        "The sale started 5 min ago: buyers can buy now.",
     )
 
 
@@ -115,19 +115,19 @@ def test_a_new_sale_that_has_begun_is_warned_of_and_said_otherwise_once_it_is_sa
     ("closed", "text"),
     [
         ({"stage": SaleStage.DRAFT}, "buyers can buy as soon as the sale is published."),
-        ({"paused": True}, "buyers can buy as soon as the sale goes on."),
+        ({"paused": True}, "buyers can buy as soon as the sale is resumed."),
     ],
 )
 def test_a_closed_sale_that_has_begun_says_what_opens_it(closed, text):
     entries = Entries(begins_at=BEGUN.begins_at, ends_at=BEGUN.ends_at, **closed)
 
-    assert warned(entries) == [f"Has begun 5 min ago: {text}"]
+    assert warned(entries) == [f"Started 5 min ago: {text}"]
 
 
 def test_a_sale_that_buyers_buy_already_is_no_reason_to_warn():
     running = sale(BEGUN.begins_at, BEGUN.ends_at)
 
-    assert said(BEGUN, stored=running)["begins_at"] == ["Has begun 5 min ago."]
+    assert said(BEGUN, stored=running)["begins_at"] == ["Started 5 min ago."]
     assert warned(BEGUN, stored=running) == []
 
 
@@ -135,13 +135,13 @@ def test_a_sale_that_an_edit_begins_at_once_is_warned_of():
     scheduled = sale(AT_EIGHT, AT_EIGHT + MINUTE)
 
     assert warned(BEGUN, stored=scheduled) == [
-        "Has begun 5 min ago: buyers can buy as soon as you save."
+        "Started 5 min ago: buyers can buy as soon as you save."
     ]
 
 
 def test_an_end_that_has_passed_is_warned_of_unless_it_was_so_before():
     over = Entries(begins_at=NOW - 60 * MINUTE, ends_at=NOW - 5 * MINUTE)
-    text = "Has ended 5 min ago: nobody can buy."
+    text = "Ended 5 min ago: nobody can buy."
 
     assert warned(over) == [text]
     assert said(over)["ends_at"] == ["Lasts 55 min.", text]
@@ -190,7 +190,7 @@ def test_many_overlaps_are_counted():
         (1_000, 1, ["Stock 1,000 at limit 1: at least 1,000 buyers."]),
         (5, 2, ["Stock 5 at limit 2: at least 3 buyers."]),
         (1, 1, ["Stock 1 at limit 1: at least 1 buyer."]),
-        (2, 2, ["Stock 2 at limit 2: at least 1 buyer.", "One buyer can take all of it."]),
+        (2, 2, ["Stock 2 at limit 2: at least 1 buyer.", "One buyer can take them all."]),
         (0, 1, []),
         (5, None, []),
     ],
@@ -223,7 +223,7 @@ def test_a_price_is_a_share_of_the_face_value(price, face_value, texts):
 
 
 def test_the_time_to_pay_is_said_also_without_a_window():
-    assert said(Entries(pay_within_s=90)) == {"pay_within_s": ["Buyers pay within 1 min 30 s."]}
+    assert said(Entries(pay_within_s=90)) == {"pay_within_s": ["Buyers have 1 min 30 s to pay."]}
 
 
 @pytest.mark.parametrize("ends_at", [AT_EIGHT, AT_EIGHT - MINUTE])

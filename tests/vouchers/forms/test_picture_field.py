@@ -59,8 +59,8 @@ def test_no_file_is_no_picture_and_no_change():
     ("content", "why"),
     [
         (b"hello", "This file is not a picture."),
-        (b"\0" * 10_000_001, "The file has more than 10 MB."),
-        (image_file()[:500], "The picture is broken or was cut off."),
+        (b"\0" * 10_000_001, "The file is larger than 10 MB."),
+        (image_file()[:500], "The picture is damaged or incomplete."),
         (b"", "The submitted file is empty."),
     ],
 )

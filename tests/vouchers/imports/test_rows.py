@@ -63,7 +63,7 @@ def test_headings_may_be_in_any_order_with_underscores_and_only_some_of_them() -
 
 def test_the_name_of_a_column_with_a_typing_error_is_told_with_those_that_are_known() -> None:
     text = refused(["titel", "price", "face value"])
-    assert text.startswith("There is no column “titel”. Known are: id (编号), title (标题), ")
+    assert text.startswith("Unknown column “titel”. Known columns: id (编号), title (标题), ")
 
 
 def test_a_missing_column_is_named() -> None:
@@ -73,7 +73,7 @@ def test_a_missing_column_is_named() -> None:
 
 def test_a_column_that_stands_twice_is_named() -> None:
     assert refused(["title", "price", "face value", "标题"]) == (
-        "The column “title (标题)” stands there twice."
+        "The column “title (标题)” appears twice."
     )
 
 
@@ -85,7 +85,7 @@ def test_a_file_without_rows_is_refused() -> None:
 
 
 def test_a_heading_that_is_a_formula_is_refused() -> None:
-    with pytest.raises(FileRefused, match="no column"):
+    with pytest.raises(FileRefused, match="Unknown column"):
         text_rows([(1, ["title", BadCell.FORMULA]), (2, ["a"])])
 
 
@@ -124,11 +124,11 @@ def test_an_amount_keeps_its_cents_however_it_is_written(text: str, cents: int) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("abc", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
-        ("79,90", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
-        ("1,2000", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
-        ("$5", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
-        ("NaN", "This is no amount. Write it as 79.90, ¥79.90 or 1,200."),
+        ("abc", "This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
+        ("79,90", "This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
+        ("1,2000", "This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
+        ("$5", "This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
+        ("NaN", "This is not an amount. Write it like 79.90, ¥79.90 or 1,200."),
         ("-1", "Ensure this value is greater than or equal to 0."),
         ("1e9", "Ensure this value is less than or equal to 1000000."),
         ("9" * 400, "Ensure this value is less than or equal to 1000000."),
@@ -168,8 +168,8 @@ def test_a_moment_is_the_shops_however_it_is_written(text: str) -> None:
 )
 def test_what_is_no_moment_is_told_so(text: str) -> None:
     assert read_cell("begins at", text).problems == (
-        f"begins at (开始时间), “{text}”: This is no date with a time. "
-        "Write it as 2026-12-01 10:00.",
+        f"begins at (开始时间), “{text}”: This is not a date with a time. "
+        "Write it like 2026-12-01 10:00.",
     )
 
 
@@ -181,7 +181,7 @@ def test_a_time_that_the_clock_leaves_out_is_told_so(settings: object) -> None:
 @pytest.mark.parametrize(
     ("column", "cell", "why"),
     [
-        ("id", "7x", "This is no whole number."),
+        ("id", "7x", "This is not a whole number."),
         ("id", "0", "Ensure this value is greater than or equal to 1."),
         ("id", "9" * 30, "Ensure this value is less than or equal to 9223372036854775807."),
         ("title", "", "Fill this in: a row without an id is a new voucher."),
@@ -189,16 +189,16 @@ def test_a_time_that_the_clock_leaves_out_is_told_so(settings: object) -> None:
         ("title", "a\0b", "Null characters are not allowed."),
         ("rules", "x" * 4_001, "Ensure this value has at most 4000 characters"),
         ("face value", "", "Fill this in: a row without an id is a new voucher."),
-        ("stock", "", "Fill this in too, or leave stock, begin, end and limit empty."),
-        ("stock", "5.5", "This is no whole number. Write it as 500 or 1,200."),
+        ("stock", "", "Fill this in too, or leave stock, start, end and limit empty."),
+        ("stock", "5.5", "This is not a whole number. Write it like 500 or 1,200."),
         ("stock", "0", "Ensure this value is greater than or equal to 1."),
         ("stock", "1,000,001", "Ensure this value is less than or equal to 1000000."),
         ("begins at", "1999-01-01 10:00", "The year must be between 2000 and 2100."),
-        ("begins at", "", "Fill this in too, or leave stock, begin, end and limit empty."),
-        ("ends at", "2030-01-01 10:00", "The end must be after the begin."),
+        ("begins at", "", "Fill this in too, or leave stock, start, end and limit empty."),
+        ("ends at", "2030-01-01 10:00", "The end must be after the start."),
         ("limit", "21", "Ensure this value is less than or equal to 20."),
-        ("price", BadCell.FORMULA, "This is a formula, which is not worked out here."),
-        ("price", BadCell.ERROR, "This is an error of the spreadsheet."),
+        ("price", BadCell.FORMULA, "This is a formula, and formulas are not calculated."),
+        ("price", BadCell.ERROR, "This is a spreadsheet error."),
     ],
 )
 def test_each_wrong_cell_has_its_sentence(column: str, cell: Cell, why: str) -> None:
@@ -211,8 +211,8 @@ def test_each_wrong_cell_has_its_sentence(column: str, cell: Cell, why: str) -> 
 def test_a_cell_to_the_right_of_the_headings_is_told() -> None:
     row = read([*NOODLES, "more"])[0]
     assert row.problems == (
-        "to the right of the headings, “more”: This cell has no heading. "
-        "A text with commas needs quotation marks.",
+        "to the right of the headings, “more”: This cell has no heading. Put "
+        "text with commas in quotation marks.",
     )
 
 

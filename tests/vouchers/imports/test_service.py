@@ -150,8 +150,8 @@ def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
 
     named = ", ".join(map(str, there[:3]))
     assert plan.rows[0].warnings == [
-        "The same title stands in row 3.",
-        f"There is a voucher with this title already: id {named} and 2 more.",
+        "The same title is in row 3.",
+        f"There is already a voucher with this title: id {named} and 2 more.",
     ]
     assert plan.rows[2].warnings == []
     assert plan.writes
@@ -171,9 +171,9 @@ def test_sales_at_the_same_time_and_sales_that_are_over_are_warned_of(boss: Impo
     plan = preview(boss, [voucher.pk, *[""] * 4, *HOTPOT[5:]], over).plan
 
     assert plan.rows[0].warnings == [
-        f"The voucher is on sale in that time already: sale {sale.pk}."
+        f"The voucher is already on sale at that time: sale {sale.pk}."
     ]
-    assert plan.rows[1].warnings == ["The end of the sale has passed already."]
+    assert plan.rows[1].warnings == ["The end of the sale has already passed."]
 
 
 def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -> None:
@@ -190,11 +190,12 @@ def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -
     )
 
     assert [row.problems for row in shown.plan.rows] == [
-        ("id (编号), “999999999”: There is no voucher with this id. "
-         "Leave it empty for a new one.",),
-        ("begins at (开始时间): The voucher has a sale that begins at this moment. "
-         "Change one of them.",),
-        (f"id (编号), “{voucher.pk}”: Row 3 is about the same voucher. Make one row of them.",),
+        ("id (编号), “999999999”: There is no voucher with this id. Leave the id "
+"empty for a new voucher.",),
+        ("begins at (开始时间): The voucher already has a sale that starts at this "
+"time. Change one of them.",),
+        (f"id (编号), “{voucher.pk}”: Row 3 is about the same voucher. "
+"Combine them into one row.",),
         ("price (售价): The price cannot be above the face value.",),
         (),
     ]  # fmt: skip
@@ -209,7 +210,10 @@ def test_a_price_above_the_stored_face_value_is_told(boss: Importer) -> None:
 
 def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=False)
-    assert "You may not make sales." in preview(clerk, HOTPOT).plan.rows[0].problems[0]
+    assert (
+        "You do not have permission to create sales."
+        in preview(clerk, HOTPOT).plan.rows[0].problems[0]
+    )
     assert preview(clerk, NOODLES).plan.writes
 
 
@@ -220,7 +224,7 @@ def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer
     make_sale(voucher=coming, begins_at=NOW + HOUR, ends_at=NOW + 2 * HOUR)
     cheap = [row_of(voucher, price="1") for voucher in (running, coming)]
     found = preview(clerk, *cheap).plan.rows
-    assert "only who may run sales may change it" in found[0].problems[0]
+    assert "Only staff who can run sales may change it" in found[0].problems[0]
     assert not found[1].problems
     assert not preview(clerk, row_of(running)).plan.rows[0].problems  # nothing would change
     assert not any(row.problems for row in preview(boss, *cheap).plan.rows)

@@ -162,7 +162,7 @@ def test_a_receipt_says_when_its_time_to_pay_is_over(
 def test_the_stock_in_words_says_what_is_left_or_else_what_is_offered() -> None:
     with translation.override("en"):
         assert seckill.stock_words(0, 100) == "0 of 100 left"
-        assert seckill.stock_words(None, 100) == "100 units in all"
+        assert seckill.stock_words(None, 100) == "100 units in total"
     with translation.override("zh-hans"):
         assert seckill.stock_words(37, 100) == "剩余 37 / 100 份"
 
@@ -223,12 +223,12 @@ def noon_and(**later: int) -> int:
 @pytest.mark.parametrize(
     ("gone", "words"),
     [
-        ({"milliseconds": -422}, "at 11:59:59.578 (0.4 s earlier)."),
-        ({"milliseconds": -42}, "at 11:59:59.958 (42 ms earlier)."),
-        ({"seconds": -59, "milliseconds": -999}, "at 11:59:00.001 (59.9 s earlier)."),
-        ({"minutes": -3}, "at 11:57:00.000 (3 min earlier)."),
-        ({"hours": -2}, "at 10:00:00.000 (2 h earlier)."),
-        ({"days": -3}, "at 18 Nov, 12:00:00.000 (3 d earlier)."),
+        ({"milliseconds": -422}, "at 11:59:59.578, 0.4 s earlier."),
+        ({"milliseconds": -42}, "at 11:59:59.958, 42 ms earlier."),
+        ({"seconds": -59, "milliseconds": -999}, "at 11:59:00.001, 59.9 s earlier."),
+        ({"minutes": -3}, "at 11:57:00.000, 3 min earlier."),
+        ({"hours": -2}, "at 10:00:00.000, 2 h earlier."),
+        ({"days": -3}, "at 18 Nov, 12:00:00.000, 3 d earlier."),
         ({}, "The last unit went in the same millisecond."),
     ],
 )
@@ -242,7 +242,7 @@ def test_who_came_too_late_is_told_by_how_much(gone: dict[str, int], words: str)
 def test_where_nobody_knows_when_the_last_unit_went_only_the_arrival_is_told() -> None:
     with translation.override("en"):
         why = seckill.why_sold_out(noon_and(milliseconds=7), None)
-    assert why == "Your request arrived at 12:00:00.007. No unit was left by then."
+    assert why == "Your request arrived at 12:00:00.007. No units were left by then."
 
 
 def test_an_exact_moment_has_its_milliseconds() -> None:

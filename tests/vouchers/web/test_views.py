@@ -485,6 +485,6 @@ def test_of_a_sale_that_is_over_nobody_is_reminded(client):
     assert response.status_code == 410
     assert response.json() == {
         "code": "ended",
-        "message": "This sale is over: there is nothing left to be reminded of.",
+        "message": "This sale has ended, so there is nothing to be reminded of.",
     }
     assert response["Cache-Control"] == "no-store"
