@@ -93,7 +93,7 @@ def test_stock_must_be_a_number(wrong):
 
 @pytest.mark.django_db(transaction=True)
 def test_unloaded_sale_is_no_success(redis_gone):
-    """Exit status 0 only where all went well: the contract says *loaded into Redis*."""
+    """The contract says *loaded into Redis*, so the exit status is not 0."""
     with redis_gone(), pytest.raises(CommandError):
         create_sale()
 

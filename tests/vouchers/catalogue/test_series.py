@@ -1,4 +1,4 @@
-"""Many sales at once: planned, looked at, then made, all or none."""
+"""Series and copies of sales: planned, shown, then all or none created."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from seckill_site.formatting import timestamp
+from tests.support.patience import GENEROUS_S
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher, terms
 from tests.vouchers.admin.test_sale import LIST, committing, errors, said, stored
 from vouchers.catalogue import series as series_module
@@ -40,7 +41,7 @@ COPIES = f"{LIST}copies/"
 DAY = dt.timedelta(days=1)
 SHANGHAI, BERLIN = ZoneInfo("Asia/Shanghai"), ZoneInfo("Europe/Berlin")
 FRIDAY = dt.datetime(2030, 3, 29, 20, tzinfo=BERLIN)
-"""Two days before the clock is put forward there, at 02:00 on 31 March 2030."""
+"""Two days before the clock change in Berlin, at 02:00 on 31 March 2030."""
 
 ENTRIES = {
     "begins_at_0": "2030-01-01",
@@ -59,7 +60,7 @@ ENTRIES = {
 
 
 def planned(first, number=1, unit=SeriesUnit.DAYS, weekdays=(), sales=3, zone=BERLIN):
-    """The begins of a series of half-hour sales."""
+    """Return the starts of a series of half-hour sales."""
     plan = plan_series(
         voucher=Voucher(pk=1),
         first=terms(begins_at=first, ends_at=first + HOUR / 2),
@@ -172,7 +173,7 @@ def test_copies_of_one_voucher_take_successive_days():
 
 
 def half_hours(voucher, first, number=1, sales=3, **changes):
-    """A series that goes on every so many hours, each of half an hour."""
+    """Return a series of half-hour sales with this many hours between their starts."""
     return plan_series(
         voucher=voucher,
         first=terms(begins_at=first, ends_at=first + HOUR / 2, **changes),
@@ -281,12 +282,12 @@ def test_series_without_redis_waits_once(redis_gone, monkeypatch):
 
 
 def both(call):
-    """Call something in two threads at once and return what came of each."""
+    """Call a function in two threads at once and return both results."""
     start = Barrier(2)
 
     def one(_):
         try:
-            start.wait(10)
+            start.wait(GENEROUS_S)
             return call()
         except SameBegin as refusal:
             return refusal
@@ -316,7 +317,7 @@ def test_control_without_lock_series_is_created_twice(row_locks, monkeypatch):
 
     def both_have_looked(planned):
         refuse(planned)
-        looked.wait(10)
+        looked.wait(GENEROUS_S)
 
     monkeypatch.setattr(series_module, "lock_vouchers", lambda **vouchers: None)
     monkeypatch.setattr(series_module, "_refuse_same_begin", both_have_looked)
@@ -341,7 +342,7 @@ def looked_at(page):
 
 
 def create(shop, entries, url=SERIES):
-    """Look at the sales, then make them."""
+    """Show the sales, then create them."""
     found = looked_at(shop.post(url, entries))
     return shop.post(url, {**entries, "_create": "", "looked_at": found})
 

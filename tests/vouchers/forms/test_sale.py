@@ -1,4 +1,4 @@
-"""The one form for a voucher on sale: every wrong entry has its message at its field."""
+"""The form for a voucher on sale: every invalid entry has its message at its field."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENTRIES = {
 
 
 def form_class(instance=None):
-    """Return the form as the admin makes it for its superuser."""
+    """Return the form that the admin builds for its superuser."""
     request = RequestFactory().get("/")
     request.user = User(is_staff=True, is_superuser=True)
     admin = site.get_model_admin(SeckillVoucher)
@@ -159,7 +159,7 @@ def test_missing_voucher_is_refused(unknown):
     assert "existing_voucher" in form.errors
 
 
-# --- editing -------------------------------------------------------------------------------------
+# --- editing --------------------------------------------------------------------------------------
 
 
 def edited(sale, **changes):
@@ -234,7 +234,7 @@ def test_sold_count_is_no_field():
 
 
 def test_untouched_description_is_unchanged():
-    """What has changed is what the admin's history says of an edit."""
+    """The admin's history lists the changed fields."""
     sale = make_sale(voucher=make_voucher(price_cents=7_990, rules="One bowl."))
     names = ("title", "rules", "price", "face_value")
     shown = form_class(sale)(instance=sale)

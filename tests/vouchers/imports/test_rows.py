@@ -1,4 +1,4 @@
-"""What cells mean: headings in two languages, amounts and moments as people write them."""
+"""The meaning of cells: headings in two languages, amounts and moments in many notations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(*rows: Sequence[Cell], headings: Sequence[str] = ENGLISH) -> list[ReadR
 
 
 def read_cell(column: str, cell: Cell) -> ReadRow:
-    """Read a row that is right, with one cell put in place of another."""
+    """Read a valid row with one cell replaced."""
     row: list[Cell] = list(HOTPOT)
     row[ENGLISH.index(column)] = cell
     return read(row)[0]

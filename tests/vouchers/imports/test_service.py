@@ -1,4 +1,4 @@
-"""Importing: what a file would do, and that it does just that, all of it or nothing, once."""
+"""The import: it does what its preview showed, all of it or nothing, once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stored() -> list[tuple[Any, ...]]:
 
 
 def row_of(voucher: Voucher, **cells: object) -> list[object]:
-    """Return a row about a stored voucher that changes these cells."""
+    """Return a row with the id of a stored voucher and these cells."""
     given = {"id": voucher.pk, **cells}
     return [given.get(name.replace(" ", "_"), "") for name in ENGLISH]
 

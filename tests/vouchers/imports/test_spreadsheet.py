@@ -1,4 +1,4 @@
-"""Tables out of files: every encoding and delimiter that Excel saves, and no bomb."""
+"""Tables read from files: every encoding and delimiter that Excel saves, and no bomb."""
 
 from __future__ import annotations
 
@@ -124,7 +124,7 @@ def test_row_beyond_excel_limit_is_ignored(
     assert cells(repacked(book, {SHEET: far})) == [["a"]]
 
 
-# --- Refused --------------------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
 def test_file_above_5_mb_is_refused() -> None:

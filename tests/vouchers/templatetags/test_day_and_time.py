@@ -1,4 +1,4 @@
-"""Amounts and moments as a buyer would say them."""
+"""Amounts and moments as buyers read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
 pytestmark = pytest.mark.quick
 
 LATE = dt.datetime(2026, 11, 21, 15, 30, tzinfo=dt.UTC)
-"""23:30 of a Saturday in Shanghai, where it is Sunday half an hour later."""
+"""23:30 on a Saturday in Shanghai."""
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 

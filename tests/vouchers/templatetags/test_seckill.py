@@ -1,4 +1,4 @@
-"""The pages' filters: whole cents, moments in the shop's time, the state a page begins with."""
+"""The pages' filters: cents, moments in the shop's time zone, the first state of a page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,
     money,
-    short_money,
     spelled_duration,
 )
 from vouchers.models import SaleState
@@ -58,11 +57,6 @@ def test_money_shows_cents_as_yuan(cents: int, text: str) -> None:
 @given(st.integers())
 def test_money_never_rounds(cents: int) -> None:
     assert int(re.sub(r"[¥.,]", "", money(cents))) == cents
-
-
-def test_short_money_drops_zero_cents() -> None:
-    assert short_money(10_000) == "¥100"
-    assert short_money(10_050) == "¥100.50"
 
 
 def test_less_is_difference_of_amounts() -> None:

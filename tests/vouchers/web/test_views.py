@@ -1,4 +1,4 @@
-"""What everybody may see over HTTP: the list, the live figures, pictures and reminders."""
+"""The public pages: the list, live figures, pictures and reminders."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def live(client, sale_id, **extra):
     return client.get(f"/vouchers/{sale_id}/live/", **extra)
 
 
-# --- live ----------------------------------------------------------------------------------------
+# --- live -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -133,7 +133,7 @@ def test_live_loads_unloaded_sale(client):
 
 @pytest.fixture
 def loading_elsewhere(ledger, db):
-    """A sale that another process is loading."""
+    """Return a sale that another process is loading."""
     sale = make_sale()
     ledger.set(LedgerKeys(sale.pk).loading, "1")
     return sale
@@ -212,7 +212,7 @@ def test_head_has_no_body(client):
         assert response.content == b""
 
 
-# --- the list ------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -281,7 +281,7 @@ def test_title_is_escaped(client):
 
 @pytest.mark.django_db
 def test_list_varies_by_accept_header(client):
-    """One address, a page or JSON: a cache or a back button must not mix them up."""
+    """The address answers a page or JSON: no cache may mix them up."""
     assert "Accept" in [part.strip() for part in client.get("/")["Vary"].split(",")]
 
 
@@ -361,7 +361,7 @@ def test_list_json_has_no_picture(client):
     }  # fmt: skip
 
 
-# --- pictures ------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -414,7 +414,7 @@ def test_missing_picture_returns_404(client, name, headers):
     assert response["Cache-Control"] == "no-store"
 
 
-# --- reminders -----------------------------------------------------------------------------------
+# --- reminders ------------------------------------------------------------------------------------
 
 
 def reminder(client, sale, **headers):
