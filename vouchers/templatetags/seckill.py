@@ -23,7 +23,7 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
-from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, WHY
+from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()
 
@@ -145,14 +145,6 @@ def sentence(text: object, **words: object) -> str:
 
 
 @register.simple_tag
-def place_state(place: int | None) -> str:
-    """Return which of its sentences the waiting page says; ``static/seckill/waiting.js`` agrees."""
-    if place is None:
-        return "over"
-    return "first" if place == 1 else "place"
-
-
-@register.simple_tag
 def stock_words(remaining: int | None, total: int) -> str:
     """Return the stock in words; where what is left is unknown, only how much is offered."""
     if remaining is None:
@@ -162,25 +154,14 @@ def stock_words(remaining: int | None, total: int) -> str:
 
 @register.simple_tag
 def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None) -> str:
-    """Return which state of the button's table a page begins with.
+    """Return the button's first state: the buyer's own, else the sale's as this visitor sees it.
 
-    ``mine`` is what the buyer has of the sale, as ``mine/`` says it, or None for a visitor.
-    ``static/seckill/purchase_states.js`` decides the same once the page lives.
+    ``mine`` is the JSON of ``mine/``, or None for a visitor.
     """
-    if mine and not mine["may_buy"]:
-        return _OWN_STATES.get(mine["status"], "already_ordered")
-    if signed_in or state in ("ended", "paused", "sold_out"):
-        return state
-    return "sign_in_open" if state == "open" else "sign_in"
-
-
-_OWN_STATES = {"queued": "queued", "unpaid": "yours"}
-
-
-@register.filter
-def is_barred(mine: Mapping[str, Any] | None) -> bool:
-    """Say whether an order that is over stands in the way of another."""
-    return mine is not None and not mine["may_buy"] and mine["holds"] == 0
+    if not signed_in:
+        return VISITOR_STATES.get(state, state)
+    own_state: str | None = mine["own_state"] if mine else None
+    return own_state or state
 
 
 @register.filter
