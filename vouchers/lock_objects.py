@@ -12,7 +12,7 @@ from vouchers.models import SeckillVoucher, Voucher
 
 
 def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
-    """Lock the row of one sale until the transaction ends, and return it as it is now.
+    """Lock the row of a sale until the transaction ends, and return its present state.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
@@ -20,9 +20,9 @@ def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
 
 
 def lock_vouchers(*, voucher_ids: Iterable[int]) -> list[Voucher]:
-    """Lock the rows of vouchers until the transaction ends: no other process puts them on sale.
+    """Lock the rows of vouchers until the transaction ends, so that nobody else puts them on sale.
 
-    The caller must lock no existing sale after that: an edit locks a sale, then its voucher.
+    The caller must not lock an existing sale after that: an edit locks a sale, then its voucher.
     """
     rows = Voucher.objects.select_for_update().filter(pk__in=set(voucher_ids))
     return list(rows.order_by("pk"))

@@ -77,7 +77,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         ]
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[SeckillVoucher]:
-        # A rehearsal is nothing that the shop sells.
+        # The shop does not sell a rehearsal.
         return super().get_queryset(request).exclude(stage=SaleStage.REHEARSAL)
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
@@ -110,15 +110,13 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         return SaleChangeList
 
     def get_actions(self, request: HttpRequest) -> dict[str, Any]:
-        # Sales are deleted one by one, where it can be said why one cannot be.
+        # Sales are deleted one by one, so that a refusal can say why.
         actions = super().get_actions(request)
         actions.pop("delete_selected", None)
         return actions
 
     def view_on_site(self, obj: SeckillVoucher) -> str:
         return reverse("purchase", args=[obj.pk])
-
-    # --- Who may ---------------------------------------------------------------------------------
 
     def has_change_permission(
         self, request: HttpRequest, obj: SeckillVoucher | None = None
@@ -137,8 +135,6 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     def has_run_permission(self, request: HttpRequest) -> bool:
         """For actions on what is live: reconciling and loading."""
         return request.user.has_perm(RUN_PERMISSION)
-
-    # --- The form --------------------------------------------------------------------------------
 
     def get_form(
         self, request: HttpRequest, obj: Any = None, change: bool = False, **kwargs: Any
@@ -166,13 +162,13 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     ) -> Any:
         show = partial(super().changeform_view, request, object_id, form_url, extra_context)
         try:
-            # Outside the admin's transaction: what is taken must be known before an edit.
+            # Outside the admin's transaction: an edit needs the units taken.
             _load_before_post(request, object_id)
             return show()
         except SeckillVoucher.DoesNotExist:
             return self._deleted(request)
         except REFUSALS as error:
-            # Once more, to say it on the form: what was typed is not lost.
+            # Again, with the refusal on the form: the entries are not lost.
             for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
                 upload.seek(0)
             request.refusal = refusal_text(error)  # type: ignore[attr-defined]
@@ -215,7 +211,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
 
     @method_decorator(require_safe)
     def copy_view(self, request: HttpRequest, sale_id: int) -> HttpResponse:
-        """Open the form of a new sale with everything of this one; nothing is saved."""
+        """Open the form of a new sale with the entries of this one; save nothing."""
         sale = self.get_object(request, str(sale_id))
         if sale is None:
             return self._deleted(request)
@@ -239,8 +235,6 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         text = gettext("Loaded into Redis: %(remaining)s of %(total)s units are left.")
         figures = {"remaining": found.remaining, "total": found.terms.total}
         self.message_user(request, text % figures, messages.SUCCESS)
-
-    # --- Deleting --------------------------------------------------------------------------------
 
     def delete_model(self, request: HttpRequest, obj: SeckillVoucher) -> None:
         delete_sale(sale_id=obj.pk)

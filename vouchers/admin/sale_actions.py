@@ -23,7 +23,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 @admin.action(description=_("Publish"), permissions=["change"])
 def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
-    """Make the drafts among them public."""
+    """Publish the drafts among the chosen sales."""
     drafts = list(queryset.filter(stage=SaleStage.DRAFT))
     label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
     change = change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
@@ -45,7 +45,7 @@ def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVo
 def copy(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> HttpResponse | None:
-    """Open the form of a new sale with everything of the one chosen, or the plan of several."""
+    """Open the form of a new sale like the one chosen, or the plan of several copies."""
     ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
     if len(ids) > MOST_SALES:
         text = gettext("At most %(most)s sales can be copied at once.") % {"most": MOST_SALES}

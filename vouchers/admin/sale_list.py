@@ -1,4 +1,4 @@
-"""The admin's list of sales: its columns, its filters, and what is left of each."""
+"""The admin's list of sales: columns, filters and live figures."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ STATES = {
 
 
 class SaleChangeList(ChangeList):
-    """The list of sales, each with its live figures, in one round trip to Redis a page."""
+    """The list of sales with their live figures, in one round trip to Redis a page."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -53,7 +53,7 @@ class ConditionFilter(admin.SimpleListFilter):
 
 
 class StateFilter(ConditionFilter):
-    """Sales by their state as the rows tell it: a unit that is only reserved is not sold yet."""
+    """Sales by their state in the rows, where a reserved unit is not sold yet."""
 
     title = _("state")
     parameter_name = "state"
@@ -91,7 +91,7 @@ class WhenFilter(ConditionFilter):
 
 
 def card_of(sale: SeckillVoucher) -> SaleCard:
-    """Return the live figures that the list has fetched, or fetch them for a single sale."""
+    """Return the live figures that the list fetched, or fetch them for a single sale."""
     found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
     return found
 

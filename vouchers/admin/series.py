@@ -1,4 +1,4 @@
-"""Pages that plan many sales: a table to look at first, then all are made or none."""
+"""Pages that plan many sales: a table to look at, then all are created or none."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
 
 
 def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
-    """Plan copies of the sales chosen in the list, show them, and make them."""
+    """Plan copies of the sales chosen in the list, show them, and create them."""
     _need_to_add(request, model_admin)
     zone = timezone.get_default_timezone()
     plan = plan_copies(sales=_chosen(request, model_admin), now=timezone.now(), zone=zone)

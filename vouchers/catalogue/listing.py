@@ -1,4 +1,4 @@
-"""The list of sales with what is left of each, in one query and one round trip to Redis."""
+"""The list of sales with the units left of each, in one query and one round trip to Redis."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from django.db.models import QuerySet
 
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.sale_state import snapshots
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 _ORDER = (
@@ -25,7 +25,7 @@ LISTED = 100
 
 @dataclass(frozen=True)
 class SaleCard:
-    """A sale as the list shows it; ``remaining`` is None while nobody can tell."""
+    """A sale as the list shows it; ``remaining`` and ``pending`` are None while not loaded."""
 
     sale: SeckillVoucher
     state: SaleState
@@ -35,9 +35,9 @@ class SaleCard:
 
 
 def list_sales(*, now: dt.datetime) -> list[SaleCard]:
-    """Return the open sales, the coming ones, those closed for now, then those just ended.
+    """Return the open sales, the coming ones, those closed for now, then those that just ended.
 
-    Within each, the first to begin comes first.
+    Within each group, the earliest start comes first.
     """
     sales = _with_vouchers().filter(stage=SaleStage.PUBLIC)
     current = list(sales.filter(ends_at__gt=now).order_by("begins_at", "pk")[:LISTED])
@@ -49,29 +49,28 @@ def list_sales(*, now: dt.datetime) -> list[SaleCard]:
 def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
     """Return a sale with its voucher as the public may see it; staff may look at a draft.
 
-    :raises SeckillVoucher.DoesNotExist: there is none that this visitor may see.
+    :raises SeckillVoucher.DoesNotExist: it does not exist, or not for this visitor.
     """
     stages = (SaleStage.PUBLIC, SaleStage.DRAFT) if drafts_too else (SaleStage.PUBLIC,)
     return _with_vouchers().get(pk=sale_id, stage__in=stages)
 
 
 def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:
-    """Return a card for each sale; by the row alone where the ledger does not answer."""
+    """Return a card for each sale, from the row alone if the ledger does not answer."""
     sales = list(sales)
     try:
         found = snapshots(sale_ids=[sale.pk for sale in sales])
     except LedgerUnavailable:
         found = {}
-    return [_card(sale, found.get(sale.pk), now) for sale in sales]
+    return [
+        SaleCard(sale, it.state, it.terms.total, it.remaining, it.pending)
+        if (it := found.get(sale.pk))
+        else SaleCard(sale, sale.state_at(now), sale.stock, None, None)
+        for sale in sales
+    ]
 
 
 def _with_vouchers() -> QuerySet[SeckillVoucher]:
-    """Return the sales with their vouchers, and with all of a picture but its bytes."""
+    """Return the sales with their vouchers and pictures, without the bytes of those."""
     sales = SeckillVoucher.objects.select_related("voucher__picture")
     return sales.defer("voucher__picture__content")
-
-
-def _card(sale: SeckillVoucher, found: Snapshot | None, now: dt.datetime) -> SaleCard:
-    if found is None:
-        return SaleCard(sale, sale.state_at(now), sale.stock, None, None)
-    return SaleCard(sale, found.state, found.terms.total, found.remaining, found.pending)

@@ -1,8 +1,7 @@
-"""Changing a sale while it runs: pause and resume, more time, more or fewer units, the end.
+"""Changes of a running sale: pause, resume, extend, resize, end.
 
-Each is ``edit_sale`` for one term: that says what is written to Redis first and what to the row.
-Here it is refused where the sale is over, by the clock of Redis, and where the term is not what the
-one who asks was shown: somebody was faster, or the same form came twice.
+Each is ``edit_sale`` for one term. It is refused if the sale is over, by the clock of Redis, or if
+the term is not the one that the page showed: somebody was faster, or the form was sent twice.
 """
 
 from __future__ import annotations
@@ -58,12 +57,12 @@ def pause_sale(*, sale_id: int) -> SeckillVoucher:
 
 
 def resume_sale(*, sale_id: int) -> SeckillVoucher:
-    """Go on with a sale that is paused; raises as ``_change``."""
+    """Resume a paused sale; raises as ``_change``."""
     return _change(sale_id=sale_id, seen={"paused": True}, paused=False)
 
 
 def extend_sale(*, sale_id: int, ends_at: dt.datetime, seen: dt.datetime) -> SeckillVoucher:
-    """Let a sale end later than at the moment that was ``seen``; raises as ``_change``.
+    """Move the end that was ``seen`` to a later moment; raises as ``_change``.
 
     :raises NotLater: the new end is not after the present one; nothing changed.
     """
@@ -73,7 +72,7 @@ def extend_sale(*, sale_id: int, ends_at: dt.datetime, seen: dt.datetime) -> Sec
 
 
 def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
-    """Offer so many units instead of those that were ``seen``; raises as ``_change``.
+    """Offer ``stock`` units instead of the number ``seen``; raises as ``_change``.
 
     :raises BelowTaken: fewer than are reserved or ordered; nothing changed.
     """
@@ -81,39 +80,39 @@ def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
 
 
 def end_sale(*, sale_id: int, seen: dt.datetime) -> SeckillVoucher:
-    """End a sale now, which was to end at the moment ``seen``; raises as ``_change``.
+    """End a sale now instead of at the moment ``seen``; raises as ``_change``.
 
-    :raises NotBegun: it has not begun; nothing changed.
+    :raises NotBegun: it has not started; nothing changed.
     """
     with transaction.atomic():
-        sale = _held(sale_id, seen={"ends_at": seen})
+        sale = _lock_unchanged(sale_id, {"ends_at": seen})
         if _ledger_now(sale_id) <= sale.begins_at:
             raise NotBegun
         terms = terms_of(sale)
-        # Closed before the clock is read: every unit was accepted before the moment of the end.
+        # Close it before reading the clock, so that every unit was accepted before the end.
         edit_sale(sale_id=sale_id, terms=replace(terms, paused=True))
         ends_at = _ledger_now(sale_id) + dt.timedelta(milliseconds=1)
         return edit_sale(sale_id=sale_id, terms=replace(terms, ends_at=ends_at))
 
 
 def _change(*, sale_id: int, seen: dict[str, Any], **changes: Any) -> SeckillVoucher:
-    """Change these terms of a sale that is not over and still is as it was seen.
+    """Change terms of a sale that is not over and still has the terms ``seen``.
 
-    May be called inside a transaction: Redis follows what widens the sale when that is committed.
+    Inside a transaction, Redis follows a change that widens the sale after the commit.
 
-    :raises TermsChanged: it is not as it was seen; nothing changed.
+    :raises TermsChanged: a term differs from what was seen; nothing changed.
     :raises SaleOver: it is over; nothing changed.
     :raises LedgerUnavailable: its ledger did not answer or is not loaded.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
-        sale = _held(sale_id, seen)
+        sale = _lock_unchanged(sale_id, seen)
         return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), **changes))
 
 
-def _held(sale_id: int, seen: dict[str, Any]) -> SeckillVoucher:
-    """Lock the row of a sale that is not over and is as it was seen."""
+def _lock_unchanged(sale_id: int, seen: dict[str, Any]) -> SeckillVoucher:
+    """Lock the row of a sale that is not over and has the terms ``seen``."""
     sale = lock_seckill_voucher(sale_id=sale_id)
     if _ledger_now(sale_id) >= sale.ends_at:
         raise SaleOver

@@ -1,4 +1,4 @@
-"""Sales of one voucher whose windows overlap: allowed, but seldom meant."""
+"""Sales of one voucher whose windows overlap: allowed, but rarely intended."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ class Window(Protocol):
 
 
 def overlap(one: Window, other: Window) -> bool:
-    """Say whether two windows have a moment in common."""
+    """Say whether two windows overlap."""
     return one.begins_at < other.ends_at and other.begins_at < one.ends_at
 
 
 def overlapping_sales(windows: Sequence[tuple[int, Window]]) -> list[list[SeckillVoucher]]:
     """Return the overlapping sales for each pair of voucher id and window, in one query.
 
-    A rehearsal is no sale.
+    Rehearsals do not count.
     """
     if not windows:
         return []
@@ -44,7 +44,7 @@ def overlapping_sales(windows: Sequence[tuple[int, Window]]) -> list[list[Seckil
 
 
 def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
-    """Return which of these vouchers have a public sale that has begun and is not over."""
+    """Return which of these vouchers have a running public sale."""
     sales = SeckillVoucher.objects.filter(
         voucher__in=list(voucher_ids), stage=SaleStage.PUBLIC, begins_at__lte=now, ends_at__gt=now
     )

@@ -1,7 +1,7 @@
-"""Many sales at once: planned, looked at, then made, all or none.
+"""Many sales at once: a plan to look at, of which then all sales are created or none.
 
-A series keeps its time of day in the shop's time zone, also across a change of the clock; each of
-its sales lasts as long as the first.
+A series keeps its time of day in the shop's time zone, also across a change of the clock. All of
+its sales are as long as the first.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from vouchers.lock_objects import lock_vouchers
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
 
 MOST_SALES = 100
-"""The most sales that are made at once."""
+"""The most sales that are created at once."""
 
 DAY = dt.timedelta(days=1)
 
@@ -62,9 +62,9 @@ class Rhythm:
 
 @dataclass(frozen=True)
 class PlannedSale:
-    """A sale that is not made yet.
+    """A sale that is not created yet.
 
-    ``overlaps`` are sales that there are, ``overlaps_planned`` the numbers of others in its plan.
+    It overlaps with the stored sales in ``overlaps`` and the numbers in ``overlaps_planned``.
     """
 
     number: int
@@ -75,7 +75,7 @@ class PlannedSale:
 
     @property
     def same_begin(self) -> SeckillVoucher | None:
-        """The sale that begins at the same moment and so keeps this one from being made."""
+        """The stored sale with the same start, which prevents this one."""
         begins_at = self.terms.begins_at
         return next((sale for sale in self.overlaps if sale.begins_at == begins_at), None)
 
@@ -87,7 +87,7 @@ class PlannedSale:
 def plan_series(
     *, voucher: Voucher, first: SaleTerms, rhythm: Rhythm, sales: int, zone: dt.tzinfo
 ) -> list[PlannedSale]:
-    """Return the sales of a series, beginning with ``first``, in the order of their begin."""
+    """Return the sales of a series from ``first`` on, in the order of their start."""
     begins = islice(_begins(first.begins_at, rhythm, zone), sales)
     return _planned([(voucher, _moved(first, begins_at)) for begins_at in begins])
 
@@ -95,9 +95,9 @@ def plan_series(
 def plan_copies(
     *, sales: Iterable[SeckillVoucher], now: dt.datetime, zone: dt.tzinfo
 ) -> list[PlannedSale]:
-    """Return a draft copy of each sale, a day later or as soon as that lies ahead.
+    """Return a draft copy of each sale, at least a day later and ahead of now.
 
-    Where a sale of the voucher begins at that moment, the copy goes to the next day, and so on.
+    If a sale of the voucher starts at that moment, the copy moves to the next free day.
     """
     originals = sorted(sales, key=lambda sale: (sale.begins_at, sale.pk))
     coming = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).filter(
@@ -115,9 +115,9 @@ def plan_copies(
 
 
 def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
-    """Return the terms of a sale for a draft at the same time of day, next day or ahead of now.
+    """Return the terms of a draft at the same time of day, at least a day later and ahead of now.
 
-    A pause belongs to the sale that was paused.
+    A pause is not copied.
     """
     days = max(1, (now.astimezone(zone).date() - sale.begins_at.astimezone(zone).date()).days)
     begins_at = next(
@@ -129,19 +129,19 @@ def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> Sa
 
 
 def digest(plan: Sequence[PlannedSale]) -> str:
-    """Return what tells this plan from another, to create nothing that nobody has looked at."""
+    """Return a hash of the plan, so that only a plan that was shown is created."""
     text = repr([(sale.voucher.pk, *map(str, astuple(sale.terms))) for sale in plan])
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
-    """Make the sales of a plan, all or none, and load them once that is committed.
+    """Create the sales of a plan, all or none, and load them after the commit.
 
-    :raises SameBegin: one of the vouchers has a sale with that begin; nothing was made.
+    :raises SameBegin: one of the vouchers has a sale with that start; nothing was created.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
-        # Held until these are committed, so that a plan sent twice is not made twice.
+        # Locked until the commit, so that a plan that is sent twice is created once.
         lock_vouchers(voucher_ids={planned.voucher.pk for planned in plan})
         sales = []
         for planned in plan:
@@ -160,7 +160,7 @@ def _refuse_same_begin(planned: PlannedSale) -> None:
 
 def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
     if rhythm.unit == SeriesUnit.HOURS:
-        # In UTC: between moments of one zone Python counts by the clock on the wall.
+        # In UTC: between moments of one zone Python counts by wall-clock time.
         step_h = dt.timedelta(hours=rhythm.number)
         yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
     elif rhythm.unit == SeriesUnit.WEEKDAYS:
@@ -172,7 +172,7 @@ def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.
 
 
 def _on_day(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
-    """Return the same time of day so many days later; an hour on where the clock skips it."""
+    """Return the same time of day ``days`` later, an hour on if the clock skips it."""
     local = moment.astimezone(zone)
     wall = local.replace(tzinfo=None, fold=0) + days * DAY
     return wall.replace(tzinfo=zone).astimezone(dt.UTC)
@@ -185,7 +185,7 @@ def _moved(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
 
 
 def _planned(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
-    """Number the sales and mark what they overlap with, in one query."""
+    """Number the sales and find their overlaps, in one query."""
     plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
     stored = overlapping_sales([(it.voucher.pk, it.terms) for it in plan])
     return [

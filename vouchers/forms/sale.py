@@ -1,4 +1,4 @@
-"""The admin's one form for a voucher on sale."""
+"""The admin's form for a voucher and a sale of it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _LONG = ("rules", "picture", "remove_picture")
 
 
 class MoneyField(forms.DecimalField):
-    """An amount typed in yuan; its value in ``cleaned_data`` is in integer cents."""
+    """An amount entered in yuan; its cleaned value is in integer cents."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
@@ -53,7 +53,7 @@ class MoneyField(forms.DecimalField):
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
-    """A voucher and one sale of it. ``sold`` is no field: nobody types what buyers did."""
+    """A voucher and one sale of it, new or stored."""
 
     existing_voucher = forms.ModelChoiceField(
         Voucher.objects.order_by("-pk"),
@@ -93,7 +93,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     )
 
     refusal = ""
-    """Why a form that was right could not be saved a moment ago; the admin sets it."""
+    """Why a valid form could not be saved a moment ago; set by the admin."""
 
     class Meta:
         model = SeckillVoucher
@@ -118,7 +118,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def media(self) -> forms.Media:
-        """What checks the entries while they are typed; a page that may only be read needs none."""
+        """The script that checks entries while they are typed; a read-only page has none."""
         if "stock" not in self.fields:
             return super().media
         url = reverse("admin:sale-check") + (f"?sale={self.instance.pk}" if self._stored else "")
@@ -127,14 +127,14 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     @property
     def terms(self) -> SaleTerms:
-        """The sale's terms as the form has them."""
+        """The sale's terms in a valid form."""
         return SaleTerms(
             **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
         )
 
     @property
     def details(self) -> VoucherDetails | None:
-        """The voucher's description, or None where an existing voucher was chosen."""
+        """The voucher's description, or None if an existing voucher was chosen."""
         data = self.cleaned_data
         if data.get("existing_voucher"):
             return None
@@ -142,7 +142,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         return VoucherDetails(*words, data.get("picture"), data.get("remove_picture", False))
 
     def hints(self, *, now: dt.datetime) -> dict[str, list[Hint]]:
-        """Return what will come of the entries, field by field; the wrong ones are left out."""
+        """Return the hints on the valid entries, field by field."""
         data, stored = self.cleaned_data, self._stored
         entries = Entries(
             price_cents=data.get("price"),
@@ -266,13 +266,13 @@ def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> 
 def _prepare_moment(field: Any) -> None:
     """Check the year, say whose time the field takes, and name its two controls."""
     field.validators.append(validate_year)
-    # A sale begins at a second; the local formats would drop it at the next edit.
+    # A sale starts at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets
     time.format = "%H:%M:%S"
-    # Beside them Django's admin has words, but no labels that a screen reader would read.
+    # Django's admin shows words beside them, but no labels for a screen reader.
     day.attrs["aria-label"] = gettext("%(field)s: date") % {"field": field.label}
     time.attrs["aria-label"] = gettext("%(field)s: time") % {"field": field.label}
-    # Staff may be elsewhere.
+    # Staff may be in another time zone.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
     field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
 

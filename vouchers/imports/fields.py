@@ -1,4 +1,4 @@
-"""Fields that read what people write into the cells of a spreadsheet."""
+"""Form fields for the texts that people write into the cells of a spreadsheet."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _DATE_AND_TIME = re.compile(
 
 
 def plain_number(text: str) -> str:
-    """Return a number without what people put around it: ``¥1,200.00``, ``80元`` and ``８０``."""
+    """Return a number without currency and separators: ``¥1,200.00``, ``80元``, ``８０``."""
     plain = unicodedata.normalize("NFKC", text).strip().lstrip("¥").removesuffix("元").strip()
     return plain.replace(",", "") if _THOUSANDS.fullmatch(plain) else plain
 

@@ -236,7 +236,7 @@ class _Planner:
 
 
 def _same(voucher: Voucher | None, name: str, value: Any) -> bool:
-    """Say whether this is stored already; how a spreadsheet ends its lines is no difference."""
+    """Say whether this is stored already; other line endings are no difference."""
     stored = getattr(voucher, name, None)
     if isinstance(stored, str):
         return stored.splitlines() == str(value).splitlines()

@@ -81,7 +81,7 @@ def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
 
 
 def _columns(headings: Sequence[Cell]) -> list[str | None]:
-    """Return which column each heading names; None where there is no heading."""
+    """Return the column of each heading; None for an empty one."""
     columns = [_column(heading) for heading in headings]
     given = [column for column in columns if column]
     missing = [_named(name) for name in DESCRIPTION if name not in given]
@@ -112,7 +112,7 @@ def _column(heading: Cell) -> str | None:
 
 
 def _named(column: str) -> str:
-    """Return a column by both its names, that of the reader's language first."""
+    """Return both names of a column, the one in the reader's language first."""
     chinese, english = HEADINGS[column][:2]
     is_chinese = (get_language() or "").startswith("zh")
     return f"{chinese} ({english})" if is_chinese else f"{english} ({chinese})"
@@ -144,7 +144,7 @@ def problem(column: str | None, text: object, *, cell: str = "") -> str:
 
 
 class RowForm(forms.Form):
-    """One row. An empty cell of a row with an id leaves what is stored."""
+    """One row. In a row with an id, an empty cell keeps the stored value."""
 
     id = CountField(required=False, min_value=1, max_value=LARGEST_ID)
     title = forms.CharField(required=False, max_length=120)
@@ -173,7 +173,7 @@ class RowForm(forms.Form):
 
     @property
     def details(self) -> dict[str, Any]:
-        """The details that the row gives; amounts in cents."""
+        """The fields of ``VoucherDetails`` in the row."""
         data = self.cleaned_data
         given = {"title": data["title"], "rules": data["rules"]}
         cents = {"price_cents": data["price"], "face_value_cents": data["face_value"]}
@@ -181,7 +181,7 @@ class RowForm(forms.Form):
 
     @property
     def terms(self) -> SaleTerms | None:
-        """The draft sale that the row describes, if it does."""
+        """The terms of the row's draft sale, if it has one."""
         data = self.cleaned_data
         if data["stock"] is None:
             return None

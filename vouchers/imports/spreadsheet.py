@@ -1,4 +1,4 @@
-"""Tables out of files that somebody made in a spreadsheet: CSV as Excel saves it, and XLSX.
+"""Tables read from spreadsheet files: CSV as Excel saves it, and XLSX.
 
 Every cell becomes text as the spreadsheet shows it. Nothing in a file is ever evaluated.
 """
@@ -25,12 +25,12 @@ MOST_ROWS = 5_000
 
 _MOST_UNPACKED_BYTES = 60 * 1024 * 1024
 _MOST_TAGS = 500_000
-"""Twice what 5,000 full rows need; parsing so many takes some seconds."""
+"""Twice the tags of 5,000 full rows; parsing them takes some seconds."""
 
 _MOST_COLUMNS = 1_000
 
 _LAST_ROW = 1_048_576
-"""Excel's own; a file may name a row further down and mean all those before it to be read."""
+"""Excel's last row. A file may name a later one, to have all rows before it read."""
 
 _ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _UTF_16_TAGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")
@@ -41,7 +41,7 @@ class FileRefused(StaffRefusal):
 
 
 class BadCell(Enum):
-    """A cell that holds no value of its own."""
+    """A cell without a value of its own."""
 
     FORMULA = "formula"
     ERROR = "error"
@@ -49,13 +49,13 @@ class BadCell(Enum):
 
 Cell = str | BadCell
 Row = tuple[int, list[Cell]]
-"""A row with the number that the spreadsheet gives it."""
+"""A row and its number in the spreadsheet."""
 
 
 def read_sheet(content: bytes) -> list[Row]:
-    """Return the rows of a table that are not blank; the first has the headings.
+    """Return the rows of a table that are not blank, the headings first.
 
-    :raises FileRefused: the file is too large, or no table.
+    :raises FileRefused: the file is too large, or is not a table.
     """
     if len(content) > MOST_BYTES:
         raise FileRefused(gettext("The file is larger than 5 MB. Split it."))
@@ -68,7 +68,7 @@ def read_sheet(content: bytes) -> list[Row]:
 
 
 def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
-    """Return the rows that have a value, with their numbers, unless they are too many."""
+    """Return the rows that have a value, with their numbers; refuse too many."""
     found = []
     for number, row in enumerate(rows, start=1):
         if len(row) > _MOST_COLUMNS:
@@ -78,9 +78,6 @@ def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
         if len(found) > MOST_ROWS + 1:
             raise FileRefused(gettext("The file has more than 5,000 rows. Split it."))
     return found
-
-
-# --- CSV -----------------------------------------------------------------------------------------
 
 
 def _csv_rows(text: str) -> Iterator[list[Cell]]:
@@ -102,7 +99,7 @@ def _csv_rows(text: str) -> Iterator[list[Cell]]:
 
 
 def _decoded(content: bytes) -> str:
-    """Return the text: UTF-8 where it can be, else what Excel saves in China."""
+    """Decode UTF-8 or UTF-16, else what Excel saves in China."""
     encodings = ["utf-8-sig", "gb18030"]
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         encodings = ["utf-16"]
@@ -116,24 +113,21 @@ def _decoded(content: bytes) -> str:
     )
 
 
-# --- XLSX ----------------------------------------------------------------------------------------
-
-
 def _from_xlsx(content: bytes) -> list[Row]:
     try:
         _check_parts(content)
         return _xlsx_rows(content)
     except FileRefused:
         raise
-    except Exception as error:  # openpyxl raises whatever a crooked file makes of it
+    except Exception as error:  # openpyxl may raise anything for a broken file
         text = gettext("This Excel file cannot be read. Save it again in Excel, or as CSV.")
         raise FileRefused(text) from error
 
 
 def _check_parts(content: bytes) -> None:
-    """Refuse what would fill the memory or the hours: sizes are known before anything is unpacked.
+    """Refuse files that would take too much memory or time, before anything is unpacked.
 
-    Python's ``zipfile`` unpacks no more of a part than the size that is checked here.
+    Python's ``zipfile`` unpacks no more of a part than the size checked here.
     """
     too_much = FileRefused(gettext("This Excel file contains too much data. Save it as CSV."))
     with ZipFile(io.BytesIO(content)) as archive:
@@ -146,7 +140,7 @@ def _check_parts(content: bytes) -> None:
         for part in parts:
             xml = archive.read(part)
             tags += xml.count(b"<")
-            # No spreadsheet declares entities, which is how a small file becomes a large one.
+            # No spreadsheet declares entities; with them a small file expands to a large one.
             if tags > _MOST_TAGS or b"<!DOCTYPE" in xml or xml.startswith(_UTF_16_TAGS):
                 raise too_much
 
@@ -156,7 +150,7 @@ def _xlsx_rows(content: bytes) -> list[Row]:
     workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
     try:
         sheet: Any = workbook.worksheets[0]
-        sheet.reset_dimensions()  # what a file says of its own size is often wrong
+        sheet.reset_dimensions()  # the size that a file states is often wrong
         rows = sheet.iter_rows(max_row=_LAST_ROW)
         return _filled([_as_text(cell) for cell in row] for row in rows)
     finally:
@@ -172,7 +166,7 @@ def _as_text(cell: Any) -> Cell:
     if value is None:
         return ""
     if isinstance(value, float):
-        return format(value, ".15g")  # so many digits Excel shows: 79.9, never 79.900000000000006
+        return format(value, ".15g")  # as Excel shows it: 79.9, not 79.900000000000006
     if isinstance(value, dt.datetime):
         nearest = value + dt.timedelta(milliseconds=500)
         return nearest.isoformat(sep=" ", timespec="seconds")

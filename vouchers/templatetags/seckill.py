@@ -1,4 +1,4 @@
-"""What the pages' templates need beyond Django's own tags and filters."""
+"""Tags and filters of the pages' templates."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, VISITOR
 register = template.Library()
 
 SOON_DAYS = 7
-"""Within so many days a weekday is enough to name one."""
+"""The number of days in which a weekday names a date."""
 
 
 @register.filter
@@ -60,7 +60,7 @@ def _exact_time(local: dt.datetime) -> str:
 
 @register.simple_tag
 def why_sold_out(arrived_at_ms: int, sold_out_at_ms: int | None) -> str:
-    """Return how much earlier the last unit went; ``static/seckill/why.js`` says the same."""
+    """Return how much earlier the last unit went; agrees with ``static/seckill/why.js``."""
     arrived = timezone.localtime(from_epoch_ms(arrived_at_ms))
     if not sold_out_at_ms:
         return str(WHY["arrived"]).format(arrived=_exact_time(arrived))
@@ -75,7 +75,7 @@ def why_sold_out(arrived_at_ms: int, sold_out_at_ms: int | None) -> str:
 
 
 def _length(milliseconds: int) -> str:
-    """Return a length of time in its largest unit, rather too short than too long."""
+    """Return a length of time in its largest unit, rounded down."""
     for unit, unit_ms in (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000)):
         if milliseconds >= unit_ms:
             return str(WHY[unit]).format(count=milliseconds // unit_ms)
@@ -86,7 +86,7 @@ def _length(milliseconds: int) -> str:
 
 @register.filter
 def utc_offset(value: dt.datetime) -> str:
-    """Return how far the shop's time zone is from UTC at that moment: ``UTC+8``."""
+    """Return the offset of the shop's time zone at that moment: ``UTC+8``."""
     offset = timezone.localtime(value).utcoffset() or dt.timedelta()
     minutes = offset // dt.timedelta(minutes=1)
     sign = "-" if minutes < 0 else "+"
@@ -96,28 +96,28 @@ def utc_offset(value: dt.datetime) -> str:
 
 @register.filter
 def qr(text: str) -> SafeString:
-    """Return a text as a QR picture: an SVG to stand in the page, without a word of style."""
+    """Return a text as a QR code: an SVG for the page, without inline styles."""
     code = segno.make(text, error="m", micro=False)
-    # Black on white with its quiet border, in the dark too: many scanners read nothing else.
+    # Black on white with its border, in dark mode too: many scanners read nothing else.
     return mark_safe(code.svg_inline(omitsize=True, light="#fff", svgclass="qr", lineclass=None))
 
 
 @register.simple_tag(takes_context=True)
 def absolute(context: RequestContext, path: str) -> str:
-    """Return an address of this site as it is reached from elsewhere."""
+    """Return the absolute address of a path of this site."""
     assert context.request is not None
     return context.request.build_absolute_uri(path)
 
 
 @register.filter
 def at(mapping: Mapping[str, Any], key: str) -> Any:
-    """Return what the mapping holds for a key that is known only at run time, or nothing."""
+    """Return the value of a key that is only known at run time, or an empty text."""
     return mapping.get(str(key), "")
 
 
 @register.filter
 def seconds_to_begin(live: Mapping[str, int]) -> int:
-    """Return after how many whole seconds the sale has begun, counted from a ``live`` answer."""
+    """Return the whole seconds from a ``live`` answer until the sale has started."""
     return max(0, live["begins_at_ms"] - live["server_time_ms"]) // 1000 + 1
 
 
@@ -129,10 +129,7 @@ def sentences(page: str) -> dict[str, Any]:
 
 @register.simple_tag
 def receipt_state(receipt: Mapping[str, Any]) -> str:
-    """Return which of its sentences a receipt says: its status, or that the time to pay is over.
-
-    Whether it is not paid either is told by the status alone, which then changes.
-    """
+    """Return the key of a receipt's sentences: its status, or ``overdue``."""
     pay_by_ms = receipt["pay_by_ms"]
     overdue = pay_by_ms is not None and pay_by_ms <= receipt["server_time_ms"]
     return "overdue" if overdue else str(receipt["status"])
@@ -140,13 +137,13 @@ def receipt_state(receipt: Mapping[str, Any]) -> str:
 
 @register.simple_tag
 def sentence(text: object, **words: object) -> str:
-    """Return a sentence with the words in its braces filled in."""
+    """Return a sentence with its placeholders filled in."""
     return str(text).format(**words)
 
 
 @register.simple_tag
 def stock_words(remaining: int | None, total: int) -> str:
-    """Return the stock in words; where what is left is unknown, only how much is offered."""
+    """Return the stock in words; only the units offered if those left are unknown."""
     if remaining is None:
         return str(STOCK_UNKNOWN).format(total=total)
     return str(STOCK).format(remaining=remaining, total=total)
@@ -166,7 +163,7 @@ def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None)
 
 @register.filter
 def is_to_pay(order: Mapping[str, Any] | None) -> bool:
-    """Say whether there is an order to be paid, and still time for it."""
+    """Say whether an order is unpaid and can still be paid."""
     if not order or order["status"] != "unpaid":
         return False
     return order["pay_by_ms"] is None or order["pay_by_ms"] > order["server_time_ms"]
@@ -176,7 +173,7 @@ def is_to_pay(order: Mapping[str, Any] | None) -> bool:
 def day_and_time(value: dt.datetime) -> SafeString:
     """Return a moment in the shop's time zone: ``today, 20:00``, ``Sat, 20:00``, or its date.
 
-    The date goes with it, for a page that is still open when the day is over.
+    It carries its date, for a page that is still open after midnight.
     """
     return format_html(
         '<time datetime="{}" data-date="{}">{}</time>',
@@ -204,6 +201,6 @@ def _words(value: dt.datetime) -> str:
 
 @register.simple_tag
 def day_ends_at_ms() -> int:
-    """Return when the shop's day is over, and ``today`` is another one."""
+    """Return the end of the shop's day, after which ``today`` is another one."""
     midnight = dt.datetime.combine(timezone.localdate() + dt.timedelta(days=1), dt.time.min)
     return epoch_ms(timezone.make_aware(midnight))

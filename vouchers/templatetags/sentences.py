@@ -1,7 +1,7 @@
-"""Every sentence that a page's script may have to say; the server sends codes only.
+"""Every sentence that a page's script may show; the server sends codes only.
 
-The same dictionaries render the first view of a page and go into it as JSON, so that the words of
-the server and of the script cannot differ. Words in braces are filled in by whoever shows them.
+The same dictionaries render the first view of a page and go into it as JSON, so that the texts of
+server and script cannot differ.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ QUEUE = {
     "seconds": _("about {count} s"),
     "minutes": _("about {count} min"),
 }
-"""One's place, and what is left of the wait once it is known how fast the queue moves."""
+"""The queue position, and the remaining wait once the speed of the queue is known."""
 
 WHY = {
     "arrived": _("Your request arrived at {arrived}. No units were left by then."),
@@ -36,7 +36,7 @@ WHY = {
     "h": _("{count} h"),
     "d": _("{count} d"),
 }
-"""Why somebody who pressed got nothing."""
+"""The reason of a "sold out", by the times of request and last unit."""
 
 PAY_END = {
     "300": _("5 minutes left to pay."),
@@ -229,7 +229,7 @@ MAIL = {
     "refunded": _("Your order has been refunded."),
     "refused": _("Your order could not be placed. You were not charged."),
 }
-"""What a mail says of each state that an order has come to."""
+"""The text of a mail for each status of an order."""
 
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": PURCHASE,

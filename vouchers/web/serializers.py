@@ -14,7 +14,7 @@ from vouchers.inventory.sale_state import Snapshot
 
 
 def live_answer(snapshot: Snapshot) -> Answer:
-    """Return the answer of ``live/``, which caches may keep for a second."""
+    """Return the answer of ``live/``, cacheable for a second."""
     headers = (("Cache-Control", "public, max-age=1"), ("Vary", "Accept"))
     return Answer(200, json.dumps(live_json(snapshot)), headers)
 

@@ -1,4 +1,4 @@
-"""What everybody may see: the sales, the live figures of one, its picture and its reminder."""
+"""Public pages: the list of sales, live figures, pictures and reminders."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from vouchers.models import Picture, SeckillVoucher
 from vouchers.web.serializers import card_json, live_answer
 
 REMINDER_KEPT_S = 60
-"""A begin that the shop moves is in the next file a minute later."""
+"""How long a reminder is cached: a start that was moved is in it a minute later."""
 
 
 @allow("GET", "HEAD")
@@ -72,7 +72,7 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 
 @allow("GET", "HEAD")
 def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
-    """Answer the bytes of a picture: those that its address names, for ever."""
+    """Answer the bytes of a picture, which never change."""
     found = get_object_or_404(Picture.objects.only("content"), pk=digest)
     response = for_ever(HttpResponse(found.content, content_type="image/webp"))
     response["ETag"] = f'"{digest}"'
