@@ -22,13 +22,13 @@ WORDS = {
 }
 
 
-def notes_on(verdict: Verdict, *, struck: bool) -> list[str]:
+def notes_on(verdict: Verdict, *, has_fault: bool) -> list[str]:
     """Return a line for each thing that broke, then what else is to be said.
 
-    ``struck`` says whether a fault was asked for.
+    ``has_fault`` says whether a fault was asked for.
     """
     broke = [f"{words_of(name, count)}: {where(verdict, name)}" for name, count in verdict.findings]
-    return [*broke, *_besides(verdict, struck)]
+    return [*broke, *_besides(verdict, has_fault)]
 
 
 def words_of(finding: str, count: int) -> str:
@@ -40,12 +40,12 @@ def where(verdict: Verdict, finding: str) -> Culprit | str:
     return culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding)) or "–"
 
 
-def _besides(verdict: Verdict, struck: bool) -> Iterator[str]:
+def _besides(verdict: Verdict, has_fault: bool) -> Iterator[str]:
     if verdict.told_lost:
         yield words_of("told_lost", verdict.told_lost)
     if not verdict.is_quiet:
         yield _("it did not finish in time")
-    if struck and not verdict.struck:
+    if has_fault and not verdict.struck:
         yield _("the fault did not happen: the sale ended first")
     if verdict.error and verdict.unanswered:
         yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}

@@ -1,13 +1,10 @@
-"""What a sale of a step has come to: counts, and in words what broke."""
+"""The verdict on a sale of a step: what was sold, and what broke how often."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any
-
-from lab.crowds.told import Told
+from dataclasses import dataclass
 
 FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck")
 """What may break, worst first."""
@@ -17,17 +14,32 @@ MARKED_AS = {"turned_away": "undersold"}
 
 
 @dataclass(frozen=True)
+class Answers:
+    """The answers to a crowd. ``first_us`` is when the first press began, ``took_ms`` is ascending.
+
+    ``promised`` are the user ids of those who were promised a unit. ``turned_away`` are those who
+    were told "sold out" before a buyer pressed who then got a unit: there was one left for them.
+    """
+
+    promised: frozenset[int]
+    turned_away: frozenset[int] = frozenset()
+    unanswered: int = 0
+    took_ms: Sequence[float] = ()
+    first_us: int = 0
+
+
+@dataclass(frozen=True)
 class Verdict:
     """What one step did with one crowd.
 
     ``sold`` are rows, ``oversold`` those beyond the units offered, ``doubled`` those beyond one a
-    buyer. ``lost`` are buyers who heard a promise and have neither row nor word when all is quiet;
-    ``told_lost`` are those who have the word. ``undersold`` are units left although there were
-    buyers enough; ``turned_away`` are buyers who heard "sold out" before the last unit was pressed
-    for, and have none. ``stuck`` are buyers who can never buy, because of what was left behind.
-    ``unanswered`` presses got no answer at all. ``struck`` says whether the fault that was asked
-    for has come; ``is_quiet`` whether all was over in time. ``error`` is what most presses without
-    an answer met.
+    buyer. ``lost`` are buyers who were promised a unit and in the end have neither a row nor a
+    receipt that says so; ``told_lost`` are those who have that receipt. ``undersold`` are units
+    left although there were buyers enough; ``turned_away`` are buyers who were told "sold out"
+    before the last unit was pressed for, and have none. ``stuck`` are buyers who can never buy,
+    because of what was left behind. ``unanswered`` presses got no answer at all. ``struck`` says
+    whether the fault has come; ``is_quiet`` whether all was over in time. ``error`` is the most
+    common error of presses without an answer.
     """
 
     step: str
@@ -50,21 +62,13 @@ class Verdict:
 
     @property
     def findings(self) -> list[tuple[str, int]]:
-        """Return what broke and how often, worst first."""
+        """What broke and how often, worst first."""
         return [(name, getattr(self, name)) for name in FINDINGS if getattr(self, name)]
 
     @property
     def is_right(self) -> bool:
         """Whether every unit was sold once, to one buyer each, and nobody's promise was broken."""
         return self.is_quiet and not self.findings
-
-    @classmethod
-    def of(cls, found: dict[str, Any]) -> Verdict:
-        """Read what ``as_json`` has written."""
-        return cls(**{field.name: found[field.name] for field in fields(cls)})
-
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
 
 
 def judge(
@@ -73,35 +77,35 @@ def judge(
     buyers: int,
     offered: int,
     rows: Sequence[int],
-    told: Told,
-    with_word: Collection[int],
-    held: Collection[int],
-    last_row_us: int,
+    answers: Answers,
+    told_lost: Collection[int],
+    barred: Collection[int],
+    last_row_us: int = 0,
 ) -> Verdict:
-    """Hold what the crowd heard against the rows.
+    """Compare the answers to the crowd with the rows.
 
-    ``rows`` has the user id of each order. ``with_word`` are promised buyers who can read that
-    their order is lost. ``held`` are user ids that something left behind keeps from buying.
+    ``rows`` has the user id of each order. ``told_lost`` are promised buyers who can read that
+    their order is lost. ``barred`` are user ids that something left behind keeps from buying.
     """
-    have = Counter(rows)
-    without = told.promised - have.keys()
-    lost = without - set(with_word)
-    took_s = (last_row_us - told.first_us) / 1_000_000
+    sold_to = Counter(rows)
+    without = answers.promised - sold_to.keys()
+    lost = without - set(told_lost)
+    took_s = (last_row_us - answers.first_us) / 1_000_000
     return Verdict(
         step=step,
         buyers=buyers,
         offered=offered,
         sold=len(rows),
         oversold=max(0, len(rows) - offered),
-        doubled=len(rows) - len(have),
+        doubled=len(rows) - len(sold_to),
         lost=len(lost),
         undersold=max(0, min(offered, buyers) - len(rows)),
-        turned_away=len(told.turned_away - have.keys()),
-        stuck=len(set(held) - have.keys() - lost),
+        turned_away=len(answers.turned_away - sold_to.keys()),
+        stuck=len(set(barred) - sold_to.keys() - lost),
         told_lost=len(without) - len(lost),
-        unanswered=told.unanswered,
+        unanswered=answers.unanswered,
         orders_per_s=round(len(rows) / took_s, 1) if rows and took_s > 0 else None,
-        p99_ms=round(percentile(told.took_ms, 99), 1) if told.took_ms else None,
+        p99_ms=round(percentile(answers.took_ms, 99), 1) if answers.took_ms else None,
     )
 
 

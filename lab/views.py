@@ -9,18 +9,17 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.db import connection
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _
 from redis import RedisError
 
+from lab.engine.database import has_row_locks
+from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.interleaving.actors import NeverCame
+from lab.interleaving.play import Outcome, play
+from lab.interleaving.races import RACES, Race, races_of
 from lab.listing import listing
-from lab.notes import words_of
-from lab.play.actors import NeverCame
-from lab.play.backstage import Backstage, BackstageGone
-from lab.play.playing import Played, play
-from lab.play.races import RACES, Race, races_of
 from lab.steps import STEPS
 from lab.steps.step import Step
 from locks import LockBusy, RedisLock
@@ -28,8 +27,6 @@ from seckill_site.ledger_connection import ledger_connection
 from seckill_site.web.responses import allow, for_owner, for_visitors, unavailable
 
 STAGE_LOCK = "lock:{lab}:stage"
-PLAYED_ON = "mysql"
-"""What Django calls a database that has row locks, MariaDB among them."""
 
 
 @allow("GET", "HEAD")
@@ -47,35 +44,34 @@ def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpRe
         raise Http404
     if request.method != "POST":
         return _page(request, step, race)
-    if connection.vendor != PLAYED_ON:
+    if not has_row_locks():
         return _page(request, step, race, status=409)
     try:
         return _page(request, step, race, _played_alone(step, race))
     except LockBusy:
         text = _("Another race is being played on this server. Try again in a few seconds.")
         return _page(request, step, race, notice=text, status=409)
-    except (BackstageGone, NeverCame) as error:
+    except (ForkServerGone, NeverCame) as error:
         text = _("It could not be played: %(error)s") % {"error": error}
         return _page(request, step, race, notice=text, status=503)
     except RedisError:
         return unavailable(request)
 
 
-def _played_alone(step: Step, race: Race) -> Played:
+def _played_alone(step: Step, race: Race) -> Outcome:
     """Play a race while no other one is played on this server.
 
     :raises LockBusy: another one is
     """
-    database = str(connection.settings_dict["NAME"])
-    with RedisLock(ledger_connection(), STAGE_LOCK), Backstage(database=database) as backstage:
-        return play(step, race, backstage)
+    with RedisLock(ledger_connection(), STAGE_LOCK), ForkServer() as server:
+        return play(step, race, server)
 
 
 def _page(
     request: HttpRequest,
     step: Step,
     race: Race,
-    played: Played | None = None,
+    outcome: Outcome | None = None,
     *,
     notice: str = "",
     status: int = 200,
@@ -86,27 +82,26 @@ def _page(
         "others": [it for it in races_of(step) if it is not race],
         "same_race": [STEPS[name] for name in STEPS if name in race.expects and name != step.name],
         "excerpts": listing(step, race.expects[step.name]),
-        "playable": connection.vendor == PLAYED_ON,
+        "playable": has_row_locks(),
         "notice": notice,
-        **(_result(played) if played else {}),
+        **(_result(outcome) if outcome else {}),
     }
     return for_owner(render(request, "lab/race.html", context, status=status))
 
 
-def _result(played: Played) -> dict[str, Any]:
-    timeline, verdict = played.timeline, played.verdict
-    events = timeline.without_reads() if played.step.name == "ours" else timeline.events
+def _result(outcome: Outcome) -> dict[str, Any]:
+    columns, events = outcome.timeline.columns, outcome.events
     return {
-        "verdict": verdict,
-        "broke": [words_of(name, count) for name, count in verdict.findings],
-        "culprit": played.culprit,
-        "columns": timeline.columns,
-        "rows": [{"event": it, "cells": _cells(played, it.actors)} for it in events],
-        "left_out": len(timeline.events) - len(events),
+        "verdict": outcome.verdict,
+        "broke": outcome.flaws,
+        "culprit": outcome.culprit,
+        "columns": columns,
+        "rows": [
+            {
+                "event": event,
+                "cells": [{"column": it, "is_here": it.name in event.actors} for it in columns],
+            }
+            for event in events
+        ],
+        "left_out": len(outcome.timeline.events) - len(events),
     }
-
-
-def _cells(played: Played, actors: tuple[str, ...]) -> list[dict[str, Any]]:
-    """Return a cell for each column: whose it is, and whether the event is there."""
-    columns = played.timeline.columns
-    return [{"column": it, "is_here": it.name in actors} for it in columns]

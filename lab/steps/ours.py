@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections.abc import Iterable
 from functools import lru_cache
 
 from django.contrib.auth import get_user_model
@@ -20,11 +21,14 @@ from django.utils import timezone
 
 from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
 from lab.answers import Answer
-from orders.models import VoucherOrder
+from orders.fulfilment.reconcile import reconcile
+from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
-from orders.placing.tokens import issue_tokens
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from orders.receipts.service import NoReceipt, find_receipt
 from seckill_site.clock import now_ms
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut
 from vouchers.models import SaleStage, SeckillVoucher
 
@@ -36,8 +40,11 @@ AHEAD = dt.timedelta(minutes=1)
 PAY_WITHIN_S = 24 * 3600
 """No order of a race expires while it is there."""
 
-CLEAR_S, AGAIN_S = 20.0, 0.05
-"""How long the clearing tries while a worker still is at the sale, and how often."""
+CLEAR_S, RETRY_S = 20.0, 0.05
+"""How long the clearing tries while a worker is still at the sale, and how often."""
+
+RECEIPT_S = 30.0
+"""How long receipts may be unreadable because the ledger is being rebuilt."""
 
 _BUYERS_AT_ONCE = 500
 
@@ -75,12 +82,12 @@ def make_buyers(count: int) -> list[int]:
     return ids
 
 
-def token_of(sale_id: int, user_id: int) -> str:
-    """Issue a token, as the page does each time that it is opened: two tabs have two.
+def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
+    """Issue a token to each, as the page does each time that it is opened: two tabs have two.
 
     :raises LedgerUnavailable: Redis did not answer.
     """
-    return issue_tokens(sale=_sale(sale_id), user_ids=[user_id])[0].sign()
+    return issue_tokens(sale=_sale(sale_id), user_ids=list(user_ids))
 
 
 def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
@@ -89,7 +96,7 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     :raises LedgerUnavailable: unknown; to be asked again with the same token, as the page does.
     :raises NotLoaded: likewise.
     """
-    token = token or token_of(sale_id, user_id)
+    token = token or tokens_for(sale_id, [user_id])[0].sign()
     try:
         load_and_place_order(token_text=token, sale_id=sale_id, now_ms=now_ms())
     except SoldOut:
@@ -107,6 +114,45 @@ def user_ids_of(sale_id: int) -> list[int]:
     return [user_id for user_id in orders.values_list("user_id", flat=True) if user_id]
 
 
+def receipt(token: PurchaseToken) -> str:
+    """Return what became of the order of a token: its status and reason.
+
+    :raises NoReceipt: there is no such order.
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+    found = find_receipt(
+        sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
+    )
+    return f"{found.status} {found.reason}".strip()
+
+
+def refused_buyers(tokens: Iterable[PurchaseToken]) -> set[int]:
+    """Return the user ids of those whose receipt says that their order is refused, and why."""
+    until = time.monotonic() + RECEIPT_S
+    return {token.user_id for token in tokens if _is_refused(token, until)}
+
+
+def _is_refused(token: PurchaseToken, until: float) -> bool:
+    while True:
+        try:
+            return receipt(token).startswith(f"{OrderStatus.REFUSED} ")
+        except NoReceipt:
+            return False
+        except LedgerUnavailable:
+            if time.monotonic() > until:
+                return False
+            time.sleep(RETRY_S)
+
+
+def is_settled(sale_id: int) -> bool:
+    """Return whether no promise is open, and ledger and database agree."""
+    try:
+        found = reconcile(sale_id=sale_id)
+    except LedgerUnavailable:
+        return False
+    return found.remaining is not None and not found.pending and not found.difference
+
+
 def clear(sale_id: int) -> None:
     """Remove a sale that nobody races at any more, with its orders and keys.
 
@@ -117,7 +163,7 @@ def clear(sale_id: int) -> None:
     while not is_gone:
         if time.monotonic() > until:
             raise TimeoutError(f"sale {sale_id} is not cleared up")
-        time.sleep(AGAIN_S)
+        time.sleep(RETRY_S)
         # Closed by now. That a web process might be at it a while longer is no concern of a race.
         is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + PATIENCE)
 

@@ -43,3 +43,8 @@ class Step:
     rows: Callable[[int], list[int]]
     clear: Callable[[int], None]
     writer: Callable[[str], Writer] | None = None
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this is the shop itself, with its ledger, its tokens and its receipts."""
+        return self.name == "ours"

@@ -13,12 +13,12 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_lazy
 
-from lab.crowds.faults import Fault
-from lab.crowds.results import NoDocument, Result, figures_of, read_results
-from lab.crowds.table import FINDINGS, cells_of, headings, markdown
+from lab.crowd.faults import Fault
+from lab.crowd.results import NoDocument, Result, figures_path, read_results
+from lab.crowd.tables import FINDINGS, cells_of, headings
 from lab.culprits import culprit_of
+from lab.interleaving.races import races_of
 from lab.notes import words_of
-from lab.play.races import races_of
 from lab.steps import STEPS
 from lab.story.chapters import CHAPTERS, Chapter
 from lab.verdict import MARKED_AS, Verdict
@@ -63,7 +63,7 @@ def write_document(document: Path) -> None:
 
     :raises NoDocument: it is no Markdown, or has no figures yet.
     """
-    results = read_results(figures_of(document))
+    results = read_results(figures_path(document))
     if not results:
         raise NoDocument(f"{document} has no figures yet: race without --rewrite first")
     document.write_text(document_text(document.name, results), encoding="utf-8")
@@ -116,7 +116,7 @@ def _tables(results: Sequence[Result]) -> Iterator[str]:
         title, text = FAULTS[result.fault]
         yield f"### {title}"
         yield str(text)
-        yield markdown([headings(), *(_linked(verdict) for verdict in result.verdicts)])
+        yield _markdown([headings(), *(_linked(verdict) for verdict in result.verdicts)])
         yield _measured(result)
 
 
@@ -144,6 +144,13 @@ _COLUMNS = (
         "size is over in a moment: how fast this shop is stands in [performance](performance.md)"
     ),
 )
+
+
+def _markdown(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows, the first of which are the headings, as a table."""
+    lines = [f"| {' | '.join(row)} |" for row in rows]
+    dashes = f"| {' | '.join(['---', *['---:'] * (len(rows[0]) - 1)])} |"
+    return "\n".join([lines[0], dashes, *lines[1:]])
 
 
 def _linked(verdict: Verdict) -> list[str]:

@@ -40,6 +40,8 @@ PYTHON_SETTINGS = {
 }
 SOMEWHERE_ELSE = "198.51.100.1"  # an address kept for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
+LAYOUT = "1"
+"""The version of what stands in ``.run``. Data without a version is of the first."""
 
 
 def main() -> int:
@@ -74,6 +76,7 @@ def check(arguments: argparse.Namespace) -> None:
     :raises CannotRun: it could not; says what to do.
     """
     with only_one():
+        check_layout()
         check_port(arguments.host, arguments.port)
     if arguments.mysql:
         mariadb_binary("mariadbd")
@@ -93,6 +96,15 @@ def only_one() -> Iterator[None]:
         except BlockingIOError:
             raise CannotRun("script/server runs here already: stop it first (Ctrl-C)") from None
         yield
+
+
+def check_layout() -> None:
+    path = RUN / "layout"
+    found = path.read_text().strip() if path.exists() else LAYOUT
+    if found != LAYOUT:
+        text = f".run has data of layout {found}, this version reads {LAYOUT}"
+        raise CannotRun(f"{text}: move .run away to start with new data")
+    path.write_text(LAYOUT)
 
 
 def check_port(host: str, port: int) -> None:

@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 import django
-from django.core.management import call_command
+from django.core.management import CommandError, call_command
 from servers import CannotRun, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ def main(done: Path, command: list[str]) -> None:
     wait_for(os.environ["REDIS_URL"], os.environ["DATABASE_URL"])
     django.setup()
     call_command("migrate", interactive=False, verbosity=0)
-    call_command("make_roles", verbosity=0)
+    call_command("make_roles", verbosity=0, skip_checks=False)
     collect_static_files(Path(os.environ["STATIC_ROOT"]))
     call_command("demo")
     done.touch()
@@ -53,5 +53,5 @@ def state_of_static_files() -> str:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), sys.argv[2:])
-    except CannotRun as reason:
+    except (CannotRun, CommandError) as reason:
         sys.exit(str(reason))

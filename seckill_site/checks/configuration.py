@@ -18,6 +18,7 @@ from typing import Any
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import connection
+from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
 from seckill_site.checks.services import OF_SERVICES
@@ -81,6 +82,19 @@ def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
             "CELERY_BROKER_TRANSPORT_OPTIONS.",
             id="seckill.E005",
         )
+
+
+def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
+    """Find payment providers that do not exist, such as one under its old path."""
+    for path in settings.SECKILL_PAYMENT_PROVIDERS:
+        try:
+            import_string(path)
+        except ImportError as error:
+            yield Error(
+                f"SECKILL_PAYMENT_PROVIDERS names {path}, which cannot be imported. {error}",
+                hint=f"Name a class by its path. The sandbox is {SANDBOX}.",
+                id="seckill.E008",
+            )
 
 
 def check_versions(**_: Any) -> Iterator[CheckMessage]:
@@ -156,6 +170,7 @@ def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
 OF_SETTINGS: list[Check] = [
     check_ledger_options,
     check_broker_options,
+    check_payment_paths,
     check_versions,
     check_debug,
 ]

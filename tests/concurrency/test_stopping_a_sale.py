@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from seckill_site.clock import epoch_ms
-from tests.concurrency.sales import make_sale, wait_for
+from tests.concurrency.sales import make_sale
+from tests.support.patience import wait_for
 from vouchers.catalogue.live_changes import end_sale, pause_sale
 from vouchers.inventory.reservations import ReservationRefused, pending_entries, reserve
 from vouchers.inventory.sale_state import snapshot
@@ -63,7 +64,7 @@ def crowd_at(sale: SeckillVoucher) -> Iterator[Crowd]:
     lambda sale: pause_sale(sale_id=sale.pk),
     lambda sale: end_sale(sale_id=sale.pk, seen=sale.ends_at),
 ], ids=["pause", "end"])  # fmt: skip
-def test_nobody_is_accepted_once_a_sale_is_stopped(
+def test_nobody_is_accepted_after_a_sale_is_stopped(
     stop: Callable[[SeckillVoucher], SeckillVoucher],
 ) -> None:
     sale = make_sale(stock=1_000_000)

@@ -28,8 +28,9 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import NoReceipt, Receipt, find_receipt
 from seckill_site.clock import epoch_ms
-from tests.concurrency.sales import order_requests, wait_for
+from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
+from tests.support.patience import wait_for
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher

@@ -30,9 +30,10 @@ from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import read_token
 from orders.tasks import fulfill_sale
 from seckill_site.celery import app
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
 from tests.support.stack import Process, Stack, Web
 from vouchers.inventory.sale_state import snapshot

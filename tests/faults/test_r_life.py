@@ -15,9 +15,10 @@ from orders.lifecycle.transitions import SYSTEM
 from orders.lifecycle.waiting_list import join
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
-from tests.concurrency.sales import accepted_ids, crowd_of, make_sale, wait_for
+from tests.concurrency.sales import accepted_ids, crowd_of, make_sale
 from tests.faults.conftest import with_inside
 from tests.faults.history import History, Outcome, check_conservation
+from tests.support.patience import wait_for
 from tests.support.stack import Stack
 from vouchers.inventory.sale_state import snapshot, snapshots
 from vouchers.models import SeckillVoucher

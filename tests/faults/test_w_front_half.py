@@ -17,10 +17,11 @@ from django.db import connection
 from redis.connection import parse_url
 
 from seckill_site.ledger_connection import ledger_connection
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer, fire
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
 from vouchers.inventory.keys import LedgerKeys

@@ -9,14 +9,14 @@ import pytest
 from django.core.management import call_command
 from django.db import connection
 
-from lab.play.backstage import Backstage
+from lab.engine.fork_server import ForkServer
 
 
 @pytest.fixture(scope="session")
-def backstage(django_db_setup: None) -> Iterator[Backstage]:
-    """The processes of all played races, on the tests' database."""
-    with Backstage(database=str(connection.settings_dict["NAME"])) as backstage:
-        yield backstage
+def fork_server(django_db_setup: None) -> Iterator[ForkServer]:
+    """The server of all races' processes, on the tests' database."""
+    with ForkServer() as server:
+        yield server
 
 
 @pytest.fixture(scope="module")

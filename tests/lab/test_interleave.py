@@ -14,11 +14,11 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import translation
 
+from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.interleaving.actors import NeverCame
+from lab.interleaving.play import Outcome, play
+from lab.interleaving.races import RACES
 from lab.management.commands import interleave
-from lab.play.actors import NeverCame
-from lab.play.backstage import Backstage, BackstageGone
-from lab.play.playing import Played, play
-from lab.play.races import RACES
 from lab.steps import STEPS
 
 
@@ -64,9 +64,9 @@ def test_what_there_is_not_is_named_with_what_there_is(arguments: list[str], err
 
 
 @pytest.fixture
-def played_on(db: None, backstage: Backstage, monkeypatch: pytest.MonkeyPatch) -> None:
+def played_on(db: None, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the command use the processes of the tests, which are there already."""
-    monkeypatch.setattr(interleave, "Backstage", lambda **_: nullcontext(backstage))
+    monkeypatch.setattr(interleave, "ForkServer", lambda: nullcontext(fork_server))
 
 
 @pytest.mark.usefixtures("db")
@@ -84,7 +84,7 @@ def children() -> set[str]:
 
 
 @pytest.mark.usefixtures("played_on")
-class TestPlayed:
+class TestOutcome:
     def test_it_shows_the_timelines_and_in_one_line_what_they_came_to(self) -> None:
         with translation.override("zh-hans"):
             text = said("v1", "last-unit")
@@ -117,9 +117,9 @@ class TestPlayed:
     def test_the_status_tells_only_where_ours_broke(
         self, step: str, status: int | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def break_it(*arguments: Any) -> Played:
-            played = play(*arguments)
-            return replace(played, verdict=replace(played.verdict, oversold=1))
+        def break_it(*arguments: Any) -> Outcome:
+            outcome = play(*arguments)
+            return replace(outcome, verdict=replace(outcome.verdict, oversold=1))
 
         monkeypatch.setattr(interleave, "play", break_it)
 
@@ -130,11 +130,11 @@ class TestPlayed:
                 said(step, "last-unit")
             assert ended.value.code == status
 
-    @pytest.mark.parametrize("error", [NeverCame("A is nowhere"), BackstageGone("it has ended")])
+    @pytest.mark.parametrize("error", [NeverCame("A is nowhere"), ForkServerGone("it has ended")])
     def test_what_could_not_be_played_is_an_error(
         self, error: Exception, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def fail(*_: Any) -> Played:
+        def fail(*_: Any) -> Outcome:
             raise error
 
         monkeypatch.setattr(interleave, "play", fail)
@@ -146,7 +146,7 @@ class TestPlayed:
     def test_without_row_locks_it_says_what_is_needed(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(interleave, "PLAYED_ON", "another")
+        monkeypatch.setattr(interleave, "has_row_locks", lambda: False)
 
         with pytest.raises(CommandError, match="set DATABASE_URL to a MariaDB") as raised:
             said("v1", "last-unit")

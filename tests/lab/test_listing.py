@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lab.interleaving.races import RACES
 from lab.listing import listing
-from lab.play.races import RACES
 from lab.steps import STEPS
 
 pytestmark = pytest.mark.quick

@@ -21,10 +21,10 @@ from django.db import connection
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from lab.crowds.faults import Fault
-from lab.crowds.plain_table import PlainTable
-from lab.crowds.results import Result
-from lab.crowds.selling import Progress, Sale
+from lab.crowd.faults import Fault
+from lab.crowd.results import Result
+from lab.crowd.stage import CrowdStage, Progress
+from lab.crowd.tables import PlainTable
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
@@ -59,10 +59,10 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
     """Let no sale take place, and each come to this verdict."""
 
     def come_to(verdict: Verdict) -> None:
-        def run(sale: Sale, watch: object) -> Verdict:
-            return replace(verdict, step=sale.step.name)
+        def run(stage: CrowdStage, watch: object) -> Verdict:
+            return replace(verdict, step=stage.step.name)
 
-        monkeypatch.setattr(Sale, "run", run)
+        monkeypatch.setattr(CrowdStage, "run", run)
 
     return come_to
 
@@ -88,7 +88,7 @@ def test_a_line_for_each_step_with_what_broke_and_where(
 @pytest.mark.concurrency
 def test_json_is_the_result_alone() -> None:
     status, out, _ = raced("v2", "--kill", "--json", *SIZES)
-    result = Result.of(json.loads(out))
+    result = Result.from_dict(json.loads(out))
     assert status == 0
     assert (result.fault, result.crowd.buyers) == (Fault.KILL, 40)
     assert [(it.step, it.struck) for it in result.verdicts] == [("v2", True)]
@@ -98,7 +98,7 @@ def test_all_steps_are_raced_where_none_is_named(made_up: Callable[[Verdict], No
     made_up(RIGHT)
     status, out, _ = raced("--json")
     assert status == 0
-    assert [it.step for it in Result.of(json.loads(out)).verdicts] == list(STEPS)
+    assert [it.step for it in Result.from_dict(json.loads(out)).verdicts] == list(STEPS)
 
 
 @pytest.mark.parametrize(("step", "status"), [("v1", 0), ("ours", 1)])
@@ -209,7 +209,7 @@ def test_redis_comes_back_empty(tmp_path: Path, forgetful_redis: int, step: str)
         timeout=90, check=False,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
-    (verdict,) = Result.of(json.loads(said.stdout)).verdicts
+    (verdict,) = Result.from_dict(json.loads(said.stdout)).verdicts
     assert verdict.struck
     if step == "ours":
         assert verdict.is_right

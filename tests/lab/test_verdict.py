@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 from django.utils import translation
 
 from lab.answers import Answer
-from lab.crowds.crowd import Crowd
-from lab.crowds.sheet import IN_HAND, UNANSWERED, Sheet
-from lab.crowds.told import Told, read_sheet
+from lab.crowd.crowd import Crowd
+from lab.crowd.sheet import IN_HAND, UNANSWERED, Sheet
 from lab.culprits import ROOT, culprit_of, marked_lines
 from lab.notes import notes_on
 from lab.steps import STEPS
-from lab.verdict import MARKED_AS, Verdict, judge, percentile
+from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
 
 pytestmark = pytest.mark.quick
 
-QUIET = Told(
+QUIET = Answers(
     promised=frozenset({1, 2}),
     turned_away=frozenset(),
     unanswered=0,
@@ -30,19 +31,19 @@ QUIET = Told(
 def judged(
     rows: list[int],
     *,
-    told: Told = QUIET,
+    answers: Answers = QUIET,
     offered: int = 2,
-    with_word: set[int] | None = None,
-    held: set[int] | None = None,
+    told_lost: set[int] | None = None,
+    barred: set[int] | None = None,
 ) -> Verdict:
     return judge(
         step="v5",
         buyers=5,
         offered=offered,
         rows=rows,
-        told=told,
-        with_word=with_word or set(),
-        held=held or set(),
+        answers=answers,
+        told_lost=told_lost or set(),
+        barred=barred or set(),
         last_row_us=1_500_000,
     )
 
@@ -68,7 +69,7 @@ def test_a_promise_without_a_row_is_lost_and_its_unit_left_over() -> None:
 
 
 def test_who_can_read_of_the_loss_is_not_lost() -> None:
-    verdict = judged([1, 3], with_word={2})
+    verdict = judged([1, 3], told_lost={2})
     assert verdict.told_lost == 1
     assert verdict.is_right
 
@@ -78,13 +79,13 @@ def test_units_are_left_over_only_where_there_were_buyers_for_them() -> None:
     assert judged([1, 2], offered=2).undersold == 0
 
 
-def test_who_is_held_without_a_row_is_stuck_unless_counted_as_lost() -> None:
-    assert judged([1], held={1, 2, 3}).stuck == 1
+def test_who_is_barred_without_a_row_is_stuck_unless_counted_as_lost() -> None:
+    assert judged([1], barred={1, 2, 3}).stuck == 1
 
 
 def test_who_was_turned_away_and_bought_after_all_is_not_counted() -> None:
-    told = replace(QUIET, turned_away=frozenset({2, 4}))
-    assert judged([1, 2], told=told).findings == [("turned_away", 1)]
+    answers = replace(QUIET, turned_away=frozenset({2, 4}))
+    assert judged([1, 2], answers=answers).findings == [("turned_away", 1)]
 
 
 def test_a_sale_that_is_not_over_is_not_right() -> None:
@@ -93,7 +94,7 @@ def test_a_sale_that_is_not_over_is_not_right() -> None:
 
 def test_a_verdict_survives_json() -> None:
     verdict = judged([1, 2, 2])
-    assert Verdict.of(verdict.as_json()) == verdict
+    assert Verdict(**asdict(verdict)) == verdict
 
 
 @pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 5), (90, 9), (99, 10), (100, 10)])
@@ -104,36 +105,52 @@ def test_a_percentile_is_the_value_that_so_many_do_not_exceed(percent: int, valu
 # --- What the crowd heard -------------------------------------------------------------------------
 
 
-def told_of(*states: tuple[str, int, int], faultless: bool = True) -> Told:
-    """Read a sheet of these presses: what each came to, when it began and ended; one a buyer."""
-    sheet = Sheet.of(presses=len(states), lanes=1)
-    for press, (state, began_us, ended_us) in enumerate(states):
-        if state == IN_HAND:
-            sheet.begin(press)
-        else:
-            sheet.note(press, state)
-        sheet.began_us[press], sheet.ended_us[press] = began_us, ended_us
-    crowd = Crowd(buyers=len(states), stock=1, clicks=1)
-    user_ids = range(10, 10 + len(states))
-    return read_sheet(sheet, crowd=crowd, user_ids=user_ids, faultless=faultless)
+Press = tuple[str, int, int]
+"""The state of a press, and when it began and ended."""
 
 
-def test_both_kinds_of_promise_are_heard() -> None:
-    told = told_of((Answer.BOUGHT, 1, 2), (Answer.QUEUED, 1, 2), (Answer.SOLD_OUT, 1, 2))
-    assert told.promised == {10, 11}
+@pytest.fixture
+def answers_to(tmp_path: Path) -> Callable[..., Answers]:
+    """Call it with one press of each buyer for a sheet's answers; users' ids start at 10."""
+
+    def read(*presses: Press, faultless: bool = True) -> Answers:
+        crowd = Crowd(buyers=len(presses), stock=1, clicks=1)
+        sheet = Sheet(tmp_path / "sheet", crowd)
+        for press, (state, began_us, ended_us) in enumerate(presses):
+            if state == IN_HAND:
+                sheet.begin(press)
+            else:
+                sheet.note(press, state)
+            sheet.began_us[press], sheet.ended_us[press] = began_us, ended_us
+        seen_elsewhere = Sheet(tmp_path / "sheet", crowd)
+        return seen_elsewhere.answers(crowd, range(10, 10 + len(presses)), faultless=faultless)
+
+    return read
 
 
-def test_who_heard_sold_out_before_a_winner_pressed_was_turned_away() -> None:
+def test_both_kinds_of_promise_count(answers_to: Callable[..., Answers]) -> None:
+    presses = ((Answer.BOUGHT, 1, 2), (Answer.QUEUED, 1, 2), (Answer.SOLD_OUT, 1, 2))
+    assert answers_to(*presses).promised == {10, 11}
+
+
+def test_sold_out_before_a_winner_pressed_is_turned_away(
+    answers_to: Callable[..., Answers],
+) -> None:
     presses = ((Answer.SOLD_OUT, 1, 4), (Answer.SOLD_OUT, 2, 6), (Answer.BOUGHT, 5, 9))
-    assert told_of(*presses).turned_away == {10}
-    assert told_of(*presses, faultless=False).turned_away == frozenset()
+    assert answers_to(*presses).turned_away == {10}
+    assert answers_to(*presses, faultless=False).turned_away == frozenset()
 
 
-def test_presses_without_an_answer_are_counted_and_take_no_time() -> None:
-    told = told_of((IN_HAND, 5, 0), (UNANSWERED, 3, 9), (Answer.BUSY, 4, 2004))
-    assert told.unanswered == 2
-    assert told.took_ms == [2.0]
-    assert told.first_us == 3
+def test_unanswered_presses_are_counted_and_not_timed(answers_to: Callable[..., Answers]) -> None:
+    answers = answers_to((IN_HAND, 5, 0), (UNANSWERED, 3, 9), (Answer.BUSY, 4, 2004))
+    assert answers.unanswered == 2
+    assert answers.took_ms == [2.0]
+    assert answers.first_us == 3
+
+
+def test_one_process_is_struck(tmp_path: Path) -> None:
+    sheets = [Sheet(tmp_path / "sheet", Crowd()) for _ in range(2)]
+    assert [sheet.claim_strike() for sheet in sheets] == [True, False]
 
 
 # --- Which line -----------------------------------------------------------------------------------
@@ -180,7 +197,7 @@ def test_nothing_of_ours_is_marked() -> None:
 def test_notes_say_what_broke_and_where() -> None:
     verdict = replace(judged([1]), unanswered=1, error="OSError: gone", is_quiet=False)
     with translation.override("en"):
-        notes = notes_on(verdict, struck=True)
+        notes = notes_on(verdict, has_fault=True)
     assert notes == [
         f"1 promised and never written: {culprit_of(STEPS['v5'], 'lost')}",
         f"1 left over, though there were buyers enough: {culprit_of(STEPS['v5'], 'undersold')}",

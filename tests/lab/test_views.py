@@ -12,8 +12,8 @@ from django.test import Client
 from redis import RedisError
 
 from lab import views
-from lab.play.actors import NeverCame
-from lab.play.races import RACES, races_of
+from lab.interleaving.actors import NeverCame
+from lab.interleaving.races import RACES, races_of
 from lab.steps import STEPS
 from locks import RedisLock
 from seckill_site.ledger_connection import ledger_connection
@@ -110,7 +110,7 @@ def test_what_could_not_be_played_is_said(
 def test_without_row_locks_there_is_no_button_but_what_is_needed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(views, "PLAYED_ON", "another")
+    monkeypatch.setattr(views, "has_row_locks", lambda: False)
 
     page = client.get(RACE, **HTML)
 

@@ -9,6 +9,7 @@ import pytest
 from tests.support.stack import ROOT
 
 NAMES = ("requirements", "requirements-dev", "requirements-bench")
+pytestmark = pytest.mark.quick
 PIN = re.compile(r"^([\w.-]+)(?:\[[\w,-]+\])?==([^\s;]+)", re.MULTILINE)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lab.crowds.results import Result
+from lab.crowd.results import Result
 from lab.steps import STEPS
 from tests.lab.test_race_command import eventually, processes_of
 
@@ -44,7 +44,7 @@ def test_a_race_on_servers_of_its_own_leaves_nothing(tmp_path: Path) -> None:
         check=False,
     )  # fmt: skip
     assert said.returncode == 0, said.stderr
-    stream, ours = Result.of(json.loads(said.stdout)).verdicts
+    stream, ours = Result.from_dict(json.loads(said.stdout)).verdicts
     assert stream.lost > 0
     assert ours.is_right
     assert not list(tmp_path.iterdir())

@@ -123,6 +123,14 @@ def test_a_second_server_on_the_same_data_is_refused(clone: Path) -> None:
     assert "runs here already" in said.stderr
 
 
+def test_data_of_another_layout_is_one_clear_line(clone: Path) -> None:
+    (clone / ".run").mkdir()
+    (clone / ".run" / "layout").write_text("2\n")
+    said = run(clone, "script/server")
+    assert (said.returncode, said.stderr.count("\n")) == (1, 1)
+    assert "layout 2, this version reads 1: move .run away" in said.stderr
+
+
 def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) -> None:
     old = path_with(tmp_path / "old", python3='[ "$1" = --version ] && echo Python 3.9.2; exit 1')
     said = run(clone, "script/server", PATH=old)

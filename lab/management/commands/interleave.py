@@ -10,20 +10,19 @@ import textwrap
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
-from django.db import connection
 
-from lab.notes import words_of
-from lab.play.actors import NeverCame
-from lab.play.backstage import Backstage, BackstageGone
-from lab.play.playing import Played, play
-from lab.play.races import RACES, Race, races_of
-from lab.play.side_by_side import side_by_side
+from lab.engine.database import has_row_locks
+from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.interleaving.actors import NeverCame
+from lab.interleaving.columns import side_by_side
+from lab.interleaving.play import Outcome, play
+from lab.interleaving.races import RACES, Race, races_of
 from lab.steps import STEPS
 from lab.steps.step import Step
 
 OURS_BROKE, COULD_NOT = 1, 2
-PLAYED_ON = "mysql"
 DEFAULT_WIDTH, WIDEST = 100, 160
+INDENT = " " * 15
 
 NEEDS_MARIADB = (
     "the races turn on row locks, which SQLite has not: set DATABASE_URL to a MariaDB, or use what "
@@ -48,24 +47,24 @@ class Command(BaseCommand):
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         if options["step"] is None:
-            self.stdout.write(_list_of_all())
+            self.stdout.write(_overview())
             return
         step, race = _chosen(options["step"], options["race"])
-        if connection.vendor != PLAYED_ON:
+        if not has_row_locks():
             raise CommandError(NEEDS_MARIADB, returncode=COULD_NOT)
         # Making a sale of ours is logged; the terminal is for the timeline.
         logging.getLogger("vouchers").setLevel(logging.WARNING)
         try:
-            with Backstage(database=str(connection.settings_dict["NAME"])) as backstage:
-                played = play(step, race, backstage)
-        except (BackstageGone, NeverCame) as error:
+            with ForkServer() as server:
+                outcome = play(step, race, server)
+        except (ForkServerGone, NeverCame) as error:
             text = f"{race.name} could not be played with {step.name}: {error}"
             raise CommandError(text, returncode=COULD_NOT) from error
         if options["json"]:
-            self.stdout.write(json.dumps(played.as_dict(), indent=2, ensure_ascii=False))
+            self.stdout.write(json.dumps(outcome.as_dict(), indent=2, ensure_ascii=False))
         else:
-            self.stdout.write(_in_full(played, with_reads=options["all"]))
-        if step.name == "ours" and not played.verdict.is_right:
+            self.stdout.write(_text(outcome, with_reads=options["all"]))
+        if step.is_ours and not outcome.verdict.is_right:
             sys.exit(OURS_BROKE)
 
 
@@ -74,36 +73,32 @@ def _chosen(step_name: str, race_name: str | None) -> tuple[Step, Race]:
         text = f"there is no step {step_name!r}. There are: {', '.join(STEPS)}"
         raise CommandError(text, returncode=COULD_NOT)
     step = STEPS[step_name]
-    its = ", ".join(race.name for race in races_of(step))
+    names = ", ".join(race.name for race in races_of(step))
     if race_name is None:
-        raise CommandError(f"which race? {step_name} has: {its}", returncode=COULD_NOT)
-    if race_name not in RACES:
-        text = f"there is no race {race_name!r}. {step_name} has: {its}"
-        raise CommandError(text, returncode=COULD_NOT)
-    if step_name not in RACES[race_name].expects:
-        text = f"{race_name} is not meant for {step_name}, which has: {its}"
-        raise CommandError(text, returncode=COULD_NOT)
-    return step, RACES[race_name]
+        text = f"which race? {step_name} has: {names}"
+    elif race_name not in RACES:
+        text = f"there is no race {race_name!r}. {step_name} has: {names}"
+    elif step_name not in RACES[race_name].expects:
+        text = f"{race_name} is not meant for {step_name}, which has: {names}"
+    else:
+        return step, RACES[race_name]
+    raise CommandError(text, returncode=COULD_NOT)
 
 
-def _list_of_all() -> str:
+def _overview() -> str:
+    """Return the steps and their races."""
     lines = ["manage.py interleave STEP RACE", ""]
     for step in STEPS.values():
-        lines.append(f"{step.name:<15}{step.title}")
-        lines += textwrap.wrap(
-            "  ".join(race.name for race in races_of(step)),
-            _width() - 15,
-            initial_indent=" " * 15,
-            subsequent_indent=" " * 15,
-            break_on_hyphens=False,
-        )
+        lines.append(f"{step.name:<{len(INDENT)}}{step.title}")
+        names = "  ".join(race.name for race in races_of(step))
+        wrapped = textwrap.wrap(names, _width() - len(INDENT), break_on_hyphens=False)
+        lines += [f"{INDENT}{line}" for line in wrapped]
     return "\n".join(lines)
 
 
-def _in_full(played: Played, *, with_reads: bool) -> str:
-    step, race, timeline = played.step, played.race, played.timeline
-    ours = step.name == "ours"
-    events = timeline.without_reads() if ours and not with_reads else timeline.events
+def _text(outcome: Outcome, *, with_reads: bool) -> str:
+    step, race, timeline = outcome.step, outcome.race, outcome.timeline
+    events = timeline.events if with_reads else outcome.events
     left_out = len(timeline.events) - len(events)
     parts = [
         f"{race.title}, with {step.name}: {step.title}",
@@ -112,18 +107,16 @@ def _in_full(played: Played, *, with_reads: bool) -> str:
     ]
     if left_out:
         parts.append(f"{left_out} looks at database and ledger are left out: see --all.")
-    return "\n\n".join([*parts, _verdict(played)])
+    return "\n\n".join([*parts, _summary(outcome)])
 
 
-def _verdict(played: Played) -> str:
-    """Return what it has come to, in one line, with the line to look at."""
-    verdict = played.verdict
+def _summary(outcome: Outcome) -> str:
+    """Return the verdict in one line, with the line to look at."""
+    verdict, culprit = outcome.verdict, outcome.culprit
     if verdict.is_right:
         return f"Right: {verdict.sold} sold of {verdict.offered}, and nobody's promise was broken."
-    broke = "; ".join(words_of(name, count) for name, count in verdict.findings)
-    culprit = played.culprit
     look = f" Look at {culprit}: {culprit.code}" if culprit else ""
-    return f"Broken: {broke}.{look}"
+    return f"Broken: {'; '.join(outcome.flaws)}.{look}"
 
 
 def _width() -> int:

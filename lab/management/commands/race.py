@@ -1,4 +1,4 @@
-"""``manage.py race``: the same crowd for every step, and what each of them made of it."""
+"""``manage.py race``: the same crowd for every step, and a verdict on each of them."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import logging
 import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
@@ -21,32 +22,35 @@ from django.core.management.base import (
     OutputWrapper,
     no_translations,
 )
-from django.db import DatabaseError
+from django.db import DatabaseError, connection
 from django.utils import timezone
 from redis.exceptions import RedisError
 
-from lab.crowds.asked import LIMITS, Asked, BadRace, check_servers
-from lab.crowds.back_half import NotStarted
-from lab.crowds.crowd import Crowd
-from lab.crowds.faults import Fault, RedisStaysAway
-from lab.crowds.machine import describe_machine
-from lab.crowds.plain_table import PlainTable
-from lab.crowds.results import NoDocument, Result, add_result
-from lab.crowds.selling import Sale
-from lab.crowds.staff import SellerDied
+from lab.crowd.back_half import NotStarted
+from lab.crowd.crowd import Crowd
+from lab.crowd.faults import Fault, RedisStaysAway
+from lab.crowd.machine import describe_machine
+from lab.crowd.options import BadRace, RaceOptions
+from lab.crowd.results import NoDocument, Result, add_result
+from lab.crowd.stage import CrowdStage, SellerDied
+from lab.crowd.tables import PlainTable
+from lab.engine.database import has_row_locks
+from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.models import LabSale
 from lab.steps import STEPS
 from lab.story.document import write_document
 from lab.verdict import Verdict
+from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 
 HAS_RICH = find_spec("rich") is not None
-if HAS_RICH:  # it is for who looks on, and not among what the shop needs
-    from lab.crowds.live_table import LiveTable
+if HAS_RICH:  # for people who watch; the shop does not need it
+    from lab.crowd.live_table import LiveTable
 
 OURS_BROKE, COULD_NOT, INTERRUPTED, ENDED = 1, 2, 130, 143
 
 AWAY = (RedisError, DatabaseError, LedgerUnavailable)
-TROUBLES = (SellerDied, NotStarted, RedisStaysAway, TimeoutError, *AWAY)
+TROUBLES = (SellerDied, NotStarted, ForkServerGone, RedisStaysAway, TimeoutError, *AWAY)
 
 
 class Command(BaseCommand):
@@ -60,9 +64,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}")
-        crowd = Crowd()
-        for name in LIMITS:
-            default = getattr(crowd, name)
+        for name, default in asdict(Crowd()).items():
             parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
         faults = parser.add_mutually_exclusive_group()
         faults.add_argument("--kill", action="store_true", help="kill a process in mid-sale")
@@ -89,16 +91,17 @@ class Command(BaseCommand):
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
+        verdicts: list[Verdict] = []
         try:
-            asked = Asked.of(options)
-            if options["rewrite"]:
-                _write(asked.documents)
-                return
-            check_servers()
-            result = self._race(asked, as_json=options["json"])
-            for document in asked.documents:
-                add_result(document, result)
-            _write(asked.documents)
+            race = RaceOptions.parse(options)
+            if not options["rewrite"]:
+                check_servers()
+                result = self._race(race, as_json=options["json"])
+                verdicts += result.verdicts
+                for document in race.documents:
+                    add_result(document, result)
+            for document in race.documents:
+                write_document(document)
         except (BadRace, NoDocument) as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
         except TROUBLES as error:
@@ -107,43 +110,66 @@ class Command(BaseCommand):
         except KeyboardInterrupt as error:
             text = "interrupted; nothing is left of the race"
             raise CommandError(text, returncode=INTERRUPTED) from error
-        if any(it.step == "ours" and not it.is_right for it in result.verdicts):
+        if any(it.step == "ours" and not it.is_right for it in verdicts):
             sys.exit(OURS_BROKE)
 
-    def _race(self, asked: Asked, *, as_json: bool) -> Result:
-        """Race all steps that are asked for, and show what comes."""
-        # Where the result alone goes to standard output, the race is shown on the other.
+    def _race(self, race: RaceOptions, *, as_json: bool) -> Result:
+        """Race all steps of the options, and show the progress."""
+        # If the result alone goes to standard output, the race is shown on the other.
         out = self.stderr if as_json else self.stdout
-        out.write(_title(asked.crowd, asked.fault))
-        with _asked_to_end(), _quiet_log(), _table(asked, out, stderr=as_json) as table:
+        out.write(_title(race.crowd, race.fault))
+        with (
+            _sigterm_as_exit(),
+            _quiet_log(),
+            _table(race, out, stderr=as_json) as table,
+            ForkServer() as server,
+        ):
             result = Result(
-                crowd=asked.crowd,
-                fault=asked.fault,
+                crowd=race.crowd,
+                fault=race.fault,
                 measured_on=timezone.localdate().isoformat(),
                 machine=describe_machine(),
-                verdicts=list(_verdicts(asked, table)),
+                verdicts=list(_verdicts(race, table, server)),
             )
         if as_json:
-            self.stdout.write(json.dumps(result.as_json(), indent=2))
+            self.stdout.write(json.dumps(asdict(result), indent=2))
         return result
 
 
-def _verdicts(asked: Asked, table: LiveTable | PlainTable) -> Iterator[Verdict]:
-    for name in asked.steps:
-        with tempfile.TemporaryDirectory(prefix="seckill-race-") as directory:
-            sale = Sale(
-                STEPS[name], crowd=asked.crowd, fault=asked.fault, directory=Path(directory)
-            )
-            verdict = sale.run(table.watch)
+def check_servers() -> None:
+    """Check that a race can run on these servers.
+
+    :raises BadRace: the database has no row locks, or not the lab's tables.
+    :raises redis.RedisError: Redis does not answer.
+    """
+    if not has_row_locks():
+        text = "SQLite lets one writer in at a time, so nothing races there"
+        raise BadRace(f"a race wants MariaDB or MySQL: {text}. Try script/race")
+    if LabSale._meta.db_table not in connection.introspection.table_names():
+        raise BadRace("the tables are missing: run manage.py migrate")
+    ledger_connection().ping()
+
+
+def _verdicts(
+    race: RaceOptions, table: LiveTable | PlainTable, server: ForkServer
+) -> Iterator[Verdict]:
+    for name in race.steps:
+        with (
+            tempfile.TemporaryDirectory(prefix="seckill-race-") as directory,
+            CrowdStage(
+                STEPS[name], server, crowd=race.crowd, fault=race.fault, directory=Path(directory)
+            ) as stage,
+        ):
+            verdict = stage.run(table.watch)
         table.show(verdict)
         yield verdict
 
 
-def _table(asked: Asked, out: OutputWrapper, *, stderr: bool) -> LiveTable | PlainTable:
-    struck = asked.fault is not Fault.NONE
+def _table(race: RaceOptions, out: OutputWrapper, *, stderr: bool) -> LiveTable | PlainTable:
+    has_fault = race.fault is not Fault.NONE
     if HAS_RICH and out.isatty():
-        return LiveTable(asked.steps, stderr=stderr, struck=struck)
-    return PlainTable(out.write, struck=struck)
+        return LiveTable(race.steps, stderr=stderr, has_fault=has_fault)
+    return PlainTable(out.write, has_fault=has_fault)
 
 
 def _title(crowd: Crowd, fault: Fault) -> str:
@@ -152,16 +178,8 @@ def _title(crowd: Crowd, fault: Fault) -> str:
     return f"\n{size}, {sellers}; fault: {fault}\n"
 
 
-def _write(documents: Sequence[Path]) -> None:
-    for document in documents:
-        write_document(document)
-
-
-# --- While it runs --------------------------------------------------------------------------------
-
-
 @contextmanager
-def _asked_to_end() -> Iterator[None]:
+def _sigterm_as_exit() -> Iterator[None]:
     """Let SIGTERM clear up as Ctrl-C does."""
 
     def end(_signum: int, _frame: FrameType | None) -> None:
@@ -176,7 +194,7 @@ def _asked_to_end() -> Iterator[None]:
 
 @contextmanager
 def _quiet_log() -> Iterator[None]:
-    """Keep what the shop logs, as of a Redis that is away, out of the table."""
+    """Keep the shop's warnings, as of a Redis that is away, out of the table."""
     before = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -40,7 +40,7 @@ def keys_of(sale_id: int) -> list[str]:
 
 def test_two_tabs_have_two_tokens_and_get_one_unit() -> None:
     sale_id, buyer = opened()
-    tabs = [ours.token_of(sale_id, buyer) for _ in range(2)]
+    tabs = [ours.tokens_for(sale_id, [buyer])[0].sign() for _ in range(2)]
     assert len(set(tabs)) == 2
     told = [ours.buy(sale_id=sale_id, user_id=buyer, token=tab) for tab in tabs]
     assert told == [Answer.QUEUED, Answer.ALREADY_ORDERED]
@@ -50,7 +50,7 @@ def test_two_tabs_have_two_tokens_and_get_one_unit() -> None:
 
 def test_the_same_token_gets_the_same_answer_also_when_all_is_sold() -> None:
     sale_id, buyer = opened(stock=1)
-    token = ours.token_of(sale_id, buyer)
+    token = ours.tokens_for(sale_id, [buyer])[0].sign()
     for _ in range(2):
         assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
     write_all(STEP, sale_id, until=1)
@@ -60,7 +60,7 @@ def test_the_same_token_gets_the_same_answer_also_when_all_is_sold() -> None:
 
 def test_a_press_without_an_answer_is_asked_again_with_its_token() -> None:
     sale_id, buyer = opened()
-    token = ours.token_of(sale_id, buyer)
+    token = ours.tokens_for(sale_id, [buyer])[0].sign()
     with armed("place.reserved=raise"), pytest.raises(FailpointReached):
         ours.buy(sale_id=sale_id, user_id=buyer, token=token)
     assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
@@ -68,7 +68,7 @@ def test_a_press_without_an_answer_is_asked_again_with_its_token() -> None:
 
 def test_a_redis_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id, buyer = opened()
-    token = ours.token_of(sale_id, buyer)
+    token = ours.tokens_for(sale_id, [buyer])[0].sign()
 
     def unavailable(**_: object) -> None:
         raise LedgerUnavailable
@@ -99,7 +99,7 @@ def test_where_redis_comes_back_empty_the_page_asks_again_and_gets_its_order(
     redis_databases: list[Redis],
 ) -> None:
     sale_id, buyer = opened()
-    token = ours.token_of(sale_id, buyer)
+    token = ours.tokens_for(sale_id, [buyer])[0].sign()
     ours.buy(sale_id=sale_id, user_id=buyer, token=token)
     redis_databases[0].flushdb()
     assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
 
 import pytest
 from django.core.management import call_command
 
-from lab.crowds.crowd import Crowd
-from lab.crowds.faults import Fault
-from lab.crowds.results import NoDocument, Result, add_result, figures_of, read_results
+from lab.crowd.crowd import Crowd
+from lab.crowd.faults import Fault
+from lab.crowd.results import NoDocument, Result, add_result, figures_path, read_results
 from lab.steps import STEPS
 from lab.story.chapters import CHAPTERS
 from lab.story.document import document_text, write_document
@@ -141,9 +141,9 @@ def test_a_race_takes_the_place_of_the_last_one_with_its_fault(tmp_path: Path) -
 
 
 def test_all_languages_share_their_figures(tmp_path: Path) -> None:
-    assert figures_of(tmp_path / ENGLISH) == figures_of(tmp_path / CHINESE)
+    assert figures_path(tmp_path / ENGLISH) == figures_path(tmp_path / CHINESE)
     with pytest.raises(NoDocument, match="name the steps before"):
-        figures_of(Path("v1"))
+        figures_path(Path("v1"))
 
 
 def test_without_figures_there_is_no_document(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_without_figures_there_is_no_document(tmp_path: Path) -> None:
 def test_the_command_writes_documents_again_from_their_figures(tmp_path: Path) -> None:
     documents = [tmp_path / ENGLISH, tmp_path / CHINESE]
     found = result(verdict())
-    (tmp_path / "six-steps.json").write_text(json.dumps([found.as_json()]))
+    (tmp_path / "six-steps.json").write_text(json.dumps([asdict(found)]))
     call_command("race", "--rewrite", "--document", *map(str, documents))
     for document in documents:
         assert document.read_text() == document_text(document.name, [found])

@@ -131,6 +131,21 @@ def test_libraries_that_do_not_fit_are_an_error(monkeypatch, name, number, fits)
     assert ids(configuration.check_versions) == ([] if fits else ["E006"])
 
 
+@pytest.mark.parametrize(
+    ("providers", "found"),
+    [
+        (["orders.payments.sandbox.Sandbox"], []),
+        (["orders.sandbox.Sandbox"], ["E008"]),
+        (["orders.payments.sandbox.Sandbox", "shop.Missing"], ["E008"]),
+        (["nothing"], ["E008"]),
+    ],
+)
+def test_provider_that_cannot_be_imported_is_an_error(settings, providers, found):
+    settings.SECKILL_PAYMENT_PROVIDERS = providers
+
+    assert ids(configuration.check_payment_paths) == found
+
+
 # --- settings: what strangers could use ----------------------------------------------------------
 
 

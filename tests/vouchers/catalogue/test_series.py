@@ -19,7 +19,7 @@ from seckill_site.formatting import timestamp
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher, terms
 from tests.vouchers.admin.test_sale import LIST, committing, errors, said, stored
 from vouchers.catalogue import series as series_module
-from vouchers.catalogue.sales import terms_of
+from vouchers.catalogue.sales import insert_sale, terms_of
 from vouchers.catalogue.series import (
     MOST_SALES,
     Rhythm,
@@ -236,12 +236,12 @@ def test_a_series_of_which_one_begins_like_another_makes_none():
 
 @committing
 def test_a_series_that_fails_at_its_last_sale_makes_none(monkeypatch):
-    insert, made = series_module.insert_sale, []
+    made: list[SeckillVoucher] = []
 
     def failing(**wanted):
         if len(made) == 2:
             raise RuntimeError("the third")
-        made.append(insert(**wanted))
+        made.append(insert_sale(**wanted))
         return made[-1]
 
     monkeypatch.setattr(series_module, "insert_sale", failing)
@@ -335,7 +335,9 @@ def filled(**changes):
 
 
 def looked_at(page):
-    return re.search(r'name="looked_at" value="(\w+)"', page.content.decode()).group(1)
+    found = re.search(r'name="looked_at" value="(\w+)"', page.content.decode())
+    assert found
+    return found[1]
 
 
 def create(shop, entries, url=SERIES):

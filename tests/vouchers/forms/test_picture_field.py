@@ -6,6 +6,7 @@ import pytest
 from django import forms
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
+from django.utils.datastructures import MultiValueDict
 
 from tests.support.photos import image_file
 from tests.support.sales import make_voucher
@@ -26,7 +27,7 @@ class PictureForm(forms.Form):
 
 
 def form_with(content, *, name="photo.jpg"):
-    return PictureForm({}, {"picture": SimpleUploadedFile(name, content)})
+    return PictureForm({}, MultiValueDict({"picture": [SimpleUploadedFile(name, content)]}))
 
 
 def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
@@ -44,11 +45,12 @@ def test_the_cleaned_value_is_stored_as_it_is():
     set_picture(voucher=voucher, content=form.cleaned_data["picture"])
 
     voucher.refresh_from_db()
+    assert voucher.picture
     assert bytes(voucher.picture.content) == form.cleaned_data["picture"]
 
 
 def test_no_file_is_no_picture_and_no_change():
-    form = PictureForm({}, {})
+    form = PictureForm({}, MultiValueDict())
 
     assert form.is_valid()
     assert form.cleaned_data["picture"] is None

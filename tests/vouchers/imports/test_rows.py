@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import pytest
 from django.utils import timezone, translation
@@ -22,8 +22,8 @@ def english() -> Iterator[None]:
         yield
 
 
-def read(*rows: list[Cell], headings: list[str] = ENGLISH) -> list[ReadRow]:
-    numbered = list(enumerate([list(headings), *rows], start=1))
+def read(*rows: Sequence[Cell], headings: Sequence[str] = ENGLISH) -> list[ReadRow]:
+    numbered = [(number, list(row)) for number, row in enumerate([headings, *rows], start=1)]
     return [read_row(row) for row in text_rows(numbered)]
 
 
@@ -225,6 +225,6 @@ def test_a_row_with_an_id_may_leave_everything_else_out() -> None:
 def test_the_example_can_be_imported_as_it_is(chinese: bool) -> None:
     now = dt.datetime(2026, 11, 22, 9, 30, tzinfo=dt.UTC)
     headings, *rows = example_rows(chinese=chinese, now=now)
-    alone, on_sale = read(*map(list, rows), headings=headings)
+    alone, on_sale = read(*rows, headings=headings)
     assert alone.problems == on_sale.problems == ()
     assert (alone.terms is None, on_sale.terms is None) == (True, False)

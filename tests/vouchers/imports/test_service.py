@@ -407,7 +407,7 @@ def test_a_cache_that_lost_the_preview_asks_for_the_file_again(boss: Importer) -
 def test_a_cache_that_is_away_says_so_at_the_preview(
     boss: Importer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importing.cache, "add", lambda *_args, **_options: False)
+    monkeypatch.setattr(cache, "add", lambda *_args, **_options: False)
     with pytest.raises(PreviewNotKept):
         preview(boss, NOODLES)
 

@@ -1,0 +1,109 @@
+"""The back half of ours in a crowd race: real Celery workers, and beat.
+
+Each leads a group of processes, so that all of it can be killed or stopped at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from django.conf import settings
+
+from lab.engine.fork_server import end_with_parent, environment
+from lab.locks import LEASE_MS
+
+CELERY = (sys.executable, "-m", "celery", "--app", "seckill_site", "--quiet")
+START_S = 60.0
+STOP_S = 15.0
+GLANCE_S = 0.05
+
+_SETTINGS = {
+    "SECKILL_LEASE_MS": str(LEASE_MS),
+    "SECKILL_LOG_LEVEL": "INFO",
+    "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
+    "PYTHONUNBUFFERED": "1",
+}
+
+
+class NotStarted(Exception):
+    """A part of the back half did not come up; carries the end of its log."""
+
+
+class BackHalf:
+    """Workers and beat; their logs are in ``directory``."""
+
+    def __init__(self, directory: Path, *, workers: int) -> None:
+        self._directory = directory
+        self._workers = [f"worker-{number + 1}" for number in range(workers)]
+        self._parts: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start(self) -> None:
+        """Start all, and wait until the workers are ready.
+
+        :raises NotStarted: one of them does not come up.
+        """
+        for name in self._workers:
+            self._start_worker(name)
+        self._start("beat", "beat", "--schedule", str(self._directory / "schedule"))
+        until = time.monotonic() + START_S
+        for name in self._workers:
+            log = self._directory / f"{name}.log"
+            while b" ready." not in log.read_bytes():
+                if self._parts[name].poll() is not None or time.monotonic() > until:
+                    raise NotStarted(f"{name}: {log.read_text(errors='replace')[-2000:]}")
+                time.sleep(GLANCE_S)
+
+    def stop(self) -> None:
+        """End beat first, because the workers still take its last messages; then these."""
+        for name in sorted(self._parts):
+            self._signal(name, signal.SIGCONT)
+            self._parts[name].terminate()
+        for name, part in self._parts.items():
+            with suppress(subprocess.TimeoutExpired):
+                part.wait(STOP_S)
+            self._signal(name, signal.SIGKILL)
+            part.wait()
+        self._parts.clear()
+
+    def kill_workers(self) -> None:
+        """Kill every process of every worker at once, and start them again without waiting."""
+        for name in self._workers:
+            self._signal(name, signal.SIGKILL)
+            self._parts[name].wait()
+            self._start_worker(name)
+
+    def stop_first_worker(self) -> None:
+        """Let the first worker stand still; another one continues."""
+        self._signal(self._workers[0], signal.SIGSTOP)
+
+    def continue_first_worker(self) -> None:
+        self._signal(self._workers[0], signal.SIGCONT)
+
+    def _start_worker(self, name: str) -> None:
+        options = ["--concurrency", "2", "--without-gossip", "--without-mingle"]
+        self._start(name, "worker", "--hostname", f"{name}-{os.getpid()}@lab", *options)
+
+    def _start(self, name: str, *command: str) -> None:
+        with (self._directory / f"{name}.log").open("wb") as log:
+            self._parts[name] = subprocess.Popen(
+                [*CELERY, *command, "--loglevel", "INFO"],
+                cwd=settings.BASE_DIR,
+                env=environment() | _SETTINGS | {"TMPDIR": str(self._directory)},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=partial(end_with_parent, signal.SIGTERM),
+            )
+
+    def _signal(self, name: str, signum: int) -> None:
+        """Send a signal to the whole group."""
+        with suppress(ProcessLookupError):
+            os.killpg(self._parts[name].pid, signum)

@@ -1,0 +1,68 @@
+"""The crowd of a race: who presses, in which order, and where. The same for every step.
+
+A *press* is one click of one buyer. Presses wait in *lanes*, one for each thread of each process.
+The clicks of one buyer stand at the same place of neighboring lanes, so they are pressed at the
+same moment in different threads and, where there are several, in different processes.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+SEED = 6
+
+
+@dataclass(frozen=True)
+class Lane:
+    """The presses of one thread, in order; ``number`` is its own among all threads of the race.
+
+    ``beside`` are the lanes in which the same buyers press at the same moment.
+    """
+
+    number: int
+    process: int
+    beside: tuple[int, ...]
+    presses: Sequence[int]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """The number of buyers, of units, of processes, of threads in each, and of clicks a buyer."""
+
+    buyers: int = 1_000
+    stock: int = 100
+    processes: int = 2
+    threads: int = 8
+    clicks: int = 2
+
+    @property
+    def presses(self) -> int:
+        return self.buyers * self.clicks
+
+    @property
+    def lane_count(self) -> int:
+        return self.processes * self.threads
+
+    def buyer_of(self, press: int) -> int:
+        """Return the number of the buyer whose press this is, from 0."""
+        return press // self.clicks
+
+    def lanes(self) -> list[Lane]:
+        """Deal all presses to the threads, always in the same way."""
+        order = list(range(self.buyers))
+        random.Random(SEED).shuffle(order)
+        abreast = max(1, self.lane_count // self.clicks)
+        dealt: list[list[int]] = [[] for _ in range(self.lane_count)]
+        for place, buyer in enumerate(order):
+            for click in range(self.clicks):
+                lane = (place % abreast * self.clicks + click) % self.lane_count
+                dealt[lane].append(buyer * self.clicks + click)
+        lanes = []
+        for number, presses in enumerate(dealt):
+            first = number - number % self.clicks
+            group = range(first, min(first + self.clicks, self.lane_count))
+            beside = tuple(it for it in group if it != number)
+            lanes.append(Lane(number, number % self.processes, beside, presses))
+        return lanes

@@ -1,0 +1,210 @@
+"""One selling process of a crowd race: a thread for each lane, and its step's writer beside them.
+
+Everything that a step keeps in memory is kept here: no other process sees what this one locks or
+queues.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+from django.db import connection, connections
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from lab.answers import Answer
+from lab.crowd.crowd import Crowd, Lane
+from lab.crowd.faults import Strike
+from lab.crowd.sheet import UNANSWERED, Sheet, now_us
+from lab.points import listening
+from lab.steps import STEPS, ours
+from lab.steps.step import Writer
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+
+AWAY = (RedisConnectionError, RedisTimeoutError, LedgerUnavailable, NotLoaded)
+"""Redis did not answer: the outcome is unknown, so the buyer asks again."""
+
+PATIENCE_S = 3.0
+"""How long a buyer presses again after "busy" or no answer."""
+
+FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.1
+
+MEET_S = 0.5
+"""How long a press waits for the same buyer's in another lane. One that stays away is dead or
+stands still, and is not waited for again.
+"""
+
+GLANCE_S = 0.0005
+IDLE_ROUNDS = 2
+ERROR_LENGTH = 160
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """The part of one process in a crowd race.
+
+    ``user_ids`` go by buyer. ``tokens`` go by press, where the step wants one: a repeated press
+    sends the same again, as the page does.
+    """
+
+    name: str
+    step: str
+    sale_id: int
+    crowd: Crowd
+    lanes: Sequence[Lane]
+    user_ids: Sequence[int]
+    tokens: Sequence[str]
+    strike: Strike | None
+    sheet: Path
+    log: Path
+
+
+def sell(pipe: Connection, *, assignment: Assignment) -> None:
+    """Sell until all is pressed, then write until nothing is left; report the errors at the end."""
+    with assignment.log.open("ab") as log:
+        os.dup2(log.fileno(), 1)
+        os.dup2(log.fileno(), 2)
+    seller = Seller(assignment)
+    threads = [threading.Thread(target=seller.walk, args=[lane]) for lane in assignment.lanes]
+    if seller.writer:
+        threads.append(threading.Thread(target=seller.write, args=[seller.writer]))
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    pipe.send(("", dict(seller.errors)))
+
+
+class Seller:
+    """The state that the threads of a selling process share."""
+
+    def __init__(self, assignment: Assignment) -> None:
+        self.errors: Counter[str] = Counter()
+        self._assignment = assignment
+        self._strike = assignment.strike
+        self._sheet = Sheet(assignment.sheet, assignment.crowd)
+        self._step = STEPS[assignment.step]
+        make_writer = self._step.writer
+        self.writer = make_writer(assignment.name) if make_writer else None
+
+    def walk(self, lane: Lane) -> None:
+        """Press everything in a lane, in its order, once the sale has started."""
+        try:
+            with self._listening():
+                connection.ensure_connection()
+                ledger_connection().ping()
+                self._sheet.ready[lane.number] = 1
+                while not self._sheet.flags.go:
+                    time.sleep(GLANCE_S)
+                self._press_all(lane)
+        finally:
+            self._sheet.done[lane.number] = 1
+            connections.close_all()
+
+    def write(self, writer: Writer) -> None:
+        """Do the background half, until all is pressed and nothing comes any more."""
+        idle = 0
+        with self._listening():
+            while not (self._sheet.flags.closing and idle >= IDLE_ROUNDS):
+                idle = 0 if self._write_once(writer) else idle + 1
+        connections.close_all()
+
+    def _listening(self) -> ExitStack:
+        stack = ExitStack()
+        if self._strike:
+            stack.enter_context(listening(self._strike_if_due))
+        return stack
+
+    def _press_all(self, lane: Lane) -> None:
+        meets = bool(lane.beside)
+        for place, press in enumerate(lane.presses):
+            meets = meets and self._meet(lane, place)
+            self._press(press)
+            self._strike_if_due("")
+
+    def _meet(self, lane: Lane, place: int) -> bool:
+        """Wait for the same buyer's presses in other lanes; False if one did not come."""
+        places = self._sheet.places
+        places[lane.number] = place + 1
+        until = time.monotonic() + MEET_S
+        while any(places[other] <= place for other in lane.beside):
+            if time.monotonic() > until:
+                return False
+            time.sleep(GLANCE_S)
+        return True
+
+    def _press(self, press: int) -> None:
+        """Press until there is a definite answer, or patience ends."""
+        buy = self._button(press)
+        until, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
+        while True:
+            self._sheet.begin(press)
+            state, ask_again = self._try(buy)
+            if not ask_again or time.monotonic() > until:
+                self._sheet.note(press, state)
+                return
+            time.sleep(pause_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+
+    def _button(self, press: int) -> Callable[[], Answer]:
+        plan = self._assignment
+        ids = {"sale_id": plan.sale_id, "user_id": plan.user_ids[plan.crowd.buyer_of(press)]}
+        if plan.tokens:
+            return partial(ours.buy, **ids, token=plan.tokens[press])
+        return partial(self._step.buy, **ids)
+
+    def _try(self, buy: Callable[[], Answer]) -> tuple[str, bool]:
+        """Return the answer, and whether to press again."""
+        try:
+            answer = buy()
+        except AWAY as error:
+            self._note_error(error)
+            return UNANSWERED, True
+        except Exception as error:  # to the buyer each of them is the same page: "error"
+            self._note_error(error)
+            connection.close_if_unusable_or_obsolete()
+            return UNANSWERED, False
+        return answer, answer is Answer.BUSY
+
+    def _write_once(self, writer: Writer) -> bool:
+        try:
+            return writer.work_once()
+        except Exception as error:  # a writer continues after any error
+            self._note_error(error)
+            connection.close_if_unusable_or_obsolete()
+            time.sleep(FIRST_PAUSE_S)
+            return False
+
+    def _note_error(self, error: Exception) -> None:
+        self.errors[f"{type(error).__name__}: {error}"[:ERROR_LENGTH]] += 1
+
+    # --- The fault --------------------------------------------------------------------------------
+
+    def _strike_if_due(self, point: str) -> None:
+        """Strike this process at a point of the strike, or between presses if that has none.
+
+        It is due once so many presses are promised, and one process is struck in a race.
+        """
+        strike = self._strike
+        if strike is None or point not in (strike.points or {""}):
+            return
+        if self._sheet.promises() < strike.after:
+            return
+        self._strike = None
+        if not self._sheet.claim_strike():
+            return
+        self._sheet.flags.struck_pid = os.getpid()
+        self._sheet.flags.struck_us = now_us()
+        os.kill(os.getpid(), strike.signum)
+        while not self._sheet.flags.resumed:  # the signal may take effect a moment later
+            time.sleep(GLANCE_S)

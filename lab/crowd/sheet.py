@@ -1,0 +1,124 @@
+"""The sheet of a crowd race: what came of each press, in memory that all its processes share.
+
+A process writes an answer down in the moment in which its buyer gets it. The answer survives if the
+process is killed in the next one.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from ctypes import Structure, c_ubyte, c_uint, c_ulonglong, sizeof
+from mmap import mmap
+from pathlib import Path
+from typing import Any
+
+from lab.answers import PROMISES, Answer
+from lab.crowd.crowd import Crowd
+from lab.verdict import Answers
+
+FRESH, IN_HAND, UNANSWERED = "fresh", "in hand", "unanswered"
+STATES: tuple[str, ...] = (FRESH, IN_HAND, UNANSWERED, *Answer)
+"""The states of a press; the sheet holds their numbers."""
+
+_NUMBER = {state: number for number, state in enumerate(STATES)}
+_PROMISES = bytes(_NUMBER[answer] for answer in sorted(PROMISES))
+
+
+def now_us() -> int:
+    """Return the time of a clock that all processes share."""
+    return time.monotonic_ns() // 1_000
+
+
+class Sheet:
+    """A file in memory; every process opens it by its path. Each cell has one writer at a time.
+
+    ``began_us`` and ``ended_us`` go by press and are those of its last try. ``places``, ``ready``
+    and ``done`` go by lane. ``flags`` has the rest: ``go``, ``closing``, ``struck_us``,
+    ``struck_pid`` and ``resumed``.
+    """
+
+    def __init__(self, path: Path, crowd: Crowd) -> None:
+        self._path = path
+        fields: list[tuple[str, Any]] = [
+            ("began_us", c_ulonglong * crowd.presses),
+            ("ended_us", c_ulonglong * crowd.presses),
+            ("struck_us", c_ulonglong),
+            ("struck_pid", c_uint),
+            ("places", c_uint * crowd.lane_count),
+            ("ready", c_ubyte * crowd.lane_count),
+            ("done", c_ubyte * crowd.lane_count),
+            ("go", c_ubyte),
+            ("closing", c_ubyte),
+            ("resumed", c_ubyte),
+            ("states", c_ubyte * crowd.presses),
+        ]
+        layout: Any = type("Layout", (Structure,), {"_fields_": fields})
+        with path.open("a+b") as file:
+            file.truncate(sizeof(layout))
+            self.flags: Any = layout.from_buffer(mmap(file.fileno(), sizeof(layout)))
+        self.began_us, self.ended_us = self.flags.began_us, self.flags.ended_us
+        self.places, self.ready, self.done = self.flags.places, self.flags.ready, self.flags.done
+        self._states = self.flags.states
+
+    # --- For those who press ----------------------------------------------------------------------
+
+    def begin(self, press: int) -> None:
+        """Note that a press, or its next try, is on its way."""
+        self.began_us[press] = now_us()
+        self._states[press] = _NUMBER[IN_HAND]
+
+    def note(self, press: int, state: str) -> None:
+        """Note the answer to a press."""
+        self.ended_us[press] = now_us()
+        self._states[press] = _NUMBER[state]
+
+    def promises(self) -> int:
+        """Count the presses that were promised a unit so far."""
+        states = bytes(self._states)
+        return sum(states.count(number) for number in _PROMISES)
+
+    def claim_strike(self) -> bool:
+        """Return True to the first process that asks, and to no other."""
+        try:
+            self._path.with_suffix(".struck").touch(exist_ok=False)
+        except FileExistsError:
+            return False
+        return True
+
+    # --- For the director -------------------------------------------------------------------------
+
+    def state(self, press: int) -> str:
+        return STATES[int(self._states[press])]
+
+    def answered(self) -> int:
+        """Count the presses that have their last answer, or will have none."""
+        states = bytes(self._states)
+        return len(states) - states.count(_NUMBER[FRESH]) - states.count(_NUMBER[IN_HAND])
+
+    def answers(self, crowd: Crowd, user_ids: Sequence[int], *, faultless: bool) -> Answers:
+        """Return the crowd's answers.
+
+        Only a sale without a fault tells who was turned away: after a fault, units of dead buyers
+        come back and are sold to whoever presses then.
+        """
+        states = [STATES[number] for number in bytes(self._states)]
+        promised = [press for press, state in enumerate(states) if state in PROMISES]
+        last_began_us = max((self.began_us[press] for press in promised), default=0)
+        turned_away = [
+            press
+            for press, state in enumerate(states)
+            if faultless and state == Answer.SOLD_OUT and self.ended_us[press] < last_began_us
+        ]
+        took_us = [
+            self.ended_us[press] - self.began_us[press]
+            for press, state in enumerate(states)
+            if state not in (FRESH, IN_HAND, UNANSWERED)
+        ]
+        return Answers(
+            promised=frozenset(user_ids[crowd.buyer_of(press)] for press in promised),
+            turned_away=frozenset(user_ids[crowd.buyer_of(press)] for press in turned_away),
+            unanswered=len(states) - len(took_us),
+            took_ms=[microseconds / 1_000 for microseconds in sorted(took_us)],
+            first_us=min((us for us in self.began_us if us), default=0),
+        )

@@ -1,0 +1,269 @@
+"""The stage of a crowd race: a sale is opened, sold to the crowd, struck, judged and removed."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+from lab.answers import PROMISES
+from lab.crowd.back_half import BackHalf
+from lab.crowd.crowd import Crowd, Lane
+from lab.crowd.faults import (
+    PAUSE_S,
+    Fault,
+    end_redis,
+    promises_before,
+    strike_of,
+    wait_for_redis,
+)
+from lab.crowd.seller import Assignment, sell
+from lab.crowd.sheet import FRESH, Sheet, now_us
+from lab.engine.fork_server import ForkServer
+from lab.engine.process import Process, ProcessEnded
+from lab.engine.stage import Stage
+from lab.steps.ours import is_settled, refused_buyers
+from lab.steps.sales import barred_buyers
+from lab.steps.step import Step
+from lab.verdict import Verdict, judge
+from orders.placing.tokens import PurchaseToken
+
+READY_S = 60.0
+
+SALE_S = 120.0
+"""How long a sale may take, besides the time for each press."""
+
+PRESS_S = 0.02
+SETTLED_S = 60.0
+"""How long ours may still be writing after the last answer."""
+
+GLANCE_S = 0.002
+LOOK_US = 20_000
+"""How often rows are counted, to know when the last one was written."""
+
+
+class SellerDied(Exception):
+    """A selling process ended that was not struck; carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a sale is."""
+
+    step: str
+    answered: int
+    presses: int
+    sold: int
+
+
+Watch = Callable[[Progress], None]
+
+
+class CrowdStage(Stage):
+    """A sale of one step to a crowd."""
+
+    def __init__(
+        self, step: Step, server: ForkServer, *, crowd: Crowd, fault: Fault, directory: Path
+    ) -> None:
+        super().__init__(step, server)
+        self._crowd = crowd
+        self._fault = fault
+        self._directory = directory
+        self._sheet = Sheet(directory / "sheet", crowd)
+        self._tokens: Sequence[PurchaseToken] = []
+        self._sellers: dict[Process, Assignment] = {}
+        self._errors: Counter[str] = Counter()
+        self._back_half: BackHalf | None = None
+        self._is_befallen = fault is Fault.NONE
+        self._sold = self._last_row_us = self._looked_us = 0
+
+    def run(self, watch: Watch) -> Verdict:
+        """Sell, and judge the sale; use it once, within the block.
+
+        :raises SellerDied: a process ended that was not struck.
+        :raises NotStarted: worker or beat did not come up.
+        :raises RedisStaysAway: Redis was ended, and nothing has started it again.
+        """
+        if self.step.is_ours:
+            # While one stands still, another takes over.
+            workers = 2 if self._fault is Fault.PAUSE else 1
+            self._back_half = BackHalf(self._directory, workers=workers)
+            self._back_half.start()
+        self.open(units=self._crowd.stock, buyers=self._crowd.buyers)
+        if self.step.is_ours:  # one token a press, as many tabs have
+            self._tokens = self.tokens(map(self._crowd.buyer_of, range(self._crowd.presses)))
+        self._start_sellers()
+        in_time = self._sell(watch)
+        return replace(
+            self._judge(),
+            struck=bool(self._sheet.flags.struck_us),
+            is_quiet=in_time,
+            error=next((text for text, _ in self._errors.most_common(1)), ""),
+        )
+
+    # --- Processes --------------------------------------------------------------------------------
+
+    def _start_sellers(self) -> None:
+        lanes = self._crowd.lanes()
+        has_points = not self.step.is_ours
+        strike = strike_of(self._fault, stock=self._crowd.stock, has_points=has_points)
+        signed = [token.sign() for token in self._tokens]
+        for number in range(self._crowd.processes):
+            name = f"seller-{number + 1}"
+            self._start_seller(
+                number,
+                Assignment(
+                    name=name,
+                    step=self.step.name,
+                    sale_id=self.sale_id,
+                    crowd=self._crowd,
+                    lanes=[lane for lane in lanes if lane.process == number],
+                    user_ids=self.user_ids,
+                    tokens=signed,
+                    strike=strike,
+                    sheet=self._directory / "sheet",
+                    log=self._directory / f"{name}.log",
+                ),
+            )
+        until = time.monotonic() + READY_S
+        while not all(self._sheet.ready):
+            self._check_sellers()
+            if time.monotonic() > until:
+                raise SellerDied("no seller is ready: the machine is too slow")
+            time.sleep(GLANCE_S)
+
+    def _start_seller(self, number: int, assignment: Assignment) -> None:
+        process = self.fork(partial(sell, assignment=assignment), number)
+        self._sellers[process] = assignment
+
+    def _check_sellers(self) -> None:
+        """Let go of sellers that have finished, and replace the one that was killed.
+
+        A press that it had begun is gone with it. A successor of another name does the rest.
+
+        :raises SellerDied: one ended otherwise.
+        """
+        for process, assignment in list(self._sellers.items()):
+            try:
+                message = process.receive()
+            except ProcessEnded as end:
+                if process.pid != self._sheet.flags.struck_pid:
+                    raise SellerDied(_log_end(assignment)) from end
+                self._start_seller(process.number, self._rest_of(assignment))
+                if self._back_half:
+                    self._back_half.kill_workers()
+                message = [{}]
+            if message:
+                self._errors.update(message[0])
+                del self._sellers[process]
+
+    def _rest_of(self, assignment: Assignment) -> Assignment:
+        def fresh(lane: Lane) -> Lane:
+            presses = [it for it in lane.presses if self._sheet.state(it) == FRESH]
+            return replace(lane, beside=(), presses=presses)
+
+        lanes = [fresh(lane) for lane in assignment.lanes]
+        return replace(assignment, name=f"{assignment.name}-successor", lanes=lanes, strike=None)
+
+    # --- The sale ---------------------------------------------------------------------------------
+
+    def _sell(self, watch: Watch) -> bool:
+        """Let the crowd press and the writers write; False if that does not end in time."""
+        until = time.monotonic() + SALE_S + PRESS_S * self._crowd.presses
+        self._sheet.flags.go = 1
+        while self._sellers:
+            if time.monotonic() > until:
+                return False
+            self._sheet.flags.closing = all(self._sheet.done)
+            self._befall()
+            self._look(watch)
+            time.sleep(GLANCE_S)
+            self._check_sellers()
+        if self._fault is Fault.REDIS_RESTART:
+            wait_for_redis()
+        is_over = not self._back_half or self._settle(watch)
+        self._looked_us = 0
+        self._look(watch)
+        return is_over
+
+    def _settle(self, watch: Watch) -> bool:
+        until = time.monotonic() + SETTLED_S
+        while not is_settled(self.sale_id):
+            if time.monotonic() > until:
+                return False
+            self._look(watch)
+            time.sleep(GLANCE_S)
+        return True
+
+    def _befall(self) -> None:
+        """Do the director's part of the fault when its time has come."""
+        flags = self._sheet.flags
+        if self._fault is Fault.PAUSE and flags.struck_us and not flags.resumed:
+            self._resume_if_due()
+        if self._is_befallen:
+            return
+        if self._fault is Fault.REDIS_RESTART:
+            if self._sheet.promises() >= promises_before(self._crowd.stock):
+                self._is_befallen = True
+                flags.struck_us = now_us()
+                end_redis()
+        elif flags.struck_us:
+            self._is_befallen = True
+            if self._fault is Fault.PAUSE and self._back_half:
+                self._back_half.stop_first_worker()
+
+    def _resume_if_due(self) -> None:
+        flags = self._sheet.flags
+        if now_us() - flags.struck_us < PAUSE_S * 1_000_000:
+            return
+        flags.resumed = 1
+        struck = next(process for process in self._sellers if process.pid == flags.struck_pid)
+        struck.signal(signal.SIGCONT)
+        if self._back_half:
+            self._back_half.continue_first_worker()
+
+    def _look(self, watch: Watch) -> None:
+        """Count the rows, now and then, and show how far the sale is."""
+        at_us = now_us()
+        if at_us - self._looked_us < LOOK_US:
+            return
+        self._looked_us = at_us
+        sold = len(self.step.rows(self.sale_id))
+        if sold != self._sold:
+            self._sold, self._last_row_us = sold, at_us
+        watch(Progress(self.step.name, self._sheet.answered(), self._crowd.presses, sold))
+
+    def _clear(self) -> None:
+        if self._back_half:
+            self._back_half.stop()
+        super()._clear()
+
+    def _judge(self) -> Verdict:
+        faultless = self._fault is Fault.NONE
+        answers = self._sheet.answers(self._crowd, self.user_ids, faultless=faultless)
+        rows = self.step.rows(self.sale_id)
+        without = answers.promised - set(rows)
+        promised = (
+            token
+            for press, token in enumerate(self._tokens)
+            if token.user_id in without and self._sheet.state(press) in PROMISES
+        )
+        return judge(
+            step=self.step.name,
+            buyers=self._crowd.buyers,
+            offered=self.offered,
+            rows=rows,
+            answers=answers,
+            told_lost=refused_buyers(promised),
+            barred=set() if self.step.is_ours else barred_buyers(self.sale_id),
+            last_row_us=self._last_row_us,
+        )
+
+
+def _log_end(assignment: Assignment) -> str:
+    log = assignment.log.read_text(errors="replace") if assignment.log.exists() else ""
+    return f"{assignment.name}: {log[-2000:] or 'nothing in its log'}"

@@ -1,0 +1,212 @@
+"""The server that forks, signals and reaps the processes of a race.
+
+It has one thread, everything imported and no connection open, so a fork takes milliseconds and
+starts with nothing in its memory. Only the parent of a process sends it signals, so no signal
+reaches a stranger that got the number of a dead one. When the director hangs up or dies, the server
+kills what is left, including stopped processes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from typing import Any, Self
+from urllib.parse import urlsplit
+
+from django.conf import settings
+from django.db import connection
+
+START_S = 30.0
+STOP_S = 10.0
+LONGEST_MESSAGE = 4096
+PR_SET_PDEATHSIG = 1
+
+_SETTINGS = {
+    "SECKILL_LAB": "true",
+    "SECKILL_DATABASE_TIMEOUT_S": "5",  # manage.py has more patience than a race
+}
+_PROGRAM = """
+import sys, django
+django.setup()
+import lab.crowd.seller, lab.interleaving.races  # imported once, for all forks
+from lab.engine.fork_server import serve
+serve(int(sys.argv[1]))
+"""
+
+Main = Callable[[Connection], None]
+"""What a process does; it has the pipe to its director."""
+
+
+def end_with_parent(signum: signal.Signals) -> None:
+    """Let the kernel send this signal to the present process when its parent ends."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of this process, with the database that it uses."""
+    name = connection.settings_dict["NAME"]
+    url = urlsplit(os.environ["DATABASE_URL"])._replace(path=f"/{name}").geturl()
+    return {**os.environ, "DATABASE_URL": url, "DJANGO_SETTINGS_MODULE": settings.SETTINGS_MODULE}
+
+
+# --- The director's side --------------------------------------------------------------------------
+
+
+class ForkServerGone(Exception):
+    """The server has ended, or does not answer."""
+
+
+class ForkServer:
+    """Forks and ends processes on this process's database.
+
+    :raises ForkServerGone: it did not start.
+    """
+
+    def __init__(self) -> None:
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(START_S)
+        with theirs:
+            self._popen = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, str(theirs.fileno())],
+                cwd=settings.BASE_DIR,
+                env=environment() | _SETTINGS,
+                stdin=subprocess.DEVNULL,
+                pass_fds=[theirs.fileno()],
+                start_new_session=True,  # Ctrl-C is the director's, who then ends all
+            )
+        try:
+            self._receive()
+        except ForkServerGone:
+            self.close()
+            raise
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the server, and with it every process that it forked."""
+        self._control.close()
+        try:
+            self._popen.wait(STOP_S)
+        except subprocess.TimeoutExpired:
+            self._popen.kill()
+            self._popen.wait()
+
+    def fork(self, main: Main) -> tuple[int, Connection]:
+        """Fork a process that does this; return its id and the pipe to it.
+
+        :raises ForkServerGone: there is no server any more.
+        """
+        ours, theirs = socket.socketpair()
+        with ours, theirs:
+            self._send({"do": "fork"}, theirs.fileno())
+            pid, pipe = self._receive(), Connection(ours.detach())
+        pipe.send(main)
+        return pid, pipe
+
+    def signal(self, pid: int, signum: signal.Signals) -> None:
+        """Send a signal, and return when the process has ended, stopped or continued by it.
+
+        :raises ForkServerGone: there is no server any more.
+        """
+        self._send({"do": "signal", "pid": pid, "signal": int(signum)})
+        self._receive()
+
+    def _send(self, request: dict[str, Any], *descriptors: int) -> None:
+        try:
+            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
+        except OSError as error:
+            raise ForkServerGone(str(error)) from error
+
+    def _receive(self) -> int:
+        try:
+            answer = self._control.recv(LONGEST_MESSAGE)
+        except OSError as error:
+            raise ForkServerGone(str(error)) from error
+        if not answer:
+            raise ForkServerGone("it has ended; its error is on standard error")
+        return int(answer)
+
+
+# --- The server's side ----------------------------------------------------------------------------
+
+
+def serve(descriptor: int) -> None:
+    """Fork and signal as the director at the other end of this socket asks, until it hangs up."""
+    children: set[int] = set()
+    with socket.socket(fileno=descriptor) as control:
+        try:
+            control.send(b"0")
+            while True:
+                request, descriptors, _, _ = socket.recv_fds(control, LONGEST_MESSAGE, 1)
+                if not request:
+                    return
+                for pid in list(children):
+                    if os.waitpid(pid, os.WNOHANG)[0]:
+                        children.discard(pid)
+                answer = _answer(json.loads(request), descriptors, children, control)
+                control.send(str(answer).encode())
+        finally:
+            for pid in children:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def _answer(
+    request: dict[str, Any], descriptors: list[int], children: set[int], control: socket.socket
+) -> int:
+    if request["do"] == "fork":
+        (pipe,) = descriptors
+        pid = os.fork()
+        if not pid:
+            control.close()
+            _run(pipe)
+        os.close(pipe)
+        children.add(pid)
+        return pid
+    pid, signum = request["pid"], request["signal"]
+    if pid in children:
+        os.kill(pid, signum)
+        _wait_for_effect(pid, signum, children)
+    return 0
+
+
+def _wait_for_effect(pid: int, signum: int, children: set[int]) -> None:
+    """Wait until a signal has worked; a process may have stopped itself before."""
+    effects: dict[int, Callable[[int], bool]] = {
+        signal.SIGSTOP: os.WIFSTOPPED,
+        signal.SIGCONT: os.WIFCONTINUED,
+    }
+    while True:
+        _, status = os.waitpid(pid, os.WUNTRACED | os.WCONTINUED)
+        if os.WIFEXITED(status) or os.WIFSIGNALED(status):
+            children.discard(pid)
+            return
+        if signum in effects and effects[signum](status):
+            return
+
+
+def _run(descriptor: int) -> None:
+    """Be one process of a race; never returns."""
+    end_with_parent(signal.SIGKILL)
+    status = 1
+    try:
+        pipe = Connection(descriptor)
+        main: Main = pipe.recv()
+        main(pipe)
+        status = 0
+    except Exception:
+        traceback.print_exc()
+    finally:
+        os._exit(status)

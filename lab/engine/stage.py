@@ -1,0 +1,78 @@
+"""The stage of a race: a sale of one step, and the processes that race for it."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Self
+
+from django.db import connection
+
+from lab.engine.fork_server import ForkServer, Main
+from lab.engine.process import Process
+from lab.keys import LabKeys
+from lab.steps import ours
+from lab.steps.step import Step
+from orders.placing.tokens import PurchaseToken
+from seckill_site.ledger_connection import ledger_connection
+
+
+class Stage:
+    """A sale and its processes; nothing is left of them after the block, however it ends."""
+
+    def __init__(self, step: Step, server: ForkServer) -> None:
+        self.step = step
+        self.offered = self.sale_id = 0
+        self.user_ids: list[int] = []
+        self._server = server
+        self._forked: list[Process] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> None:
+        try:
+            for process in self._forked:
+                if process.is_alive:
+                    process.signal(signal.SIGKILL)
+        finally:
+            if kind:  # perhaps in the middle of a reply, after which no other fits
+                connection.close()
+            self._clear()
+
+    def open(self, *, units: int, buyers: int) -> None:
+        """Put so many units on sale, for so many buyers."""
+        self.offered = units
+        self.user_ids = self.step.buyers(buyers)
+        self.sale_id = self.step.open(units)
+
+    def fork(self, main: Main, number: int) -> Process:
+        """Start a process of the race; its number is for the reader."""
+        self._forked.append(Process(self._server, main, number))
+        return self._forked[-1]
+
+    def tokens(self, buyers: Iterable[int]) -> list[PurchaseToken]:
+        """Return a new token of ours for each of these buyers (from 0)."""
+        return ours.tokens_for(self.sale_id, [self.user_ids[buyer] for buyer in buyers])
+
+    def delete_keys(self) -> None:
+        """Delete every key of the sale in Redis, and no other."""
+        if self.step.is_ours:
+            self._delete(f"*seckill:{{{self.sale_id}}}*")
+        else:
+            self._delete(LabKeys(self.sale_id).all_of_them)
+
+    def _clear(self) -> None:
+        if not self.sale_id:
+            return
+        if self.step.is_ours:
+            self._delete(f"lock:seckill:{{{self.sale_id}}}*")  # whose holders are all dead
+        self.step.clear(self.sale_id)
+
+    def _delete(self, pattern: str) -> None:
+        client = ledger_connection()
+        if keys := list(client.scan_iter(pattern, count=1000)):
+            client.unlink(*keys)

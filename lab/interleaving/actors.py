@@ -1,0 +1,180 @@
+"""The director's side of a played race: actors that move one at a time, from point to point.
+
+An actor is a thread of a process of its race (``performers.py``). It stands still unless a method
+here lets it continue. The method returns when the actor stands again, has ended, or waits for a
+lock that another actor holds. Nothing here waits for a time: only for what an actor or the database
+reports, and at most ``PATIENCE_S`` for that.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from typing import Any
+
+from lab.engine.database import waits_for_row
+from lab.engine.process import Process, ProcessEnded
+from lab.interleaving.timeline import Kind, Timeline
+
+PATIENCE_S = 6.0
+"""Longer than the database lets anybody wait for a row, and than any lease of a race."""
+
+LOOK_S = (0.11, 0.2)
+"""How long an actor is silent before the database is asked whether it waits: the server refreshes
+that table once in 0.1 s, and not at all for those who ask more often."""
+
+WAITS_FOR_LOCK = "waits for the lock"
+"""The point at which a step's thread is about to wait for another thread of its process."""
+
+
+class NeverCame(Exception):
+    """An actor did not come where a race wants it; names both, and where it was last."""
+
+
+class State(StrEnum):
+    """The state of an actor while nobody moves."""
+
+    READY = "has not begun"
+    MOVES = "moves"
+    STANDS = "stands"
+    WAITS = "waits for a lock"
+    ENDED = "has ended"
+    GONE = "was killed"
+
+
+class Actor:
+    """One actor of a race, as its director sees it."""
+
+    def __init__(
+        self,
+        name: str,
+        process: Process,
+        task: Callable[[], object],
+        timeline: Timeline,
+        count_row_waits: Callable[[], int],
+    ) -> None:
+        """Put it on stage; ``count_row_waits`` counts the actors known to wait for a row."""
+        self.name = name
+        self.process = process
+        self.state = State.READY
+        self.at = ""
+        self.connection_id = 0
+        self._task = task
+        self._timeline = timeline
+        self._count_row_waits = count_row_waits
+        self._in_statement = False
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state is State.ENDED
+
+    @property
+    def in_row_wait(self) -> bool:
+        """Whether it is known to wait for a row."""
+        return self.state is State.WAITS and self._in_statement
+
+    @property
+    def _last(self) -> str:
+        return f"and last stood at {self.at!r}" if self.at else "and stood at no point before"
+
+    def until(self, point: str, *, or_end: bool = False) -> bool:
+        """Let it continue to this point; False if it has to wait for a lock on its way.
+
+        :param or_end: it may also end before
+        :raises NeverCame: it ended or was killed before, or did not come in time
+        """
+        while self._move(point):
+            if self.state is State.STANDS and self.at == point:
+                return True
+            if self.has_ended:
+                if or_end:
+                    return True
+                raise NeverCame(f"{self.name} ended before {point!r}, {self._last}")
+        return False
+
+    def finish(self) -> None:
+        """Let it continue to its end.
+
+        :raises NeverCame: it was killed, waits for a lock, or did not come in time
+        """
+        while self._move("its end"):
+            if self.has_ended:
+                return
+        raise NeverCame(f"{self.name} cannot come to its end: it {self.state}, {self._last}")
+
+    def _move(self, goal: str) -> bool:
+        """Let it continue to wherever it rests next; False if that is a wait."""
+        if self.state is State.READY:
+            self._note(time.monotonic(), Kind.BEGINS, str(self.process.number))
+            self.process.send("begin", self.name, self._task)
+        elif self.state is State.STANDS:
+            self.process.send("go", self.name)
+        elif self.state is not State.WAITS:
+            raise NeverCame(f"{self.name} cannot come to {goal!r}: it {self.state}")
+        self.state = State.MOVES
+        self.come_to_rest(goal)
+        if self.state is State.STANDS and self.at == WAITS_FOR_LOCK:
+            self._wait(Kind.WAITS_FOR_LOCK)
+            self.process.send("go", self.name)
+        return self.state is not State.WAITS
+
+    def come_to_rest(self, goal: str) -> None:
+        """Note what a moving actor does until it rests.
+
+        :raises NeverCame: its process ended, or it did not come to rest in time
+        """
+        deadline = time.monotonic() + PATIENCE_S
+        while self.state is State.MOVES:
+            message = self._receive(random.uniform(*LOOK_S))
+            if message is not None:
+                self._take(*message)
+            elif self._in_statement and waits_for_row(
+                self.connection_id, known_waiting=self._count_row_waits()
+            ):
+                self._wait(Kind.WAITS_FOR_ROW)
+            elif time.monotonic() > deadline:
+                text = f"{self.name} did not come to {goal!r} within {PATIENCE_S:g} s, {self._last}"
+                raise NeverCame(text)
+
+    def _receive(self, timeout_s: float) -> Any:
+        try:
+            return self.process.receive(self.name, timeout_s=timeout_s)
+        except ProcessEnded as error:
+            text = f"{self.name}: process {self.process.number} has ended by itself"
+            raise NeverCame(text) from error
+
+    def _take(self, what: str, at: float, *details: Any) -> None:
+        """Note one message of it."""
+        if what == "begins":
+            kind, words, connection_id = details
+            self.connection_id = connection_id or self.connection_id
+            self._in_statement = kind is Kind.STATEMENT
+            self._note(at, kind, words)
+        elif what == "hears":
+            self._in_statement = False
+            self._timeline.reply(self.name, at, *details)
+        elif what == "stands":
+            self.state, self.at = State.STANDS, details[0]
+            self._note(at, Kind.POINT, self.at)
+        elif what == "has it":
+            self.process.send("go", self.name)
+        elif what in ("ended", "failed"):
+            self.state = State.ENDED
+            self._note(at, Kind.ANSWER if what == "ended" else Kind.FAILS, *details)
+
+    def _wait(self, kind: Kind) -> None:
+        """Note that it waits, and let it stand as soon as it has what it waits for."""
+        self.process.send("hold", self.name)
+        while (message := self._receive(PATIENCE_S)) is not None:
+            what, at, *_ = message
+            if what == "held":
+                self.state = State.WAITS
+                self._note(at, kind)
+                return
+            self._take(*message)
+        raise NeverCame(f"{self.name} does not hear that it is to stand")
+
+    def _note(self, at: float, kind: Kind, what: str = "") -> None:
+        self._timeline.add(at, (self.name,), kind, what)

@@ -1,0 +1,150 @@
+"""Races with death: of a process that has decided, of Redis, of whoever holds a lock."""
+
+from __future__ import annotations
+
+from django.utils.translation import gettext_lazy as _
+
+from lab.interleaving.races.race import RIGHT, Race
+from lab.interleaving.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, PlayedStage
+from lab.keys import LabKeys
+from vouchers.inventory.keys import LedgerKeys
+
+
+def dies_after_deciding(stage: PlayedStage) -> None:
+    stage.open(units=2, buyers=3)
+    {"v4": _v4_dies, "v5": _v5_dies, "v5-stream": _stream_reader_dies, "ours": _ours_die}[
+        stage.step.name
+    ](stage)
+
+
+def _v4_dies(stage: PlayedStage) -> None:
+    stage.buyer("A", 1).until("decided")
+    stage.kill(1)
+    stage.buyer("A", 1, process=2).finish()
+    stage.buyer("B", 2, process=2).finish()
+    stage.buyer("C", 3, process=2).finish()
+
+
+def _v5_dies(stage: PlayedStage) -> None:
+    stage.buyer("A", 1).finish()
+    stage.kill(1)
+    stage.buyer("A", 1, process=2).finish()
+    stage.buyer("B", 2, process=2).finish()
+    stage.writer(process=2).finish()
+
+
+def _stream_reader_dies(stage: PlayedStage) -> None:
+    stage.buyer("A", 1).finish()
+    stage.writer(process=1).until("read")
+    stage.kill(1)
+    stage.buyer("A", 1, process=2).finish()
+    stage.buyer("B", 2, process=2).finish()
+    stage.writer(process=2).finish()
+
+
+def _ours_die(stage: PlayedStage) -> None:
+    """Let everybody die who can: the web process, a worker before its commit, one after it."""
+    token = stage.token(1)
+    stage.buyer("A", 1, token=token).until("place.reserved")
+    stage.kill(1)
+    for process, last in ((2, "batch.before_commit"), (3, "batch.committed")):
+        stage.process(process, lease_ms=SHORT_LEASE_MS)
+        stage.worker(process=process).until(last)
+        stage.kill(process)
+        _let_leases_pass(stage, holder=process)
+    stage.worker(process=4).finish()
+    stage.buyer("A", 1, process=5, token=token).finish()
+
+
+def redis_empty(stage: PlayedStage) -> None:
+    stage.open(units=2, buyers=3)
+    if stage.step.is_ours:
+        _ours_lose_redis(stage)
+        return
+    stage.buyer("A", 1).finish()
+    stage.empty_redis()
+    if stage.step.writer:
+        stage.writer(process=1).finish()
+    stage.buyer("B", 2).finish()
+
+
+def _ours_lose_redis(stage: PlayedStage) -> None:
+    """Let one order be a row already and another only a promise in Redis, when it is emptied."""
+    token = stage.token(2)
+    stage.buyer("A", 1).finish()
+    stage.worker(process=2).finish()
+    stage.buyer("B", 2, token=token).finish()
+    stage.empty_redis()
+    stage.worker(process=2).finish()
+    stage.receipt("B", token, process=1).finish()
+    stage.buyer("B", 2).finish()
+    stage.buyer("C", 3).finish()
+    stage.worker(process=2).finish()
+
+
+def holder_dies(stage: PlayedStage) -> None:
+    stage.open(units=1, buyers=1)
+    if stage.step.is_ours:
+        stage.buyer("A", 1).finish()
+        stage.process(2, lease_ms=FAIR_LEASE_MS)
+        stage.worker(process=2).until("fulfill.locked")
+        stage.kill(2)
+        stage.worker(process=3).finish()
+        _let_leases_pass(stage, holder=2)
+        stage.worker(process=3).finish()
+        return
+    stage.process(1, lease_ms=FAIR_LEASE_MS)
+    stage.buyer("A", 1).until("lock held")
+    stage.kill(1)
+    stage.buyer("A", 1, process=2).finish()
+    stage.let_a_lease_pass(LabKeys(stage.sale_id).lock_of(stage.user_ids[0]), holder=1)
+    stage.buyer("A", 1, process=2).finish()
+
+
+def _let_leases_pass(stage: PlayedStage, *, holder: int) -> None:
+    keys = LedgerKeys(stage.sale_id)
+    stage.let_a_lease_pass(keys.sale_lock, keys.user_lock(stage.user_ids[0]), holder=holder)
+
+
+RACES = (
+    Race(
+        name="dies-after-deciding",
+        title=_("Dies after deciding"),
+        story=_(
+            "Redis has decided that a buyer gets a unit, and before the order is written the "
+            "process dies: the one that decided, the one with the queue, or the one that has "
+            "read the order from the stream. Of ours they all die, one after the other."
+        ),
+        play=dies_after_deciding,
+        expects={
+            "v4": {"undersold": 1, "stuck": 1},
+            "v5": {"lost": 1, "undersold": 1},
+            "v5-stream": {"lost": 1, "undersold": 1},
+            "ours": RIGHT,
+        },
+    ),
+    Race(
+        name="redis-empty",
+        title=_("Redis comes back empty"),
+        story=_(
+            "In the middle of a sale Redis is restarted and comes back without its data. What "
+            "was written in the database is there; what was only promised in Redis is not."
+        ),
+        play=redis_empty,
+        expects={
+            "v4": {"undersold": 1},
+            "v5-stream": {"lost": 1, "undersold": 2},
+            "ours": RIGHT,
+        },
+    ),
+    Race(
+        name="holder-dies",
+        title=_("The holder dies"),
+        story=_(
+            "Whoever holds the lock in Redis is killed, and so never lets go of it. Then "
+            "somebody tries who needs the same lock, at once and after more than a lease."
+        ),
+        play=holder_dies,
+        expects={"v6-setnx": {"undersold": 1, "stuck": 1}, "v6-expiring": RIGHT, "ours": RIGHT},
+    ),
+)

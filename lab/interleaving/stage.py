@@ -1,0 +1,195 @@
+"""The stage of a played race: a sale, the actors on it, and what befalls them.
+
+Everything in a race is done by its director, one thing at a time, in the order of the race.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from functools import partial
+
+from lab.answers import PROMISES, Answer
+from lab.engine.database import cut_connection, is_connected
+from lab.engine.fork_server import ForkServer
+from lab.engine.process import Process
+from lab.engine.stage import Stage
+from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
+from lab.interleaving.performers import perform
+from lab.interleaving.tasks import TOLD_LOST, fulfill, write_order
+from lab.interleaving.timeline import Column, Kind, Role, Timeline
+from lab.steps import ours
+from lab.steps.sales import NO_EXPIRY
+from lab.steps.step import Step
+from lab.verdict import Answers, Verdict, judge
+from orders.placing.tokens import PurchaseToken
+from seckill_site.ledger_connection import ledger_connection
+
+LONG_LEASE_MS = 30_000
+"""Longer than any race: for locks that are not to expire on a slow machine."""
+
+SHORT_LEASE_MS = 400
+"""For a lease that is to expire."""
+
+FAIR_LEASE_MS = 1_500
+"""For a lease that is to expire too, but not before somebody else has met the lock."""
+
+GLANCE_S = 0.005
+
+
+class PlayedStage(Stage):
+    """The stage on which a director plays a race."""
+
+    def __init__(self, step: Step, server: ForkServer) -> None:
+        super().__init__(step, server)
+        self.timeline = Timeline()
+        self._leases_ms: dict[int, int] = {}
+        self._processes: dict[int, Process] = {}
+        self._actors: dict[str, Actor] = {}
+
+    def open(self, *, units: int, buyers: int) -> None:
+        """Put so many units on sale; the clock of the race starts here."""
+        super().open(units=units, buyers=buyers)
+        self.timeline.began_at = time.monotonic()
+
+    # --- Actors -----------------------------------------------------------------------------------
+
+    def process(self, number: int, *, lease_ms: int = LONG_LEASE_MS) -> Process:
+        """Return the process of this number; if there is none yet, start it with this lease."""
+        if number not in self._processes:
+            self._processes[number] = self.fork(partial(perform, lease_ms=lease_ms), number)
+            self._leases_ms[number] = lease_ms
+        return self._processes[number]
+
+    def buyer(
+        self, name: str, number: int, *, process: int = 1, token: PurchaseToken | None = None
+    ) -> Actor:
+        """Return a press of this buyer (from 1); of ours, with this token or one of its own."""
+        buy = partial(self.step.buy, sale_id=self.sale_id, user_id=self.user_ids[number - 1])
+        if self.step.is_ours:
+            text = (token or self.token(number)).sign()
+            buy = partial(ours.buy, **buy.keywords, token=text)
+        return self.actor(Column(name, Role.BUYER, number), process, buy)
+
+    def token(self, number: int) -> PurchaseToken:
+        """Open the page of ours as this buyer (from 1), and return the token on it."""
+        return self.tokens([number - 1])[0]
+
+    def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
+        """Return this buyer of ours asking what became of the order of this token."""
+        column = next(it for it in self.timeline.columns if it.name == name)
+        return self.actor(column, process, partial(ours.receipt, token))
+
+    def writer(self, *, process: int) -> Actor:
+        """Return the background half of a step in this process, which looks for one order."""
+        write = partial(write_order, self.step.name, f"process {process}")
+        return self.actor(Column("W", Role.WRITER), process, write)
+
+    def worker(self, *, process: int, name: str = "W") -> Actor:
+        """Return a worker of ours at a fulfil task of the sale, as Celery or the sweep send it."""
+        return self.actor(Column(name, Role.WORKER), process, partial(fulfill, self.sale_id))
+
+    def actor(self, column: Column, number: int, task: Callable[[], object]) -> Actor:
+        """Put an actor on stage, in the place of one of the same name that has ended."""
+        before = self._actors.get(column.name)
+        if before and before.state not in (State.ENDED, State.GONE):
+            raise ValueError(f"{column.name} is on stage already")
+        if column not in self.timeline.columns:
+            self.timeline.columns.append(column)
+        actor = Actor(
+            column.name,
+            self.process(number),
+            task,
+            self.timeline,
+            lambda: sum(it.in_row_wait for it in self._actors.values()),
+        )
+        self._actors[column.name] = actor
+        return actor
+
+    # --- Events -----------------------------------------------------------------------------------
+
+    def kill(self, number: int) -> None:
+        """Kill a process, and return when the database has noticed."""
+        self._signal(number, signal.SIGKILL, Kind.KILLED)
+        for actor in self._in(number):
+            if not actor.has_ended:
+                actor.state = State.GONE
+            _wait_until_disconnected(actor)
+
+    def stop(self, number: int) -> None:
+        """Let a whole process stand still, with all its threads."""
+        self._signal(number, signal.SIGSTOP, Kind.STOPPED)
+
+    def resume(self, number: int) -> None:
+        """Let it continue."""
+        self._signal(number, signal.SIGCONT, Kind.CONTINUED)
+
+    def cut(self, actor: Actor) -> None:
+        """Cut an actor's connection to the database, which rolls back its transaction."""
+        cut_connection(actor.connection_id)
+        _wait_until_disconnected(actor)
+        self._note(Kind.CUT, actor.name)
+
+    def empty_redis(self) -> None:
+        """Let Redis lose everything of the sale, as in a restart without its file.
+
+        Only the sale's keys are deleted: the server and its other keys are not the race's own.
+        """
+        self.delete_keys()
+        self._note(Kind.EMPTIED)
+
+    def let_a_lease_pass(self, *keys: str, holder: int) -> None:
+        """Wait until these locks of a process are gone, or have stood for longer than its lease."""
+        client = ledger_connection()
+        if any(client.ttl(key) == NO_EXPIRY for key in keys):
+            self._note(Kind.NO_LEASE)
+            return
+        until = time.monotonic() + 1.5 * self._leases_ms[holder] / 1000
+        while standing := client.exists(*keys):
+            if time.monotonic() > until:
+                break
+            time.sleep(GLANCE_S)
+        self._note(Kind.LEASE_KEPT if standing else Kind.LEASE_OVER)
+
+    def _signal(self, number: int, signum: signal.Signals, kind: Kind) -> None:
+        names = [actor.name for actor in self._in(number)]
+        self._processes[number].signal(signum)
+        self._note(kind, *names)
+
+    def _in(self, number: int) -> list[Actor]:
+        """Return the actors that acted last in this process."""
+        return [it for it in self._actors.values() if it.process is self._processes[number]]
+
+    def _note(self, kind: Kind, *names: str) -> None:
+        self.timeline.add(time.monotonic(), names, kind)
+
+    # --- The verdict ------------------------------------------------------------------------------
+
+    def judge(self) -> Verdict:
+        """Compare the buyers' answers with the rows."""
+        buyers = {it.name: it.number for it in self.timeline.columns if it.role is Role.BUYER}
+        answers: dict[int, list[str]] = {}
+        for event in self.timeline.events:
+            if event.kind is Kind.ANSWER and event.actors[0] in buyers:
+                user_id = self.user_ids[buyers[event.actors[0]] - 1]
+                answers.setdefault(user_id, []).append(event.what)
+        promised = {user_id for user_id, its in answers.items() if PROMISES & set(its)}
+        barring = (Answer.BUSY, Answer.ALREADY_ORDERED)
+        return judge(
+            step=self.step.name,
+            buyers=len(set(buyers.values())),
+            offered=self.offered,
+            rows=self.step.rows(self.sale_id),
+            answers=Answers(promised=frozenset(promised)),
+            told_lost={user_id for user_id, its in answers.items() if TOLD_LOST in its},
+            barred={user_id for user_id, its in answers.items() if its[-1] in barring},
+        )
+
+
+def _wait_until_disconnected(actor: Actor) -> None:
+    until = time.monotonic() + PATIENCE_S
+    while is_connected(actor.connection_id):
+        if time.monotonic() > until:
+            raise NeverCame(f"the database still holds the connection of {actor.name}")
+        time.sleep(GLANCE_S)

@@ -1,0 +1,128 @@
+"""Races of small crowds: each flaw comes each time that it is asked for, and none for ours."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from lab.crowd.crowd import Crowd
+from lab.crowd.faults import Fault
+from lab.crowd.stage import CrowdStage
+from lab.engine.fork_server import ForkServer
+from lab.models import LabOrder, LabSale
+from lab.steps import STEPS
+from lab.verdict import Verdict
+from orders.models import VoucherOrder
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.concurrency
+
+SMALL = Crowd(buyers=60, stock=20, processes=2, threads=4)
+
+Race = Callable[..., Verdict]
+
+
+@pytest.fixture
+def race(fork_server: ForkServer, transactional_db: None) -> Iterator[Race]:
+    """Let a small crowd buy from a step; its sales, orders and keys are gone afterwards."""
+
+    def run(step: str, *, fault: Fault = Fault.NONE, crowd: Crowd = SMALL) -> Verdict:
+        with (
+            tempfile.TemporaryDirectory() as directory,
+            CrowdStage(
+                STEPS[step], fork_server, crowd=crowd, fault=fault, directory=Path(directory)
+            ) as stage,
+        ):
+            return stage.run(lambda _: None)
+
+    yield run
+    assert not LabSale.objects.exists()
+    assert not LabOrder.objects.exists()
+    assert not SeckillVoucher.objects.exists()
+    assert not VoucherOrder.objects.exists()
+    assert not list(ledger_connection().scan_iter("*lab:*"))
+    assert not list(ledger_connection().scan_iter("*seckill:{*"))
+
+
+def test_v1_oversells_and_doubles(race: Race):
+    verdict = race("v1")
+    assert verdict.oversold > 0
+    assert verdict.doubled > 0
+    assert verdict.sold == verdict.offered + verdict.oversold
+
+
+def test_guard_on_the_stock_as_read_turns_buyers_away(race: Race):
+    verdict = race("v1-as-read")
+    assert verdict.turned_away > 0
+    assert verdict.oversold == 0
+
+
+@pytest.mark.parametrize("step", ["v1-any-left", "v1-for-update", "v2", "v3", "v3-inside"])
+def test_step_doubles_and_breaks_nothing_else(race: Race, step: str):
+    verdict = race(step)
+    assert verdict.doubled > 0
+    assert verdict.findings == [("doubled", verdict.doubled)]
+
+
+def test_v3_is_right_in_one_process(race: Race):
+    assert race("v3", crowd=replace(SMALL, processes=1)).is_right
+
+
+@pytest.mark.parametrize("step", ["v4", "v5", "v5-stream", "v6-setnx"])
+def test_crowd_alone_does_no_harm_from_v4_on(race: Race, step: str):
+    """Not so where a lock has a lease: a machine that stands still for a moment is a fault, too."""
+    assert race(step).is_right
+
+
+# --- A process is killed or stands still ----------------------------------------------------------
+
+
+def test_killed_v4_loses_a_unit_and_bars_its_buyer(race: Race):
+    verdict = race("v4", fault=Fault.KILL)
+    assert verdict.struck
+    assert verdict.undersold > 0
+    assert verdict.stuck > 0
+    assert verdict.lost == 0
+    assert verdict.unanswered > 0
+
+
+@pytest.mark.parametrize("step", ["v5", "v5-stream"])
+def test_killed_v5_breaks_promises(race: Race, step: str):
+    verdict = race(step, fault=Fault.KILL)
+    assert verdict.lost > 0
+    assert verdict.undersold > 0
+
+
+def test_lock_without_expiry_bars_the_buyer_of_a_killed_holder(race: Race):
+    assert race("v6-setnx", fault=Fault.KILL).stuck > 0
+
+
+def test_lock_with_expiry_survives_a_killed_holder(race: Race):
+    assert race("v6-owned", fault=Fault.KILL).stuck == 0
+
+
+@pytest.mark.parametrize("step", ["v6-expiring", "v6-owned", "v6-watchdog"])
+def test_holder_paused_beyond_its_lease_doubles(race: Race, step: str):
+    verdict = race(step, fault=Fault.PAUSE)
+    assert verdict.struck
+    assert verdict.doubled > 0
+    assert verdict.findings == [("doubled", verdict.doubled)]
+
+
+# --- Ours -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [Fault.NONE, *(pytest.param(it, marks=pytest.mark.faults) for it in (Fault.KILL, Fault.PAUSE))],
+)
+def test_ours_is_right_under_every_fault(race: Race, fault: Fault):
+    verdict = race("ours", fault=fault)
+    assert verdict.is_right, verdict
+    assert verdict.sold == verdict.offered
+    assert verdict.struck == (fault is not Fault.NONE)

@@ -1,0 +1,96 @@
+"""Each named race with each step that it is meant for: what it shows, each time."""
+
+from __future__ import annotations
+
+import pytest
+
+from lab.engine.fork_server import ForkServer
+from lab.interleaving.play import play
+from lab.interleaving.races import RACES, races_of
+from lab.interleaving.timeline import Kind
+from lab.models import LabOrder, LabSale
+from lab.steps import STEPS
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
+
+PAIRS = [(race, step) for race in RACES.values() for step in race.expects]
+
+
+@pytest.fixture(scope="module")
+def db(seen_by_all: None) -> None:
+    """The database of the whole module."""
+
+
+@pytest.mark.parametrize(
+    ("race_name", "step_name"), [pytest.param(race.name, step) for race, step in PAIRS]
+)
+def test_a_race_shows_the_same_each_time(
+    race_name: str, step_name: str, fork_server: ForkServer
+) -> None:
+    race, step = RACES[race_name], STEPS[step_name]
+
+    once, again = play(step, race, fork_server), play(step, race, fork_server)
+
+    assert dict(once.verdict.findings) == dict(again.verdict.findings) == race.expects[step_name]
+    assert once.timeline.outline() == again.timeline.outline()
+    assert bool(once.culprit) == bool(race.expects[step_name])
+
+
+def test_every_step_breaks_in_some_race_or_is_shown_to_hold_and_ours_never_breaks() -> None:
+    breaking = {step for race, step in PAIRS if race.expects[step]}
+
+    assert all(races_of(step) for step in STEPS.values())
+    assert breaking == set(STEPS) - {"v1-any-left", "v1-for-update", "ours"}
+
+
+@pytest.mark.parametrize("step_name", ["v6-watchdog", "ours"])
+def test_nothing_of_a_played_race_is_left(step_name: str, fork_server: ForkServer) -> None:
+    play(STEPS[step_name], RACES["process-stands-still"], fork_server)
+
+    assert not LabSale.objects.exists()
+    assert not LabOrder.objects.exists()
+    assert not SeckillVoucher.objects.exists()
+    left = [key for key in ledger_connection().scan_iter() if "{" in key]
+    assert left == []
+
+
+def test_of_ours_whoever_was_only_in_redis_is_told_that_the_order_is_lost(
+    fork_server: ForkServer,
+) -> None:
+    played = play(STEPS["ours"], RACES["redis-empty"], fork_server)
+
+    assert played.timeline.answers("B") == ["queued", "refused lost", "queued"]
+    assert played.timeline.answers("C") == ["sold out"]
+    assert (played.verdict.sold, played.verdict.offered) == (2, 2)
+
+
+def test_of_ours_the_worker_that_stood_still_is_refused_by_the_fence(
+    fork_server: ForkServer,
+) -> None:
+    played = play(STEPS["ours"], RACES["process-stands-still"], fork_server)
+
+    went_on = next(it.number for it in played.timeline.events if it.kind is Kind.CONTINUED)
+    after = [it.what for it in played.timeline.events[went_on:] if it.actors == ("W",)]
+    assert "ROLLBACK" in after
+    assert "COMMIT" not in after
+    assert any("StaleFence" in it for it in after)
+
+
+def test_the_late_delete_takes_the_lock_of_the_second_and_not_where_the_value_is_compared(
+    fork_server: ForkServer,
+) -> None:
+    third = {}
+    for name in ("v6-expiring", "v6-owned"):
+        played = play(STEPS[name], RACES["deletes-anothers-lock"], fork_server)
+        third[name] = played.timeline.answers("A''")
+
+    assert third == {"v6-expiring": ["bought"], "v6-owned": ["busy"]}
+
+
+def test_a_lock_without_an_end_is_not_waited_for(fork_server: ForkServer) -> None:
+    played = play(STEPS["v6-setnx"], RACES["holder-dies"], fork_server)
+
+    assert [it.kind for it in played.timeline.events if not it.actors] == [Kind.NO_LEASE]
+    assert played.timeline.answers("A") == ["busy", "busy"]

@@ -1,0 +1,146 @@
+"""Statements, commands and replies as short words."""
+
+from __future__ import annotations
+
+import datetime as dt
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from lab.interleaving.words import (
+    WIDEST,
+    command_words,
+    is_read,
+    reply_words,
+    rows_words,
+    script_words,
+    statement_words,
+)
+from lab.models import LabSale
+from locks.lua_script import LuaScript
+
+
+@pytest.mark.parametrize(
+    ("sql", "params", "words"),
+    [
+        (
+            "UPDATE `lab_labsale` SET `stock` = (`lab_labsale`.`stock` - %s)"
+            " WHERE `lab_labsale`.`id` = %s",
+            (1, 7),
+            "UPDATE lab_labsale SET stock = (stock - 1) WHERE id = 7",
+        ),
+        (
+            "SELECT `t`.`id`, `t`.`a_long_name`, `t`.`another_long_name`, `t`.`more` FROM `t`"
+            " WHERE `t`.`id` = %s LIMIT 21 FOR UPDATE",
+            (7,),
+            "SELECT … FROM t WHERE id = 7 FOR UPDATE",
+        ),
+        (
+            "SELECT COUNT(*) AS `__count` FROM `t` WHERE `t`.`name` = %s",
+            ("v1",),
+            "SELECT COUNT(*) FROM t WHERE name = 'v1'",
+        ),
+        (
+            "INSERT INTO `t` (`a`, `b`, `c`, `d`) VALUES (%s, %s, %s, %s) RETURNING `t`.`id`",
+            (None, True, 1.5, dt.datetime(2026, 1, 2, 3, 4, 5)),
+            "INSERT INTO t (a, b, c, d) VALUES (NULL, 1, 1.5, '03:04:05')",
+        ),
+        ("SELECT 1 WHERE 'a' LIKE '%%'", (), "SELECT 1 WHERE 'a' LIKE '%%'"),
+        (
+            "DELETE FROM `t` WHERE `t`.`id` = %s",
+            ("123456789012345678",),
+            "DELETE FROM t WHERE id = '…45678'",
+        ),
+    ],
+)
+def test_a_statement_has_its_values_in_it_and_no_noise(
+    sql: str, params: tuple[object, ...], words: str
+) -> None:
+    assert statement_words(sql, params, many=False) == words
+
+
+def test_many_statements_at_once_are_counted() -> None:
+    assert statement_words("DELETE FROM `t`", [(1,), (2,)], many=True) == "DELETE FROM t × 2"
+
+
+def test_whatever_is_long_is_cut() -> None:
+    words = statement_words("SELECT " + "x " * 200, (), many=False)
+
+    assert (len(words), words[-1]) == (WIDEST, "…")
+
+
+@pytest.mark.django_db
+def test_rows_are_told_by_what_a_race_turns_on_and_stay_to_be_fetched() -> None:
+    LabSale.objects.create(step="v1", offered=9, stock=3)
+    with connection.cursor() as cursor:
+        if connection.vendor != "mysql":
+            pytest.fail("the driver of MariaDB is meant")
+        cursor.execute("SELECT * FROM lab_labsale")
+        assert rows_words(cursor.cursor) == "stock 3"
+        assert len(cursor.fetchall()) == 1
+        cursor.execute("SELECT id FROM lab_labsale")
+        assert rows_words(cursor.cursor) == "1 row"
+        cursor.execute("SELECT * FROM lab_labsale WHERE id < 0")
+        assert rows_words(cursor.cursor) == "no row"
+        cursor.execute("UPDATE lab_labsale SET stock = 5")
+        assert rows_words(cursor.cursor) == "1 row"
+        cursor.execute("SELECT COUNT(*) FROM lab_labsale")
+        assert rows_words(cursor.cursor) == "1"
+
+
+@pytest.fixture
+def script(tmp_path: Path) -> LuaScript:
+    path = tmp_path / "decide.lua"
+    path.write_text("return 1")
+    return LuaScript(path)
+
+
+def test_a_script_is_its_name_its_first_key_and_what_it_was_given(script: LuaScript) -> None:
+    keys = ["lock:a:released:vm/1/2/3", "lock:a"]
+
+    assert script_words(script, None, keys=keys, args=["vm/1/2/abcdef", 5, 6]) == (
+        "decide.lua lock:a …bcdef 5"
+    )
+    assert script_words(script, None, [(["k"], [1])]) == "decide.lua k 1"
+    assert script_words(script, None, []) == "decide.lua"
+
+
+def test_a_command_is_as_one_would_type_it_with_the_end_of_what_is_random() -> None:
+    assert command_words(None, "SET", "lab:{7}:lock:1", "0123456789abcdef", "NX", "PX", 400) == (
+        "SET lab:{7}:lock:1 …bcdef NX PX 400"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reply", "words"),
+    [
+        (None, "nil"),
+        (True, "OK"),
+        (False, "no"),
+        (7, "7"),
+        (b"OK", "OK"),
+        ([], "empty"),
+        ({}, "empty"),
+        (["a", [1, None]], "a, 1, nil"),
+        ({"user_id": "1"}, "user_id 1"),
+    ],
+)
+def test_a_reply_is_told_shortly(reply: object, words: str) -> None:
+    assert reply_words(reply) == words
+
+
+@pytest.mark.parametrize(
+    ("what", "reads"),
+    [
+        ("SELECT stock FROM t", True),
+        ("SELECT stock FROM t FOR UPDATE", False),
+        ("UPDATE t SET x = 1", False),
+        ("GET key", True),
+        ("SET key 1", False),
+        ("snapshot.lua key", True),
+        ("reserve.lua key", False),
+    ],
+)
+def test_what_only_looks_is_known(what: str, reads: bool) -> None:
+    assert is_read(what) is reads
