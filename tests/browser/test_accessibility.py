@@ -221,6 +221,7 @@ def test_everybody_can_read_and_reach_all_of_a_page(
     look(lambda language, size: visit(who, where(window), language=language, size=size))
 
 
+@pytest.mark.faults
 def test_everybody_can_read_and_reach_all_of_a_race_that_was_played(visit: Visit) -> None:
     def play(language: str, size: ViewportSize) -> Page:
         page = visit("", "/lab/v2/double-click/", language=language, size=size)
