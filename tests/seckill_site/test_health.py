@@ -20,7 +20,7 @@ from tests.support.patience import MOMENT_S
 @pytest.fixture(autouse=True)
 def nothing_kept():
     """Let each test begin as a process that has checked nothing yet."""
-    health._kept.clear()
+    health._cached.clear()
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_what_the_checks_found_stands_for_some_seconds(client, ledger_trips, mon
         assert len(ledger_trips) == 1  # the ping
 
         now = time.monotonic()
-        monkeypatch.setattr(time, "monotonic", lambda: now + health.KEPT_SECONDS)
+        monkeypatch.setattr(time, "monotonic", lambda: now + health.CACHE_SECONDS)
         assert client.get("/readyz").status_code == 503
 
 
