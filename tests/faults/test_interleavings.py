@@ -73,7 +73,7 @@ class Simulation:
 
     def start_something(self) -> None:
         world, rng = self.world, self.rng
-        chances: list[tuple[int, Callable[[], None]]] = [
+        chances: list[tuple[int, Callable[[], object]]] = [
             (4, lambda: self.start("place", self.new_token())),
             (2, lambda: self.start("sweep")),
             (1, lambda: self.start("watch")),
@@ -316,6 +316,6 @@ def test_a_seed_tells_the_same_story_again() -> None:
 
 
 def test_every_cure_has_its_control() -> None:
-    named = [row[0] for row in (*CONTROLS, *RARE, *REDUNDANT)]
+    named = [str(row[0]) for row in (*CONTROLS, *RARE, *REDUNDANT)]
 
     assert sorted(named) == sorted(Cure)

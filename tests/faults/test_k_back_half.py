@@ -14,7 +14,9 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
@@ -45,7 +47,7 @@ Report = Callable[[Outcome], None]
 BUYERS = 30
 BATCH = 10
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "SECKILL_SWEEP_AGE_MS": "500",
     "SECKILL_SWEEP_PAUSE_MS": "1000",
     "SECKILL_KICK_MS": "1000",
@@ -179,7 +181,7 @@ def test_k2_a_worker_group_killed_again_and_again_loses_no_order(
         enough = VoucherOrder.objects.count() + a_round // 4
         now = tokens[first : first + a_round]
         with history.buying(sale, now, url=back.web.url, at_a_time=50):
-            wait_for(lambda enough=enough: VoucherOrder.objects.count() > enough, what="orders")
+            wait_for(partial(has_more_orders, than=enough), what="orders")
             worker.kill()
 
     assert len(history.accepted_ids(sale)) == orders
@@ -274,6 +276,10 @@ def impatient(database_url: str) -> str:
     assert quicker != command
     separator = "&" if "?" in database_url else "?"
     return f"{database_url}{separator}{urlencode({'init_command': quicker})}"
+
+
+def has_more_orders(*, than: int) -> bool:
+    return VoucherOrder.objects.count() > than
 
 
 def wait_for_stopped_child(worker: Process) -> int:

@@ -34,7 +34,7 @@ from tests.faults.history import History, Outcome, receipt_of
 from tests.support.crowd import Answer, fire
 from tests.support.stack import ROOT, Stack
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.reservations import SoldOut, pending_entries, release, reserve
+from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release, reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -65,7 +65,7 @@ def assert_closed(answers: list[Answer]) -> None:
 @pytest.fixture
 def own_shop(stack: Stack, own_ledger: OwnRedis) -> Shop:
     """A shop whose ledger is a Redis of the test's own."""
-    where = {"REDIS_URL": own_ledger.url()}
+    where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     web = stack.web(workers=2, **where)
     return Shop(stack, web, stack.worker(**where), stack.beat(**where))
 
@@ -173,7 +173,7 @@ def test_r1_an_order_that_died_with_redis_is_refused_as_lost_and_may_be_made_aga
 def test_r1_while_a_lost_ledger_is_built_the_sale_is_closed_with_503(
     stack: Stack, own_ledger: OwnRedis
 ) -> None:
-    where = {"REDIS_URL": own_ledger.url()}
+    where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     builder, other = stack.web(FAILPOINT="load.prepared=stop", **where), stack.web(**where)
     sale = make_sale(stock=10)
     first, *tokens = crowd_of(sale, count=6)
@@ -198,7 +198,8 @@ def test_r1_a_ledger_with_one_damaged_key_is_built_with_everybody_and_reopens(
     sales = {name: damaged_sale(histories[name], name, damage, shop) for name in LOSSES}
     # Beat's turn would come within 15 s. A pool of Celery's may lead to a broker that is gone.
     with app.connection_for_write(settings.CELERY_BROKER_URL) as line:
-        reconcile_task.apply_async(connection=line)
+        send: Any = reconcile_task.apply_async  # the stubs lack the argument
+        send(connection=line)
     for name, sale in sales.items():
         history = histories[name]
         history.fire(sale, crowd_of(sale, count=20), url=shop.url)
@@ -271,7 +272,7 @@ def test_r1_an_order_accepted_after_what_a_ledger_went_back_to_is_refused_as_los
     stack: Stack, own_ledger: OwnRedis, tmp_path: Path, report: Report
 ) -> None:
     history = History("R1", "accepted orders forgotten by a ledger that went back")
-    where = {"REDIS_URL": own_ledger.url()}
+    where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     web = stack.web(**where)
     sale = make_sale(stock=10)
     tokens = crowd_of(sale, count=5)
@@ -303,7 +304,7 @@ def test_r1_with_the_watch_off_the_next_batch_finds_that_the_ledger_went_back(
 ) -> None:
     """No beat, so no watch: until the batch, only the database's guards hold."""
     history = History("R1", f"ledger went back by {forgotten}: batch number")
-    where = {"REDIS_URL": own_ledger.url()}
+    where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     web = stack.web(**where)
     sale = make_sale(stock=10)
     tokens = crowd_of(sale, count=30)
@@ -475,7 +476,7 @@ def test_r3_a_release_after_the_order_exists_is_undone_and_sells_its_unit_once()
     (token,) = buyers_of_sale(sale, count=1)
     (entry,) = pending_entries(sale_id=sale.pk, skip=0, count=1)
     fulfill_sale(sale_id=sale.pk)
-    release(sale_id=sale.pk, releases=[worker.Release(entry, "failed")])
+    release(sale_id=sale.pk, releases=[Release(entry, "failed")])
     (late,) = buyers_of_sale(sale, count=1)  # the unit seems free
     fulfill_sale(sale_id=sale.pk)
     assert [order.pk for order in live_orders(sale)] == [token.order_id]

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -37,7 +38,7 @@ BUYERS = 20
 RESERVE = b"EVALSHA"
 """All that the web process asks Redis for a buyer."""
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "SECKILL_SWEEP_AGE_MS": "500",
     "SECKILL_KICK_MS": "1000",
     "SECKILL_LEASE_MS": "2000",

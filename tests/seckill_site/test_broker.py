@@ -52,7 +52,7 @@ def connection(transport: str, url: str) -> Connection:
 def consume(connection: Connection, count: int) -> list[Any]:
     """Take so many messages; one at a time is let out unacknowledged."""
     messages: list[Any] = []
-    channel = connection.channel()
+    channel: Any = connection.channel()
     channel.basic_qos(0, 1, False)
     channel.queue_declare(QUEUE)
     channel.basic_consume(QUEUE, no_ack=False, callback=messages.append, consumer_tag="1")

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 from django.conf import settings as site
-from django.core.cache import cache, caches
+from django.core.cache import cache
 from django.db import DataError, OperationalError, connection, transaction
 from django.db.utils import ConnectionHandler
 from django.test import Client
+from django_redis import get_redis_connection
 from redis import Redis
 
 from seckill_site.celery import app
@@ -106,7 +107,7 @@ def test_ledger_and_cache_live_in_databases_of_their_own():
     def address(client):
         return client.connection_pool.connection_kwargs["db"]
 
-    assert address(ledger_connection()) != address(caches["default"].client.get_client())
+    assert address(ledger_connection()) != address(get_redis_connection("default"))
 
 
 def test_clearing_the_cache_leaves_the_ledger(ledger):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import os
 import re
@@ -31,7 +32,7 @@ GOOD_KEY = "8J2c-Qw7_nR5tYzK1mXbV4hLpD9sGfAe0uTiOoPq"
 
 
 def ids(*asked):
-    return [message.id.removeprefix("seckill.") for message in found_by(*asked)]
+    return [str(message.id).removeprefix("seckill.") for message in found_by(*asked)]
 
 
 # --- settings: the ledger's connection -----------------------------------------------------------
@@ -123,7 +124,7 @@ def test_a_broker_without_a_visibility_timeout_is_an_error(monkeypatch):
     ],
 )
 def test_libraries_that_do_not_fit_are_an_error(monkeypatch, name, number, fits):
-    installed = configuration.version
+    installed = importlib.metadata.version
     monkeypatch.setattr(
         configuration, "version", lambda of: number if of == name else installed(of)
     )
@@ -338,7 +339,7 @@ def test_a_redis_that_is_too_old_is_an_error(kept, monkeypatch, number, found):
 
 def test_a_redis_that_is_gone_is_a_warning(redis_gone):
     with redis_gone():
-        assert ids(*configuration.OF_SERVICES[:2]) == ["W010"]
+        assert ids(*services.OF_SERVICES[:2]) == ["W010"]
 
 
 # --- what is beside the ledger -------------------------------------------------------------------
@@ -605,10 +606,10 @@ def test_every_check_is_registered():
     wanted = [
         *configuration.OF_SETTINGS,
         *configuration.OF_A_DEPLOYMENT,
-        *configuration.OF_SERVICES,
+        *services.OF_SERVICES,
     ]
     assert set(wanted) <= set(registered)
-    assert not set(configuration.OF_SERVICES) & set(registry.registry.get_checks())
+    assert not set(services.OF_SERVICES) & set(registry.registry.get_checks())
 
 
 @pytest.mark.django_db

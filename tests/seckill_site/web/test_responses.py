@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
@@ -93,19 +94,20 @@ def test_caches_may_keep_a_page_for_visitors_only(user, kept):
 
 
 @allow("GET", "HEAD")
-def fine(request, **kwargs):
+def fine(request, **kwargs) -> Any:
     """Answer."""
     return HttpResponse(str(kwargs))
 
 
 def test_an_allowed_method_reaches_the_view():
-    assert fine(asking(), sale_id=7).content == b"{'sale_id': 7}"
+    response: Any = fine(asking(), sale_id=7)
+    assert response.content == b"{'sale_id': 7}"
     assert fine(asking(method="head")).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options", "trace"])
 def test_another_method_is_refused_with_those_that_are_allowed(method):
-    response = fine(asking(method=method))
+    response: Any = fine(asking(method=method))
 
     assert response.status_code == 405
     assert response["Allow"] == "GET, HEAD"
