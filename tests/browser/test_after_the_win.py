@@ -15,12 +15,8 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
 from tests.browser.conftest import make_person, sign_in
-from tests.concurrency.sales import (
-    assert_the_sum_is_right,
-    make_sale,
-    wait_for,
-    wait_until_quiet,
-)
+from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
+from tests.support.patience import wait_for
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]

@@ -25,9 +25,10 @@ from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.clock import epoch_ms
-from tests.concurrency.sales import make_sale, wait_for
+from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids
 from tests.support.orders import make_buyer, make_buyers, pending, reserved
+from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.reservations import confirm

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.utils import timezone
 
@@ -13,6 +12,7 @@ from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
 from tests.support.crowd import Answer, post
+from tests.support.patience import wait_for
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -59,18 +59,12 @@ def live_orders(sale: SeckillVoucher) -> list[VoucherOrder]:
     return list(VoucherOrder.objects.filter(seckill_voucher=sale, live=True))
 
 
-def wait_for(holds: Callable[[], bool], *, what: str, seconds: float = QUIET_SECONDS) -> None:
-    """Wait until something holds."""
-    deadline = time.monotonic() + seconds
-    while not holds():
-        assert time.monotonic() < deadline, f"{what} did not come about in {seconds:g} s"
-        time.sleep(0.02)
-
-
 def wait_until_quiet(sale: SeckillVoucher, *, seconds: float = QUIET_SECONDS) -> None:
     """Wait until nothing is pending."""
     wait_for(
-        lambda: snapshot(sale_id=sale.pk).pending == 0, what="an empty pending set", seconds=seconds
+        lambda: snapshot(sale_id=sale.pk).pending == 0,
+        what="an empty pending set",
+        within_s=seconds,
     )
 
 

@@ -14,10 +14,10 @@ from tests.concurrency.sales import (
     live_orders,
     make_sale,
     order_requests,
-    wait_for,
     wait_until_quiet,
 )
 from tests.support.crowd import fire
+from tests.support.patience import wait_for
 from tests.support.stack import Stack
 from vouchers.inventory.sale_state import snapshot
 

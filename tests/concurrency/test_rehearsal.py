@@ -21,7 +21,8 @@ from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import OrderEvent, OrderStatus, Rehearsal, RehearsalPhase, VoucherOrder
 from orders.models.rehearsals import OVER
 from seckill_site.ledger_connection import ledger_connection
-from tests.concurrency.sales import make_sale, wait_for
+from tests.concurrency.sales import make_sale
+from tests.support.patience import wait_for
 from tests.support.rehearsals import everything_there
 from tests.support.stack import ROOT, Stack
 from vouchers.inventory.keys import LedgerKeys
@@ -159,7 +160,7 @@ def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: 
     publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
 
     found = Rehearsal.objects.filter(pk=rehearsal.pk)
-    wait_for(lambda: found.filter(phase__in=OVER).exists(), what="end", seconds=SECONDS)
+    wait_for(lambda: found.filter(phase__in=OVER).exists(), what="end", within_s=SECONDS)
 
     rehearsal = found.get()
     assert (rehearsal.phase, rehearsal.problem) == (RehearsalPhase.DONE, "")

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 import pytest
 
 from seckill_site.clock import epoch_ms
-from tests.concurrency.sales import make_sale, wait_for
+from tests.concurrency.sales import make_sale
+from tests.support.patience import wait_for
 from vouchers.catalogue.live_changes import end_sale, pause_sale
 from vouchers.inventory.reservations import ReservationRefused, pending_entries, reserve
 from vouchers.inventory.sale_state import snapshot

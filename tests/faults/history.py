@@ -28,8 +28,9 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import NoReceipt, Receipt, find_receipt
 from seckill_site.clock import epoch_ms
-from tests.concurrency.sales import order_requests, wait_for
+from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
+from tests.support.patience import wait_for
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
@@ -187,7 +188,7 @@ class History:
 
     def settle(self, sale: SeckillVoucher, *, seconds: float = RECOVERY_SECONDS) -> None:
         """Wait until nothing is pending, and note how long that took after a fault's end."""
-        wait_for(lambda: _is_quiet(sale), what="an empty pending set", seconds=seconds)
+        wait_for(lambda: _is_quiet(sale), what="an empty pending set", within_s=seconds)
         if self._fault_ended is not None:
             self.recovered()
 

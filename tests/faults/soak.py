@@ -42,9 +42,10 @@ from django.db import OperationalError, connection
 from redis import Redis
 
 from orders.fulfilment.reconcile import reconcile
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.changes import Changes, wait_in_line
 from tests.faults.history import History, Outcome
+from tests.support.patience import wait_for
 from tests.support.sales import change_stock
 from tests.support.stack import Process, Stack, Web
 from vouchers.catalogue.sales import edit_sale, terms_of
@@ -289,7 +290,7 @@ class Round:
 
     @staticmethod
     def _wait(holds: Callable[[], bool], *, what: str) -> None:
-        wait_for(lambda: _at_last(holds), what=what, seconds=QUIET_SECONDS)
+        wait_for(lambda: _at_last(holds), what=what, within_s=QUIET_SECONDS)
 
     def _is_quiet(self) -> bool:
         return snapshot(sale_id=self.sale.pk).pending == 0

@@ -17,11 +17,12 @@ from django.db import connection
 
 from orders.models import VoucherOrder
 from orders.placing.tokens import read_token
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.history import History, Outcome
 from tests.faults.private import OwnMariaDB, database_at, make_tables
 from tests.support.crowd import Answer, fire
 from tests.support.orders import another_session, hold_row
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
 from tests.support.stack import Process, Stack
 from vouchers.models import SeckillVoucher

@@ -32,9 +32,10 @@ from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import read_token
 from orders.tasks import fulfill_sale
 from seckill_site.celery import app
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis, with_inside
 from tests.faults.history import RECOVERY_SECONDS, History, Outcome, receipt_of
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy
 from tests.support.stack import Process, Stack, Web
 from vouchers.inventory.sale_state import snapshot
@@ -387,7 +388,7 @@ def assert_set_aside(
     seconds: float = RECOVERY_SECONDS,
 ) -> None:
     """All others are orders; the receipt of the bad one says that it failed, its unit is back."""
-    wait_for(lambda: live_orders_of(sale) == BUYERS - 1, what="others", seconds=seconds)
+    wait_for(lambda: live_orders_of(sale) == BUYERS - 1, what="others", within_s=seconds)
     history.settle(sale, seconds=seconds)
     outcome = history.check(sale, may_refuse=True, recovery_seconds=seconds)
     report(outcome)

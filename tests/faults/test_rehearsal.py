@@ -14,8 +14,9 @@ from backoffice.rehearsal.phases import NOT_DRAINED
 from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.rehearsals import OVER
-from tests.concurrency.sales import make_sale, wait_for
+from tests.concurrency.sales import make_sale
 from tests.faults.conftest import with_inside
+from tests.support.patience import wait_for
 from tests.support.rehearsals import everything_there
 from tests.support.stack import ROOT, Stack
 from vouchers.models import SeckillVoucher
@@ -56,7 +57,7 @@ def let_time_pass() -> None:
 
 def ended() -> Rehearsal:
     over = Rehearsal.objects.filter(phase__in=OVER)
-    wait_for(lambda: over.exists(), what="end", seconds=SECONDS)
+    wait_for(lambda: over.exists(), what="end", within_s=SECONDS)
     return over.get()
 
 

@@ -18,10 +18,11 @@ from django.db import connection
 from redis.connection import parse_url
 
 from seckill_site.ledger_connection import ledger_connection
-from tests.concurrency.sales import crowd_of, make_sale, wait_for
+from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer, fire
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
 from vouchers.inventory.keys import LedgerKeys
@@ -129,7 +130,7 @@ def until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
             history.fire(sale, tokens, url=url)
         return not history.not_told(sale)
 
-    wait_for(everyone_is, what="an answer for everyone", seconds=20)
+    wait_for(everyone_is, what="an answer for everyone", within_s=20)
     history.recovered()
 
 

@@ -23,7 +23,8 @@ from tests.support.inspection import (
     pending_ids,
     publishes,
 )
-from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, wait_for
+from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
+from tests.support.patience import wait_for
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import AnswerCount, SeckillVoucher
 

@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, processes_of
+
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
@@ -152,27 +152,3 @@ def test_a_stopped_run_leaves_nothing(
     assert eventually(lambda: not processes_of(tmp_path))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-
-
-def processes_of(scratch: Path) -> list[int]:
-    """Return the processes that have this scratch directory in their environment."""
-    wanted = f"TMPDIR={scratch}\0".encode()
-    return [
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, wanted)
-    ]
-
-
-def has(path: Path, wanted: bytes) -> bool:
-    try:
-        return wanted in path.read_bytes()
-    except OSError:  # it has ended meanwhile, or is another user's
-        return False
-
-
-def eventually(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -14,7 +14,8 @@ import pytest
 
 from lab.crowd.results import Result
 from lab.steps import STEPS
-from tests.lab.test_race_command import eventually, processes_of
+from tests.support.patience import eventually
+from tests.support.stack import processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RACE = [sys.executable, "script/lib/race.py"]

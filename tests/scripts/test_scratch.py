@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.scripts.test_bench import ROOT, eventually, processes_of
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, processes_of
 
 ITS_OWN = ("DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL", "STATIC_ROOT")
 TEST = """

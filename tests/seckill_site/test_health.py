@@ -12,7 +12,6 @@ from django.db import connection
 from redis import Redis
 
 from seckill_site import health
-from tests.fixtures.vouchers import closed_port
 from tests.seckill_site.checks.test_configuration import configured, the_only_one_of_a_buyer_dropped
 from tests.support.patience import MOMENT_S
 
@@ -21,11 +20,6 @@ from tests.support.patience import MOMENT_S
 def nothing_kept():
     """Let each test begin as a process that has checked nothing yet."""
     health._cached.clear()
-
-
-@pytest.fixture
-def broker_gone(monkeypatch):
-    monkeypatch.setenv("CELERY_BROKER_URL", f"redis://127.0.0.1:{closed_port()}/0")
 
 
 # --- healthz -------------------------------------------------------------------------------------
@@ -40,7 +34,9 @@ def test_alive_touches_neither_database_nor_redis(client, ledger_trips):
     assert not response.cookies
 
 
-def test_alive_is_answered_while_everything_is_gone(client, database_gone, broker_gone, redis_gone):
+def test_alive_is_answered_while_everything_is_gone(
+    client, database_gone, broker_refuses, redis_gone
+):
     with redis_gone():
         assert client.get("/healthz").status_code == 200
 
@@ -78,12 +74,12 @@ def test_a_database_that_is_gone_is_named(client, database_gone):
 
 
 @pytest.mark.django_db
-def test_a_broker_that_is_gone_is_named(client, broker_gone):
+def test_a_broker_that_is_gone_is_named(client, broker_refuses):
     assert_missing(client.get("/readyz"), "broker")
 
 
 def test_everything_that_is_gone_is_named_and_in_time(
-    client, database_gone, broker_gone, redis_gone
+    client, database_gone, broker_refuses, redis_gone
 ):
     started = time.monotonic()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -141,14 +140,6 @@ def _with_own_connection(function: Callable[[], Any]) -> Any:
 
 def ids(tokens: Sequence[PurchaseToken]) -> list[int]:
     return [token.order_id for token in tokens]
-
-
-def wait_for(condition: Callable[[], bool], *, within_s: float = 20) -> None:
-    """Look until it holds; no sleep for luck, and no waiting for ever."""
-    until = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until, f"not within {within_s} s"
-        time.sleep(0.01)
 
 
 @contextmanager

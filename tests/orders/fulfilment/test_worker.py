@@ -44,8 +44,8 @@ from tests.support.orders import (
     make_sale,
     reserved,
     token_for,
-    wait_for,
 )
+from tests.support.patience import wait_for
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale

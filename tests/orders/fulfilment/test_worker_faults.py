@@ -43,8 +43,8 @@ from tests.support.orders import (
     make_sale,
     reserved,
     tokens_for,
-    wait_for,
 )
+from tests.support.patience import wait_for
 from vouchers.inventory.batch_journal import read_suspects
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import PendingEntry
