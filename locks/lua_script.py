@@ -1,7 +1,7 @@
-"""Load Lua scripts and run them on a Redis client, never twice by accident.
+"""Lua scripts: load them and run them on a Redis client, never twice by accident.
 
-A script is one file. It is sent by its SHA-1 and, where the server does not know it (a new server,
-``SCRIPT FLUSH``, a failover), once more in full, which also makes the server remember it.
+A script is one file. It is sent by its SHA-1. If the server does not know it (a new server,
+``SCRIPT FLUSH``, a failover), it is sent once more in full, and the server remembers it.
 """
 
 from __future__ import annotations
@@ -26,15 +26,13 @@ T = TypeVar("T")
 
 
 class LuaScript:
-    """One Lua file, runnable on any client; its header states keys, arguments and answers."""
+    """One Lua file; its header states keys, arguments and return values."""
 
     def __init__(self, path: Path, *, prelude: Path | None = None) -> None:
         """Read the script and the helpers that it names in ``-- @include NAME`` lines."""
         self.name = path.stem
-        source = _with_includes(path, set())
-        if prelude:
-            source = f"{prelude.read_text(encoding='utf-8')}\n{source}"
-        self.source = source
+        self.source = f"{prelude.read_text(encoding='utf-8')}\n" if prelude else ""
+        self.source += _with_includes(path, set())
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(
@@ -45,10 +43,10 @@ class LuaScript:
         args: Sequence[Argument],
         then: Sequence[Command] = (),
     ) -> Any:
-        """Run the script in one round trip, two where the server has to be told it first.
+        """Run the script in one round trip, or two if the server does not know it yet.
 
-        With further commands (``then``) they go behind it in the same write, on the same
-        connection, and the answer is the list of all replies.
+        The commands in ``then`` follow it in the same write, on the same connection; the result is
+        then the list of all replies.
         """
         calls: list[Command] = [self._call(keys, args), *then]
         replies = send_once(client, *calls)
@@ -67,7 +65,7 @@ class LuaScript:
     def run_each(
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
     ) -> list[Any]:
-        """Do the same, and return errors of single calls as values among the others' answers."""
+        """Do the same, but return errors of single calls as values."""
         commands = [self._call(keys, args) for keys, args in calls]
         if not commands:
             return []
@@ -116,10 +114,10 @@ def _with_includes(path: Path, included: set[str]) -> str:
 
 
 def send_once(client: Redis, *commands: Command) -> list[Any]:
-    """Send commands in one write and return their replies; those that are errors, as values.
+    """Send commands in one write and return their replies, errors included.
 
-    Never sends again by itself, as redis-py's own calls do (up to ten times, scripts included):
-    who gets an error does not know what happened, and decides whether to ask again.
+    It never repeats a command, as redis-py's own calls do (up to ten times, scripts included):
+    after an error the caller does not know what happened, and decides whether to repeat.
 
     :raises redis.RedisError: no reply; unknown which commands were run
     """
@@ -130,16 +128,16 @@ def send_once(client: Redis, *commands: Command) -> list[Any]:
         connection.send_packed_command([packed])
         return [_reply(connection) for _ in commands]
     except BaseException:
-        connection.disconnect()  # a reply that is still on its way must not meet the next command
+        connection.disconnect()  # a reply still in flight must not meet the next command
         raise
     finally:
         pool.release(connection)
 
 
 def checked(replies: list[Any]) -> list[Any]:
-    """Return the replies, unless one of them is an error.
+    """Return the replies.
 
-    :raises redis.ResponseError: the first of those
+    :raises redis.ResponseError: the first reply that is an error
     """
     for reply in replies:
         if isinstance(reply, ResponseError):

@@ -1,4 +1,4 @@
-"""No table: a row in the admin's index, and the permission to look at it."""
+"""A model without a table: a row in the admin's index, and the permission to view it."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from django.utils.translation import gettext_lazy as _
 
 
 class NoRows(models.Manager[Any]):
-    """Keeps ``dumpdata`` and whoever else asks from a table that there is not."""
+    """A manager that reads no table, so ``dumpdata`` does not look for one."""
 
     def get_queryset(self) -> models.QuerySet[Any]:
         return super().get_queryset().none()
 
 
 class Lock(models.Model):
-    """A lock as the admin knows it; what is held stands in Redis, see ``locks.inspection``."""
+    """A lock as the admin sees it; ``locks.inspection`` reads the held ones from Redis."""
 
     name = models.CharField(max_length=255, primary_key=True)
 

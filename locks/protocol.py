@@ -1,4 +1,4 @@
-"""The words in which locks and Redis talk: keys, requests, answers, and their bounds."""
+"""The protocol between locks and Redis: keys, requests, answers and their bounds."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from enum import Enum
 from typing import NamedTuple
 
 CHANNEL = "locks:released"
-"""Where releases are made known that may concern many: the process, then a topic in each line.
+"""The channel of releases that may concern many: the process, then a topic in each line.
 
-One that shall wake a single process goes to the channel of that process instead.
+A release that wakes a single process goes to the channel of that process instead.
 """
 
 FENCE_LIMIT = 2**53 - 1
 """Fencing tokens stay below this, since an integer in Lua is a double."""
 
 RELEASED_MS = 5_000
-"""How long a release can be asked for again: longer than a client goes on trying."""
+"""How long a release can be repeated: longer than a client goes on trying."""
 
 
 class AcquireResult(Enum):
-    """The answers of the scripts that acquire."""
+    """The codes of the scripts that acquire."""
 
     GRANTED = 1
     BUSY = 2
@@ -27,14 +27,14 @@ class AcquireResult(Enum):
 
 
 class ReleaseResult(Enum):
-    """The answers of the scripts that release."""
+    """The codes of the scripts that release."""
 
     RELEASED = 1
     NOT_OWNED = 2
 
 
 class LookResult(Enum):
-    """The answers of ``look.lua``."""
+    """The codes of ``look.lua``."""
 
     FREE = 1
     OURS = 2
@@ -42,35 +42,35 @@ class LookResult(Enum):
 
 
 class RenewResult(Enum):
-    """The answers of ``renew.lua``."""
+    """The codes of ``renew.lua``."""
 
     RENEWED = 1
     LOST = 2
 
 
-class Take(Enum):
-    """How ``acquire_many.lua`` chooses."""
+class WakeResult(Enum):
+    """The codes of ``pass_wake_up_on.lua``."""
 
-    FREE = "free"
-    ALL = "all"
+    DONE = 1
+    WAKE_HERE = 2
 
 
-class Waiting(NamedTuple):
-    """How many threads of this process wait after a request, to be noted for ``stay_ms``.
+class WaitNote(NamedTuple):
+    """The number of threads of this process that wait after a request, noted for ``ttl_ms``.
 
-    Where it is negative, no note is taken.
+    If it is negative, nothing is noted.
     """
 
     if_busy: int = -1
-    if_had: int = -1
-    stay_ms: int = 1
+    if_granted: int = -1
+    ttl_ms: int = 1
 
 
-NOT_WAITING = Waiting()
+NO_NOTE = WaitNote()
 
 
 class Fence(NamedTuple):
-    """Where fencing tokens are counted, and above which number at least."""
+    """The counter of fencing tokens, and the number that they are above."""
 
     key: str | None = None
     floor: int = 0
@@ -80,10 +80,9 @@ NO_FENCE = Fence()
 
 
 class Request(NamedTuple):
-    """Who asks for a lock, for how long, and what goes with it.
+    """A request for a lock.
 
-    ``replicas`` is how many of them shall have the lock before it counts, and ``replicas_ms`` how
-    long they are waited for.
+    The lock counts only once ``replicas`` replicas have it; they get ``replicas_ms`` for that.
     """
 
     owner: str
@@ -91,14 +90,14 @@ class Request(NamedTuple):
     fence: Fence = NO_FENCE
     replicas: int = 0
     replicas_ms: int = 0
-    waiting: Waiting = NOT_WAITING
+    note: WaitNote = NO_NOTE
 
 
 class Answer(NamedTuple):
-    """What a script that acquires says.
+    """The answer of a script that acquires.
 
-    ``left_ms`` is how long the present holder has it at most, ``replicas`` how many are known to
-    have noted what was written.
+    ``left_ms`` is the time left of the present holder's lease, ``replicas`` the number of replicas
+    that are known to have the lock.
     """
 
     result: AcquireResult
@@ -108,7 +107,7 @@ class Answer(NamedTuple):
     replicas: int = 0
 
 
-def beside(name: str, suffix: str) -> str:
+def side_key(name: str, suffix: str) -> str:
     """Return the key of something that belongs to a lock, in the cluster slot of its name.
 
     :raises ValueError: the name has braces, but no hash tag
@@ -116,18 +115,18 @@ def beside(name: str, suffix: str) -> str:
     return f"{_tagged(name)}:{suffix}"
 
 
-def channel_of(process: str) -> str:
+def process_channel(process: str) -> str:
     """Return the channel on which one process is woken."""
     return f"{CHANNEL}:{process}"
 
 
 def readers_key(name: str) -> str:
-    """Return the key of those who read."""
-    return beside(name, "readers")
+    """Return the key of the readers of a lock."""
+    return side_key(name, "readers")
 
 
 def fair_topic(name: str, owner: str) -> str:
-    """Return the topic under which one who waits in the queue of a fair lock is woken."""
+    """Return the topic under which a waiter in the queue of a fair lock is woken."""
     return f"{name} {owner}"
 
 
@@ -142,7 +141,7 @@ def check_name(name: str) -> None:
 
 
 def check_fence(value: int) -> None:
-    """Refuse what Lua cannot count on from.
+    """Refuse a token that Lua cannot count on from.
 
     :raises ValueError: the value is negative or not below 2^53 - 1
     """
@@ -151,7 +150,7 @@ def check_fence(value: int) -> None:
 
 
 def check_lease(lease_ms: int) -> int:
-    """Refuse a lease that would be over at once.
+    """Return a lease, or refuse one that would end at once.
 
     :raises ValueError: it is below 1 ms
     """

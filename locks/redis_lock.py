@@ -6,44 +6,42 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
-from types import TracebackType
 from typing import Self
 
 from redis import Redis, RedisError
 
 from locks import scripts, watchdog
-from locks.hold import Acquisition, Hold, LetGo, leave_with, leaving
-from locks.lease import Lease
+from locks.hold import Acquisition, Block, Hold, ReleaseCall, released_after
 from locks.protocol import (
-    NOT_WAITING,
+    NO_NOTE,
     AcquireResult,
     Answer,
     Fence,
     LookResult,
     ReleaseResult,
     Request,
-    Waiting,
+    WaitNote,
     check_fence,
     check_lease,
     check_name,
 )
 from locks.servers import check_client
-from locks.waiting import Busy, Turn, take_by_asking, take_in_turn, wake_here
+from locks.wait_queues import Busy, Wait, acquire_by_polling, acquire_in_turn, wake_here
 
 
 class LockBusy(Exception):
-    """The lock is held by somebody else, and was for as long as we were ready to wait."""
+    """The lock is held by somebody else, and was for the whole wait."""
 
 
 class NotReplicated(Exception):
-    """The lock was free, but too few replicas noted in time that it is ours, so it is not."""
+    """The lock was free, but too few replicas had it in time, so it was released."""
 
 
-class RedisLock:
+class RedisLock(Block):
     """A lock with a lease, held by one thread of one process at a time; see ``locks/README.md``.
 
     ``name`` and ``fence_key`` are whole keys of one hash tag. Every call that asks Redis may raise
-    ``redis.RedisError``: unknown what happened, and the same call may be made again.
+    ``redis.RedisError``: the outcome is unknown, and the same call can be repeated.
     """
 
     _shared = False
@@ -61,22 +59,22 @@ class RedisLock:
         spin: bool = False,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Name a lock; nothing is asked of Redis yet.
+        """Name a lock; this asks Redis nothing.
 
-        ``lease_ms`` is renewed at a third of its length while the lock is held. ``replicas`` is how
-        many of them shall have noted the lock before it counts, within ``replicas_ms``, which is to
-        be well below the time-out of the client. ``spin`` waits by asking again, for servers where
-        pub/sub is not allowed. ``on_lost`` is called, in a thread of its own, when a renewed lease
-        is lost while held. Re-entry keeps what the first acquire asked for.
+        ``lease_ms`` is renewed at a third of its length while the lock is held. The lock counts
+        only once ``replicas`` replicas have it; they get ``replicas_ms``, which must be well below
+        the client's timeout. ``spin`` waits by polling, for servers that forbid pub/sub.
+        ``on_lost`` is called, in a thread of its own, when a renewed lease is lost while held.
+        Re-entry keeps what the first acquire asked for.
 
-        :raises ValueError: a client that does not decode, a name that cannot be one, a lease or a
-            wait for replicas below 1 ms, or a floor that no token can be above
+        :raises ValueError: a client that does not decode, an invalid name, a lease or a wait for
+            replicas below 1 ms, or a floor that no token can be above
         """
         check_client(client)
         check_name(name)
         check_fence(fence_floor)
         check_lease(lease_ms)
-        if replicas_ms < 1:  # Redis takes 0 for ever
+        if replicas_ms < 1:  # to Redis, 0 means forever
             raise ValueError(f"replicas are waited for at least 1 ms, not {replicas_ms}")
         self.name = name
         self._client = client
@@ -85,33 +83,32 @@ class RedisLock:
         self._replicas = replicas
         self._replicas_ms = replicas_ms
         self._spin = spin
-        self._on_lost = on_lost
-        self._hold = Hold(client, (self._key,))
+        self._hold = Hold(client, (self._key,), on_lost)
 
     def acquire(self, *, wait_ms: int = 0, lease_ms: int | None = None) -> None:
-        """Take the lock, waiting at most ``wait_ms``; once more where this thread has it already.
+        """Take the lock, waiting at most ``wait_ms``; enter once more if this thread has it.
 
-        A lease given here is a fixed one: it is not renewed. What was lost is taken anew, and the
-        first holder is told so by ``release``.
+        A lease given here is a fixed one: it is not renewed. A lost lock is taken again, and
+        ``release`` tells the first holder.
 
-        :raises LockBusy: not had within that time
-        :raises NotReplicated: it was free, but could not be made safe on enough replicas
-        :raises ValueError: a lease below 1 ms; or a fencing token wanted on re-entry, where the
-            first acquire asked for none
+        :raises LockBusy: not granted within that time
+        :raises NotReplicated: it was free, but too few replicas had it in time
+        :raises ValueError: a lease below 1 ms; or a fencing token wanted on re-entry that the
+            first acquire did not ask for
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
-        ours, missing = self._hold.split(fence=self._fence)
+        held, missing = self._hold.split(fence=self._fence)
         if not missing:
-            self._hold.enter(ours)
+            self._hold.enter(held)
         elif not self._take(lease_ms, wait_ms=wait_ms):
             raise LockBusy(self.name)
 
     def release(self) -> None:
-        """Undo one acquire, and with the last let go of the lock; nobody else's is ever touched.
+        """Undo one acquire; the last one releases the lock, and never another owner's.
 
         :raises LockNotOwned: not held by this thread, or expired, or taken over meanwhile
-        :raises redis.RedisError: unknown whether it was let go; release again, or leave it to its
-            lease, which is no longer renewed
+        :raises redis.RedisError: unknown whether it was released; release again, or leave it to
+            its lease, which is no longer renewed
         """
         self._hold.release()
 
@@ -139,33 +136,20 @@ class RedisLock:
     @property
     def fencing_token(self) -> int | None:
         """A number higher than any holder's before; none without ``fence_key`` or when not held."""
-        acquisition = self._hold.acquisition
-        return acquisition.lease.token if acquisition and acquisition.lease else None
+        return self._hold.token
 
     @contextmanager
     def holding(self, *, wait_ms: int = 0, lease_ms: int | None = None) -> Iterator[Self]:
         """Hold the lock in a ``with`` block, waiting for it at most ``wait_ms``.
 
-        :raises LockBusy: not had within that time
+        :raises LockBusy: not granted within that time
         :raises LockNotOwned: the body ended well, but without the lock
         """
         self.acquire(wait_ms=wait_ms, lease_ms=lease_ms)
-        with leaving(self.release, self.name):
+        with released_after(self.release, self.name):
             yield self
 
-    def __enter__(self) -> Self:
-        self.acquire()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        leave_with(self.release, self.name, error)
-
-    # What differs between this lock and those that are made of it.
+    # What other kinds of locks override.
 
     @property
     def _key(self) -> str:
@@ -173,76 +157,61 @@ class RedisLock:
         return self.name
 
     def _topic(self, owner: str) -> str:
-        """Return what the release that this one waits for is known by."""
+        """Return the topic of the release that this owner waits for."""
         return self.name
 
     def _ask(self, request: Request) -> Answer:
         return scripts.acquire(self._client, self.name, request)
 
-    def _letter_go(self) -> LetGo:
-        """Return what lets go of this lock, without referring to this object."""
-        return partial(_let_go, self._client, self.name)
+    def _release_call(self) -> ReleaseCall:
+        return partial(_release, self._client, self.name)
 
-    def _opening(self) -> Waiting:
-        """Return what the first question of one who would wait notes."""
-        return NOT_WAITING
+    def _first_note(self) -> WaitNote:
+        """Return what the first question before a wait notes."""
+        return NO_NOTE
 
-    def _has_claim(self) -> bool:
-        """Say whether this thread has what entitles it to ask before those who wait."""
+    def _asks_at_once(self) -> bool:
+        """Return whether this thread may ask before the threads that already wait."""
         return False
 
-    def _gave_up(self, owner: str) -> None:
-        """Do what is left to do for one who has waited in vain."""
-
-    # How it is taken.
+    def _give_up(self, owner: str) -> None:
+        """Clean up after a wait in vain."""
 
     def _take(self, lease_ms: int | None, *, wait_ms: int) -> bool:
-        keys, let_go = (self._key,), self._letter_go()
-        acquisition = self._hold.begin(keys, let_go=let_go, fence=self._fence)
-        topic = self._topic(acquisition.owner)
+        asked = self._hold.start((self._key,), release=self._release_call(), fence=self._fence)
+        topic = self._topic(asked.owner)
 
-        def ask(waiting: Waiting) -> Busy | None:
-            return self._attempt(acquisition, topic, lease_ms, waiting)
+        def ask(note: WaitNote) -> Busy | None:
+            return self._attempt(asked, topic, lease_ms, note)
 
-        # One whose last question got no answer may have the lock.
-        at_once = acquisition.asked or self._has_claim()
-        acquisition.asked = True
+        # An owner whose last question got no answer may already have the lock.
+        at_once = asked.asked or self._asks_at_once()
+        asked.asked = True
         if self._spin:
-            return take_by_asking(ask, wait_ms=wait_ms)
-        turn = Turn(topic, wait_ms, self._shared, at_once, self._opening())
-        if take_in_turn(self._client, ask, turn):
+            return acquire_by_polling(ask, wait_ms=wait_ms)
+        wait = Wait(topic, wait_ms, self._shared, at_once, self._first_note())
+        if acquire_in_turn(self._client, ask, wait):
             return True
         if wait_ms > 0:
-            self._gave_up(acquisition.owner)
+            self._give_up(asked.owner)
         return False
 
     def _attempt(
-        self, acquisition: Acquisition, topic: str, lease_ms: int | None, waiting: Waiting
+        self, asked: Acquisition, topic: str, lease_ms: int | None, note: WaitNote
     ) -> Busy | None:
         sent_at = time.monotonic()
+        length_ms = check_lease(self._lease_ms if lease_ms is None else lease_ms)
         request = Request(
-            acquisition.owner,
-            check_lease(self._lease_ms if lease_ms is None else lease_ms),
-            fence=self._fence,
-            replicas=self._replicas,
-            replicas_ms=self._replicas_ms,
-            waiting=waiting,
+            asked.owner, length_ms, self._fence, self._replicas, self._replicas_ms, note
         )
         answer = self._ask(request)
         if answer.result is not AcquireResult.GRANTED:
             return Busy(topic, answer.left_ms)
-        lease = Lease(
-            self._client,
-            (self._key,),
-            request.owner,
-            lease_ms=request.lease_ms,
-            sent_at=sent_at,
-            token=answer.token,
-            on_lost=self._on_lost,
+        lease = self._hold.grant(
+            [], (self._key,), lease_ms=length_ms, sent_at=sent_at, token=answer.token
         )
-        self._hold.enter([], lease)
         if answer.replicas < self._replicas:
-            with suppress(RedisError):  # then it is left to its lease
+            with suppress(RedisError):  # then the lock is left to its lease
                 self._hold.release()
             raise NotReplicated(f"{self.name}: {answer.replicas} of {self._replicas} replicas")
         if lease_ms is None:
@@ -250,7 +219,7 @@ class RedisLock:
         return None
 
 
-def _let_go(client: Redis, name: str, owner: str, keys: Sequence[str]) -> ReleaseResult:
+def _release(client: Redis, name: str, owner: str, keys: Sequence[str]) -> ReleaseResult:
     here = True  # unless Redis says otherwise
     try:
         result, here = scripts.release(client, name, owner)

@@ -1,4 +1,4 @@
-"""Which Redis server a client talks to, and whether it is fit to hold locks with."""
+"""The Redis server of a client, and whether the client is fit for locks."""
 
 from __future__ import annotations
 
@@ -8,28 +8,22 @@ from redis import Redis
 
 
 def server_of(client: Redis) -> Hashable:
-    """Return what is the same for all clients of one database of one server."""
+    """Return a value that all clients of one database of one server share."""
     options = client.connection_pool.connection_kwargs
     address = options.get("path") or options.get("host")
-    if address is None:  # such as a sentinel's, which has none that lasts
+    if address is None:  # a sentinel's client, for example, has no lasting address
         return client.connection_pool
     return (address, options.get("port"), options.get("db") or 0)
 
 
-def check_client(client: Redis) -> None:
-    """Refuse a client whose answers would not be understood.
+def check_client(client: Redis, *, retries: bool = True) -> None:
+    """Refuse a client that does not decode, or that has retries where it must not.
 
-    :raises ValueError: it does not decode replies
+    :raises ValueError: the client is not fit
     """
-    if not client.connection_pool.connection_kwargs.get("decode_responses"):
+    options = client.connection_pool.connection_kwargs
+    if not options.get("decode_responses"):
         raise ValueError("locks need a client with decode_responses=True")
-
-
-def check_hasty(client: Redis) -> None:
-    """Refuse a client that tries again by itself, as one of several must not wait for one.
-
-    :raises ValueError: it has retries
-    """
-    retry = client.connection_pool.connection_kwargs.get("retry")
-    if retry is not None and retry.get_retries() != 0:
+    retry = options.get("retry")
+    if not retries and retry is not None and retry.get_retries() != 0:
         raise ValueError("a quorum needs clients without retries: retry=Retry(NoBackoff(), 0)")

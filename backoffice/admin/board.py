@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django.contrib import messages
@@ -13,54 +11,59 @@ from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
 from django.forms import Form
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path, reverse
+from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.board.actions import ACTIONS, REFUSALS, Action, offered, why_not
+from backoffice.admin.pages import admin_page, sale_url
+from backoffice.board.actions import ACTIONS, REFUSALS, Action, offered
 from backoffice.board.snapshot import Board, look_at
 from backoffice.board.texts import SENTENCES, board_json
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.history import with_reason
 from vouchers.catalogue.live_changes import TermsChanged
+from vouchers.catalogue.refusals import refusal_text
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots
 from vouchers.models import SeckillVoucher
 
 SHOWN_ENTRIES = 10
-TEMPLATES = "admin/vouchers/seckillvoucher"
+TEMPLATES = "vouchers/seckillvoucher"
 
 
 def board_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the addresses of the board, for the admin of sales to put before its own."""
-
-    def url(route: str, view: Callable[..., HttpResponse], name: str, **extra: str) -> URLPattern:
-        wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
-        return path(f"<id:sale_id>/board/{route}", wrapped, extra, name=f"sale-board{name}")
-
+    """Return the addresses of the board and of its actions."""
+    actions = [
+        sale_url(
+            model_admin, f"board/{name}/", board_action, f"sale-board-{name}", action_name=name
+        )
+        for name in ACTIONS
+    ]
     return [
-        url("", board_page, ""),
-        url("data/", board_data, "-data"),
-        *(url(f"{name}/", board_action, f"-{name}", action_name=name) for name in ACTIONS),
+        sale_url(model_admin, "board/", board_page, "sale-board"),
+        sale_url(model_admin, "board/data/", board_data, "sale-board-data"),
+        *actions,
     ]
 
 
 def board_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Show the board; what is in it moves by itself where there is JavaScript."""
+    """Show the board. A script keeps its figures current."""
     board = _board(model_admin, request, sale_id)
-    context = {
-        **_context(model_admin, request, board),
-        "title": gettext("Board: %(sale)s") % {"sale": board.sale},
-        "board": _json(model_admin, request, board),
-        "sentences": {**SENTENCES, "time_zone": timezone.get_current_timezone_name()},
-        "links": _links(sale_id) if _may_run(request) else [],
-    }
-    return TemplateResponse(request, f"{TEMPLATES}/board.html", context)
+    return admin_page(
+        model_admin,
+        request,
+        f"{TEMPLATES}/board.html",
+        is_nav_sidebar_enabled=False,  # the figures need the width
+        title=gettext("Board: %(sale)s") % {"sale": board.sale},
+        sale=board.sale,
+        board=_json(request, board),
+        sentences={**SENTENCES, "time_zone": timezone.get_current_timezone_name()},
+        links=_links(sale_id) if _may_run(request) else [],
+    )
 
 
 def board_data(
@@ -68,7 +71,7 @@ def board_data(
 ) -> HttpResponse:
     """Answer what the board shows, for its script."""
     board = _board(model_admin, request, sale_id)
-    return JsonResponse(_json(model_admin, request, board))
+    return JsonResponse(_json(request, board))
 
 
 def board_action(
@@ -86,9 +89,9 @@ def board_action(
             _carry_out(model_admin, request, sale_id, action, form.cleaned_data)
             return _back(sale_id)
     except BelowTaken as error:
-        form.add_error("stock", why_not(error))
+        form.add_error("stock", refusal_text(error))
     except REFUSALS as error:
-        messages.error(request, why_not(error))
+        messages.error(request, refusal_text(error))
         # As it is now, where the form goes by what its page has shown.
         again = isinstance(error, TermsChanged) and "seen" in form.fields
         return HttpResponseRedirect(request.path) if again else _back(sale_id)
@@ -112,7 +115,7 @@ def _may_run(request: HttpRequest) -> bool:
     return request.user.has_perm("vouchers.run_seckillvoucher")
 
 
-def _json(model_admin: SeckillVoucherAdmin, request: HttpRequest, board: Board) -> dict[str, Any]:
+def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
     actions = offered(board) if _may_run(request) else []
     return {**board_json(board, actions=actions), "history": _history(board)}
 
@@ -176,25 +179,16 @@ def _confirmation(
     action: Action,
     form: Form,
 ) -> HttpResponse:
-    """Say what will happen, by the live figures, and ask for what the action needs."""
     if "seen" in form.errors:
         raise BadRequest("no page of ours sends that")
-    context = {
-        **_context(model_admin, request, board),
-        "title": action.title,
-        "action": action,
-        "will": action.will(board),
-        "form": form,
-    }
-    return TemplateResponse(request, f"{TEMPLATES}/board_action.html", context)
-
-
-def _context(
-    model_admin: SeckillVoucherAdmin, request: HttpRequest, board: Board
-) -> dict[str, Any]:
-    return {
-        **model_admin.admin_site.each_context(request),
-        "is_nav_sidebar_enabled": False,  # the whole width is for the figures
-        "opts": model_admin.opts,
-        "sale": board.sale,
-    }
+    return admin_page(
+        model_admin,
+        request,
+        f"{TEMPLATES}/board_action.html",
+        is_nav_sidebar_enabled=False,
+        title=action.title,
+        sale=board.sale,
+        action=action,
+        will=action.will(board),
+        form=form,
+    )

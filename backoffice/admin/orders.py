@@ -1,4 +1,4 @@
-"""Orders in the admin: searched, read, tried again, cancelled and refunded, but never typed."""
+"""Orders in the admin: search, read, retry, cancel and refund."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from django.db import transaction
 from django.db.models import Count, QuerySet, Sum
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils.formats import number_format
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.exports import export_selected, export_url
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, timestamp_column
 from backoffice.bulk_jobs import (
     MAX_ORDERS,
     end_order,
@@ -35,7 +34,7 @@ from orders.fulfilment.retry import Retry, is_set_aside, retry_orders
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
-from seckill_site.formatting import money, timestamp
+from seckill_site.formatting import NO_VALUE, grouped, money, timestamp
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.refusals import NO_ANSWER
 from vouchers.models import SaleStage
@@ -47,7 +46,7 @@ TITLES = {
 
 
 class EndForm(forms.Form):
-    """Why orders are ended."""
+    """The reason for ending orders."""
 
     reason = forms.CharField(
         label=_("Reason"),
@@ -58,9 +57,9 @@ class EndForm(forms.Form):
 
 
 class EndManyForm(EndForm):
-    """And which: exactly those that the confirmation page has counted, whoever orders meanwhile.
+    """Also the ids: exactly those that the confirmation page has counted.
 
-    One field, since a form of thousands would be more fields than Django takes.
+    They are one field, because Django limits the number of fields.
     """
 
     order_ids = forms.RegexField(r"^[0-9]{1,19}(,[0-9]{1,19})*$", widget=forms.HiddenInput)
@@ -73,10 +72,10 @@ class EndManyForm(EndForm):
 
 
 @admin.register(VoucherOrder)
-class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Read-only: an order is made by a reservation and changed by its own life."""
+class VoucherOrderAdmin(ReadOnlyAdmin):
+    """Orders: made by reservations and changed by their life cycle."""
 
-    # What that field is null for is no matter of the shop's.
+    # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
     list_display = (
         "id", "user", "voucher", "status", "due", "price", "unit", "reason", "accepted",
@@ -85,16 +84,16 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     list_select_related = ("user", "seckill_voucher__voucher")
     search_fields = ("=id", "user__username", "seckill_voucher__voucher__title")
     search_help_text = _("Order id, buyer or voucher")
-    show_full_result_count = False
     actions = ("try_again", "cancel_selected", "refund_selected", export_selected)
     fields = (
         "id", "user", "seckill_voucher", "unit", "price", "status", "reason", "due", "code",
         "accepted",
     )  # fmt: skip
     readonly_fields = ("price", "due", "accepted")
+    accepted = timestamp_column("accepted_at", _("accepted at"))
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[VoucherOrder]:
-        # A rehearsal's orders are nobody's, and gone in a minute.
+        # Orders of a rehearsal are temporary.
         return super().get_queryset(request).exclude(seckill_voucher__stage=SaleStage.REHEARSAL)
 
     def get_urls(self) -> list[URLPattern]:
@@ -119,11 +118,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("payment due"), ordering="pay_by")
     def due(self, order: VoucherOrder) -> str:
         unpaid = order.status == OrderStatus.UNPAID
-        return timestamp(order.pay_by) if unpaid and order.pay_by else "–"
-
-    @admin.display(description=_("accepted at"), ordering="accepted_at")
-    def accepted(self, order: VoucherOrder) -> str:
-        return timestamp(order.accepted_at)
+        return timestamp(order.pay_by) if unpaid and order.pay_by else NO_VALUE
 
     def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
         # Whoever knows the code of a paid voucher can use it.
@@ -143,7 +138,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add what has become of the order, and what can be done to it."""
+        """Add the order's history, its payments and the possible actions."""
         order: VoucherOrder = context["original"]
         kinds = [kind for kind in OrderJob.Kind.values if required_status(kind) == order.status]
         context |= {
@@ -153,17 +148,8 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         }
         return super().render_change_form(request, context, *args, **kwargs)
 
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: VoucherOrder | None = None) -> bool:
-        return False
-
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Whoever was given the permission to change orders may try them again."""
+        """Let whoever may change orders retry them."""
         return request.user.has_perm("orders.change_voucherorder")
 
     def has_end_permission(self, request: HttpRequest) -> bool:
@@ -191,8 +177,6 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         text = gettext("Order %(order_id)s was not retried: %(reason)s.")
         values = {"order_id": order.pk, "reason": retry.reason}
         self.message_user(request, text % values, messages.WARNING)
-
-    # --- One order is ended at once ---------------------------------------------------------------
 
     def end_one(self, request: HttpRequest, *, order_id: int, kind: str) -> HttpResponse:
         """Ask for a reason, then cancel or refund one order."""
@@ -231,8 +215,6 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         values = {"order_id": order_id, "reason": reason}
         self.message_user(request, text % values, messages.WARNING)
 
-    # --- Many orders are a job for a worker -------------------------------------------------------
-
     @admin.action(description=_("Cancel the selected orders"), permissions=["end"])
     def cancel_selected(self, request: HttpRequest, queryset: QuerySet[VoucherOrder]) -> Any:
         return self._confirm_selected(request, queryset, OrderJob.Kind.CANCEL)
@@ -253,7 +235,7 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return self._confirmation(request, kind, ids, form, back=request.get_full_path())
 
     def end_many(self, request: HttpRequest, *, kind: str) -> HttpResponse:
-        """Take what the confirmation page sends, and lead to the job that does it."""
+        """Start a job from the confirmation page and redirect to it."""
         self._check_may_end(request)
         the_list = reverse("admin:orders_voucherorder_changelist")
         if request.method != "POST":
@@ -292,32 +274,32 @@ class VoucherOrderAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         back: str,
         order: VoucherOrder | None = None,
     ) -> HttpResponse:
-        """Say what is going to be done to how many orders, and ask for a reason."""
+        """Show how many orders would change and how, and ask for a reason."""
         found = VoucherOrder.objects.filter(pk__in=order_ids).order_by().values_list("status")
         sums = found.annotate(count=Count("pk"), cents=Sum("price_cents"))
         states = {status: (count, cents) for status, count, cents in sums}
         count, cents = states.pop(required_status(kind), (0, 0))
         name = f"admin:orders_voucherorder_{kind}"
-        context = {
-            **self.admin_site.each_context(request),
-            "opts": self.opts,
-            "title": TITLES[OrderJob.Kind(kind)],
-            "kind": kind,
-            "order": order,
-            "form": form,
-            "action": reverse(name, args=[order.pk]) if order else reverse(f"{name}_many"),
-            "back": back,
-            "total": len(order_ids),
-            "count": count,
-            "cents": cents,
-            "others": [(OrderStatus(it).label, states[it][0]) for it in sorted(states)],
-        }
-        return TemplateResponse(request, "admin/orders/voucherorder/end.html", context)
+        return admin_page(
+            self,
+            request,
+            "orders/voucherorder/end.html",
+            title=TITLES[OrderJob.Kind(kind)],
+            kind=kind,
+            order=order,
+            form=form,
+            action=reverse(name, args=[order.pk]) if order else reverse(f"{name}_many"),
+            back=back,
+            total=len(order_ids),
+            count=count,
+            cents=cents,
+            others=[(OrderStatus(it).label, states[it][0]) for it in sorted(states)],
+        )
 
 
 def _too_many() -> str:
     text = gettext("At most %(count)s orders can be changed at once. Narrow down the list.")
-    return text % {"count": number_format(MAX_ORDERS, force_grouping=True)}
+    return text % {"count": grouped(MAX_ORDERS)}
 
 
 def order_link(order_id: int) -> str:

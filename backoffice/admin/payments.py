@@ -6,17 +6,17 @@ from typing import Any
 
 from django.contrib import admin
 from django.db.models import QuerySet
-from django.http import HttpRequest
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.orders import order_link
+from backoffice.admin.pages import ReadOnlyAdmin, timestamp_column
 from orders.models import Payment
-from seckill_site.formatting import money, timestamp
+from seckill_site.formatting import NO_VALUE, money
 
 
 class ProblemFilter(admin.SimpleListFilter):
-    """Payments with which something is wrong."""
+    """Payments with or without a problem."""
 
     title = _("problem")
     parameter_name = "problem"
@@ -33,20 +33,22 @@ class ProblemFilter(admin.SimpleListFilter):
 
 
 @admin.register(Payment)
-class PaymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Read-only: what a payment is, its provider says."""
+class PaymentAdmin(ReadOnlyAdmin):
+    """Payments as their providers have reported them."""
 
     list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
     list_filter = ("status", ProblemFilter, "settles", "provider")
     search_fields = ("=reference", "=provider_reference", "=order__id")
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)
-    show_full_result_count = False
     fields = (
         "reference", "its_order", "provider", "provider_reference", "amount", "status", "settles",
         "wrong", "asks", "asked", "created", "changed",
     )  # fmt: skip
     readonly_fields = ("its_order", "amount", "wrong", "asks", "created", "changed")
+    asks = timestamp_column("ask_at", _("next check at"))
+    created = timestamp_column("created_at", _("created"))
+    changed = timestamp_column("changed_at", _("changed"))
 
     class Media:
         css = {"all": ["seckill/order_admin.css"]}
@@ -61,25 +63,4 @@ class PaymentAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("problem"), ordering="problem")
     def wrong(self, payment: Payment) -> str:
-        return gettext(payment.problem) or "–"
-
-    @admin.display(description=_("next check at"))
-    def asks(self, payment: Payment) -> str:
-        return timestamp(payment.ask_at) if payment.ask_at else "–"
-
-    @admin.display(description=_("created"), ordering="created_at")
-    def created(self, payment: Payment) -> str:
-        return timestamp(payment.created_at)
-
-    @admin.display(description=_("changed"), ordering="changed_at")
-    def changed(self, payment: Payment) -> str:
-        return timestamp(payment.changed_at)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False
-
-    def has_change_permission(self, request: HttpRequest, obj: Payment | None = None) -> bool:
-        return False
-
-    def has_delete_permission(self, request: HttpRequest, obj: Payment | None = None) -> bool:
-        return False
+        return gettext(payment.problem) or NO_VALUE

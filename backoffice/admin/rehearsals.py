@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 from django import forms
@@ -13,12 +12,12 @@ from django.contrib.admin.widgets import AdminIntegerFieldWidget
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
-from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, sale_url, timestamp_column
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
@@ -31,7 +30,6 @@ from backoffice.rehearsal.service import (
 )
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
-from seckill_site.formatting import timestamp
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.refusals import NO_ANSWER
@@ -82,9 +80,8 @@ class RehearseForm(forms.Form):
 
 
 def rehearsal_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the address of beginning one, for the admin of sales to put before its own."""
-    view = model_admin.admin_site.admin_view(partial(rehearse_sale, model_admin))
-    return [path("<id:sale_id>/rehearse/", view, name="sale-rehearse")]
+    """Return the address of the form that starts a rehearsal."""
+    return [sale_url(model_admin, "rehearse/", rehearse_sale, "sale-rehearse")]
 
 
 def rehearse_sale(
@@ -146,36 +143,37 @@ def _question(
     form: RehearseForm,
     busy: list[SeckillVoucher],
 ) -> HttpResponse:
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "opts": model_admin.opts,
-        "title": gettext("Rehearse: %(sale)s") % {"sale": sale},
-        "sale": sale,
-        "form": form,
-        "busy": busy[:SHOWN_SALES],
-        "busy_more": max(0, len(busy) - SHOWN_SALES),
-        "url": settings.SECKILL_REHEARSAL_URL,
-    }
-    template = "admin/vouchers/seckillvoucher/rehearse.html"
-    return TemplateResponse(request, template, context)
+    return admin_page(
+        model_admin,
+        request,
+        "vouchers/seckillvoucher/rehearse.html",
+        title=gettext("Rehearse: %(sale)s") % {"sale": sale},
+        sale=sale,
+        form=form,
+        busy=busy[:SHOWN_SALES],
+        busy_more=max(0, len(busy) - SHOWN_SALES),
+        url=settings.SECKILL_REHEARSAL_URL,
+    )
 
 
 # --- Watching -------------------------------------------------------------------------------------
 
 
 @admin.register(Rehearsal)
-class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """Read-only: where a rehearsal is, and what it found."""
+class RehearsalAdmin(ReadOnlyAdmin):
+    """The progress of each rehearsal, and its verdict."""
 
-    list_display = ("__str__", "sale", "how", "buyers", "stock", "actor", "began")
+    list_display = ("__str__", "sale", "how", "buyers", "stock", "actor", "created")
     list_select_related = ("actor", "seckill_voucher__voucher")
     list_filter = ("phase", ("seckill_voucher", admin.RelatedOnlyFieldListFilter))
-    show_full_result_count = False
     actions = None
     fields = (
-        "sale", "buyers", "stock", "duplicates", "connections", "url", "actor", "began", "changed",
+        "sale", "buyers", "stock", "duplicates", "connections", "url", "actor", "created",
+        "changed",
     )  # fmt: skip
-    readonly_fields = ("sale", "began", "changed")
+    readonly_fields = ("sale", "created", "changed")
+    created = timestamp_column("created_at", _("started"))
+    changed = timestamp_column("changed_at", _("last activity"))
 
     class Media:
         css = {"all": ["seckill/order_admin.css", "seckill/rehearsal.css"]}
@@ -198,14 +196,6 @@ class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     @admin.display(description=_("outcome"))
     def how(self, rehearsal: Rehearsal) -> str:
         return outcome(rehearsal)
-
-    @admin.display(description=_("started"), ordering="created_at")
-    def began(self, rehearsal: Rehearsal) -> str:
-        return timestamp(rehearsal.created_at)
-
-    @admin.display(description=_("last activity"), ordering="changed_at")
-    def changed(self, rehearsal: Rehearsal) -> str:
-        return timestamp(rehearsal.changed_at)
 
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
@@ -251,12 +241,6 @@ class RehearsalAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Who may begin one may see what becomes of it."""
         return _may_rehearse(request) or super().has_view_permission(request, obj)
-
-    def has_add_permission(self, request: HttpRequest) -> bool:
-        return False  # it is begun from its sale
-
-    def has_change_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
         """Who may delete a sale may delete it with its rehearsals, but not while one is running."""

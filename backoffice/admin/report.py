@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-
 from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
-from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext
 
+from backoffice.admin.pages import admin_page, sale_url
 from backoffice.report.csv_file import file_name, report_csv
 from backoffice.report.figures import MOST_CHANGES, SaleReport, report_sale
 from backoffice.report.tables import change_heads, changes, requests
@@ -20,17 +17,13 @@ from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.models import SeckillVoucher
 
-TEMPLATE = "admin/vouchers/seckillvoucher/report.html"
-
 
 def report_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the addresses of the report, for the admin of sales to put before its own."""
-
-    def url(route: str, view: Callable[..., HttpResponse], name: str) -> URLPattern:
-        wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
-        return path(f"<id:sale_id>/report/{route}", wrapped, name=f"sale-report{name}")
-
-    return [url("", report_page, ""), url("csv/", report_file, "-csv")]
+    """Return the addresses of the report."""
+    return [
+        sale_url(model_admin, "report/", report_page, "sale-report"),
+        sale_url(model_admin, "report/csv/", report_file, "sale-report-csv"),
+    ]
 
 
 def report_page(
@@ -40,25 +33,26 @@ def report_page(
     report = _report(model_admin, request, sale_id)
     name = gettext("Report: %(sale)s") if report.is_over else gettext("Report so far: %(sale)s")
     parts = requests(report)
-    context = {
-        **model_admin.admin_site.each_context(request),
-        "is_nav_sidebar_enabled": False,  # the width is for the charts
-        "opts": model_admin.opts,
-        "title": name % {"sale": report.sale},
-        "report": report,
-        "headline": headline(report),
-        "sections": sections(report),
-        "requests": parts,
-        "charts": {
+    page = admin_page(
+        model_admin,
+        request,
+        "vouchers/seckillvoucher/report.html",
+        is_nav_sidebar_enabled=False,  # the charts need the width
+        title=name % {"sale": report.sale},
+        report=report,
+        headline=headline(report),
+        sections=sections(report),
+        requests=parts,
+        charts={
             "zone": timezone.get_current_timezone_name(),
             "words": {"time": gettext("Time")},
             "parts": [part.chart for part in parts],
         },
-        "change_heads": change_heads(),
-        "changes": changes(report),
-        "most_changes": MOST_CHANGES,
-    }
-    return for_owner(TemplateResponse(request, TEMPLATE, context))
+        change_heads=change_heads(),
+        changes=changes(report),
+        most_changes=MOST_CHANGES,
+    )
+    return for_owner(page)
 
 
 def report_file(

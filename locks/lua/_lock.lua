@@ -1,10 +1,10 @@
--- What the scripts of this folder share; it stands in front of each of them. Times are milliseconds.
+-- Helpers that the scripts of this folder share, prepended to each of them. Times are milliseconds.
 --
--- A lock is a string with a TTL, '<owner> <token> <since>': who has it, the fencing token (empty where
--- none was asked for) and the Redis time at which it was taken. A holder that reads is a member of the
--- zset '<lock>:readers' instead, scored with the Redis time at which its lease ends.
+-- A lock is a string with a TTL, '<owner> <token> <since>': its owner, its fencing token (empty if none
+-- was asked for) and the Redis time at which it was taken. A reader is a member of the zset
+-- '<lock>:readers' instead, scored with the Redis time at which its lease ends.
 
-local LIMIT = 9007199254740991 -- 2^53 - 1: the next integer is not a double any more
+local LIMIT = 9007199254740991 -- 2^53 - 1: a double does not hold the next integer
 
 local function now_ms()
   local time = redis.call('TIME')
@@ -15,7 +15,7 @@ local function digits(number)
   return string.format('%.0f', number)
 end
 
--- The value of a string; of a key of another type too the answer is false, not an error.
+-- Returns the value of a string; for a key of another type false, not an error.
 local function value_of(key)
   return redis.call('MGET', key)[1]
 end
@@ -28,14 +28,14 @@ local function token_of(value)
   return string.match(value, '^%S+ (%d*)') or ''
 end
 
--- The number that a fencing counter stands at; what is not ours counts for nothing.
+-- Returns the number in a fencing counter; any other value counts as 0.
 local function counted(value)
   local counter = tonumber(string.match(value or '', '^%d+$') or '0')
   return counter < LIMIT and counter or 0
 end
 
--- Takes the lock for an owner and returns its token, or false where it is another's, and second whether
--- the owner has released it before. An owner that has it already gets its first token again, and a whole
+-- Takes the lock for an owner. Returns its token, or false if it is another owner's; and second whether
+-- the owner has released it before. An owner that has it already gets its first token again and a whole
 -- lease from now. The token is the next of the counter, above the floor; without a counter it is empty.
 local function take(marker, name, owner, lease, fence, floor)
   local read = redis.call('MGET', name, fence or name, marker)
@@ -60,33 +60,33 @@ local function take(marker, name, owner, lease, fence, floor)
   return token
 end
 
--- Makes a key live at least this long from now.
+-- Extends the TTL of a key to at least this, never shortens it.
 local function extend_ttl(key, ms)
   if redis.call('PTTL', key) < tonumber(ms) then
     redis.call('PEXPIRE', key, ms)
   end
 end
 
--- Notes how many threads of a process wait for a lock: for those who look, and so that a release wakes
--- one of them. What nobody renews is forgotten after 'stay'. A negative number leaves the note as it is.
-local function note_waiting(waiting, process, count, stay)
+-- Notes how many threads of a process wait for a lock: for the list of locks, and so that a release
+-- wakes one of them. A note that is not renewed ends after 'ttl'. A negative number changes nothing.
+local function note_waiting(waiting, process, count, ttl)
   count = tonumber(count)
   if count > 0 then
-    redis.call('HSET', waiting, process, digits(count) .. ' ' .. digits(now_ms() + stay))
-    extend_ttl(waiting, stay)
+    redis.call('HSET', waiting, process, digits(count) .. ' ' .. digits(now_ms() + ttl))
+    extend_ttl(waiting, ttl)
   elseif count == 0 then
     redis.call('HDEL', waiting, process)
   end
 end
 
--- Says how many heard it; where nothing may be published, nobody does, and nothing else is hindered.
+-- Publishes a message and returns the number of receivers: 0 if publishing is forbidden.
 local function publish(channel, message)
   local heard = redis.pcall('PUBLISH', channel, message)
   return type(heard) == 'number' and heard or 0
 end
 
--- Wakes one of the processes that wait. Says whether it is left to the process that lets go to wake a
--- thread of its own: it was drawn, or nobody else is known to wait.
+-- Wakes one of the waiting processes, drawn at random. Returns true if the releasing process must wake a
+-- thread of its own: it was drawn, or no other process is known to wait.
 local function wake_one(channel, process, waiting, name)
   while true do
     local drawn = redis.call('HRANDFIELD', waiting, 1, 'WITHVALUES')
@@ -101,6 +101,6 @@ local function wake_one(channel, process, waiting, name)
     if counts and publish(channel .. ':' .. other, name) > 0 then
       return false
     end
-    redis.call('HDEL', waiting, other) -- it has died, or asks by itself
+    redis.call('HDEL', waiting, other) -- it has died, or polls
   end
 end

@@ -2,7 +2,7 @@
 --
 -- Replay: the owner that has the lock already gets its first token again, and a whole lease from now.
 -- An owner that has released gets nothing: a late copy of its acquire would take a lock that nobody
--- is left to let go.
+-- would release.
 --
 -- KEYS[1]  the owner's released marker (only read)
 -- KEYS[2]  the lock
@@ -10,25 +10,25 @@
 -- KEYS[4]  the fencing counter; left out = no token wanted
 -- ARGV[1]  owner
 -- ARGV[2]  lease
--- ARGV[3]  fence floor: a counter that is missing, unreadable or lower continues above it
+-- ARGV[3]  fence floor: a missing, unreadable or lower counter continues above it
 -- ARGV[4]  the asking process
--- ARGV[5]  how many of its threads wait for this lock if this is refused; negative = not to be noted
--- ARGV[6]  how many do if this is granted
--- ARGV[7]  how long that note is kept
+-- ARGV[5]  number of its threads that wait if this is refused; negative = note nothing
+-- ARGV[6]  the same if this is granted
+-- ARGV[7]  lifetime of that note
 --
--- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, what is left of the holder's lease} or {3 ENDED}.
+-- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, time left of the holder's lease} or {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 
 local marker, name, waiting, fence = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local owner, lease, floor = ARGV[1], ARGV[2], ARGV[3]
-local process, if_busy, if_had, stay = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local process, if_busy, if_granted, ttl = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 local token, ended = take(marker, name, owner, lease, fence, floor)
 if ended then
   return {ENDED}
 end
-note_waiting(waiting, process, token and if_had or if_busy, stay)
+note_waiting(waiting, process, token and if_granted or if_busy, ttl)
 if not token then
   return {BUSY, redis.call('PTTL', name)}
 end

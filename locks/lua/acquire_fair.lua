@@ -1,20 +1,20 @@
--- Takes one lock if it is free and it is this owner's turn; else keeps its place. Milliseconds.
+-- Takes one lock if it is free and this owner is first; else keeps its place. Times are milliseconds.
 --
--- Those who wait stand in a queue in the order of their first asking. Each asks again within its
--- patience; one that does not (its process is gone) drops out, and stops nobody any longer.
--- Replay: as in acquire.lua; an owner that stands in the queue keeps its place.
+-- Waiting owners form a queue in the order of their first request. Each asks again within its patience;
+-- one that does not (its process is gone) drops out.
+-- Replay: as in acquire.lua; an owner in the queue keeps its place.
 --
 -- KEYS[1]  the owner's released marker (only read)
 -- KEYS[2]  the lock
 -- KEYS[3]  the queue: owner by place
--- KEYS[4]  who is alive in it: owner by the Redis time until which it counts
+-- KEYS[4]  its live owners, scored with the Redis time until which each counts
 -- KEYS[5]  the fencing counter; left out = no token wanted
 -- ARGV[1]  owner
 -- ARGV[2]  lease
 -- ARGV[3]  fence floor, as in acquire.lua
--- ARGV[4]  patience; 0 = does not wait, and takes no place
+-- ARGV[4]  patience; 0 = do not wait and take no place
 --
--- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, how long to wait at most before asking again} or
+-- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, longest wait before asking again} or
 -- {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3

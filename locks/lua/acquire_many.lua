@@ -1,26 +1,26 @@
--- Takes many locks for one owner: those that are free, or all of them or none. Times are milliseconds.
+-- Takes many locks for one owner: the free ones, or all or none. Times are milliseconds.
 --
 -- The locks look as in acquire.lua, without a token, so that all kinds exclude each other.
--- Replay: what the owner has already counts as taken, and gets a whole lease from now. An owner that
--- has released gets nothing (acquire.lua says why).
+-- Replay: a lock that the owner has already counts as taken and gets a whole lease from now. An owner
+-- that has released gets nothing (acquire.lua says why).
 --
 -- KEYS[1]   the owner's released marker (only read)
--- KEYS[2…]  the locks; behind them, where it waits, the waiting processes of each in the same order
+-- KEYS[2…]  the locks; then, if it waits, the waiting processes of each in the same order
 -- ARGV[1]   owner
 -- ARGV[2]   lease
 -- ARGV[3]   'free' = take those that are free, 'all' = take all or none
--- ARGV[4]   how many locks
+-- ARGV[4]   number of locks
 -- ARGV[5]   the asking process
--- ARGV[6]   how many of its threads wait for the busy one; negative = not to be noted
--- ARGV[7]   how long that note is kept
+-- ARGV[6]   number of its threads that wait for the busy one; negative = note nothing
+-- ARGV[7]   lifetime of that note
 --
--- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY, which (the first is 1), what
--- is left of its holder's lease} (only for 'all') or {3 ENDED}.
+-- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY, index of the busy one
+-- from 1, time left of its holder's lease} (only for 'all') or {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 
 local marker, owner, lease, mode, locks = KEYS[1], ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
-local process, if_busy, stay = ARGV[5], ARGV[6], ARGV[7]
+local process, if_busy, ttl = ARGV[5], ARGV[6], ARGV[7]
 
 if redis.call('EXISTS', marker) == 1 then
   return {ENDED}
@@ -32,7 +32,7 @@ if mode == 'all' then
   for i = 2, locks + 1 do
     if redis.call('EXISTS', KEYS[i]) == 1 and not is_of(value_of(KEYS[i]), owner) then
       if #KEYS > locks + 1 then
-        note_waiting(KEYS[locks + i], process, if_busy, stay)
+        note_waiting(KEYS[locks + i], process, if_busy, ttl)
       end
       return {BUSY, i - 1, redis.call('PTTL', KEYS[i])}
     end

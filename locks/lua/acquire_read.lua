@@ -1,6 +1,6 @@
--- Takes the lock for reading unless somebody writes or waits to write. Times are milliseconds.
+-- Takes the lock for reading unless another owner writes or waits to write. Times are milliseconds.
 --
--- Who holds the lock for writing may read as well, and keeps reading when it lets go of the writing.
+-- The writer may read as well, and keeps reading after it releases the write lock.
 -- Replay: a reader that has the lock already gets a whole lease from now. An owner that has released
 -- gets nothing (acquire.lua says why).
 --
@@ -8,22 +8,22 @@
 -- KEYS[2]  the lock
 -- KEYS[3]  its waiting processes
 -- KEYS[4]  its readers
--- KEYS[5]  the writers that wait: owner by the Redis time until which it counts
+-- KEYS[5]  waiting writers, scored with the Redis time until which each counts
 -- ARGV[1]  owner
 -- ARGV[2]  lease
 -- ARGV[3]  the owner under which the same thread writes, or ''
 -- ARGV[4]  the asking process
--- ARGV[5]  how many of its threads wait for this lock if this is refused; negative = not to be noted
--- ARGV[6]  how many do if this is granted
--- ARGV[7]  how long that note is kept
+-- ARGV[5]  number of its threads that wait if this is refused; negative = note nothing
+-- ARGV[6]  the same if this is granted
+-- ARGV[7]  lifetime of that note
 --
--- Returns {1 GRANTED, ''}, {2 BUSY, how long the reason lasts at most} or {3 ENDED}.
+-- Returns {1 GRANTED, ''}, {2 BUSY, longest time for which the reason lasts} or {3 ENDED}.
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 
 local marker, name, waiting, readers, writers = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local owner, lease, writer = ARGV[1], ARGV[2], ARGV[3]
-local process, if_busy, if_had, stay = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
+local process, if_busy, if_granted, ttl = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 
 if redis.call('EXISTS', marker) == 1 then
   return {ENDED}
@@ -39,12 +39,12 @@ if not reads and not writes then
   local left = redis.call('EXISTS', name) == 1 and redis.call('PTTL', name)
   local last = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')[2]
   if left or last then
-    note_waiting(waiting, process, if_busy, stay)
+    note_waiting(waiting, process, if_busy, ttl)
     return {BUSY, left or last - now}
   end
 end
 
 redis.call('ZADD', readers, digits(now + lease), owner)
 extend_ttl(readers, lease)
-note_waiting(waiting, process, if_had, stay)
+note_waiting(waiting, process, if_granted, ttl)
 return {GRANTED, ''}

@@ -1,10 +1,10 @@
--- Gives up a place in the queue of a fair lock, and wakes who is first now if the lock is free.
+-- Gives up a place in the queue of a fair lock, and wakes the first in it if the lock is free.
 --
 -- Replay: the same again.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the queue
--- KEYS[3]  who is alive in it
+-- KEYS[3]  its live owners
 -- ARGV[1]  owner
 -- ARGV[2]  the channel
 --

@@ -1,10 +1,10 @@
--- Looks who has a lock at this moment; changes nothing.
+-- Tells whether a lock is free or whose it is at this moment; changes nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its readers
 -- ARGV[1]  an owner
 --
--- Returns 1 FREE, 2 OURS where this owner has it, to read or to write, or 3 TAKEN by others.
+-- Returns 1 FREE, 2 OURS if this owner has it, to read or to write, or 3 TAKEN by others.
 
 local FREE, OURS, TAKEN = 1, 2, 3
 

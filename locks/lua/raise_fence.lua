@@ -3,9 +3,9 @@
 -- Replay: the same again.
 --
 -- KEYS[1]  the fencing counter; one that is missing or unreadable counts as 0
--- ARGV[1]  the least value it shall have, in digits, below 2^53 - 1
+-- ARGV[1]  the value that it must have at least, in digits, below 2^53 - 1
 --
--- Returns the counter as it is now, in digits.
+-- Returns the counter's value now, in digits.
 
 local fence, at_least = KEYS[1], ARGV[1]
 

@@ -1,19 +1,19 @@
--- Lets go of one lock, only if it is still this owner's, and wakes one who waits. Milliseconds.
+-- Releases one lock if it is still this owner's, and wakes one waiter. Times are milliseconds.
 --
--- Replay: the first answer is kept for a while under a key of this owner, the released marker, since
--- after the deletion nothing else tells a repeated release from one that comes too late. The marker
--- also stops a late copy of the owner's acquire.
+-- Replay: a key of this owner, the released marker, keeps the first answer for a while, since after the
+-- deletion nothing else tells a repeated release from one that comes too late. The marker also stops a
+-- late copy of the owner's acquire.
 --
 -- KEYS[1]  the owner's released marker
 -- KEYS[2]  the lock
 -- KEYS[3]  its waiting processes
 -- ARGV[1]  owner
--- ARGV[2]  how long the marker is kept; 0 = not set, for a release by force: the owner shall be told
--- ARGV[3]  the channel; that of a process has ':' and its name behind it
+-- ARGV[2]  lifetime of the marker; 0 = none, for a release by force: the owner must learn of it
+-- ARGV[3]  the channel; that of a process ends in ':' and its name
 -- ARGV[4]  the releasing process
 --
--- Returns {1 RELEASED} where the lock was the owner's, else {2 NOT_OWNED}; behind it 1 where it is the
--- releasing process that has one to wake.
+-- Returns {1 RELEASED} if the lock was the owner's, else {2 NOT_OWNED}; then 1 if the releasing process
+-- must wake a waiter of its own.
 
 local RELEASED, NOT_OWNED = 1, 2
 

@@ -1,16 +1,16 @@
--- Lets go of one lock, only if it is still this owner's, and wakes who is first in its queue.
+-- Releases one lock if it is still this owner's, and wakes the first in its queue.
 --
 -- Replay: as in release.lua. Times are milliseconds.
 --
 -- KEYS[1]  the owner's released marker
 -- KEYS[2]  the lock
 -- KEYS[3]  the queue
--- KEYS[4]  who is alive in it
+-- KEYS[4]  its live owners
 -- ARGV[1]  owner
--- ARGV[2]  how long the marker is kept; 0 = not set, for a release by force: the owner shall be told
+-- ARGV[2]  lifetime of the marker; 0 = none, for a release by force: the owner must learn of it
 -- ARGV[3]  the channel
 --
--- Returns 1 RELEASED where the lock was the owner's, else 2 NOT_OWNED.
+-- Returns 1 RELEASED if the lock was the owner's, else 2 NOT_OWNED.
 
 local RELEASED, NOT_OWNED = 1, 2
 
@@ -22,7 +22,7 @@ if first then
   return tonumber(first)
 end
 
--- An owner whose acquire got no answer may stand in the queue still.
+-- An owner whose acquire got no answer may still be in the queue.
 redis.call('ZREM', queue, owner)
 redis.call('ZREM', alive, owner)
 

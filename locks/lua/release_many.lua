@@ -1,16 +1,16 @@
--- Lets go of locks, each only if it is still this owner's, and wakes who waits. Times are milliseconds.
+-- Releases each lock that is still this owner's, and wakes all waiters. Times are milliseconds.
 --
 -- Replay: as in release.lua.
 --
 -- KEYS[1]   the owner's released marker
 -- KEYS[2…]  the locks
 -- ARGV[1]   owner
--- ARGV[2]   how long the marker is kept
+-- ARGV[2]   lifetime of the marker
 -- ARGV[3]   the channel
 -- ARGV[4]   the releasing process
 --
--- Returns 1 RELEASED where every lock was the owner's, 2 NOT_OWNED where at least one was not (those
--- that were are gone all the same).
+-- Returns 1 RELEASED if every lock was the owner's, else 2 NOT_OWNED (the owner's are released all the
+-- same).
 
 local RELEASED, NOT_OWNED = 1, 2
 
@@ -22,7 +22,7 @@ if first then
 end
 
 local answer, ours = RELEASED, {}
-for from = 2, #KEYS, 1000 do -- so many arguments are well within what Lua takes
+for from = 2, #KEYS, 1000 do -- well within the number of arguments that Lua takes
   local values = redis.call('MGET', unpack(KEYS, from, math.min(from + 999, #KEYS)))
   for i, value in ipairs(values) do
     if is_of(value, owner) then
@@ -33,11 +33,11 @@ for from = 2, #KEYS, 1000 do -- so many arguments are well within what Lua takes
   end
 end
 
--- Deletions first: they are what must work when Redis has no memory left for a marker.
+-- Deletions first: they must work even when Redis has no memory left for a marker.
 for from = 1, #ours, 1000 do
   redis.call('DEL', unpack(ours, from, math.min(from + 999, #ours)))
 end
--- One message for all, unasked: to look who waits for each would cost more.
+-- One message for all: looking up the waiters of each would cost more.
 if #ours > 0 then
   publish(channel, process .. '\n' .. table.concat(ours, '\n'))
 end

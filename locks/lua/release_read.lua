@@ -1,4 +1,4 @@
--- Ends one owner's reading, and wakes who waits when nobody reads any more. Times are milliseconds.
+-- Releases one reader, and wakes all waiters if it was the last. Times are milliseconds.
 --
 -- Replay: as in release.lua.
 --
@@ -6,11 +6,11 @@
 -- KEYS[2]  the lock
 -- KEYS[3]  its readers
 -- ARGV[1]  owner
--- ARGV[2]  how long the marker is kept; 0 = not set, for a release by force: the owner shall be told
+-- ARGV[2]  lifetime of the marker; 0 = none, for a release by force: the owner must learn of it
 -- ARGV[3]  the channel
 -- ARGV[4]  the releasing process
 --
--- Returns 1 RELEASED where the owner read, else 2 NOT_OWNED.
+-- Returns 1 RELEASED if the owner was a reader, else 2 NOT_OWNED.
 
 local RELEASED, NOT_OWNED = 1, 2
 

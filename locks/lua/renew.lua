@@ -1,13 +1,13 @@
--- Gives locks a whole lease from now, if every one of them is still this owner's. Milliseconds.
+-- Gives locks a whole lease from now if all of them are still this owner's. Times are milliseconds.
 --
--- Replay: the same again. A copy that comes after the release changes nothing: no lock is the
--- owner's any more.
+-- Replay: the same again. A copy that comes after the release changes nothing: no lock is the owner's
+-- any more.
 --
--- KEYS[1…]  the locks; for one who reads, the readers
+-- KEYS[1…]  the locks; for a reader, the zset of readers
 -- ARGV[1]   owner
 -- ARGV[2]   lease
 --
--- Returns 1 RENEWED, or 2 LOST where at least one is not the owner's; then none is renewed.
+-- Returns 1 RENEWED, or 2 LOST if at least one is not the owner's; then none is renewed.
 
 local RENEWED, LOST = 1, 2
 

@@ -1,4 +1,4 @@
-"""What the races have in common: a sale, a crowd's requests, and the sum of the sale afterwards."""
+"""Helpers of the race tests: a sale, the requests of a crowd, and a check of the counts."""
 
 from __future__ import annotations
 
@@ -18,14 +18,13 @@ from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 DETAILS = VoucherDetails(title="Race", rules="", price_cents=100, face_value_cents=200)
-QUIET_SECONDS = 30.0
 
 
 def make_sale(
     *, stock: int, limit: int = 1, begins_in_s: float = -1, ends_in_s: float = 600
 ) -> SeckillVoucher:
-    """Make a loaded sale that is open unless told otherwise."""
-    now = timezone.now().replace(microsecond=0)  # a sale begins at a second
+    """Create a loaded sale, open by default."""
+    now = timezone.now().replace(microsecond=0)  # a sale starts at a full second
     terms = SaleTerms(
         stock=stock,
         limit=limit,
@@ -36,7 +35,7 @@ def make_sale(
 
 
 def crowd_of(sale: SeckillVoucher, *, count: int) -> list[str]:
-    """Make so many buyers, and return a purchase token of each."""
+    """Create buyers, and return a purchase token for each."""
     chunks = create_buyers(count=count, sale_id=sale.pk)
     return [token.sign() for chunk in chunks for token in chunk]
 
@@ -46,9 +45,14 @@ def more_tokens(sale: SeckillVoucher, *, user_id: int, count: int) -> list[str]:
     return [token.sign() for token in issue_tokens(sale=sale, user_ids=[user_id] * count)]
 
 
-def order_requests(sale: SeckillVoucher, tokens: Iterable[str]) -> list[bytes]:
+def order_requests(sale: SeckillVoucher, tokens: Iterable[str], *, attempt: int = 1) -> list[bytes]:
+    """Return an order request for each token.
+
+    Only a first attempt may be refused from a process's memory of "sold out"; a later one always
+    asks the ledger.
+    """
     path = f"/vouchers/{sale.pk}/orders/"
-    return [post(path, {"token": token, "attempt": 1}) for token in tokens]
+    return [post(path, {"token": token, "attempt": attempt}) for token in tokens]
 
 
 def accepted_ids(answers: Sequence[Answer]) -> set[int]:
@@ -59,17 +63,13 @@ def live_orders(sale: SeckillVoucher) -> list[VoucherOrder]:
     return list(VoucherOrder.objects.filter(seckill_voucher=sale, live=True))
 
 
-def wait_until_quiet(sale: SeckillVoucher, *, seconds: float = QUIET_SECONDS) -> None:
+def wait_until_quiet(sale: SeckillVoucher) -> None:
     """Wait until nothing is pending."""
-    wait_for(
-        lambda: snapshot(sale_id=sale.pk).pending == 0,
-        what="an empty pending set",
-        within_s=seconds,
-    )
+    wait_for(lambda: snapshot(sale_id=sale.pk).pending == 0, what="an empty pending set")
 
 
 def assert_the_sum_is_right(sale: SeckillVoucher, *, ordered: int) -> None:
-    """Both sides agree, to the unit, and nothing is on its way."""
+    """Assert that ledger and database agree exactly, and that nothing is pending."""
     comparison = reconcile(sale_id=sale.pk)
     assert comparison.difference == 0
     assert comparison.pending == 0

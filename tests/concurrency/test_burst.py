@@ -42,7 +42,7 @@ def assert_sold_exactly(sale: SeckillVoucher, answers: Sequence[Answer]) -> None
     assert_the_sum_is_right(sale, ordered=STOCK)
 
 
-def test_a_hundred_units_among_three_thousand_buyers_are_sold_exactly(stack: Stack) -> None:
+def test_burst_sells_exactly_the_stock(stack: Stack) -> None:
     web = stack.web(workers=2, threads=4)
     stack.worker(concurrency=2)
     stack.beat()
@@ -55,8 +55,9 @@ def test_a_hundred_units_among_three_thousand_buyers_are_sold_exactly(stack: Sta
     assert_sold_exactly(sale, answers)
 
 
-def test_a_burst_while_the_worker_is_off_becomes_orders_once_it_is_on(stack: Stack) -> None:
-    web = stack.web(workers=2, threads=4)
+def test_burst_without_worker_becomes_orders_later(stack: Stack) -> None:
+    # On a slow machine the backlog would otherwise refuse the last buyers as "behind".
+    web = stack.web(workers=2, threads=4, SECKILL_BEHIND_MS="0")
     sale = make_sale(stock=STOCK)
     requests = order_requests(sale, crowd_of(sale, count=BUYERS))
 

@@ -28,7 +28,7 @@ def user_of(token: str) -> int:
     return int(token.split("-")[1])
 
 
-def test_two_hundred_clicks_on_one_page_are_one_order(stack: Stack) -> None:
+def test_repeated_clicks_on_one_page_make_one_order(stack: Stack) -> None:
     web = stack.web(workers=2, threads=4)
     stack.worker(concurrency=2)
     sale = make_sale(stock=10)
@@ -43,7 +43,7 @@ def test_two_hundred_clicks_on_one_page_are_one_order(stack: Stack) -> None:
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_two_hundred_tabs_of_one_buyer_get_one_unit(stack: Stack) -> None:
+def test_many_tabs_of_one_buyer_get_one_unit(stack: Stack) -> None:
     web = stack.web(workers=2, threads=4)
     stack.worker(concurrency=2)
     sale = make_sale(stock=10)
@@ -62,7 +62,7 @@ def test_two_hundred_tabs_of_one_buyer_get_one_unit(stack: Stack) -> None:
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_a_limit_of_three_gives_each_buyer_three_units_and_never_four(stack: Stack) -> None:
+def test_limit_of_three_gives_exactly_three_units_each(stack: Stack) -> None:
     web = stack.web(workers=2, threads=4)
     stack.worker(concurrency=2)
     sale = make_sale(stock=1_000, limit=3)

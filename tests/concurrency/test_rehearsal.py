@@ -88,7 +88,7 @@ def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
         os.kill(process.pid, signal.SIGCONT)
 
 
-def test_the_command_rehearses_a_sale_on_the_running_shop_and_leaves_nothing(shop: Shop) -> None:
+def test_command_rehearses_a_sale_and_leaves_nothing(shop: Shop) -> None:
     sale = make_sale(stock=500, begins_in_s=3_600, ends_in_s=7_200)
     before = everything_there()
 
@@ -131,7 +131,7 @@ def sell_one_too_many(shadow: SeckillVoucher) -> None:
 @pytest.mark.parametrize(
     ("wrong", "tamper"), [("lost", lose_one_order), ("oversold", sell_one_too_many)]
 )
-def test_control_a_shop_that_loses_or_oversells_is_found_out(
+def test_control_lost_order_or_oversale_fails_the_rehearsal(
     shop: Shop, wrong: str, tamper: Callable[[SeckillVoucher], None]
 ) -> None:
     sale = make_sale(stock=STOCK, begins_in_s=3_600, ends_in_s=7_200)
@@ -139,7 +139,9 @@ def test_control_a_shop_that_loses_or_oversells_is_found_out(
 
     process = rehearse(shop, sale, FAILPOINT="rehearse.drained=stop")
     with stopped(process):
-        tamper(SeckillVoucher.objects.get(pk=Rehearsal.objects.get().shadow_id))
+        shadow_id = Rehearsal.objects.get().shadow_id
+        assert shadow_id is not None
+        tamper(SeckillVoucher.objects.get(pk=shadow_id))
     out, error = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 1, error
@@ -150,7 +152,7 @@ def test_control_a_shop_that_loses_or_oversells_is_found_out(
     assert everything_there() == before
 
 
-def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: Shop) -> None:
+def test_single_worker_child_runs_rehearsal_and_its_orders(shop: Shop) -> None:
     """As from the admin: the steps are tasks among the others, and none keeps the worker."""
     sale = make_sale(stock=500)
     before = everything_there()
@@ -160,7 +162,7 @@ def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: 
     publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
 
     found = Rehearsal.objects.filter(pk=rehearsal.pk)
-    wait_for(lambda: found.filter(phase__in=OVER).exists(), what="end", within_s=SECONDS)
+    wait_for(lambda: found.filter(phase__in=OVER).exists(), what="end", seconds=SECONDS)
 
     rehearsal = found.get()
     assert (rehearsal.phase, rehearsal.problem) == (RehearsalPhase.DONE, "")
@@ -170,7 +172,7 @@ def test_one_worker_of_one_child_does_a_rehearsal_and_its_orders_by_turns(shop: 
     assert everything_there() == before
 
 
-def test_a_command_that_is_interrupted_clears_up(shop: Shop) -> None:
+def test_interrupted_command_clears_up(shop: Shop) -> None:
     sale = make_sale(stock=500)
     before = everything_there()
     process = rehearse(shop, sale, FAILPOINT="rehearse.fired=stop")

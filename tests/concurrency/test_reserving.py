@@ -1,4 +1,4 @@
-"""Many threads reserve at once: the script's one call is what keeps the count exact."""
+"""Many threads reserve at once: one script call keeps the count exact."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def reserving(sale: SeckillVoucher, *, order_id: int, user_id: int) -> Callable[
     return lambda: reserve(sale_id=sale.pk, order_id=order_id, user_id=user_id)
 
 
-def test_ten_times_as_many_buyers_as_units_reserve_exactly_the_units() -> None:
+def test_concurrent_buyers_reserve_exactly_the_stock() -> None:
     sale = make_sale(stock=STOCK)
     buyers = range(1, 10 * STOCK + 1)
     outcomes = at_once([reserving(sale, order_id=user, user_id=user) for user in buyers])
@@ -53,7 +53,7 @@ def test_ten_times_as_many_buyers_as_units_reserve_exactly_the_units() -> None:
     assert (snapshot(sale_id=sale.pk).taken, snapshot(sale_id=sale.pk).pending) == (STOCK, STOCK)
 
 
-def test_one_buyer_in_two_hundred_threads_reserves_one_unit() -> None:
+def test_one_buyer_in_many_threads_reserves_one_unit() -> None:
     sale = make_sale(stock=STOCK)
     outcomes = at_once([reserving(sale, order_id=n, user_id=7) for n in range(1, 201)])
     (won,) = [outcome for outcome in outcomes if isinstance(outcome, Reservation)]
@@ -62,14 +62,14 @@ def test_one_buyer_in_two_hundred_threads_reserves_one_unit() -> None:
     assert len(refused) == 199
 
 
-def test_one_kick_is_due_however_many_reserve_at_once() -> None:
+def test_concurrent_reservations_set_one_kick() -> None:
     sale = make_sale(stock=200)
     outcomes = at_once([reserving(sale, order_id=n, user_id=n) for n in range(1, 201)])
     assert sum(isinstance(o, Reservation) and o.kick_due for o in outcomes) == 1
 
 
-def test_the_same_check_and_write_in_two_calls_sell_the_last_unit_twice() -> None:
-    """The control: what the script does, but read first and written afterwards."""
+def test_control_check_and_write_in_two_calls_oversell() -> None:
+    """Do what the script does, but read first and write afterwards."""
     sale = make_sale(stock=1)
     keys, both_have_read = LedgerKeys(sale.pk), threading.Barrier(2)
 

@@ -64,7 +64,7 @@ def crowd_at(sale: SeckillVoucher) -> Iterator[Crowd]:
     lambda sale: pause_sale(sale_id=sale.pk),
     lambda sale: end_sale(sale_id=sale.pk, seen=sale.ends_at),
 ], ids=["pause", "end"])  # fmt: skip
-def test_nobody_is_accepted_once_a_sale_is_stopped(
+def test_nobody_is_accepted_after_a_sale_is_stopped(
     stop: Callable[[SeckillVoucher], SeckillVoucher],
 ) -> None:
     sale = make_sale(stock=1_000_000)

@@ -188,7 +188,7 @@ class History:
 
     def settle(self, sale: SeckillVoucher, *, seconds: float = RECOVERY_SECONDS) -> None:
         """Wait until nothing is pending, and note how long that took after a fault's end."""
-        wait_for(lambda: _is_quiet(sale), what="an empty pending set", within_s=seconds)
+        wait_for(lambda: _is_quiet(sale), what="an empty pending set", seconds=seconds)
         if self._fault_ended is not None:
             self.recovered()
 

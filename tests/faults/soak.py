@@ -290,7 +290,7 @@ class Round:
 
     @staticmethod
     def _wait(holds: Callable[[], bool], *, what: str) -> None:
-        wait_for(lambda: _at_last(holds), what=what, within_s=QUIET_SECONDS)
+        wait_for(lambda: _at_last(holds), what=what, seconds=QUIET_SECONDS)
 
     def _is_quiet(self) -> bool:
         return snapshot(sale_id=self.sale.pk).pending == 0

@@ -76,13 +76,13 @@ def finish(history: History, sale: SeckillVoucher, report: Report) -> None:
 
 
 def assert_is_whole(sale: SeckillVoucher, *, left: int) -> None:
-    wait_for(lambda: snapshot(sale_id=sale.pk).remaining == left, what="units", within_s=60)
-    wait_for(lambda: reconcile(sale_id=sale.pk).difference == 0, what="sum", within_s=60)
+    wait_for(lambda: snapshot(sale_id=sale.pk).remaining == left, what="units", seconds=60)
+    wait_for(lambda: reconcile(sale_id=sale.pk).difference == 0, what="sum", seconds=60)
     check_conservation(sale)
 
 
 @pytest.mark.usefixtures("row_locks")
-def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
+def test_r3_worker_killed_during_expiry_returns_units_once(
     stack: Stack, inside: Path, report: Report, subtests: pytest.Subtests
 ) -> None:
     with stack.together():
@@ -101,7 +101,7 @@ def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
             wait_for(
                 partial(lambda sale: orders_of(sale, OrderStatus.EXPIRED) == STOCK, sale),
                 what="expiry",
-                within_s=60,
+                seconds=60,
             )
             assert_is_whole(sale, left=STOCK)
             finish(history, sale, report)
@@ -110,7 +110,7 @@ def test_r3_a_worker_killed_while_orders_expire_gives_each_unit_back_once(
 
 
 @pytest.mark.usefixtures("row_locks")
-def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
+def test_r3_returned_units_reach_the_waiting_list_once(
     stack: Stack, inside: Path, report: Report
 ) -> None:
     with stack.together():
@@ -130,7 +130,7 @@ def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
     history.fault_is_over()
 
     wait_for(
-        lambda: orders_of(sale, OrderStatus.UNPAID) == STOCK, what="orders of the line", within_s=60
+        lambda: orders_of(sale, OrderStatus.UNPAID) == STOCK, what="orders of the line", seconds=60
     )
     assert orders_of(sale, OrderStatus.EXPIRED) == STOCK
     got = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
@@ -144,7 +144,7 @@ def test_r3_units_that_come_back_go_down_the_line_once_each_whoever_dies(
 
 @pytest.mark.faults
 @pytest.mark.usefixtures("row_locks")
-def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack, report: Report) -> None:
+def test_r3_waiting_list_survives_loss_of_redis(stack: Stack, report: Report) -> None:
     with stack.together():
         web = stack.web(**QUICK)
         stack.worker(concurrency=2, **QUICK)
@@ -157,15 +157,15 @@ def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack, report: Report) ->
     ]
     ledger_connection().flushdb()
     history.fault_is_over()
-    wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="rebuilding", within_s=60)
-    wait_for(lambda: snapshot_or_none(sale) == 5, what="the line", within_s=60)
+    wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="rebuilding", seconds=60)
+    wait_for(lambda: snapshot_or_none(sale) == 5, what="the line", seconds=60)
 
     first = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).earliest("pk")
     cancel_order(order_id=first.pk, by=SYSTEM, now=timezone.now())
     wait_for(
         lambda: VoucherOrder.objects.filter(pk=waiting[0].order_id).exists(),
         what="the order of the first in line",
-        within_s=60,
+        seconds=60,
     )
     assert snapshot(sale_id=sale.pk).waiting == 4
     assert_is_whole(sale, left=0)
@@ -173,7 +173,7 @@ def test_r3_the_line_outlives_the_loss_of_redis(stack: Stack, report: Report) ->
     wait_for(
         lambda: WaitingEntry.objects.filter(outcome="offered").count() == 1,
         what="note of the offer",
-        within_s=60,
+        seconds=60,
     )
 
 

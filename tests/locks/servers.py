@@ -25,7 +25,7 @@ from redis import Redis, RedisError
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from locks import FairLock, LockBusy, LockNotOwned, RedisLock, waiting
+from locks import FairLock, LockBusy, LockNotOwned, RedisLock, wait_queues
 from locks.read_write_lock import ReadLock, WriteLock
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -187,7 +187,7 @@ def main(url: str) -> None:
     for line in sys.stdin:
         call, kind, name, options = json.loads(line)
         if call == "look_again":
-            waiting.LOOK_AGAIN_S, waiting.STAY_S = options["after_s"], 3 * options["after_s"]
+            wait_queues.ASK_AGAIN_S, wait_queues.NOTE_S = options["after_s"], 3 * options["after_s"]
             _answer("done")
             continue
         lock = locks.get((kind, name)) or KINDS[kind](client, name)

@@ -14,16 +14,16 @@ from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import FairLock, LockBusy, LockNotOwned, RedisLock, scripts, waiting
+from locks import FairLock, LockBusy, LockNotOwned, RedisLock, scripts, wait_queues
 from locks.protocol import (
     AcquireResult,
     Answer,
     Fence,
     ReleaseResult,
     Request,
-    Waiting,
-    beside,
+    WaitNote,
     fair_topic,
+    side_key,
 )
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, pass_through, replaceable_answers
@@ -32,8 +32,8 @@ Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
 
 FENCE = "lock:{t}:fence"
-QUEUE, ALIVE = beside(NAME, "queue"), beside(NAME, "alive")
-PATIENT = Waiting(1, 1, 30_000)
+QUEUE, ALIVE = side_key(NAME, "queue"), side_key(NAME, "alive")
+PATIENT = WaitNote(1, 1, 30_000)
 
 
 @pytest.fixture(scope="module")
@@ -106,24 +106,24 @@ def test_processes_and_threads_acquire_in_queue_order(
 
 def test_acquire_without_waiting_does_not_overtake_the_queue(redis_client: Redis) -> None:
     ask(redis_client, "first")
-    assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.BUSY
+    assert ask(redis_client, "waits", note=PATIENT).result is AcquireResult.BUSY
     redis_client.delete(NAME)
     with pytest.raises(LockBusy):
         FairLock(redis_client, NAME).acquire()
     assert queued(redis_client) == 1
-    assert ask(redis_client, "waits", waiting=PATIENT).result is AcquireResult.GRANTED
+    assert ask(redis_client, "waits", note=PATIENT).result is AcquireResult.GRANTED
 
 
 def test_short_wait_does_not_shorten_other_queue_places(
     redis_client: Redis, eventually: Eventually
 ) -> None:
     ask(redis_client, "holder")
-    ask(redis_client, "patient", waiting=PATIENT)
-    ask(redis_client, "hasty", waiting=Waiting(1, 1, 50))
+    ask(redis_client, "patient", note=PATIENT)
+    ask(redis_client, "hasty", note=WaitNote(1, 1, 50))
     assert redis_client.pttl(QUEUE) > 50
     assert redis_client.pttl(ALIVE) > 50
     redis_client.delete(NAME)
-    assert ask(redis_client, "newcomer", waiting=PATIENT).result is AcquireResult.BUSY
+    assert ask(redis_client, "newcomer", note=PATIENT).result is AcquireResult.BUSY
     assert redis_client.zrange(QUEUE, 0, 0) == ["patient"]
 
 
@@ -133,7 +133,7 @@ def test_release_wakes_only_the_first_in_the_queue(
     held = FairLock(redis_client, NAME)
     held.acquire()
     for owner in ("first", "second"):
-        ask(redis_client, owner, waiting=PATIENT)
+        ask(redis_client, owner, note=PATIENT)
     woken: list[str] = []
     with redis_client.pubsub(ignore_subscribe_messages=True) as subscription:
         subscription.psubscribe("locks:released*")
@@ -179,7 +179,7 @@ def test_killed_waiter_drops_out_of_the_queue(
         other.kill()
     killed_at = time.monotonic()
     held.release()
-    assert waiter.result(10) - killed_at < waiting.STAY_S + 5
+    assert waiter.result(10) - killed_at < wait_queues.NOTE_S + 5
     assert not queued(redis_client)
 
 
@@ -223,7 +223,7 @@ def test_queue_without_liveness_keys_blocks_nobody(
     redis_client: Redis,
 ) -> None:
     ask(redis_client, "holder")
-    ask(redis_client, "dead", waiting=PATIENT)
+    ask(redis_client, "dead", note=PATIENT)
     redis_client.delete(ALIVE, NAME)  # by hand
     lock = FairLock(redis_client, NAME)
     with lock.holding(wait_ms=4_000):
@@ -238,11 +238,11 @@ def test_repeated_acquire_keeps_queue_place_and_token(redis_client: Redis) -> No
     assert ask(redis_client, "holder", fence=fence).token == 1
     for _ in range(2):
         for owner in ("first", "second", "first"):
-            assert ask(redis_client, owner, waiting=PATIENT).result is AcquireResult.BUSY
+            assert ask(redis_client, owner, note=PATIENT).result is AcquireResult.BUSY
         assert redis_client.zrange(QUEUE, 0, -1) == ["first", "second"]
     scripts.release_fair(redis_client, NAME, "holder")
     for _ in range(2):
-        assert ask(redis_client, "second", waiting=PATIENT).result is AcquireResult.BUSY
+        assert ask(redis_client, "second", note=PATIENT).result is AcquireResult.BUSY
         assert ask(redis_client, "first", fence=fence).token == 2
     assert redis_client.zrange(QUEUE, 0, -1) == ["second"]
 
@@ -251,11 +251,11 @@ def test_repeated_fair_release_gets_the_first_answer(
     redis_client: Redis,
 ) -> None:
     ask(redis_client, "holder")
-    ask(redis_client, "waits", waiting=PATIENT)
+    ask(redis_client, "waits", note=PATIENT)
     for _ in range(2):
         released = scripts.release_fair(redis_client, NAME, "holder")
         assert released is ReleaseResult.RELEASED
-    assert ask(redis_client, "holder", waiting=PATIENT).result is AcquireResult.ENDED
+    assert ask(redis_client, "holder", note=PATIENT).result is AcquireResult.ENDED
     for _ in range(2):
         assert scripts.release_fair(redis_client, NAME, "waits") is ReleaseResult.NOT_OWNED
     assert not redis_client.exists(NAME, QUEUE, ALIVE)
@@ -270,7 +270,7 @@ def test_lost_reply_keeps_the_queue_place(
 
         def _ask(self, request: Request) -> Answer:
             answer = super()._ask(request)
-            if request.waiting.stay_ms > 1 and not self.lose:
+            if request.note.ttl_ms > 1 and not self.lose:
                 self.lose = True
                 raise RedisConnectionError("the test lost the reply")
             return answer

@@ -213,7 +213,9 @@ class Line:
         replies = self._send(client, *commands)
         if not isinstance(replies[0], NoScriptError):
             # How often a waiter looks depends on the machine, and a look writes nothing.
-            kept = (it for it in commands if it[0] == "EVALSHA" and it[1] != scripts._LOOK.sha)
+            kept = (
+                it for it in commands if it[0] == "EVALSHA" and it[1] != scripts.SCRIPTS["look"].sha
+            )
             self.sent += kept
             if lost == "reply":
                 self.loses.now = None
@@ -590,9 +592,8 @@ def _known(lock: Any) -> tuple[bool, bool | None, int | None]:
 
 @pytest.fixture
 def line(monkeypatch: pytest.MonkeyPatch, redis_client: Redis) -> Line:
-    for script in vars(scripts).values():  # a server that has to be told would be told only once
-        if isinstance(script, lua_script.LuaScript):
-            redis_client.script_load(script.source)
+    for script in scripts.SCRIPTS.values():  # a server that has to be told would be told only once
+        redis_client.script_load(script.source)
     line = Line()
     monkeypatch.setattr(lua_script, "send_once", line.send_once)
     monkeypatch.setattr(scripts, "RELEASED_MS", LEASE_MS)  # no marker ends within an example

@@ -12,7 +12,7 @@ from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, lua_script, scripts
-from locks.protocol import AcquireResult, ReleaseResult, Request, Take
+from locks.protocol import AcquireResult, ReleaseResult, Request
 
 Elsewhere = Callable[..., Any]
 
@@ -130,21 +130,23 @@ def test_block_with_a_lost_hold_raises(redis_client: Redis) -> None:
 
 
 def test_repeated_calls_get_the_first_answer(redis_client: Redis) -> None:
-    def acquire(owner: str, take: Take) -> tuple[AcquireResult, list[str]]:
-        answer = scripts.acquire_many(redis_client, NAMES, Request(owner, 5_000), take=take)
+    def acquire(owner: str, *, all_or_none: bool = False) -> tuple[AcquireResult, list[str]]:
+        answer = scripts.acquire_many(
+            redis_client, NAMES, Request(owner, 5_000), all_or_none=all_or_none
+        )
         return answer.result, list(answer.names)
 
     redis_client.set(B, "by hand")
     for _ in range(2):
-        assert acquire("a", Take.FREE) == (AcquireResult.GRANTED, [A, C])
-    assert acquire("a", Take.ALL) == (AcquireResult.BUSY, [B])
-    assert acquire("b", Take.FREE) == (AcquireResult.GRANTED, [])
+        assert acquire("a") == (AcquireResult.GRANTED, [A, C])
+    assert acquire("a", all_or_none=True) == (AcquireResult.BUSY, [B])
+    assert acquire("b") == (AcquireResult.GRANTED, [])
     for _ in range(2):
         assert scripts.release_many(redis_client, [A, C], "a", first=A) is ReleaseResult.RELEASED
-    assert acquire("a", Take.FREE) == (AcquireResult.ENDED, [])
+    assert acquire("a") == (AcquireResult.ENDED, [])
     redis_client.delete(B)
     for _ in range(2):
-        assert acquire("c", Take.ALL) == (AcquireResult.GRANTED, [A, B, C])
+        assert acquire("c", all_or_none=True) == (AcquireResult.GRANTED, [A, B, C])
 
 
 def test_hold_with_lost_replies_is_taken_and_released_once(

@@ -20,9 +20,9 @@ from locks.protocol import (
     LookResult,
     ReleaseResult,
     Request,
-    Waiting,
-    beside,
+    WaitNote,
     readers_key,
+    side_key,
 )
 from tests.locks.servers import OtherProcess
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, in_room, pass_through
@@ -31,10 +31,10 @@ Eventually = Callable[..., bool]
 Elsewhere = Callable[..., Any]
 
 FENCE = "lock:{t}:fence"
-READERS, WAITING, WRITER = readers_key(NAME), beside(NAME, "waiting"), beside(NAME, "writers")
+READERS, WAITING, WRITER = readers_key(NAME), side_key(NAME, "waiting"), side_key(NAME, "writers")
 SHORT_MS = 300
 LEASE_MS = 2_500
-PATIENT = Waiting(1, 0, 30_000)
+PATIENT = WaitNote(1, 0, 30_000)
 
 
 def ask_to_read(client: Redis, owner: str, **changes: Any) -> Answer:
@@ -172,8 +172,8 @@ def test_short_wait_does_not_shorten_another_writers_note(
     redis_client: Redis,
 ) -> None:
     ask_to_read(redis_client, "reader")
-    ask_to_write(redis_client, "patient", waiting=PATIENT)
-    ask_to_write(redis_client, "hasty", waiting=Waiting(1, 0, 50))
+    ask_to_write(redis_client, "patient", note=PATIENT)
+    ask_to_write(redis_client, "hasty", note=WaitNote(1, 0, 50))
     assert redis_client.pttl(WRITER) > 50
 
 
@@ -421,7 +421,7 @@ def test_last_reader_elsewhere_wakes_a_writer_here(
 
 def test_repeated_acquire_is_granted_again(redis_client: Redis) -> None:
     assert ask_to_read(redis_client, "a", lease_ms=1_000).result is AcquireResult.GRANTED
-    assert ask_to_write(redis_client, "w", waiting=PATIENT).result is AcquireResult.BUSY
+    assert ask_to_write(redis_client, "w", note=PATIENT).result is AcquireResult.BUSY
     assert ask_to_read(redis_client, "b").result is AcquireResult.BUSY
     assert ask_to_read(redis_client, "a", lease_ms=9_000).result is AcquireResult.GRANTED
     assert redis_client.pttl(READERS) > 1_000

@@ -13,7 +13,15 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 
 from locks import RedisLock, lua_script, raise_fence, scripts
-from locks.protocol import AcquireResult, Fence, LookResult, ReleaseResult, RenewResult, Request
+from locks.protocol import (
+    AcquireResult,
+    Fence,
+    LookResult,
+    ReleaseResult,
+    RenewResult,
+    Request,
+    WakeResult,
+)
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
@@ -164,6 +172,7 @@ def test_full_redis_refuses_acquire_but_allows_release(
         ("release_many", ReleaseResult),
         ("release_read", ReleaseResult),
         ("renew", RenewResult),
+        ("pass_wake_up_on", WakeResult),
     ],
 )
 def test_script_codes_match_their_enum(script: str, answers: type[Enum]) -> None:

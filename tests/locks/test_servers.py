@@ -12,7 +12,7 @@ from redis import Redis
 from redis.exceptions import ResponseError
 
 from locks import FairLock, LockBusy, MultiLock, NotReplicated, ReadWriteLock, RedisLock
-from locks.protocol import beside
+from locks.protocol import side_key
 from tests.locks.servers import HOST, Server, servers, wait_for
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME
 from tests.support.proxy import FaultProxy
@@ -113,7 +113,7 @@ def test_unreplicated_grant_wakes_the_next_waiter(
     replicated[1].stop()
     try:
         strict = pool.submit(RedisLock(master, NAME, replicas=1).acquire, wait_ms=LONG_MS)
-        assert eventually(lambda: master.exists(beside(NAME, "waiting")))
+        assert eventually(lambda: master.exists(side_key(NAME, "waiting")))
         easy = pool.submit(RedisLock(master, NAME).acquire, wait_ms=LONG_MS)
         held.release()
         with pytest.raises(NotReplicated):
@@ -180,7 +180,7 @@ def test_each_lock_kind_works_on_a_cluster_node(
     with pytest.raises(LockBusy):
         elsewhere(lock.acquire, wait_ms=20)
     waiter = pool.submit(lock.acquire, wait_ms=LONG_MS)
-    noted = beside(name, "queue" if kind == "fair" else "waiting")
+    noted = side_key(name, "queue" if kind == "fair" else "waiting")
     assert eventually(lambda: node.exists(noted))
     released_at = time.monotonic()
     held.release()
@@ -197,7 +197,7 @@ def test_multi_lock_works_on_a_cluster_node(
     held, lock = MultiLock(node, names), MultiLock(node, names)
     assert held.acquire_free() == set(names)
     waiter = pool.submit(lock.acquire_all, wait_ms=LONG_MS)
-    assert eventually(lambda: node.exists(beside(names[0], "waiting")))
+    assert eventually(lambda: node.exists(side_key(names[0], "waiting")))
     released_at = time.monotonic()
     held.release()
     waiter.result(10)

@@ -13,6 +13,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from locks import LockNotOwned, MultiLock, ReadWriteLock, RedisLock, scripts, watchdog
 from locks.lease import Lease
+from locks.protocol import RenewResult
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
@@ -141,7 +142,7 @@ def test_late_renewal_does_not_bring_the_lock_back(redis_client: Redis) -> None:
     in_time = Lease(redis_client, (NAME,), "owner", lease_ms=60_000, sent_at=now - 59)
     too_late = Lease(redis_client, (NAME,), "owner", lease_ms=60_000, sent_at=now - 61)
     for lease in (in_time, too_late):
-        lease.renewed(sent_at=now)
+        lease.apply(RenewResult.RENEWED, sent_at=now)
     assert not in_time.lost
     assert too_late.lost
 

@@ -9,8 +9,8 @@ from collections.abc import Callable
 import pytest
 from redis import Redis
 
-from locks import RedisLock, waiting
-from locks.protocol import Answer, Request, beside
+from locks import RedisLock, wait_queues
+from locks.protocol import Answer, Request, side_key
 
 NAME = "lock:{t}:sale"
 HELD_MS, LONG_MS = 60_000, 20_000
@@ -40,12 +40,12 @@ def replaceable_answers(
 
 def in_room(client: Redis, topic: str = NAME) -> int:
     """Return how many threads of this process wait for a lock."""
-    return waiting._switchboard(client).count(topic)
+    return wait_queues._queues_of(client).count(topic)
 
 
 def is_noted(client: Redis, name: str = NAME) -> bool:
     """Say whether Redis knows of somebody who waits: it has asked, and listens."""
-    return bool(client.exists(beside(name, "waiting")))
+    return bool(client.exists(side_key(name, "waiting")))
 
 
 def pass_through(lock: RedisLock, *, wait_ms: int = LONG_MS) -> float:

@@ -25,7 +25,7 @@ def test_in_each_worker():
 """
 
 
-def test_each_worker_has_servers_of_its_own_and_a_stopped_run_leaves_nothing(
+def test_each_worker_has_own_servers_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     scratch = tmp_path / "scratch"

@@ -1,4 +1,4 @@
-"""``manage.py locks``: who holds which lock, and how to get one back from whoever is stuck."""
+"""``manage.py locks``: list the locks that are held, or release one by force."""
 
 from __future__ import annotations
 
@@ -33,14 +33,18 @@ class Command(BaseCommand):
         )
 
     def handle(self, *args: Any, **options: Any) -> None:
-        _check_mixture(options)
+        releases = options["release"] is not None
+        if not releases and (options["owner"] or options["yes"]):
+            raise CommandError("--owner and --yes go with --release")
+        if releases and (options["match"] or options["json"]):
+            raise CommandError("--match and --json list, --release does not: use one or the other")
         try:
-            if options["release"] is not None:
+            if releases:
                 self._release(options["release"], options["owner"], sure=options["yes"])
             else:
                 self._list(options["match"] or EVERY_LOCK, as_json=options["json"])
         except RedisError as error:
-            raise CommandError(f"Redis did not answer: {error}") from error
+            raise CommandError(f"Redis did not respond: {error}") from error
         except (NotHeldByOwner, ValueError) as error:
             raise CommandError(str(error)) from error
 
@@ -61,13 +65,6 @@ class Command(BaseCommand):
             raise CommandError("nothing was released")
         force_release(client, name, hold.owner)
         self.stdout.write("Released.")
-
-
-def _check_mixture(options: dict[str, Any]) -> None:
-    if options["release"] is None and (options["owner"] or options["yes"]):
-        raise CommandError("--owner and --yes go with --release")
-    if options["release"] is not None and (options["match"] or options["json"]):
-        raise CommandError("--match and --json list, --release does not: use one or the other")
 
 
 def _one_of(holds: list[HeldLock], name: str, owner: str | None) -> HeldLock:

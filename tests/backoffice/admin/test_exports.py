@@ -138,7 +138,7 @@ def test_who_may_not_export_and_see_orders_gets_none(permissions: list[str]) -> 
     assert EXPORT not in clerk.get(LIST).text
 
 
-def test_visitors_are_sent_to_sign_in(client: Client) -> None:
+def test_import_sends_visitors_to_login(client: Client) -> None:
     assert client.get(EXPORT).status_code == 302
 
 

@@ -34,6 +34,7 @@ from tests.support.orders import (
     make_order,
     make_sale,
 )
+from tests.support.patience import GENEROUS_S
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -497,12 +498,14 @@ def test_a_batch_inside_another_transaction_is_refused_since_it_could_be_rolled_
 
 
 class MeetingPoint:
-    """Where two writers stand after a step until both are there, then write one after the other.
+    """Where two writers wait for each other after a step, and then write one after the other.
 
-    Where a guard keeps the second one from getting there, the first goes on alone.
+    If a guard keeps the second one away, the first continues alone after ``patience_s``. A control,
+    in which both must meet, is given more than enough.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, patience_s: float) -> None:
+        self._patience_s = patience_s
         self._barrier = threading.Barrier(2)
         self._order = iter((1, 2))
         self._guard = threading.Lock()
@@ -511,22 +514,17 @@ class MeetingPoint:
 
     def meet(self) -> None:
         try:
-            self._barrier.wait(timeout=0.5)
+            self._barrier.wait(timeout=self._patience_s)
         except threading.BrokenBarrierError:
             return
         with self._guard:
             self._mine.turn = next(self._order)
         if self._mine.turn == 2:
-            assert self._first_is_done.wait(timeout=10)
+            assert self._first_is_done.wait(timeout=GENEROUS_S)
 
     def leave(self) -> None:
         if getattr(self._mine, "turn", None) == 1:
             self._first_is_done.set()
-
-
-@pytest.fixture
-def meeting() -> MeetingPoint:
-    return MeetingPoint()
 
 
 def two_writers(
@@ -562,9 +560,9 @@ def plain_read(*, sale_id: int) -> SeckillVoucher:
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_two_writers_sell_the_last_unit_once(
-    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sale = make_sale(stock=1)
+    sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=0.5)
     monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(lock_seckill_voucher, meeting))
     batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
     verdicts = two_writers(sale, batches, meeting)
@@ -577,9 +575,9 @@ def test_two_writers_sell_the_last_unit_once(
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
-    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sale = make_sale(stock=1)
+    sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", with_meeting(plain_read, meeting))
     batches = [entries_for(sale, 1, first_id=1_001), entries_for(sale, 1, first_id=2_001)]
     verdicts = two_writers(sale, batches, meeting)
@@ -593,9 +591,9 @@ def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order(
-    meeting: MeetingPoint, monkeypatch: pytest.MonkeyPatch
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    sale, buyer = make_sale(), make_buyer()
+    sale, buyer, meeting = make_sale(), make_buyer(), MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
     monkeypatch.setattr(batch, "_read", with_meeting(batch._read, meeting))
     batches = [[an_entry(sale, buyer.pk, order_id=order_id)] for order_id in (1_001, 1_002)]

@@ -164,10 +164,12 @@ def test_a_retry_is_in_the_orders_history_with_who_did_it(by_staff: bool) -> Non
     order_id = set_aside(sale)
     before = timezone.now()
 
-    retry_order(order_id=order_id, **({"by": Actor.staff(clerk.pk)} if by_staff else {}))
+    retry_order(
+        order_id=order_id, now=timezone.now(), **({"by": Actor.staff(clerk.pk)} if by_staff else {})
+    )
 
     event = OrderEvent.objects.get(order=order_id)
-    assert (event.before, event.after, event.reason) == ("refused", "unpaid", "tried again")
+    assert (event.before, event.after, event.reason) == ("refused", "unpaid", "retried")
     assert before <= event.at <= timezone.now()
     expected = (ActorKind.STAFF, clerk.pk) if by_staff else (ActorKind.SYSTEM, None)
     assert (event.actor_kind, event.actor_id) == expected

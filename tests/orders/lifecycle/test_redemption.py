@@ -164,7 +164,7 @@ def test_of_two_who_redeem_at_the_same_time_exactly_one_wins() -> None:
     for _ in range(20):
         code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         order = with_code(code=code)
-        tries = [partial(redeem, code=code, by=Actor.staff(it.pk)) for it in staff]
+        tries = [partial(redeem, code=code, by=Actor.staff(it.pk), now=NOW) for it in staff]
         outcomes = at_once(*tries)
         winners = [it for it, what in zip(staff, outcomes, strict=True) if _won(what)]
         assert len(winners) == 1
@@ -192,7 +192,9 @@ def test_the_race_happens_where_the_state_is_read_first_and_saved_after(
 
     monkeypatch.setattr("orders.lifecycle.redemption.change_order", read_then_save)
     with_code()
-    tries = [partial(redeem, code=CODE, by=Actor.staff(clerk(name).pk)) for name in ("a", "b")]
+    tries = [
+        partial(redeem, code=CODE, by=Actor.staff(clerk(name).pk), now=NOW) for name in ("a", "b")
+    ]
     assert all(_won(it) for it in at_once(*tries))
 
 

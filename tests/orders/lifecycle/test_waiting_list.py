@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from django.contrib.auth.models import User
@@ -22,7 +23,15 @@ from orders.payments.expiry import expire_orders
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
 from orders.receipts.service import NoReceipt, find_receipt
 from tests.support.inspection import assert_conserved, buyers_of, live_ids, refusals_of
-from tests.support.orders import at_once, make_buyer, make_buyers, make_sale, reserved, token_for
+from tests.support.orders import (
+    at_once,
+    id_minted,
+    make_buyer,
+    make_buyers,
+    make_sale,
+    reserved,
+    token_for,
+)
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
@@ -258,10 +267,10 @@ def test_an_edit_that_died_half_way_ends_nobodys_waiting(ledger: Redis) -> None:
 def test_the_receipt_of_one_who_waits_never_says_lost(ledger: Redis) -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
-    place = wait_in(sale, buyer)
+    token = replace(token_for(sale, buyer), order_id=id_minted(seconds_ago=60))
+    place = wait_in(sale, buyer, token)
     ledger.delete(LedgerKeys(sale.pk).sale)
     ledger.hset(LedgerKeys(sale.pk).sale, "loaded_at_ms", 1)
-    time.sleep(1.1)  # an id names its second only
     load_sale(sale_id=sale.pk)
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)

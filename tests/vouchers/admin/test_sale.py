@@ -1,4 +1,4 @@
-"""The shop's side, through its real pages."""
+"""The admin of sales, through its real pages."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.support.sales import (
     make_voucher,
 )
 from vouchers.admin import sale as vouchers_admin
-from vouchers.catalogue.sales import terms_of
+from vouchers.catalogue.sales import delete_sale, edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import SalePaused, SoldOut, reserve
 from vouchers.inventory.sale_state import BelowTaken, snapshot
@@ -38,7 +38,7 @@ LIST = "/admin/vouchers/seckillvoucher/"
 CHECK = f"{LIST}check/"
 WINDOW = ("begins_at_0", "begins_at_1", "ends_at_0", "ends_at_1")
 
-# Pages that say something after the commit need a real one; the others go without.
+# Pages with messages after the commit need a real one; the others do without.
 committing = pytest.mark.django_db(transaction=True)
 
 ENTRIES = {
@@ -66,6 +66,13 @@ def delete_url(sale):
     return f"{LIST}{sale.pk}/delete/"
 
 
+def last_change() -> str:
+    """Return the newest entry of the admin's history."""
+    entry = LogEntry.objects.first()
+    assert entry
+    return entry.get_change_message()
+
+
 def stored(sale):
     return SeckillVoucher.objects.select_related("voucher").get(pk=sale.pk)
 
@@ -79,13 +86,13 @@ def errors(response):
 
 
 def refused(response):
-    """What the form says of an edit that was right and could not be: it keeps what was typed."""
+    """Return the refusals of a valid edit; the form keeps the entries."""
     assert response.status_code == 200
     return errors(response).get("__all__", [])
 
 
 def typed(response, field):
-    """What stands in a field of the page that came back."""
+    """Return the value of a field on the returned page."""
     return response.context["adminform"].form[field].value()
 
 
@@ -95,7 +102,7 @@ def as_typed(moment):
 
 
 def entries_of(sale, **changes):
-    """What the change page of this sale sends back when nothing else is typed."""
+    """Return what the change page of this sale sends with only these changes."""
     begins, ends = as_typed(sale.begins_at), as_typed(sale.ends_at)
     return {
         **ENTRIES,
@@ -110,11 +117,11 @@ def entries_of(sale, **changes):
     }
 
 
-# --- making a sale -------------------------------------------------------------------------------
+# --- creating a sale ------------------------------------------------------------------------------
 
 
 @committing
-def test_one_form_makes_a_voucher_and_its_sale_and_loads_it(shop):
+def test_form_creates_and_loads_voucher_and_sale(shop):
     response = shop.post(ADD, ENTRIES)
 
     sale = SeckillVoucher.objects.get()
@@ -128,7 +135,7 @@ def test_one_form_makes_a_voucher_and_its_sale_and_loads_it(shop):
 
 
 @committing
-def test_times_are_typed_in_the_shops_time_zone_and_stored_in_utc(shop):
+def test_times_in_shop_zone_are_stored_in_utc(shop):
     shop.post(ADD, ENTRIES)
 
     with connection.cursor() as cursor:
@@ -138,7 +145,7 @@ def test_times_are_typed_in_the_shops_time_zone_and_stored_in_utc(shop):
 
 
 @committing
-def test_an_existing_voucher_is_put_on_sale_again(shop):
+def test_existing_voucher_is_put_on_sale_again(shop):
     voucher = make_voucher()
     nothing = dict.fromkeys(("title", "rules", "price", "face_value"), "")
 
@@ -149,7 +156,7 @@ def test_an_existing_voucher_is_put_on_sale_again(shop):
 
 
 @committing
-def test_a_sale_saved_while_redis_is_gone_is_told_with_a_warning(shop, redis_gone):
+def test_sale_saved_without_redis_gets_a_warning(shop, redis_gone):
     with redis_gone():
         response = shop.post(ADD, ENTRIES)
 
@@ -158,12 +165,13 @@ def test_a_sale_saved_while_redis_is_gone_is_told_with_a_warning(shop, redis_gon
 
 
 @pytest.mark.django_db
-def test_the_form_for_a_new_sale_offers_an_existing_voucher_from_its_link(shop):
+def test_new_sale_form_offers_voucher_of_link(shop):
     voucher = make_voucher()
     vouchers = shop.get("/admin/vouchers/voucher/").content.decode()
-    link = re.search(r'href="([^"]*existing_voucher=\d+)"', vouchers).group(1)
+    link = re.search(r'href="([^"]*existing_voucher=\d+)"', vouchers)
+    assert link
 
-    form = shop.get(link).context["adminform"].form
+    form = shop.get(link[1]).context["adminform"].form
 
     assert form["existing_voucher"].value() == str(voucher.pk)
 
@@ -185,7 +193,7 @@ def test_the_form_for_a_new_sale_offers_an_existing_voucher_from_its_link(shop):
         ({"title": "", "price": "", "face_value": ""}, {"title", "price", "face_value"}),
     ],
 )
-def test_what_cannot_be_sold_is_said_at_its_field_and_makes_nothing(shop, ledger, changes, fields):
+def test_invalid_entry_is_reported_at_its_field(shop, ledger, changes, fields):
     response = shop.post(ADD, {**ENTRIES, **changes})
 
     assert response.status_code == 200
@@ -196,7 +204,7 @@ def test_what_cannot_be_sold_is_said_at_its_field_and_makes_nothing(shop, ledger
 
 
 @pytest.mark.django_db
-def test_an_existing_voucher_and_a_description_make_nothing(shop):
+def test_existing_voucher_with_description_creates_nothing(shop):
     response = shop.post(ADD, {**ENTRIES, "existing_voucher": make_voucher().pk})
 
     assert set(errors(response)) == {"existing_voucher"}
@@ -204,7 +212,7 @@ def test_an_existing_voucher_and_a_description_make_nothing(shop):
 
 
 @committing
-def test_what_buyers_did_cannot_be_posted(shop):
+def test_posted_sold_count_is_ignored(shop):
     posted = {"sold": "4", "epoch": "77", "fence": "77", "sold_units": "4", "id": "4242"}
 
     shop.post(ADD, {**ENTRIES, **posted})
@@ -219,7 +227,7 @@ def test_what_buyers_did_cannot_be_posted(shop):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("url", [ADD, "change"])
-def test_the_page_has_no_field_for_what_buyers_did(shop, url):
+def test_page_has_no_field_for_sold_count(shop, url):
     page = shop.get(change_url(make_loaded_sale()) if url == "change" else url).content.decode()
 
     names = set(re.findall(r'name="([^"]+)"', page))
@@ -227,11 +235,11 @@ def test_the_page_has_no_field_for_what_buyers_did(shop, url):
     assert not {"sold", "epoch", "fence", "voucher"} & names
 
 
-# --- editing a running sale ----------------------------------------------------------------------
+# --- editing a running sale -----------------------------------------------------------------------
 
 
 @committing
-def test_a_running_sale_gets_more_units(shop):
+def test_stock_of_running_sale_is_raised(shop):
     sale = make_loaded_sale(stock=1)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     with pytest.raises(SoldOut):
@@ -245,7 +253,7 @@ def test_a_running_sale_gets_more_units(shop):
 
 
 @committing
-def test_a_running_sale_gets_fewer_units(shop):
+def test_stock_of_running_sale_is_lowered(shop):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -257,7 +265,7 @@ def test_a_running_sale_gets_fewer_units(shop):
 
 
 @committing
-def test_a_running_sale_is_paused_and_goes_on(shop):
+def test_running_sale_is_paused_and_resumed(shop):
     sale = make_loaded_sale()
 
     shop.post(change_url(sale), entries_of(sale, paused="on"))
@@ -268,7 +276,7 @@ def test_a_running_sale_is_paused_and_goes_on(shop):
 
 
 @committing
-def test_an_edit_describes_the_voucher_anew(shop):
+def test_edit_changes_voucher_description(shop):
     sale = make_loaded_sale()
 
     shop.post(change_url(sale), entries_of(sale, title="Rice", price="1.50"))
@@ -289,9 +297,7 @@ def test_an_edit_describes_the_voucher_anew(shop):
         ({"title": ""}, "title"),
     ],
 )
-def test_an_edit_that_cannot_be_is_said_at_its_field_and_changes_nothing(
-    shop, dump, changes, field
-):
+def test_invalid_edit_is_reported_at_its_field(shop, dump, changes, field):
     sale = make_loaded_sale(stock=5, limit=2)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -306,7 +312,7 @@ def test_an_edit_that_cannot_be_is_said_at_its_field_and_changes_nothing(
 
 
 @committing
-def test_what_was_sold_while_the_page_was_open_is_not_overwritten(shop):
+def test_edit_keeps_orders_made_meanwhile(shop):
     sale = make_loaded_sale(stock=5)
     shop.get(change_url(sale))
     typed = entries_of(sale, stock="4")
@@ -321,16 +327,13 @@ def test_what_was_sold_while_the_page_was_open_is_not_overwritten(shop):
 
 
 @committing
-def test_a_buyer_who_is_faster_than_the_forms_check_is_told_and_nothing_is_changed(
-    shop, monkeypatch
-):
+def test_order_after_form_check_refuses_lower_stock(shop, monkeypatch):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
-    edit = vouchers_admin.edit_sale
 
     def after_a_buyer(**kwargs):
         reserve(sale_id=sale.pk, order_id=502, user_id=2)
-        return edit(**kwargs)
+        return edit_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "edit_sale", after_a_buyer)
 
@@ -343,13 +346,12 @@ def test_a_buyer_who_is_faster_than_the_forms_check_is_told_and_nothing_is_chang
 
 
 @committing
-def test_a_limit_that_was_raised_meanwhile_is_told(shop, monkeypatch):
+def test_limit_raised_meanwhile_refuses_edit(shop, monkeypatch):
     sale = make_loaded_sale(limit=1)
-    edit = vouchers_admin.edit_sale
 
     def after_another_edit(**kwargs):
         SeckillVoucher.objects.filter(pk=sale.pk).update(limit=3)
-        return edit(**kwargs)
+        return edit_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "edit_sale", after_another_edit)
 
@@ -360,7 +362,7 @@ def test_a_limit_that_was_raised_meanwhile_is_told(shop, monkeypatch):
 
 @committing
 @pytest.mark.parametrize("stock", ["4", "6"])
-def test_while_redis_is_gone_no_sale_is_edited_and_that_is_told(shop, redis_gone, stock):
+def test_edit_without_redis_is_refused(shop, redis_gone, stock):
     sale = make_loaded_sale(stock=5)
 
     with redis_gone():
@@ -372,7 +374,7 @@ def test_while_redis_is_gone_no_sale_is_edited_and_that_is_told(shop, redis_gone
 
 
 @committing
-def test_a_sale_that_is_not_loaded_is_loaded_before_it_is_edited(shop, ledger):
+def test_unloaded_sale_is_loaded_before_edit(shop, ledger):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -385,13 +387,12 @@ def test_a_sale_that_is_not_loaded_is_loaded_before_it_is_edited(shop, ledger):
 
 
 @committing
-def test_a_sale_that_was_deleted_meanwhile_is_told(shop, monkeypatch):
+def test_edit_of_deleted_sale_is_reported(shop, monkeypatch):
     sale = make_loaded_sale()
-    edit = vouchers_admin.edit_sale
 
     def after_a_delete(**kwargs):
         SeckillVoucher.objects.filter(pk=sale.pk).delete()
-        return edit(**kwargs)
+        return edit_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "edit_sale", after_a_delete)
 
@@ -402,13 +403,12 @@ def test_a_sale_that_was_deleted_meanwhile_is_told(shop, monkeypatch):
 
 
 @committing
-def test_a_redis_that_goes_after_the_forms_check_changes_nothing(shop, monkeypatch, redis_gone):
+def test_redis_lost_after_form_check_changes_nothing(shop, monkeypatch, redis_gone):
     sale = make_loaded_sale(stock=5)
-    edit = vouchers_admin.edit_sale
 
     def when_redis_is_gone(**kwargs):
         with redis_gone():
-            return edit(**kwargs)
+            return edit_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "edit_sale", when_redis_is_gone)
 
@@ -419,20 +419,20 @@ def test_a_redis_that_goes_after_the_forms_check_changes_nothing(shop, monkeypat
 
 
 @committing
-def test_the_history_names_what_was_changed_and_no_more(shop):
+def test_history_names_changed_fields_only(shop):
     sale = make_loaded_sale()
     sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."
     sale.voucher.save()
 
     shop.post(change_url(sale), entries_of(sale, stock="9"))
 
-    change = LogEntry.objects.get().get_change_message()
+    change = last_change()
     assert "Stock" in change
     assert "Price" not in change
 
 
 @committing
-def test_the_row_is_locked_before_a_page_writes_to_it(shop, steps):
+def test_edit_locks_row_before_writing(shop, steps):
     sale = make_loaded_sale()
     steps.clear()
 
@@ -443,7 +443,7 @@ def test_the_row_is_locked_before_a_page_writes_to_it(shop, steps):
 
 
 @pytest.mark.django_db
-def test_the_change_page_shows_what_is_left_now(shop):
+def test_change_page_shows_units_left(shop):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -454,14 +454,14 @@ def test_the_change_page_shows_what_is_left_now(shop):
 
 
 @pytest.mark.django_db
-def test_the_change_page_stands_while_redis_is_gone(shop, redis_gone):
+def test_change_page_works_without_redis(shop, redis_gone):
     sale = make_loaded_sale()
 
     with redis_gone():
         assert shop.get(change_url(sale)).status_code == 200
 
 
-# --- the list ------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 def cells(page):
@@ -472,7 +472,7 @@ def cells(page):
 
 
 @pytest.mark.django_db
-def test_the_list_shows_state_total_sold_left_and_pending(shop):
+def test_list_shows_state_and_figures(shop):
     sale = make_loaded_sale(stock=5)
     make_order(sale, make_user("ada"), order_id=400)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
@@ -488,7 +488,7 @@ def test_the_list_shows_state_total_sold_left_and_pending(shop):
 
 
 @pytest.mark.django_db
-def test_the_list_costs_the_same_for_three_sales_as_for_thirty(shop, ledger_trips):
+def test_list_cost_does_not_depend_on_sales(shop, ledger_trips):
     def cost(count):
         for _ in range(count):
             make_loaded_sale()
@@ -507,7 +507,7 @@ def test_the_list_costs_the_same_for_three_sales_as_for_thirty(shop, ledger_trip
 
 
 @pytest.mark.django_db
-def test_the_list_stands_while_redis_is_gone(shop, redis_gone):
+def test_list_works_without_redis(shop, redis_gone):
     make_loaded_sale()
 
     with redis_gone():
@@ -517,7 +517,7 @@ def test_the_list_stands_while_redis_is_gone(shop, redis_gone):
 
 
 @pytest.mark.django_db
-def test_sales_are_found_by_title_id_and_time(shop):
+def test_list_is_searched_by_title_id_and_time(shop):
     now = timezone.now()
     soon = make_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
     running = make_sale(voucher=make_voucher(title="Rice"))
@@ -535,7 +535,7 @@ def test_sales_are_found_by_title_id_and_time(shop):
 
 
 @committing
-def test_chosen_sales_are_loaded_by_hand(shop, redis_gone):
+def test_chosen_sales_are_loaded(shop, redis_gone):
     sales = [make_sale(), make_sale()]
     data = {"action": "load_into_redis", "_selected_action": [sale.pk for sale in sales]}
 
@@ -549,7 +549,7 @@ def test_chosen_sales_are_loaded_by_hand(shop, redis_gone):
 
 
 @pytest.mark.django_db
-def test_who_may_only_look_cannot_load(client):
+def test_viewer_cannot_load_sales(client):
     clerk = make_user("clerk", is_staff=True)
     clerk.user_permissions.add(Permission.objects.get(codename="view_seckillvoucher"))
     client.force_login(clerk, backend="django.contrib.auth.backends.ModelBackend")
@@ -564,7 +564,7 @@ def test_who_may_only_look_cannot_load(client):
     assert client.post(change_url(sale), entries_of(sale)).status_code == 403
 
 
-# --- what is said while a form is typed -----------------------------------------------------------
+# --- checks while a form is filled in -------------------------------------------------------------
 
 
 def checked(shop, entries, sale=None, method="post"):
@@ -580,7 +580,7 @@ def texts(hints):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_entries_are_checked_without_being_saved(shop, ledger, method):
+def test_check_saves_nothing(shop, ledger, method):
     answer = checked(shop, {**ENTRIES, "stock": "0", "ends_at_1": "10:30"}, method=method)
 
     assert set(answer) == {"errors", "hints"}
@@ -592,7 +592,7 @@ def test_entries_are_checked_without_being_saved(shop, ledger, method):
 
 
 @pytest.mark.django_db
-def test_nothing_typed_yet_has_its_errors_and_no_hints(shop):
+def test_check_of_empty_form_has_errors_only(shop):
     answer = checked(shop, {})
 
     assert {"stock", "begins_at", "ends_at", "title"} <= set(answer["errors"])
@@ -600,7 +600,7 @@ def test_nothing_typed_yet_has_its_errors_and_no_hints(shop):
 
 
 @pytest.mark.django_db
-def test_a_check_speaks_the_language_of_the_page(shop):
+def test_check_uses_language_of_page(shop):
     entries = {**ENTRIES, "stock": ""}
 
     chinese = shop.post(CHECK, entries, headers={"Accept-Language": "zh-hans"}).json()
@@ -609,7 +609,7 @@ def test_a_check_speaks_the_language_of_the_page(shop):
 
 
 @pytest.mark.django_db
-def test_a_check_names_the_other_sales_of_an_existing_voucher(shop):
+def test_check_names_overlapping_sales(shop):
     voucher = make_voucher()
     begins_at = dt.datetime(2030, 1, 1, 1, tzinfo=dt.UTC)
     window = {"voucher": voucher, "begins_at": begins_at, "ends_at": begins_at + 2 * HOUR}
@@ -628,7 +628,7 @@ def test_a_check_names_the_other_sales_of_an_existing_voucher(shop):
 
 
 @pytest.mark.django_db
-def test_a_check_of_a_sale_leaves_itself_out_and_knows_what_is_taken(shop):
+def test_check_of_stored_sale_knows_units_taken(shop):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -643,7 +643,7 @@ def test_a_check_of_a_sale_leaves_itself_out_and_knows_what_is_taken(shop):
 
 
 @pytest.mark.django_db
-def test_a_check_stands_while_redis_is_gone(shop, redis_gone):
+def test_check_works_without_redis(shop, redis_gone):
     sale = make_loaded_sale(stock=5)
 
     with redis_gone():
@@ -652,12 +652,12 @@ def test_a_check_stands_while_redis_is_gone(shop, redis_gone):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("odd", ["0", "x", "²", "-1", "9" * 5_000])
-def test_a_check_of_a_sale_that_there_is_not_is_not_found(shop, odd):
+def test_check_of_missing_sale_returns_404(shop, odd):
     assert shop.post(CHECK, ENTRIES, query_params={"sale": odd}).status_code == 404
 
 
 @pytest.mark.django_db
-def test_who_may_not_save_may_not_check(client):
+def test_check_needs_permission_to_save(client):
     sale = make_sale()
     clerk(client, "view_seckillvoucher", "add_seckillvoucher")
 
@@ -666,14 +666,14 @@ def test_who_may_not_save_may_not_check(client):
 
 
 @pytest.mark.django_db
-def test_the_form_names_the_shops_time_zone(shop):
+def test_form_names_shop_time_zone(shop):
     page = shop.get(ADD).content.decode()
 
     assert page.count("Shop time: Asia/Shanghai, now UTC+8.") == 2
 
 
 @committing
-def test_without_a_script_the_warnings_are_said_after_saving(shop):
+def test_warnings_are_shown_after_saving(shop):
     now = timezone.now()
     begins, ends = as_typed(now - HOUR), as_typed(now + HOUR)
     window = dict(zip(WINDOW, begins + ends, strict=True))
@@ -688,7 +688,7 @@ def test_without_a_script_the_warnings_are_said_after_saving(shop):
 
 
 @committing
-def test_a_draft_is_made_shown_as_one_and_published(shop):
+def test_draft_is_created_listed_and_published(shop):
     shop.post(ADD, {**ENTRIES, "stage": "draft"})
     sale = SeckillVoucher.objects.get()
     assert sale.stage == SaleStage.DRAFT
@@ -700,13 +700,12 @@ def test_a_draft_is_made_shown_as_one_and_published(shop):
 
     assert stored(sale).stage == SaleStage.PUBLIC
     assert not snapshot(sale_id=sale.pk).terms.paused
-    line = LogEntry.objects.first().get_change_message()
-    assert line == "Stage: draft → public"
+    assert last_change() == "Stage: draft → public"
     assert said(shop.post(LIST, chosen))[-1] == "None of these sales is a draft."
 
 
 @committing
-def test_a_public_sale_becomes_a_draft_again_while_nobody_has_ordered(shop):
+def test_public_sale_without_orders_becomes_draft(shop):
     sale = make_loaded_sale()
 
     shop.post(change_url(sale), entries_of(sale, stage="draft"))
@@ -717,7 +716,7 @@ def test_a_public_sale_becomes_a_draft_again_while_nobody_has_ordered(shop):
 
 
 @committing
-def test_a_sale_with_a_promise_stays_public_and_says_so_at_its_field(shop):
+def test_sale_with_reservation_stays_public(shop):
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -728,13 +727,12 @@ def test_a_sale_with_a_promise_stays_public_and_says_so_at_its_field(shop):
 
 
 @committing
-def test_a_buyer_who_comes_at_the_last_moment_keeps_the_sale_public(shop, monkeypatch):
+def test_late_buyer_keeps_sale_public(shop, monkeypatch):
     sale = make_loaded_sale()
-    edit = vouchers_admin.edit_sale
 
     def after_a_buyer(**kwargs):
         reserve(sale_id=sale.pk, order_id=501, user_id=1)
-        return edit(**kwargs)
+        return edit_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "edit_sale", after_a_buyer)
 
@@ -746,17 +744,17 @@ def test_a_buyer_who_comes_at_the_last_moment_keeps_the_sale_public(shop, monkey
 
 
 @committing
-def test_a_form_that_says_nothing_of_the_stage_leaves_it(shop):
+def test_form_without_stage_keeps_it(shop):
     sale = make_loaded_sale(stage=SaleStage.DRAFT)
 
     shop.post(change_url(sale), entries_of(sale, stock="9"))
 
     assert (stored(sale).stage, stored(sale).stock) == (SaleStage.DRAFT, 9)
-    assert "Stage" not in LogEntry.objects.get().get_change_message()
+    assert "Stage" not in last_change()
 
 
 @pytest.mark.django_db
-def test_sales_are_found_by_their_state(shop):
+def test_list_is_filtered_by_state(shop):
     now = timezone.now()
     sales = {
         "draft": make_sale(stage=SaleStage.DRAFT),
@@ -773,7 +771,7 @@ def test_sales_are_found_by_their_state(shop):
 
 
 @pytest.mark.django_db
-def test_a_rehearsal_is_no_sale_of_the_shops(shop):
+def test_rehearsal_is_hidden_from_list(shop):
     rehearsal = make_sale(stage=SaleStage.REHEARSAL)
 
     assert not shop.get(LIST).context["cl"].result_list
@@ -785,7 +783,7 @@ def test_a_rehearsal_is_no_sale_of_the_shops(shop):
 
 
 @pytest.mark.django_db
-def test_a_copy_is_the_form_for_a_new_sale_with_everything_of_the_other(shop):
+def test_copy_opens_form_with_terms_of_sale(shop):
     begins_at = dt.datetime(2030, 1, 1, 12, tzinfo=dt.UTC)
     sale = make_sale(
         begins_at=begins_at, ends_at=begins_at + HOUR, stock=7, limit=3, refundable=False
@@ -804,7 +802,7 @@ def test_a_copy_is_the_form_for_a_new_sale_with_everything_of_the_other(shop):
 
 
 @pytest.mark.django_db
-def test_there_is_no_copy_of_nothing_and_none_for_who_may_not_add(shop, client):
+def test_copy_needs_sale_and_permission(shop, client):
     assert shop.get(f"{LIST}4242/copy/")["Location"] == LIST
     assert shop.post(f"{LIST}{make_sale().pk}/copy/").status_code == 405
     clerk(client, "view_seckillvoucher")
@@ -814,7 +812,7 @@ def test_there_is_no_copy_of_nothing_and_none_for_who_may_not_add(shop, client):
 @pytest.mark.django_db
 @pytest.mark.parametrize("field", ["begins_at", "stock", "limit", "existing_voucher", "stage"])
 @pytest.mark.parametrize("value", ["", "x", "-1", "9" * 500, "²"])
-def test_an_odd_link_to_the_form_is_no_error_of_ours(shop, field, value):
+def test_odd_form_link_is_no_server_error(shop, field, value):
     assert shop.get(ADD, {field: value}).status_code == 200
 
 
@@ -828,7 +826,7 @@ def picture():
 
 
 @committing
-def test_a_voucher_gets_a_picture_keeps_it_and_loses_it(shop):
+def test_picture_is_added_kept_and_removed(shop):
     shop.post(ADD, {**ENTRIES, "picture": picture()})
     sale = SeckillVoucher.objects.get()
     digest = stored(sale).voucher.picture_id
@@ -841,11 +839,11 @@ def test_a_voucher_gets_a_picture_keeps_it_and_loses_it(shop):
 
     shop.post(change_url(sale), entries_of(sale, remove_picture="on"))
     assert stored(sale).voucher.picture_id is None
-    assert "Remove the picture" in LogEntry.objects.first().get_change_message()
+    assert "Remove the picture" in last_change()
 
 
 @pytest.mark.django_db
-def test_a_file_that_is_no_picture_is_said_at_its_field(shop):
+def test_invalid_picture_is_reported_at_its_field(shop):
     upload = SimpleUploadedFile("noodles.png", b"no picture")
 
     response = shop.post(ADD, {**ENTRIES, "picture": upload})
@@ -855,7 +853,7 @@ def test_a_file_that_is_no_picture_is_said_at_its_field(shop):
 
 
 @committing
-def test_a_picture_is_looked_at_again_where_a_buyer_was_faster(shop, monkeypatch):
+def test_refused_edit_reads_uploaded_picture_again(shop, monkeypatch):
     sale = make_loaded_sale(stock=5)
 
     def too_late(**kwargs):
@@ -872,7 +870,7 @@ def test_a_picture_is_looked_at_again_where_a_buyer_was_faster(shop, monkeypatch
 
 
 @committing
-def test_the_history_says_what_was_before_what_is_after_and_why(shop):
+def test_history_shows_before_after_and_reason(shop):
     begins_at = dt.datetime(2030, 1, 1, 2, tzinfo=dt.UTC)
     sale = make_loaded_sale(begins_at=begins_at, ends_at=begins_at + 2 * HOUR)
     sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."
@@ -890,7 +888,7 @@ def test_the_history_says_what_was_before_what_is_after_and_why(shop):
 
     shop.post(change_url(sale), entries_of(sale, **changes))
 
-    line = LogEntry.objects.get().get_change_message()
+    line = last_change()
     assert set(line.removesuffix(". Reason: Much asked for.").split("; ")) == {
         "Stock: 5 → 9",
         "Limit per buyer: 1 → 2",
@@ -903,21 +901,21 @@ def test_the_history_says_what_was_before_what_is_after_and_why(shop):
 
 
 @committing
-def test_a_save_that_changes_nothing_says_so(shop):
+def test_unchanged_save_is_recorded_as_such(shop):
     sale = make_loaded_sale()
     sale.voucher.price_cents, sale.voucher.rules = 7_990, "One bowl."
     sale.voucher.save()
 
     shop.post(change_url(sale), entries_of(sale))
 
-    assert LogEntry.objects.get().get_change_message() == "No fields changed."
+    assert last_change() == "No fields changed."
 
 
-# --- deleting ------------------------------------------------------------------------------------
+# --- deleting -------------------------------------------------------------------------------------
 
 
 @committing
-def test_a_sale_without_buyers_is_deleted(shop, ledger):
+def test_sale_without_buyers_is_deleted_by_admin(shop, ledger):
     sale = make_loaded_sale()
 
     response = shop.post(delete_url(sale), {"post": "yes"})
@@ -928,7 +926,7 @@ def test_a_sale_without_buyers_is_deleted(shop, ledger):
 
 
 @pytest.mark.django_db
-def test_a_sale_with_a_promise_cannot_be_deleted(shop):
+def test_sale_with_reservation_cannot_be_deleted(shop):
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -939,7 +937,7 @@ def test_a_sale_with_a_promise_cannot_be_deleted(shop):
 
 
 @pytest.mark.django_db
-def test_a_sale_with_an_order_cannot_be_deleted(shop):
+def test_sale_with_order_cannot_be_deleted(shop):
     sale = make_loaded_sale()
     make_order(sale, make_user("ada"), order_id=501)
 
@@ -948,13 +946,12 @@ def test_a_sale_with_an_order_cannot_be_deleted(shop):
 
 
 @committing
-def test_a_buyer_who_comes_at_the_last_moment_stops_the_delete(shop, monkeypatch):
+def test_late_buyer_stops_delete(shop, monkeypatch):
     sale = make_loaded_sale()
-    delete = vouchers_admin.delete_sale
 
     def after_a_buyer(**kwargs):
         reserve(sale_id=sale.pk, order_id=501, user_id=1)
-        delete(**kwargs)
+        delete_sale(**kwargs)
 
     monkeypatch.setattr(vouchers_admin, "delete_sale", after_a_buyer)
 
@@ -967,7 +964,7 @@ def test_a_buyer_who_comes_at_the_last_moment_stops_the_delete(shop, monkeypatch
 
 
 @committing
-def test_a_redis_that_goes_at_the_last_moment_stops_the_delete(shop, monkeypatch):
+def test_redis_lost_at_last_moment_stops_delete(shop, monkeypatch):
     sale = make_loaded_sale()
 
     def unavailable(**kwargs):
@@ -982,7 +979,7 @@ def test_a_redis_that_goes_at_the_last_moment_stops_the_delete(shop, monkeypatch
 
 
 @pytest.mark.django_db
-def test_sales_are_not_deleted_by_the_dozen(shop):
+def test_list_offers_no_bulk_delete(shop):
     sale = make_loaded_sale()
     data = {"action": "delete_selected", "_selected_action": [sale.pk], "post": "yes"}
 
@@ -992,7 +989,7 @@ def test_sales_are_not_deleted_by_the_dozen(shop):
 
 
 @pytest.mark.django_db
-def test_a_voucher_that_was_on_sale_is_not_deleted(shop):
+def test_voucher_with_sale_is_not_deleted(shop):
     sale = make_sale()
 
     shop.post(f"/admin/vouchers/voucher/{sale.voucher_id}/delete/", {"post": "yes"})
@@ -1001,7 +998,7 @@ def test_a_voucher_that_was_on_sale_is_not_deleted(shop):
 
 
 @committing
-def test_a_sale_that_was_never_loaded_is_deleted(shop, ledger):
+def test_unloaded_sale_is_deleted(shop, ledger):
     sale = make_sale()
 
     shop.post(delete_url(sale), {"post": "yes"})
@@ -1017,7 +1014,7 @@ ODD_IDS = ["404", "9223372036854775808", str(10**30), "9" * 5_000, "x", "_5F", "
 @pytest.mark.parametrize("odd", ODD_IDS, ids=lambda odd: odd[:20])
 @pytest.mark.parametrize("view", ["change", "delete", "history"])
 @pytest.mark.parametrize("method", ["get", "post"])
-def test_a_sale_that_there_is_not_is_no_error_of_ours(shop, odd, view, method):
+def test_missing_sale_is_no_server_error(shop, odd, view, method):
     shop.raise_request_exception = False
 
     response = getattr(shop, method)(f"{LIST}{quote(odd)}/{view}/", {"post": "yes"})
@@ -1025,11 +1022,11 @@ def test_a_sale_that_there_is_not_is_no_error_of_ours(shop, odd, view, method):
     assert response.status_code in (302, 404)
 
 
-# --- who may -------------------------------------------------------------------------------------
+# --- permissions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_the_admin_is_for_staff(client):
+def test_admin_needs_staff_account(client):
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
     response = client.post(ADD, ENTRIES)
@@ -1051,7 +1048,7 @@ BEGUN = "This sale has started. Only staff who can run sales may change it now."
 
 
 @committing
-def test_who_prepares_sales_changes_them_until_they_begin(client):
+def test_preparing_staff_edits_sales_until_start(client):
     now = timezone.now()
     clerk(client, *PREPARE)
     scheduled = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)
@@ -1066,7 +1063,7 @@ def test_who_prepares_sales_changes_them_until_they_begin(client):
 
 
 @pytest.mark.django_db
-def test_a_sale_that_has_begun_is_shown_to_them_with_the_reason(client):
+def test_preparing_staff_views_started_sale_with_reason(client):
     clerk(client, *PREPARE)
     client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
     sale = make_loaded_sale()
@@ -1080,7 +1077,7 @@ def test_a_sale_that_has_begun_is_shown_to_them_with_the_reason(client):
 
 
 @pytest.mark.django_db
-def test_who_may_only_look_is_not_told_what_others_may(client):
+def test_viewer_sees_no_reason(client):
     clerk(client, "view_seckillvoucher")
     client.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
 
@@ -1088,7 +1085,7 @@ def test_who_may_only_look_is_not_told_what_others_may(client):
 
 
 @committing
-def test_who_runs_sales_changes_one_that_has_begun(client):
+def test_running_staff_edits_started_sale(client):
     clerk(client, *PREPARE, "run_seckillvoucher")
     sale = make_loaded_sale()
 
@@ -1098,8 +1095,8 @@ def test_who_runs_sales_changes_one_that_has_begun(client):
 
 
 @pytest.mark.django_db
-def test_an_error_on_the_page_of_a_coming_sale_leaves_it_to_who_prepares_it(client):
-    """What is typed does not decide who may type: a begin in the past is no sale that has begun."""
+def test_form_error_keeps_coming_sale_editable(client):
+    """The permission depends on the stored start, not on the one in the form."""
     now = timezone.now()
     clerk(client, *PREPARE)
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)

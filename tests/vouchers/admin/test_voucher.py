@@ -1,4 +1,4 @@
-"""Importing vouchers through the admin's pages: upload, look, confirm."""
+"""The import of vouchers through the admin's pages: upload, preview, confirm."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def staff(*permissions: str) -> Client:
     return client
 
 
-def test_a_file_is_uploaded_looked_at_and_imported(shop: Client) -> None:
+def test_file_is_uploaded_previewed_and_imported(shop: Client) -> None:
     voucher = make_voucher()
     content = as_csv(ENGLISH, [voucher.pk, "", "", "79", *[""] * 5], NOODLES, HOTPOT)
 
@@ -74,21 +74,21 @@ def test_a_file_is_uploaded_looked_at_and_imported(shop: Client) -> None:
     assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (3, 1)
 
 
-def test_the_urls_are_named_as_is_usual() -> None:
+def test_import_urls_have_conventional_names() -> None:
     names = ("import", "process_import", "import_example")
     assert [reverse(f"admin:vouchers_voucher_{name}") for name in names] == [
         IMPORT, CONFIRM, EXAMPLE,
     ]  # fmt: skip
 
 
-def test_the_list_leads_to_the_import(shop: Client) -> None:
+def test_list_links_to_import(shop: Client) -> None:
     assert f'href="{IMPORT}"' in shop.get(LIST).text
     page = shop.get(IMPORT).text
     assert f'href="{EXAMPLE}"' in page
     assert "开始时间 · begins at" in page
 
 
-def test_a_row_to_be_mended_is_told_and_nothing_can_be_confirmed(shop: Client) -> None:
+def test_wrong_row_prevents_confirmation(shop: Client) -> None:
     shown = upload(shop, as_csv(ENGLISH, NOODLES, ["", "Bad <b>", "", "x", "100", *[""] * 4]))
     assert '<a href="#row-3">Row 3:</a>' in shown.text
     assert "price (售价), “x”: This is not an amount." in shown.text
@@ -96,7 +96,7 @@ def test_a_row_to_be_mended_is_told_and_nothing_can_be_confirmed(shop: Client) -
     assert 'name="key"' not in shown.text
 
 
-def test_warnings_stand_beside_their_row(shop: Client) -> None:
+def test_warnings_are_shown_in_their_row(shop: Client) -> None:
     there = make_voucher(title="牛肉面")
     shown = upload(shop, as_csv(CHINESE, NOODLES))
     assert f"There is already a voucher with this title: id {there.pk}." in shown.text
@@ -113,15 +113,13 @@ def test_warnings_stand_beside_their_row(shop: Client) -> None:
     ],
     ids=["empty", "large", "old", "columns"],
 )
-def test_a_file_that_cannot_be_read_is_told_beside_the_field(
-    shop: Client, content: bytes, why: str
-) -> None:
+def test_unreadable_file_is_reported_at_the_field(shop: Client, content: bytes, why: str) -> None:
     response = upload(shop, content)
     assert response.status_code == 200
     assert why in response.text
 
 
-def test_no_file_is_told_beside_the_field(shop: Client) -> None:
+def test_missing_file_is_reported_at_the_field(shop: Client) -> None:
     assert "This field is required." in shop.post(IMPORT).text
 
 
@@ -129,14 +127,14 @@ def test_no_file_is_told_beside_the_field(shop: Client) -> None:
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.binary(max_size=200), st.sampled_from([b"", b"title,price,face value\n", b"PK\x03\x04"]))
-def test_no_file_of_garbage_is_a_500_and_none_writes_anything(
+def test_garbage_file_writes_nothing_and_is_no_500(
     shop: Client, garbage: bytes, begin: bytes
 ) -> None:
     assert upload(shop, begin + garbage).status_code == 200
     assert Voucher.objects.count() == 0
 
 
-def test_confirmed_twice_it_is_imported_once(shop: Client) -> None:
+def test_second_confirmation_imports_nothing(shop: Client) -> None:
     key = key_in(upload(shop, as_xlsx(ENGLISH, NOODLES)))
     shop.post(CONFIRM, {"key": key})
     again = shop.post(CONFIRM, {"key": key})
@@ -144,7 +142,7 @@ def test_confirmed_twice_it_is_imported_once(shop: Client) -> None:
     assert Voucher.objects.count() == 1
 
 
-def test_what_has_changed_since_is_shown_again_with_a_409(shop: Client) -> None:
+def test_changed_vouchers_return_409_and_new_preview(shop: Client) -> None:
     voucher = make_voucher()
     shown = upload(shop, as_csv(ENGLISH, [voucher.pk, "", "", "79", *[""] * 5]))
     Voucher.objects.update(price_cents=7_000)
@@ -160,21 +158,19 @@ def test_what_has_changed_since_is_shown_again_with_a_409(shop: Client) -> None:
 
 
 @pytest.mark.parametrize("key", [None, "", "nonsense", "\0"])
-def test_a_made_up_key_imports_nothing(shop: Client, key: str | None) -> None:
+def test_invented_key_imports_nothing(shop: Client, key: str | None) -> None:
     response = shop.post(CONFIRM, {} if key is None else {"key": key})
     assert response.status_code == 302
     assert said(response)[-1].startswith("This preview has already been confirmed")
 
 
-def test_the_confirmation_is_a_post(shop: Client) -> None:
+def test_confirmation_needs_post(shop: Client) -> None:
     key = key_in(upload(shop, as_csv(ENGLISH, NOODLES)))
     assert shop.get(CONFIRM, {"key": key})["Location"] == IMPORT
     assert Voucher.objects.count() == 0
 
 
-def test_a_database_that_does_not_answer_leaves_it_open_what_was_written(
-    shop: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_database_error_leaves_outcome_open(shop: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(**_: object) -> None:
         raise OperationalError(2013, "lost connection")
 
@@ -182,9 +178,7 @@ def test_a_database_that_does_not_answer_leaves_it_open_what_was_written(
     assert "may or may not have been imported" in said(shop.post(CONFIRM, {"key": "x"}))[0]
 
 
-def test_a_cache_that_is_away_keeps_no_preview_and_says_so(
-    shop: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_preview_without_cache_is_refused(shop: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def away(*_: object, **__: object) -> None:
         raise RedisConnectionError
 
@@ -196,7 +190,7 @@ def test_a_cache_that_is_away_keeps_no_preview_and_says_so(
 @pytest.mark.parametrize(
     "permissions", [["view_voucher"], ["view_voucher", "add_voucher"], ["change_voucher"]]
 )
-def test_who_may_not_add_and_change_vouchers_imports_none(permissions: list[str]) -> None:
+def test_import_needs_both_voucher_permissions(permissions: list[str]) -> None:
     client = staff(*permissions)
     assert f'href="{IMPORT}"' not in client.get(LIST).text
     assert client.get(IMPORT).status_code == 403
@@ -206,7 +200,7 @@ def test_who_may_not_add_and_change_vouchers_imports_none(permissions: list[str]
     assert Voucher.objects.count() == 0
 
 
-def test_who_may_not_add_sales_is_told_so_in_the_preview() -> None:
+def test_preview_names_missing_sale_permission() -> None:
     client = staff("add_voucher", "change_voucher")
     assert (
         "You do not have permission to create sales."
@@ -215,14 +209,12 @@ def test_who_may_not_add_sales_is_told_so_in_the_preview() -> None:
     assert key_in(upload(client, as_csv(ENGLISH, NOODLES)))
 
 
-def test_visitors_are_sent_to_sign_in(client: Client) -> None:
+def test_import_sends_visitors_to_login(client: Client) -> None:
     assert client.get(IMPORT).status_code == 302
 
 
 @pytest.mark.parametrize(("language", "heading"), [("en", "face value"), ("zh-hans", "面值")])
-def test_the_example_opens_in_excel_and_is_imported_as_it_is(
-    shop: Client, language: str, heading: str
-) -> None:
+def test_example_file_opens_in_excel_and_imports(shop: Client, language: str, heading: str) -> None:
     shop.defaults["HTTP_ACCEPT_LANGUAGE"] = language
     response = shop.get(EXAMPLE)
     assert response["Content-Disposition"] == 'attachment; filename="vouchers.csv"'
@@ -232,7 +224,7 @@ def test_the_example_opens_in_excel_and_is_imported_as_it_is(
     assert (Voucher.objects.count(), SeckillVoucher.objects.count()) == (2, 1)
 
 
-def test_the_example_of_the_guide_is_imported_as_it_is(shop: Client) -> None:
+def test_example_of_guide_imports(shop: Client) -> None:
     guide = (settings_of_site.BASE_DIR / "docs" / "importing.md").read_text(encoding="utf-8")
     example = re.search(r"```csv\n(.*?)```", guide, re.DOTALL)
     assert example

@@ -45,7 +45,7 @@ def event(sale, **more):
     return found
 
 
-def test_it_says_when_in_utc_and_where():
+def test_event_has_utc_window_and_address():
     found = event(coming())
 
     assert found["dtstart"].dt == BEGIN
@@ -58,12 +58,12 @@ def test_it_says_when_in_utc_and_where():
 
 
 @pytest.mark.parametrize("title", TITLES)
-def test_any_title_comes_back_as_it_was(title):
+def test_any_title_survives_the_file(title):
     assert str(event(coming(title=title[:120]))["summary"]) == f"Flash sale: {title[:120]}"
 
 
 @pytest.mark.parametrize("title", TITLES)
-def test_no_line_is_too_long_and_no_character_is_cut(title):
+def test_long_lines_fold_between_characters(title):
     content = raw(coming(title=title[:120]))
 
     lines = content.split(b"\r\n")
@@ -74,20 +74,20 @@ def test_no_line_is_too_long_and_no_character_is_cut(title):
     assert b"\n" not in content.replace(b"\r\n", b"")
 
 
-def test_a_title_cannot_end_the_event():
+def test_title_cannot_end_the_event():
     found = event(coming(title="x\r\nEND:VEVENT\r\nBEGIN:VALARM\r\nATTACH:http://evil.example/"))
 
     assert "ATTACH" not in found
     assert len(found.walk("VALARM")) == 2
 
 
-def test_characters_that_no_calendar_file_may_have_are_left_out():
+def test_control_characters_are_removed():
     content = raw(coming(title="a\x00b\x07c\x1bd\x7fe"))
 
     assert b"SUMMARY:Flash sale: abcde\r\n" in content
 
 
-def test_it_rings_ten_minutes_and_one_minute_before():
+def test_alarms_ring_ten_and_one_minute_before():
     alarms = event(coming()).walk("VALARM")
 
     assert [alarm["trigger"].dt for alarm in alarms] == [
@@ -98,7 +98,7 @@ def test_it_rings_ten_minutes_and_one_minute_before():
     assert {str(alarm["description"]) for alarm in alarms} == {"Flash sale: Noodles"}
 
 
-def test_it_says_price_limit_and_address():
+def test_description_has_price_limit_and_address():
     text = str(event(coming(limit=2))["description"])
 
     assert text.splitlines() == [
@@ -110,7 +110,7 @@ def test_it_says_price_limit_and_address():
     assert "1 unit per buyer." in str(event(coming())["description"])
 
 
-def test_a_sale_is_the_same_event_in_every_file_and_another_sale_another():
+def test_event_id_belongs_to_the_sale():
     sale, other = coming(), coming()
     later = event(sale, now=BEGIN - HOUR / 2)
 
@@ -118,7 +118,7 @@ def test_a_sale_is_the_same_event_in_every_file_and_another_sale_another():
     assert event(other)["uid"] != later["uid"]
 
 
-def test_a_later_file_counts_as_the_newer_one():
+def test_later_file_has_higher_sequence():
     sale = coming()
     first, later = event(sale), event(sale, now=BEGIN - HOUR / 2)
 
@@ -126,17 +126,17 @@ def test_a_later_file_counts_as_the_newer_one():
     assert first["last-modified"].dt < later["last-modified"].dt
 
 
-def test_nobody_is_busy_for_as_long_as_a_sale_lasts():
+def test_event_does_not_block_time():
     assert event(coming())["transp"] == "TRANSPARENT"
 
 
-def test_a_running_sale_has_its_file_and_one_that_is_over_has_none():
+def test_ended_sale_has_no_file():
     assert event(coming(), now=END - dt.timedelta(seconds=1))
     with pytest.raises(SaleEnded):
         raw(coming(), now=END)
 
 
-def test_it_speaks_the_language_of_the_page():
+def test_file_uses_language_of_page():
     with translation.override("zh-hans"):
         content = raw(make_sale(ends_at=timezone.now() + 2 * HOUR), now=timezone.now())
 

@@ -1,4 +1,4 @@
-"""What is said beside the fields of a sale: by what is typed, what is stored, and the moment."""
+"""The hints beside the fields of a sale, by entries, stored sale and time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHANGHAI = dt.timezone(dt.timedelta(hours=8))
 NOW = dt.datetime(2026, 11, 21, 17, 50, tzinfo=SHANGHAI)
 MINUTE = dt.timedelta(minutes=1)
 AT_EIGHT = NOW + 130 * MINUTE
-"""Eight in the evening, shop's time."""
+"""Eight in the evening in the shop."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,23 +32,23 @@ def sale(begins_at, ends_at, **fields):
 
 
 def said(entries, **around):
-    """What is said of each field, as ``{field: [texts]}``."""
+    """Return the hints as ``{field: [texts]}``."""
     found = sale_hints(entries=entries, **{"now": NOW, **around})
     return {field: [hint.text for hint in hints] for field, hints in found.items()}
 
 
 def warned(entries, **around):
-    """The texts of the warnings alone."""
+    """Return the texts of the warnings."""
     found = sale_hints(entries=entries, **{"now": NOW, **around})
     every = [hint for hints in found.values() for hint in hints]
     return [hint.text for hint in every if hint.level is Level.WARNING]
 
 
-def test_nothing_typed_nothing_said():
+def test_empty_form_has_no_hints():
     assert said(Entries()) == {}
 
 
-def test_a_sale_of_tonight_is_said_in_plain_words_and_warns_of_nothing():
+def test_ordinary_sale_has_hints_and_no_warnings():
     entries = Entries(
         begins_at=AT_EIGHT,
         ends_at=AT_EIGHT + 30 * MINUTE,
@@ -83,11 +83,11 @@ def test_a_sale_of_tonight_is_said_in_plain_words_and_warns_of_nothing():
         (93_784, 4, "1 d 2 h 3 min 4 s"),
     ],
 )
-def test_a_length_is_said_in_its_largest_units(seconds, units, text):
+def test_length_uses_largest_units(seconds, units, text):
     assert duration(dt.timedelta(seconds=seconds), units=units) == text
 
 
-def test_a_night_in_which_the_clock_is_put_forward_is_an_hour_shorter():
+def test_length_counts_the_skipped_hour():
     berlin = ZoneInfo("Europe/Berlin")
     begins_at = dt.datetime(2030, 3, 30, 20, tzinfo=berlin)
 
@@ -96,12 +96,12 @@ def test_a_night_in_which_the_clock_is_put_forward_is_an_hour_shorter():
     assert said(entries)["ends_at"] == ["Lasts 11 h."]
 
 
-# --- A begin that has passed ----------------------------------------------------------------------
+# --- A start in the past --------------------------------------------------------------------------
 
 BEGUN = Entries(begins_at=NOW - 5 * MINUTE, ends_at=NOW + 5 * MINUTE)
 
 
-def test_a_new_sale_that_has_begun_is_warned_of_and_said_otherwise_once_it_is_saved():
+def test_started_new_sale_warns_before_and_after_saving():
     [begin] = sale_hints(entries=BEGUN, now=NOW)["begins_at"]
 
     assert begin == Hint(
@@ -118,20 +118,20 @@ def test_a_new_sale_that_has_begun_is_warned_of_and_said_otherwise_once_it_is_sa
         ({"paused": True}, "buyers can buy as soon as the sale is resumed."),
     ],
 )
-def test_a_closed_sale_that_has_begun_says_what_opens_it(closed, text):
+def test_started_closed_sale_names_what_opens_it(closed, text):
     entries = Entries(begins_at=BEGUN.begins_at, ends_at=BEGUN.ends_at, **closed)
 
     assert warned(entries) == [f"Started 5 min ago: {text}"]
 
 
-def test_a_sale_that_buyers_buy_already_is_no_reason_to_warn():
+def test_sale_already_selling_is_no_warning():
     running = sale(BEGUN.begins_at, BEGUN.ends_at)
 
     assert said(BEGUN, stored=running)["begins_at"] == ["Started 5 min ago."]
     assert warned(BEGUN, stored=running) == []
 
 
-def test_a_sale_that_an_edit_begins_at_once_is_warned_of():
+def test_edit_that_starts_sale_at_once_warns():
     scheduled = sale(AT_EIGHT, AT_EIGHT + MINUTE)
 
     assert warned(BEGUN, stored=scheduled) == [
@@ -139,7 +139,7 @@ def test_a_sale_that_an_edit_begins_at_once_is_warned_of():
     ]
 
 
-def test_an_end_that_has_passed_is_warned_of_unless_it_was_so_before():
+def test_past_end_warns_unless_stored():
     over = Entries(begins_at=NOW - 60 * MINUTE, ends_at=NOW - 5 * MINUTE)
     text = "Ended 5 min ago: nobody can buy."
 
@@ -150,7 +150,7 @@ def test_an_end_that_has_passed_is_warned_of_unless_it_was_so_before():
 
 
 @pytest.mark.parametrize(("minutes", "warnings"), [(60, 1), (61, 0)])
-def test_a_draft_that_begins_within_the_hour_may_have_been_forgotten(minutes, warnings):
+def test_draft_starting_within_an_hour_warns(minutes, warnings):
     entries = Entries(begins_at=NOW + minutes * MINUTE, stage=SaleStage.DRAFT)
 
     assert len(said(entries).get("stage", [])) == warnings
@@ -160,7 +160,7 @@ def test_a_draft_that_begins_within_the_hour_may_have_been_forgotten(minutes, wa
 # --- Overlaps -------------------------------------------------------------------------------------
 
 
-def test_an_overlap_names_the_other_sale_with_its_time_and_its_day_only_where_it_is_another():
+def test_overlap_names_other_sale_and_its_window():
     entries = Entries(begins_at=AT_EIGHT, ends_at=AT_EIGHT + 30 * MINUTE)
     same_day = sale(AT_EIGHT, AT_EIGHT + 30 * MINUTE, pk=12)
     longer = sale(AT_EIGHT - dt.timedelta(days=1), AT_EIGHT + 1.5 * MINUTE, pk=13)
@@ -171,7 +171,7 @@ def test_an_overlap_names_the_other_sale_with_its_time_and_its_day_only_where_it
     ]
 
 
-def test_many_overlaps_are_counted():
+def test_further_overlaps_are_counted():
     entries = Entries(begins_at=AT_EIGHT, ends_at=AT_EIGHT + 30 * MINUTE)
     others = [sale(AT_EIGHT, AT_EIGHT + MINUTE, pk=pk) for pk in range(1, 6)]
 
@@ -195,11 +195,11 @@ def test_many_overlaps_are_counted():
         (5, None, []),
     ],
 )
-def test_a_stock_says_for_how_many_buyers_it_is(stock, limit, texts):
+def test_stock_hint_names_number_of_buyers(stock, limit, texts):
     assert said(Entries(stock=stock, limit=limit)).get("stock", []) == texts
 
 
-def test_what_is_taken_of_a_stock_is_said_and_warned_of_where_it_is_all():
+def test_taken_units_warn_when_all_are_taken():
     assert said(Entries(stock=10), taken=7) == {"stock": ["Taken so far: 7. Left: 3."]}
     assert warned(Entries(stock=7), taken=7) == ["All 7 are taken: the sale is sold out."]
 
@@ -216,16 +216,16 @@ def test_what_is_taken_of_a_stock_is_said_and_warned_of_where_it_is_all():
         (8_000, None, []),
     ],
 )
-def test_a_price_is_a_share_of_the_face_value(price, face_value, texts):
+def test_price_hint_is_share_of_face_value(price, face_value, texts):
     entries = Entries(price_cents=price, face_value_cents=face_value)
 
     assert said(entries).get("price", []) == texts
 
 
-def test_the_time_to_pay_is_said_also_without_a_window():
+def test_time_to_pay_needs_no_window():
     assert said(Entries(pay_within_s=90)) == {"pay_within_s": ["Buyers have 1 min 30 s to pay."]}
 
 
 @pytest.mark.parametrize("ends_at", [AT_EIGHT, AT_EIGHT - MINUTE])
-def test_an_end_before_the_begin_lasts_nothing_that_could_be_said(ends_at):
+def test_end_before_start_has_no_length(ends_at):
     assert "ends_at" not in said(Entries(begins_at=AT_EIGHT, ends_at=ends_at))

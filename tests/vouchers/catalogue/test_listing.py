@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from typing import Any
 
 import pytest
 from django.utils import timezone
@@ -18,7 +19,7 @@ from vouchers.models import SaleStage, SaleState, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 
-def test_current_and_coming_sales_come_first_then_those_just_ended():
+def test_ended_sales_come_last():
     now = timezone.now()
     windows = {
         "over for long": (-50 * HOUR, -25 * HOUR),
@@ -36,9 +37,9 @@ def test_current_and_coming_sales_come_first_then_those_just_ended():
     assert titles == ["running", "soon", "later", "just over", "over earlier"]
 
 
-def test_open_sales_come_first_and_those_closed_for_now_after_the_coming_ones():
+def test_open_sales_come_before_coming_and_closed():
     now = timezone.now()
-    fields = {
+    fields: dict[str, dict[str, Any]] = {
         "paused": {"paused": True},
         "sold out": {"stock": 0},
         "coming": {"begins_at": now + HOUR / 2},
@@ -52,7 +53,7 @@ def test_open_sales_come_first_and_those_closed_for_now_after_the_coming_ones():
     assert titles == ["open", "coming", "sold out", "paused"]
 
 
-def test_a_card_shows_the_ledgers_figures():
+def test_card_shows_ledger_figures():
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     SeckillVoucher.objects.filter(pk=sale.pk).update(stock=9)
@@ -62,7 +63,7 @@ def test_a_card_shows_the_ledgers_figures():
     assert (card.state, card.total, card.remaining, card.pending) == (SaleState.OPEN, 5, 4, 1)
 
 
-def test_a_sale_that_is_not_loaded_is_shown_by_its_row():
+def test_unloaded_sale_is_shown_by_its_row():
     make_sale(stock=5, sold=5)
 
     [card] = list_sales(now=timezone.now())
@@ -71,7 +72,7 @@ def test_a_sale_that_is_not_loaded_is_shown_by_its_row():
     assert (card.total, card.remaining, card.pending) == (5, None, None)
 
 
-def test_one_sale_with_a_broken_key_does_not_hide_the_others(ledger):
+def test_broken_key_hides_one_sale_only(ledger):
     broken, whole = make_loaded_sale(), make_loaded_sale()
     ledger.unlink(LedgerKeys(broken.pk).buyers)
     ledger.set(LedgerKeys(broken.pk).buyers, "of a wrong type")
@@ -81,7 +82,7 @@ def test_one_sale_with_a_broken_key_does_not_hide_the_others(ledger):
     assert found == {broken.pk: None, whole.pk: 5}
 
 
-def test_while_redis_is_gone_the_list_goes_by_the_rows(redis_gone):
+def test_list_without_redis_uses_rows(redis_gone):
     make_loaded_sale()
 
     with redis_gone():
@@ -90,7 +91,7 @@ def test_while_redis_is_gone_the_list_goes_by_the_rows(redis_gone):
     assert (card.state, card.remaining) == (SaleState.OPEN, None)
 
 
-def test_the_list_costs_two_queries_and_one_round_trip(django_assert_num_queries, ledger_trips):
+def test_list_costs_two_queries_and_one_round_trip(django_assert_num_queries, ledger_trips):
     now = timezone.now()
     for _ in range(10):
         make_loaded_sale()
@@ -106,7 +107,7 @@ def test_the_list_costs_two_queries_and_one_round_trip(django_assert_num_queries
     assert len(ledger_trips) == 1
 
 
-def test_the_list_has_an_end(monkeypatch):
+def test_list_is_bounded(monkeypatch):
     monkeypatch.setattr(listing, "LISTED", 2)
     voucher, now = make_voucher(), timezone.now()
     for minutes in range(4):
@@ -116,13 +117,13 @@ def test_the_list_has_an_end(monkeypatch):
     assert len(list_sales(now=now)) == 2
 
 
-def test_no_sale_makes_no_card_and_asks_redis_nothing(ledger_trips):
+def test_empty_list_asks_redis_nothing(ledger_trips):
     assert list_sales(now=timezone.now()) == []
     assert cards(sales=[], now=timezone.now()) == []
     assert ledger_trips == []
 
 
-def test_pictures_cost_no_query_of_their_own_and_their_bytes_stay_where_they_are(
+def test_list_reads_pictures_without_their_bytes(
     django_assert_num_queries,
 ):
     for width in (300, 200):
@@ -137,18 +138,19 @@ def test_pictures_cost_no_query_of_their_own_and_their_bytes_stay_where_they_are
     assert not any("content" in query["sql"] for query in asked)
 
 
-def test_one_sale_is_one_query_with_its_voucher_and_its_picture(django_assert_num_queries):
+def test_one_sale_costs_one_query(django_assert_num_queries):
     sale = make_sale()
     give_picture(sale.voucher, size=(300, 200))
 
     with django_assert_num_queries(1) as asked:
         voucher = public_sale(sale_id=sale.pk).voucher
+        assert voucher.picture
         assert (voucher.title, voucher.picture.width) == ("Noodles", 300)
 
     assert "content" not in asked[0]["sql"]
 
 
-def test_what_is_not_public_is_not_listed_and_only_a_draft_is_shown_to_staff():
+def test_only_staff_sees_drafts_and_nobody_rehearsals():
     draft, rehearsal = make_sale(stage=SaleStage.DRAFT), make_sale(stage=SaleStage.REHEARSAL)
 
     assert list_sales(now=timezone.now()) == []

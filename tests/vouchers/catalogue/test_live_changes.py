@@ -1,4 +1,4 @@
-"""Changing a sale that runs: what each changes, what goes first where, and what each refuses."""
+"""Changes of a running sale: their effects, the order of the two writes, and the refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks):
-    """Run what waits for the commit when the block ends."""
+    """Return a block after which the callbacks of the commit run."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
@@ -71,13 +71,13 @@ ACTIONS = {
 
 
 class Crash(Exception):
-    """Whatever ends a process between two writes."""
+    """The end of a process between two writes."""
 
 
-# --- what each changes ---------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
-def test_a_paused_sale_accepts_nobody_and_a_resumed_one_goes_on(committed):
+def test_paused_sale_refuses_and_resumed_sale_accepts(committed):
     sale = make_loaded_sale()
 
     with committed():
@@ -91,7 +91,7 @@ def test_a_paused_sale_accepts_nobody_and_a_resumed_one_goes_on(committed):
     assert terms_of(stored(sale)) == terms_of(sale)
 
 
-def test_an_extended_sale_ends_later_in_both_places(committed):
+def test_extended_sale_ends_later_in_row_and_ledger(committed):
     sale = make_loaded_sale()
     later = sale.ends_at + 5 * MINUTE
 
@@ -103,7 +103,7 @@ def test_an_extended_sale_ends_later_in_both_places(committed):
 
 
 @pytest.mark.parametrize("stock", [2, 9])
-def test_the_stock_is_changed_in_both_places_up_and_down(committed, stock):
+def test_resize_changes_row_and_ledger(committed, stock):
     sale = make_loaded_sale(stock=5)
 
     with committed():
@@ -112,7 +112,7 @@ def test_the_stock_is_changed_in_both_places_up_and_down(committed, stock):
     assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == stock
 
 
-def test_a_sale_ends_at_the_moment_of_the_clock_of_redis(committed):
+def test_sale_ends_by_clock_of_redis(committed):
     sale = make_loaded_sale()
     before = redis_now_ms()
 
@@ -126,7 +126,7 @@ def test_a_sale_ends_at_the_moment_of_the_clock_of_redis(committed):
     assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
-def test_an_ended_sale_is_paused_no_more_than_it_was(committed):
+def test_ending_keeps_pause_as_it_was(committed):
     for paused in (False, True):
         sale = make_loaded_sale(paused=paused)
         with committed():
@@ -134,7 +134,7 @@ def test_an_ended_sale_is_paused_no_more_than_it_was(committed):
         assert stored(sale).paused is paused
 
 
-def test_what_was_pending_when_a_sale_ended_becomes_orders(committed):
+def test_pending_entries_of_ended_sale_become_orders(committed):
     sale, buyer = make_loaded_sale(), make_user("ada")
     entry = reserve_entry(sale_id=sale.pk, order_id=501, user_id=buyer.pk)
 
@@ -147,11 +147,11 @@ def test_what_was_pending_when_a_sale_ended_becomes_orders(committed):
     assert entry.accepted_at_ms < epoch_ms(stored(sale).ends_at)
 
 
-# --- what goes first where -----------------------------------------------------------------------
+# --- order of the writes --------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_end_closes_the_ledger_before_it_reads_the_clock(steps):
+def test_end_closes_ledger_before_reading_clock(steps):
     sale = make_loaded_sale()
     steps.clear()
 
@@ -169,7 +169,7 @@ def test_the_end_closes_the_ledger_before_it_reads_the_clock(steps):
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("name", ["pause", "end"])
-def test_a_crash_before_the_commit_leaves_a_sale_that_sells_less_and_not_more(name):
+def test_crash_before_commit_leaves_narrower_sale(name):
     sale = make_loaded_sale()
 
     with suppress(Crash), transaction.atomic():
@@ -183,7 +183,7 @@ def test_a_crash_before_the_commit_leaves_a_sale_that_sells_less_and_not_more(na
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_resumption_that_is_rolled_back_never_reaches_redis():
+def test_rolled_back_resume_never_reaches_redis():
     sale = make_loaded_sale(paused=True)
 
     with suppress(Crash), transaction.atomic():
@@ -193,11 +193,11 @@ def test_a_resumption_that_is_rolled_back_never_reaches_redis():
     assert state_of(sale) is SaleState.PAUSED
 
 
-# --- refusals ------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_nothing_of_a_sale_that_is_over_is_changed(dump, name):
+def test_sale_that_is_over_is_not_changed(dump, name):
     sale = make_loaded_sale(begins_at=dt.datetime(2026, 1, 1, tzinfo=dt.UTC),
                             ends_at=dt.datetime(2026, 1, 2, tzinfo=dt.UTC),
                             paused=name == "resume")  # fmt: skip
@@ -210,7 +210,7 @@ def test_nothing_of_a_sale_that_is_over_is_changed(dump, name):
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_the_same_again_is_refused_because_it_is_not_what_was_seen(committed, dump, name):
+def test_repeated_change_is_refused(committed, dump, name):
     sale = make_loaded_sale(paused=name == "resume")
     with committed():
         ACTIONS[name](sale)
@@ -223,7 +223,7 @@ def test_the_same_again_is_refused_because_it_is_not_what_was_seen(committed, du
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_without_redis_nothing_is_changed_not_even_what_widens(committed, redis_gone, name):
+def test_change_without_redis_is_refused(committed, redis_gone, name):
     sale = make_loaded_sale(paused=name == "resume")
 
     with committed() as waiting, redis_gone(), pytest.raises(LedgerUnavailable):
@@ -234,7 +234,7 @@ def test_without_redis_nothing_is_changed_not_even_what_widens(committed, redis_
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_sale_that_is_not_loaded_is_not_changed(name):
+def test_unloaded_sale_is_not_changed(name):
     sale = make_sale(paused=name == "resume")
 
     with pytest.raises(LedgerUnavailable):
@@ -244,7 +244,7 @@ def test_a_sale_that_is_not_loaded_is_not_changed(name):
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_a_sale_that_is_gone_is_named(name):
+def test_missing_sale_is_reported(name):
     sale = make_loaded_sale(paused=name == "resume")
     stored(sale).delete()
 
@@ -252,7 +252,7 @@ def test_a_sale_that_is_gone_is_named(name):
         ACTIONS[name](sale)
 
 
-def test_a_sale_that_has_not_begun_is_not_ended(dump):
+def test_sale_before_its_start_is_not_ended(dump):
     sale = make_loaded_sale(begins_at=dt.datetime.now(dt.UTC) + HOUR / 2)
     before = dump()
 
@@ -263,7 +263,7 @@ def test_a_sale_that_has_not_begun_is_not_ended(dump):
 
 
 @pytest.mark.parametrize("later", [dt.timedelta(0), -MINUTE])
-def test_an_end_that_is_not_later_is_no_extension(dump, later):
+def test_extension_needs_a_later_end(dump, later):
     sale = make_loaded_sale()
     before = dump()
 
@@ -273,7 +273,7 @@ def test_an_end_that_is_not_later_is_no_extension(dump, later):
     assert dump() == before
 
 
-def test_the_stock_is_not_set_below_what_is_taken(dump):
+def test_resize_below_taken_is_refused(dump):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -286,9 +286,7 @@ def test_the_stock_is_not_set_below_what_is_taken(dump):
 
 
 @pytest.mark.parametrize("is_closed_first", [True, False])
-def test_nobody_is_accepted_between_the_clock_that_is_read_and_the_end(
-    monkeypatch, is_closed_first
-):
+def test_nobody_is_accepted_after_clock_is_read(monkeypatch, is_closed_first):
     """With its control: left open while the clock is read, a sale sells after its own end."""
     sale, read_clock = make_loaded_sale(), live_changes._ledger_now
     if not is_closed_first:
@@ -302,7 +300,7 @@ def test_nobody_is_accepted_between_the_clock_that_is_read_and_the_end(
             reserve(sale_id=sale_id, order_id=501, user_id=1)
         return moment
 
-    # The first reading is of a sale that is open, whatever comes of it.
+    # The first reading is of an open sale in both cases.
     readings = iter([read_clock, read_clock])
     monkeypatch.setattr(
         live_changes,

@@ -1,4 +1,4 @@
-"""Pictures: whatever is uploaded becomes one small WebP, or is refused with the reason."""
+"""Pictures: each upload becomes one small WebP, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.utils import translation
 from PIL import Image, ImageCms
 
 from tests.support.orders import at_once
+from tests.support.patience import GENEROUS_S
 from tests.support.photos import RED, film_file, image_file, noise_file, opened, saved
 from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import (
@@ -52,11 +53,11 @@ def exif(**tags):
     return found
 
 
-# --- What becomes of a file ----------------------------------------------------------------------
+# --- Encoding -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_each_usual_kind_becomes_webp(kind):
+def test_each_format_becomes_webp(kind):
     webp = as_webp(content=image_file(kind=kind))
 
     image = opened(webp.content)
@@ -77,14 +78,14 @@ def test_each_usual_kind_becomes_webp(kind):
         ((1, 1), (1, 1)),
     ],
 )
-def test_it_fits_into_the_box_and_keeps_its_ratio(size, fitted):
+def test_picture_fits_box_and_keeps_ratio(size, fitted):
     webp = as_webp(content=image_file(size=size))
 
     assert (webp.width, webp.height) == opened(webp.content).size == fitted
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG"])
-def test_even_noise_is_made_small_enough(kind):
+def test_noise_is_made_small_enough(kind):
     webp = as_webp(content=noise_file(kind=kind))
 
     assert len(webp.content) <= LARGEST_BYTES
@@ -92,12 +93,12 @@ def test_even_noise_is_made_small_enough(kind):
     assert abs(webp.width / webp.height - 16 / 9) < 0.02
 
 
-def test_of_what_is_small_enough_at_once_the_quality_is_not_lowered():
+def test_small_picture_keeps_best_quality():
     # The control of the one above: a plain picture keeps its size.
     assert as_webp(content=image_file(size=BOX)).width == BOX[0]
 
 
-def test_a_photo_stands_upright_and_says_nothing_of_where_it_was_taken():
+def test_photo_is_upright_and_has_no_metadata():
     image = Image.new("RGB", (800, 400), "blue")
     image.paste(RED, (0, 0, 400, 400))  # on the left; once turned clockwise it is on top
     content = as_webp(content=saved(image, "JPEG", exif=exif(orientation=TURNED))).content
@@ -111,7 +112,7 @@ def test_a_photo_stands_upright_and_says_nothing_of_where_it_was_taken():
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16"])
-def test_a_file_of_any_depth_is_shown_as_it_looks(mode):
+def test_any_color_depth_keeps_its_look(mode):
     if mode == "I;16":
         image, looks = Image.new(mode, (80, 60), 40_000), (156, 156, 156)
     else:
@@ -122,13 +123,13 @@ def test_a_file_of_any_depth_is_shown_as_it_looks(mode):
     assert near(middle(as_webp(content=saved(image, kind)).content), looks)
 
 
-def test_what_is_transparent_becomes_white():
+def test_transparency_becomes_white():
     content = image_file(kind="PNG", mode="RGBA", colour=(*RED, 0))
 
     assert near(middle(as_webp(content=content).content), (255, 255, 255))
 
 
-def test_colours_of_another_profile_are_those_a_browser_shows():
+def test_color_profile_is_converted_to_srgb():
     profile = ImageCms.ImageCmsProfile(ImageCms.createProfile("LAB")).tobytes()
     srgb = ImageCms.ImageCmsProfile(ImageCms.createProfile("sRGB")).tobytes()
     for icc in (srgb, profile, b"no profile at all"):
@@ -137,28 +138,28 @@ def test_colours_of_another_profile_are_those_a_browser_shows():
         assert b"ICCP" not in content
 
 
-def test_of_a_gif_and_of_a_phones_double_photo_the_first_frame_is_taken():
+def test_first_frame_of_gif_and_double_photo_is_used():
     for kind in ("GIF", "MPO"):
         assert near(middle(as_webp(content=film_file(kind)).content), RED)
 
 
-def test_what_was_made_comes_back_as_it_is():
+def test_stored_picture_is_returned_unchanged():
     once = as_webp(content=noise_file(size=(400, 300)))
 
     assert as_webp(content=once.content) == once
 
 
-def test_a_webp_with_anything_behind_its_picture_is_made_anew():
+def test_webp_with_trailing_bytes_is_encoded_again():
     once = as_webp(content=image_file()).content
 
     assert b"hidden" not in as_webp(content=once + b"hidden").content
 
 
-# --- What is refused -----------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
 def bomb(width, height):
-    """Return a small file that would be a huge picture."""
+    """Return a small file that unpacks to a huge picture."""
     return saved(Image.new("1", (width, height)), "PNG")
 
 
@@ -180,14 +181,14 @@ def bomb(width, height):
     ids=["empty", "text", "svg", "bmp", "tiff", "moving webp", "moving png", "bytes", "pixels",
          "bomb", "large bomb"],
 )  # fmt: skip
-def test_what_cannot_be_shown_is_refused_with_the_reason(content, why):
+def test_unusable_picture_is_refused_with_reason(content, why):
     with pytest.raises(UnusablePicture, match=why):
         as_webp(content=content)
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
 @pytest.mark.parametrize("part", [0.1, 0.5, 0.95])
-def test_a_file_that_was_cut_off_is_refused(kind, part):
+def test_truncated_picture_is_refused(kind, part):
     whole = noise_file(kind=kind, size=(200, 120))
 
     with pytest.raises(UnusablePicture):
@@ -195,7 +196,7 @@ def test_a_file_that_was_cut_off_is_refused(kind, part):
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
-def test_a_file_with_any_byte_wrong_is_a_picture_or_refused_and_nothing_else(kind):
+def test_corrupt_byte_gives_picture_or_refusal(kind):
     whole = noise_file(kind=kind, size=(16, 12))
     for place in range(0, len(whole), 1 + len(whole) // 150):
         for byte in (0x00, 0xFF, whole[place] ^ 0x80):
@@ -204,7 +205,7 @@ def test_a_file_with_any_byte_wrong_is_a_picture_or_refused_and_nothing_else(kin
                 assert as_webp(content=broken).content
 
 
-def test_a_png_whose_text_is_a_bomb_is_refused_or_shown_but_never_unpacked():
+def test_png_text_bomb_is_never_unpacked():
     text = zlib.compress(b"x" * 100_000_000)
     chunk = b"zTXt" + b"a\0\0" + text
     bomb = len(chunk[4:]).to_bytes(4) + chunk + zlib.crc32(chunk).to_bytes(4)
@@ -214,11 +215,11 @@ def test_a_png_whose_text_is_a_bomb_is_refused_or_shown_but_never_unpacked():
         as_webp(content=whole[:33] + bomb + whole[33:])
 
 
-# --- In the database -----------------------------------------------------------------------------
+# --- In the database ------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_the_same_file_is_the_same_row():
+def test_same_file_is_same_row():
     first, again = (store_picture(content=image_file()) for _ in range(2))
     other = store_picture(content=image_file(colour="blue"))
 
@@ -230,7 +231,7 @@ def test_the_same_file_is_the_same_row():
 
 
 @pytest.mark.django_db
-def test_a_refused_file_leaves_nothing():
+def test_refused_file_stores_nothing():
     with pytest.raises(UnusablePicture):
         store_picture(content=b"hello")
 
@@ -238,7 +239,7 @@ def test_a_refused_file_leaves_nothing():
 
 
 @pytest.mark.django_db
-def test_a_picture_that_is_stored_again_is_held_and_its_bytes_are_not_sent_again():
+def test_storing_again_locks_row_without_writing_bytes():
     with CaptureQueriesContext(connection) as first:
         store_picture(content=image_file())
     with CaptureQueriesContext(connection) as again:
@@ -260,14 +261,14 @@ def replace(voucher, content, callbacks):
     return Voucher.objects.get(pk=voucher.pk)
 
 
-def test_a_replaced_picture_is_dropped(voucher, django_capture_on_commit_callbacks):
+def test_replaced_picture_is_dropped(voucher, django_capture_on_commit_callbacks):
     replace(voucher, image_file(), django_capture_on_commit_callbacks)
     found = replace(voucher, image_file(colour="blue"), django_capture_on_commit_callbacks)
 
     assert [picture.pk for picture in Picture.objects.all()] == [found.picture_id]
 
 
-def test_a_picture_is_taken_away(voucher, django_capture_on_commit_callbacks):
+def test_picture_is_removed(voucher, django_capture_on_commit_callbacks):
     replace(voucher, image_file(), django_capture_on_commit_callbacks)
     found = replace(voucher, None, django_capture_on_commit_callbacks)
 
@@ -275,7 +276,7 @@ def test_a_picture_is_taken_away(voucher, django_capture_on_commit_callbacks):
     assert not Picture.objects.exists()
 
 
-def test_a_picture_that_another_voucher_has_stays(voucher, django_capture_on_commit_callbacks):
+def test_shared_picture_is_kept(voucher, django_capture_on_commit_callbacks):
     other = replace(make_voucher(), image_file(), django_capture_on_commit_callbacks)
     replace(voucher, image_file(), django_capture_on_commit_callbacks)
     replace(voucher, None, django_capture_on_commit_callbacks)
@@ -283,16 +284,14 @@ def test_a_picture_that_another_voucher_has_stays(voucher, django_capture_on_com
     assert Picture.objects.get().pk == other.picture_id
 
 
-def test_the_same_picture_again_changes_nothing(voucher, django_capture_on_commit_callbacks):
+def test_same_picture_again_changes_nothing(voucher, django_capture_on_commit_callbacks):
     replace(voucher, image_file(), django_capture_on_commit_callbacks)
     found = replace(voucher, image_file(), django_capture_on_commit_callbacks)
 
     assert Picture.objects.get().pk == found.picture_id
 
 
-def test_a_refused_file_leaves_the_picture_that_was_there(
-    voucher, django_capture_on_commit_callbacks
-):
+def test_refused_file_keeps_former_picture(voucher, django_capture_on_commit_callbacks):
     before = replace(voucher, image_file(), django_capture_on_commit_callbacks)
 
     with pytest.raises(UnusablePicture):
@@ -302,8 +301,8 @@ def test_a_refused_file_leaves_the_picture_that_was_there(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_picture_that_is_being_given_is_not_dropped(row_locks):
-    """One voucher is given the picture that another has just lost."""
+def test_picture_being_assigned_is_not_dropped(row_locks):
+    """One voucher gets the picture that another has just lost."""
     digest = store_picture(content=image_file()).pk
     voucher, stored = make_voucher(), Event()
 
@@ -314,7 +313,7 @@ def test_a_picture_that_is_being_given_is_not_dropped(row_locks):
             voucher.save(update_fields=["picture"])
 
     def drop():
-        assert stored.wait(10)
+        assert stored.wait(GENEROUS_S)
         drop_unused(digest=digest)
 
     assert at_once(give, drop) == [None, None]
@@ -322,8 +321,8 @@ def test_a_picture_that_is_being_given_is_not_dropped(row_locks):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_the_hold_the_picture_could_be_gone(row_locks):
-    """The control: found, dropped by another, and then there is nothing to point at."""
+def test_control_without_lock_picture_is_dropped(row_locks):
+    """The control: the picture is found, then dropped by another, and cannot be assigned."""
     digest = store_picture(content=image_file()).pk
     voucher = make_voucher()
 

@@ -1,4 +1,4 @@
-"""Making, editing and deleting sales: which side is written first, and what each refuses."""
+"""Creating, editing and deleting sales: the order of the two writes, and the refusals."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from tests.support.patience import GENEROUS_S
 from tests.support.sales import (
     HOUR,
     change_stock,
@@ -52,6 +53,7 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, write_terms
 from vouchers.inventory.waiting_list import join_waiting
+from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
 
 DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_cents=10_000)
@@ -59,7 +61,7 @@ DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_c
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks):
-    """Run what waits for the commit when the block ends."""
+    """Return a block after which the callbacks of the commit run."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
@@ -72,14 +74,14 @@ def total_in_redis(sale):
 
 
 class Crash(Exception):
-    """Whatever ends a process between two writes."""
+    """The end of a process between two writes."""
 
 
-# --- making --------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_a_new_sale_is_stored_and_loaded_once_committed(committed):
+def test_new_sale_is_loaded_after_commit(committed):
     wanted = terms(stock=7, limit=2, pay_within_s=60, rebuy=False, refundable=False)
 
     with committed():
@@ -92,7 +94,7 @@ def test_a_new_sale_is_stored_and_loaded_once_committed(committed):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sale_made_inside_a_transaction_is_loaded_when_that_commits():
+def test_sale_is_loaded_after_outer_commit():
     with transaction.atomic():
         sale = create_sale(voucher=make_voucher(), terms=terms())
         with pytest.raises(NotLoaded):
@@ -102,7 +104,7 @@ def test_a_sale_made_inside_a_transaction_is_loaded_when_that_commits():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sale_whose_transaction_fails_is_never_loaded(ledger):
+def test_rolled_back_sale_is_never_loaded(ledger):
     with suppress(Crash), transaction.atomic():
         create_voucher_on_sale(details=DETAILS, terms=terms())
         raise Crash
@@ -112,7 +114,7 @@ def test_a_sale_whose_transaction_fails_is_never_loaded(ledger):
 
 
 @pytest.mark.django_db
-def test_a_voucher_and_its_sale_are_made_together(committed):
+def test_voucher_and_sale_are_created_together(committed):
     with committed():
         sale = create_voucher_on_sale(details=DETAILS, terms=terms())
 
@@ -134,7 +136,7 @@ BROKEN_TERMS = [
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("changes", "field"), BROKEN_TERMS)
-def test_a_broken_rule_makes_neither_voucher_nor_sale(ledger, changes, field):
+def test_broken_rule_creates_neither_voucher_nor_sale(ledger, changes, field):
     with pytest.raises(ValidationError) as refused:
         create_voucher_on_sale(details=DETAILS, terms=terms(**changes))
 
@@ -144,7 +146,7 @@ def test_a_broken_rule_makes_neither_voucher_nor_sale(ledger, changes, field):
 
 
 @pytest.mark.django_db
-def test_a_price_above_the_face_value_makes_nothing():
+def test_price_above_face_value_creates_nothing():
     details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
 
     with pytest.raises(ValidationError):
@@ -154,7 +156,7 @@ def test_a_price_above_the_face_value_makes_nothing():
 
 
 @pytest.mark.django_db
-def test_a_sale_made_while_redis_is_gone_is_saved_and_loaded_later(committed, redis_gone):
+def test_sale_created_without_redis_is_loaded_later(committed, redis_gone):
     with redis_gone(), committed():
         sale = create_sale(voucher=make_voucher(), terms=terms())
 
@@ -162,11 +164,11 @@ def test_a_sale_made_while_redis_is_gone_is_saved_and_loaded_later(committed, re
     assert snapshot(sale_id=sale.pk).remaining == 5
 
 
-# --- stock: up -----------------------------------------------------------------------------------
+# --- stock: up ------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_more_units_are_on_sale_at_once(committed):
+def test_raised_stock_sells_at_once(committed):
     sale = make_loaded_sale(stock=1)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -179,7 +181,7 @@ def test_more_units_are_on_sale_at_once(committed):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_more_units_are_committed_before_redis_hears_of_them_under_a_new_lock(steps):
+def test_raised_stock_reaches_redis_after_commit(steps):
     sale = make_loaded_sale(stock=1)
     steps.clear()
 
@@ -196,7 +198,7 @@ def test_more_units_are_committed_before_redis_hears_of_them_under_a_new_lock(st
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_crash_between_the_commit_and_redis_leaves_redis_with_less(redis_gone):
+def test_crash_after_commit_leaves_redis_with_less(redis_gone):
     sale = make_loaded_sale(stock=1)
 
     with redis_gone():
@@ -209,7 +211,7 @@ def test_a_crash_between_the_commit_and_redis_leaves_redis_with_less(redis_gone)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_more_units_that_are_rolled_back_never_reach_redis():
+def test_rolled_back_raise_never_reaches_redis():
     sale = make_loaded_sale(stock=1)
 
     with suppress(Crash), transaction.atomic():
@@ -219,11 +221,11 @@ def test_more_units_that_are_rolled_back_never_reach_redis():
     assert stored(sale).stock == total_in_redis(sale) == 1
 
 
-# --- stock: down ---------------------------------------------------------------------------------
+# --- stock: down ----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_fewer_units_are_offered_at_once(committed):
+def test_lowered_stock_holds_at_once(committed):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -236,7 +238,7 @@ def test_fewer_units_are_offered_at_once(committed):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_fewer_units_are_told_to_redis_before_the_row_in_one_hold_of_the_row(steps):
+def test_lowered_stock_reaches_redis_before_row(steps):
     sale = make_loaded_sale(stock=5)
     steps.clear()
 
@@ -254,7 +256,7 @@ def test_fewer_units_are_told_to_redis_before_the_row_in_one_hold_of_the_row(ste
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_crash_between_redis_and_the_commit_leaves_redis_with_less():
+def test_crash_before_commit_leaves_redis_with_less():
     sale = make_loaded_sale(stock=5)
 
     with suppress(Crash), transaction.atomic():
@@ -268,7 +270,7 @@ def test_a_crash_between_redis_and_the_commit_leaves_redis_with_less():
 
 
 @pytest.mark.django_db
-def test_while_redis_is_gone_no_units_are_taken_back(committed, redis_gone):
+def test_stock_is_not_lowered_without_redis(committed, redis_gone):
     sale = make_loaded_sale(stock=5)
 
     with committed() as waiting, redis_gone(), pytest.raises(LedgerUnavailable):
@@ -280,7 +282,7 @@ def test_while_redis_is_gone_no_units_are_taken_back(committed, redis_gone):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("stock", [0, 1, 2])
-def test_the_stock_never_falls_below_what_is_taken_pending_included(committed, dump, stock):
+def test_stock_never_falls_below_units_taken(committed, dump, stock):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -298,7 +300,7 @@ def test_the_stock_never_falls_below_what_is_taken_pending_included(committed, d
 
 
 @pytest.mark.django_db
-def test_the_stock_falls_to_exactly_what_is_taken(committed):
+def test_stock_falls_to_units_taken(committed):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2, 3):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -310,7 +312,7 @@ def test_the_stock_falls_to_exactly_what_is_taken(committed):
 
 
 @pytest.mark.django_db
-def test_units_given_back_may_be_taken_off_the_sale(committed):
+def test_released_units_may_be_withdrawn(committed):
     sale = make_loaded_sale(stock=2)
     entry = reserve_entry(sale_id=sale.pk, order_id=501, user_id=1)
     release(sale_id=sale.pk, releases=[Release(entry, "sold_out")])
@@ -322,7 +324,7 @@ def test_units_given_back_may_be_taken_off_the_sale(committed):
 
 
 @pytest.mark.django_db
-def test_what_is_not_loaded_is_not_narrowed_because_nobody_knows_what_is_taken(committed, dump):
+def test_unloaded_sale_is_not_narrowed(committed, dump):
     sale = make_sale(stock=5)
     before = dump()
 
@@ -335,7 +337,7 @@ def test_what_is_not_loaded_is_not_narrowed_because_nobody_knows_what_is_taken(c
 
 
 @pytest.mark.django_db
-def test_a_promise_that_survived_a_loss_counts_as_taken(ledger):
+def test_surviving_reservation_counts_as_taken(ledger):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -350,7 +352,7 @@ def test_a_promise_that_survived_a_loss_counts_as_taken(ledger):
 
 
 @pytest.mark.django_db
-def test_what_is_not_loaded_may_be_widened_and_is_loaded(committed):
+def test_unloaded_sale_is_widened_and_loaded(committed):
     sale = make_sale(stock=5)
 
     with committed():
@@ -359,11 +361,11 @@ def test_what_is_not_loaded_may_be_widened_and_is_loaded(committed):
     assert stored(sale).stock == total_in_redis(sale) == 9
 
 
-# --- window, pause, limit ------------------------------------------------------------------------
+# --- window, pause, limit -------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_a_pause_closes_the_sale_and_going_on_opens_it(committed):
+def test_edit_pauses_and_resumes_sale(committed):
     sale = make_loaded_sale()
 
     with committed():
@@ -377,7 +379,7 @@ def test_a_pause_closes_the_sale_and_going_on_opens_it(committed):
 
 
 @pytest.mark.django_db
-def test_a_window_that_is_moved_holds_at_once(committed):
+def test_moved_window_holds_at_once(committed):
     sale = make_loaded_sale()
     now = timezone.now()
 
@@ -389,7 +391,7 @@ def test_a_window_that_is_moved_holds_at_once(committed):
 
 
 def changed(sale, changes):
-    """Return a sale's terms with these changes; those of its window are added to it."""
+    """Return a sale's terms with these changes; time deltas move its window."""
     moved = {
         name: getattr(sale, name) + value
         for name, value in changes.items()
@@ -409,7 +411,7 @@ NARROWER = [
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("changes", NARROWER, ids=lambda changes: next(iter(changes)))
-def test_what_narrows_a_sale_is_told_to_redis_first_and_stays_after_a_crash(changes, steps):
+def test_narrowing_reaches_redis_first_and_survives_crash(changes, steps):
     sale = make_loaded_sale(stock=5)
     narrower = changed(sale, changes)
     steps.clear()
@@ -440,7 +442,7 @@ WIDER = [
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("changes", WIDER, ids=lambda changes: next(iter(changes)))
-def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, redis_gone):
+def test_widening_reaches_redis_after_commit(changes, steps, redis_gone):
     sale = make_loaded_sale(stock=5, paused=True, rebuy=False)
     wider = changed(sale, changes)
     before = snapshot(sale_id=sale.pk).terms
@@ -458,7 +460,7 @@ def test_what_widens_a_sale_reaches_redis_after_the_commit_only(changes, steps, 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_an_edit_that_does_both_redis_first_hears_what_both_sides_allow():
+def test_mixed_edit_narrows_first():
     sale = make_loaded_sale(stock=5)
     mixed = replace(terms_of(sale), stock=3, ends_at=sale.ends_at + HOUR, limit=2)
 
@@ -475,8 +477,8 @@ def test_of_an_edit_that_does_both_redis_first_hears_what_both_sides_allow():
 
 
 @pytest.mark.django_db
-def test_a_sale_with_more_taken_than_offered_can_be_paused_all_the_same(committed):
-    """As after a loss: live orders, and promises that fulfilment has yet to refuse."""
+def test_oversold_ledger_can_be_paused(committed):
+    """After a lost ledger: live orders, and reservations that fulfilment has yet to refuse."""
     sale = make_loaded_sale(stock=1)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     add_buyers(sale_id=sale.pk, holdings=[Holding(400, 2, 1)])
@@ -488,7 +490,7 @@ def test_a_sale_with_more_taken_than_offered_can_be_paused_all_the_same(committe
 
 
 @pytest.mark.django_db
-def test_fewer_units_and_a_new_window_arrive_together(committed):
+def test_stock_and_window_change_together(committed):
     sale = make_loaded_sale(stock=5)
     wanted = terms(
         stock=2,
@@ -508,7 +510,7 @@ def test_fewer_units_and_a_new_window_arrive_together(committed):
 
 
 @pytest.mark.django_db
-def test_a_limit_that_is_raised_gives_who_has_ordered_another_unit(committed):
+def test_raised_limit_allows_another_unit(committed):
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     with pytest.raises(AlreadyOrdered):
@@ -521,7 +523,7 @@ def test_a_limit_that_is_raised_gives_who_has_ordered_another_unit(committed):
 
 
 @pytest.mark.django_db
-def test_a_limit_is_never_lowered(committed, dump):
+def test_limit_is_never_lowered(committed, dump):
     sale = make_loaded_sale(limit=3)
     before = dump()
 
@@ -538,7 +540,7 @@ def test_a_limit_is_never_lowered(committed, dump):
 @pytest.mark.parametrize(
     "changes", [{"limit": 21}, {"stock": MAX_STOCK + 1}, {"ends_at": timezone.now() - 2 * HOUR}]
 )
-def test_an_edit_that_breaks_a_rule_changes_nothing(dump, changes):
+def test_edit_breaking_a_rule_changes_nothing(dump, changes):
     sale = make_loaded_sale()
     before = dump()
 
@@ -550,7 +552,7 @@ def test_an_edit_that_breaks_a_rule_changes_nothing(dump, changes):
 
 
 @pytest.mark.django_db
-def test_a_bad_description_takes_the_whole_edit_back():
+def test_invalid_description_rolls_back_edit():
     sale = make_loaded_sale(stock=5)
     details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
 
@@ -561,7 +563,7 @@ def test_a_bad_description_takes_the_whole_edit_back():
 
 
 @pytest.mark.django_db
-def test_a_bad_description_is_refused_before_redis_is_told_anything(dump):
+def test_invalid_description_never_reaches_redis(dump):
     sale = make_loaded_sale(stock=5)
     details = VoucherDetails("Noodles", "", price_cents=2, face_value_cents=1)
     before = dump()
@@ -573,7 +575,7 @@ def test_a_bad_description_is_refused_before_redis_is_told_anything(dump):
 
 
 @pytest.mark.django_db
-def test_an_edit_may_describe_the_voucher_anew(committed):
+def test_edit_may_change_voucher_description(committed):
     sale = make_loaded_sale()
     details = VoucherDetails("Rice", "Two bowls.", price_cents=1, face_value_cents=2)
 
@@ -586,7 +588,7 @@ def test_an_edit_may_describe_the_voucher_anew(committed):
 
 
 @pytest.mark.django_db
-def test_an_order_keeps_the_price_it_was_made_at(committed):
+def test_order_keeps_its_price(committed):
     sale = make_loaded_sale()
     order = make_order(sale, make_user("ada"), order_id=501)
     details = VoucherDetails("Rice", "", price_cents=1, face_value_cents=2)
@@ -599,16 +601,16 @@ def test_an_order_keeps_the_price_it_was_made_at(committed):
 
 
 @pytest.mark.django_db
-def test_a_sale_that_there_is_not_is_not_edited():
+def test_edit_of_missing_sale_raises():
     with pytest.raises(SeckillVoucher.DoesNotExist):
         edit_sale(sale_id=404, terms=terms())
 
 
-# --- sold is what buyers did ---------------------------------------------------------------------
+# --- the sold count -------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_edit_with_terms_read_before_a_sale_does_not_overwrite_what_was_sold():
+def test_edit_with_old_terms_keeps_sold_count():
     sale = make_loaded_sale(stock=5)
     read_early = terms_of(sale)
     user = make_user("ada")
@@ -623,17 +625,17 @@ def test_an_edit_with_terms_read_before_a_sale_does_not_overwrite_what_was_sold(
 
 
 @pytest.mark.django_db(transaction=True)
-def test_an_edit_waits_for_a_fulfilment_that_holds_the_row(row_locks):
+def test_edit_waits_for_fulfilment(row_locks):
     sale = make_loaded_sale(stock=5)
     held, go_on, edited = threading.Event(), threading.Event(), threading.Event()
 
     def fulfil():
         with transaction.atomic():
-            row = sales.lock_seckill_voucher(sale_id=sale.pk)
+            row = lock_seckill_voucher(sale_id=sale.pk)
             row.sold += 3
             row.save(update_fields=["sold"])
             held.set()
-            assert go_on.wait(5)
+            assert go_on.wait(GENEROUS_S)
         connection.close()
 
     def edit():
@@ -644,18 +646,18 @@ def test_an_edit_waits_for_a_fulfilment_that_holds_the_row(row_locks):
 
     threads = [threading.Thread(target=fulfil), threading.Thread(target=edit)]
     threads[0].start()
-    assert held.wait(5)
+    assert held.wait(GENEROUS_S)
     threads[1].start()
     assert not edited.wait(0.3)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(GENEROUS_S)
 
     assert (stored(sale).sold, stored(sale).stock) == (3, 5)
 
 
 @pytest.mark.django_db
-def test_an_edit_names_the_columns_it_writes():
+def test_edit_names_columns_it_writes():
     sale = make_loaded_sale()
 
     with CaptureQueriesContext(connection) as queries:
@@ -667,11 +669,11 @@ def test_an_edit_names_the_columns_it_writes():
         assert f"`{column}` =" not in update
 
 
-# --- deleting ------------------------------------------------------------------------------------
+# --- deleting -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_a_sale_without_buyers_is_deleted_on_both_sides(ledger):
+def test_sale_without_buyers_is_deleted_with_ledger(ledger):
     sale = make_loaded_sale()
     other = make_loaded_sale()
 
@@ -683,7 +685,7 @@ def test_a_sale_without_buyers_is_deleted_on_both_sides(ledger):
 
 
 @pytest.mark.django_db
-def test_a_sale_that_somebody_only_waits_for_is_deleted_with_its_line(ledger):
+def test_sale_with_waiting_list_only_is_deleted(ledger):
     sale, ada = make_loaded_sale(stock=0), make_user("ada")
     make_waiting(sale, ada, order_id=501)
     join_waiting(sale_id=sale.pk, order_id=501, user_id=ada.pk, joined_at_ms=1)
@@ -695,7 +697,7 @@ def test_a_sale_that_somebody_only_waits_for_is_deleted_with_its_line(ledger):
 
 
 @pytest.mark.django_db
-def test_a_sale_that_is_not_loaded_is_not_deleted_because_nobody_knows_who_holds_it(ledger):
+def test_unloaded_sale_is_not_deleted(ledger):
     sale = make_sale()
 
     with pytest.raises(LedgerUnavailable):
@@ -709,7 +711,7 @@ def test_a_sale_that_is_not_loaded_is_not_deleted_because_nobody_knows_who_holds
 
 
 @pytest.mark.django_db
-def test_a_sale_with_more_taken_than_offered_has_buyers_and_is_not_deleted():
+def test_oversold_ledger_is_not_deleted():
     sale = make_loaded_sale(stock=1)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     add_buyers(sale_id=sale.pk, holdings=[Holding(400, 2, 1)])
@@ -721,7 +723,7 @@ def test_a_sale_with_more_taken_than_offered_has_buyers_and_is_not_deleted():
 
 
 @pytest.mark.django_db
-def test_a_sale_with_a_promise_is_not_deleted_and_sells_on():
+def test_sale_with_reservation_is_not_deleted_and_sells_on():
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -733,7 +735,7 @@ def test_a_sale_with_a_promise_is_not_deleted_and_sells_on():
 
 
 @pytest.mark.django_db
-def test_a_sale_whose_promises_survived_a_loss_is_not_deleted(ledger):
+def test_sale_with_surviving_reservation_is_not_deleted(ledger):
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     ledger.unlink(LedgerKeys(sale.pk).sale)
@@ -754,7 +756,7 @@ def test_a_sale_whose_promises_survived_a_loss_is_not_deleted(ledger):
         {"status": OrderStatus.REFUSED, "reason": RefusalReason.SOLD_OUT},
     ],
 )
-def test_a_sale_with_any_order_is_not_deleted(ledger, fields):
+def test_sale_with_any_order_is_not_deleted(ledger, fields):
     sale = make_loaded_sale()
     make_order(sale, make_user("ada"), order_id=501, **fields)
     ledger.flushdb()
@@ -766,7 +768,7 @@ def test_a_sale_with_any_order_is_not_deleted(ledger, fields):
 
 
 @pytest.mark.django_db
-def test_while_redis_is_gone_no_sale_is_deleted(redis_gone):
+def test_sale_is_not_deleted_without_redis(redis_gone):
     sale = make_loaded_sale()
 
     with redis_gone(), pytest.raises(LedgerUnavailable):
@@ -777,7 +779,7 @@ def test_while_redis_is_gone_no_sale_is_deleted(redis_gone):
 
 
 @pytest.mark.django_db
-def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps):
+def test_delete_locks_row_and_closes_ledger_first(steps):
     sale = make_loaded_sale()
     steps.clear()
 
@@ -791,9 +793,9 @@ def test_the_row_is_locked_and_the_ledger_closed_before_a_sale_is_deleted(steps)
 
 
 @pytest.mark.django_db
-def test_nobody_can_reserve_while_a_sale_is_being_deleted(monkeypatch):
+def test_nobody_reserves_during_delete(monkeypatch):
     sale = make_loaded_sale()
-    look = sales.snapshot
+    look = snapshot
 
     def try_to_buy(*, sale_id):
         with pytest.raises(SalePaused):
@@ -808,7 +810,7 @@ def test_nobody_can_reserve_while_a_sale_is_being_deleted(monkeypatch):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_delete_that_is_rolled_back_leaves_a_sale_that_loads_again():
+def test_rolled_back_delete_leaves_loadable_sale():
     sale = make_loaded_sale(stock=5)
 
     with suppress(Crash), transaction.atomic():
@@ -821,7 +823,7 @@ def test_a_delete_that_is_rolled_back_leaves_a_sale_that_loads_again():
 
 
 @pytest.mark.django_db
-def test_whether_a_sale_has_buyers_is_told_by_either_side(redis_gone):
+def test_row_or_ledger_shows_buyers(redis_gone):
     sale = make_loaded_sale()
     assert not has_buyers(sale=sale)
 
@@ -837,16 +839,16 @@ def test_whether_a_sale_has_buyers_is_told_by_either_side(redis_gone):
     assert has_buyers(sale=never_loaded)
 
 
-# --- crossing edits ------------------------------------------------------------------------------
+# --- crossing edits -------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
-def test_edits_that_cross_leave_redis_with_the_figures_of_the_row(row_locks):
+def test_crossing_edits_leave_ledger_like_row(row_locks):
     sale = make_loaded_sale(stock=10)
     barrier = threading.Barrier(4)
 
     def edit(stocks):
-        barrier.wait(5)
+        barrier.wait(GENEROUS_S)
         for stock in stocks:
             change_stock(sale_id=sale.pk, stock=stock)
         connection.close()
@@ -858,13 +860,13 @@ def test_edits_that_cross_leave_redis_with_the_figures_of_the_row(row_locks):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(GENEROUS_S)
 
     assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 
 
 @pytest.mark.django_db(transaction=True)
-def test_without_a_new_hold_of_the_row_crossing_edits_would_sell_what_is_not_there(monkeypatch):
+def test_control_crossing_edits_without_new_lock_oversell(monkeypatch):
     """The control: the edit up copies what it remembers, after an edit down was committed."""
     sale = make_loaded_sale(stock=10)
 

@@ -6,6 +6,7 @@ import pytest
 from django import forms
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.utils import translation
+from django.utils.datastructures import MultiValueDict
 
 from tests.support.photos import image_file
 from tests.support.sales import make_voucher
@@ -26,10 +27,10 @@ class PictureForm(forms.Form):
 
 
 def form_with(content, *, name="photo.jpg"):
-    return PictureForm({}, {"picture": SimpleUploadedFile(name, content)})
+    return PictureForm({}, MultiValueDict({"picture": [SimpleUploadedFile(name, content)]}))
 
 
-def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
+def test_cleaned_value_is_the_encoded_picture():
     form = form_with(image_file(size=(3000, 1000)))
 
     assert form.is_valid()
@@ -37,18 +38,19 @@ def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
 
 
 @pytest.mark.django_db
-def test_the_cleaned_value_is_stored_as_it_is():
+def test_cleaned_value_is_stored_unchanged():
     form, voucher = form_with(image_file()), make_voucher()
     assert form.is_valid()
 
     set_picture(voucher=voucher, content=form.cleaned_data["picture"])
 
     voucher.refresh_from_db()
+    assert voucher.picture
     assert bytes(voucher.picture.content) == form.cleaned_data["picture"]
 
 
-def test_no_file_is_no_picture_and_no_change():
-    form = PictureForm({}, {})
+def test_missing_file_is_no_change():
+    form = PictureForm({}, MultiValueDict())
 
     assert form.is_valid()
     assert form.cleaned_data["picture"] is None
@@ -64,7 +66,7 @@ def test_no_file_is_no_picture_and_no_change():
         (b"", "The submitted file is empty."),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_at_the_field(content, why):
+def test_unusable_file_is_reported_at_the_field(content, why):
     form = form_with(content)
 
     assert not form.is_valid()
@@ -72,12 +74,12 @@ def test_what_cannot_be_shown_is_an_error_at_the_field(content, why):
     assert message.startswith(why)
 
 
-def test_the_form_is_sent_with_its_file_and_browsers_offer_pictures_only():
+def test_form_is_multipart_and_accepts_pictures():
     form = PictureForm()
 
     assert form.is_multipart()
     assert 'accept="image/jpeg,image/png,image/webp,image/gif"' in str(form["picture"])
 
 
-def test_the_name_of_a_file_decides_nothing():
+def test_file_name_decides_nothing():
     assert form_with(image_file(kind="PNG"), name="photo.exe").is_valid()

@@ -1,4 +1,4 @@
--- Passes a wake-up on: who was woken for this lock has gone to wait for another one.
+-- Passes a wake-up on: the thread that was woken for this lock has gone to wait for another one.
 --
 -- Replay: another process may be woken as well, which does no harm.
 --
@@ -7,12 +7,14 @@
 -- ARGV[1]  the channel
 -- ARGV[2]  this process
 --
--- Returns 1 where the lock is free and this process has one to wake, else 0.
+-- Returns 1 DONE, or 2 WAKE_HERE if the lock is free and this process must wake a thread of its own.
+
+local DONE, WAKE_HERE = 1, 2
 
 local name, waiting, channel, process = KEYS[1], KEYS[2], ARGV[1], ARGV[2]
 
 if redis.call('EXISTS', name) == 1 then
-  return 0
+  return DONE
 end
 redis.call('HDEL', waiting, process)
-return wake_one(channel, process, waiting, name) and 1 or 0
+return wake_one(channel, process, waiting, name) and WAKE_HERE or DONE

@@ -12,8 +12,8 @@ from django.conf import settings
 from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, MultiLock, RedisLock, redis_lock, scripts, waiting
-from locks.protocol import CHANNEL, AcquireResult, Answer, Request, beside
+from locks import LockBusy, MultiLock, RedisLock, redis_lock, scripts, wait_queues
+from locks.protocol import CHANNEL, AcquireResult, Answer, Request, side_key
 from tests.locks.servers import OtherProcess, client_of
 from tests.locks.test_forks import forked, status
 from tests.locks.waiters import (
@@ -31,7 +31,7 @@ from tests.locks.waiters import (
 Eventually = Callable[..., bool]
 
 OTHER = "lock:{t}:other"
-WAITING = beside(NAME, "waiting")
+WAITING = side_key(NAME, "waiting")
 
 
 def calls(client: Redis) -> int:
@@ -69,7 +69,7 @@ def test_control_unwoken_waiter_goes_on_waiting(
     monkeypatch.setattr(redis_lock, "wake_here", lambda *_: None)
     held.release()
     assert throughout(lambda: not waiter.done(), for_s=A_WHILE_S)
-    waiting.wake_here(redis_client, [NAME])
+    wait_queues.wake_here(redis_client, [NAME])
     waiter.result(10)
 
 
@@ -212,7 +212,7 @@ def test_only_the_first_waiter_asks_redis(
             return super()._ask(request)
 
     owners: list[str] = []
-    monkeypatch.setattr(waiting, "LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(wait_queues, "ASK_AGAIN_S", 0.1)
     held = RedisLock(redis_client, NAME)
     held.acquire(lease_ms=HELD_MS)
     waiters = [pool.submit(pass_through, Asking(redis_client, NAME)) for _ in range(20)]
@@ -405,7 +405,7 @@ def test_waiter_notices_a_deleted_lock_within_seconds(
     assert eventually(lambda: is_noted(redis_client))
     redis_client.delete(NAME)
     deleted_at = time.monotonic()
-    assert waiter.result(10) - deleted_at < waiting.LOOK_AGAIN_S + 5
+    assert waiter.result(10) - deleted_at < wait_queues.ASK_AGAIN_S + 5
 
 
 def test_note_of_waiting_expires(
@@ -414,7 +414,7 @@ def test_note_of_waiting_expires(
     with RedisLock(redis_client, NAME):
         waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
         assert eventually(lambda: is_noted(redis_client))
-        assert 0 < redis_client.pttl(WAITING) <= waiting.STAY_S * 1000
+        assert 0 < redis_client.pttl(WAITING) <= wait_queues.NOTE_S * 1000
     waiter.result(10)
     assert not is_noted(redis_client)
 

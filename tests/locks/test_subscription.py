@@ -12,8 +12,8 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
-from locks import LockBusy, MultiLock, RedisLock, listening, waiting
-from locks.protocol import CHANNEL, beside
+from locks import LockBusy, MultiLock, RedisLock, subscription, wait_queues
+from locks.protocol import CHANNEL, side_key
 from tests.locks.servers import OtherProcess, client_of
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, is_noted, pass_through
 from tests.support.proxy import FaultProxy, redis_server
@@ -26,15 +26,15 @@ USER = "locks-test"
 @pytest.fixture(autouse=True)
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a subscription end soon after the last who waited."""
-    monkeypatch.setattr(waiting, "LINGER_S", 0.1)
-    monkeypatch.setattr(listening, "LOOK_UP_S", 0.1)
+    monkeypatch.setattr(wait_queues, "LINGER_S", 0.1)
+    monkeypatch.setattr(subscription, "CHECK_S", 0.1)
 
 
 @pytest.fixture
 def quiet(redis_client: Redis, eventually: Eventually) -> None:
     """Start without a subscription of the test before, and not deaf because one of its broke."""
     assert eventually(lambda: not subscriptions(redis_client) and not listeners(), within_s=25)
-    waiting._start_afresh()
+    wait_queues._by_server.clear()
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def subscriptions(client: Redis) -> int:
 
 
 def listeners() -> int:
-    return sum(thread.name == listening.THREAD_NAME for thread in threading.enumerate())
+    return sum(thread.name == subscription.THREAD_NAME for thread in threading.enumerate())
 
 
 # --- One -----------------------------------------------------------------------------------------
@@ -114,8 +114,8 @@ def test_rapid_waits_leave_no_subscription(
     eventually: Eventually,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(waiting, "LINGER_S", 0)
-    monkeypatch.setattr(listening, "LOOK_UP_S", 0.001)
+    monkeypatch.setattr(wait_queues, "LINGER_S", 0)
+    monkeypatch.setattr(subscription, "CHECK_S", 0.001)
 
     def wait_in_vain() -> None:
         for _ in range(10):
@@ -144,7 +144,7 @@ def test_cut_subscription_is_replaced(
     redis_client.client_kill_filter(_type="pubsub")
     assert eventually(lambda: not subscriptions(redis_client))
     assert eventually(lambda: subscriptions(redis_client) == 1 and listeners() == 1)
-    redis_client.delete(beside(NAME, "waiting"))
+    redis_client.delete(side_key(NAME, "waiting"))
     redis_client.publish(CHANNEL, f"by hand\n{NAME}")  # heard by the new one
     assert eventually(lambda: is_noted(redis_client))
     other_process.call("release", "plain", NAME)

@@ -1,0 +1,243 @@
+"""Wait queues of this process: threads that wait for a lock and are woken by its release.
+
+Threads of one process that wait for the same lock form a queue, and only the first asks Redis. The
+release wakes it: directly if a thread of this process released, else by a message (pub/sub). A
+process has one subscription per Redis server, however many threads wait. A message may be lost and
+a holder may die, so the first also asks again when the holder's lease ends, and at least once a
+second.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from redis import Redis
+
+from locks.protocol import NO_NOTE, WaitNote
+from locks.scripts import pass_wake_up_on
+from locks.servers import server_of
+from locks.subscription import Subscription
+
+ASK_AGAIN_S = 1.0
+"""Seconds after which a waiting thread no longer relies on a message."""
+
+NOTE_S = 3 * ASK_AGAIN_S
+"""Seconds for which Redis keeps a note of waiting threads; they renew it sooner."""
+
+GRACE_S = 0.1
+"""Seconds for which the note of a short wait outlasts the wait."""
+
+LINGER_S = 1.0
+"""Seconds for which a subscription outlives the last waiting thread."""
+
+RESUBSCRIBE_S = 0.5
+"""Seconds from a broken subscription to the next attempt."""
+
+PAUSE_S = (0.002, 0.1)
+"""The first and the longest pause of polling; each is about twice the one before."""
+
+
+class Busy(NamedTuple):
+    """A refusal: the topic to wait for, and the milliseconds after which it pays to ask again."""
+
+    topic: str
+    left_ms: int = 0
+
+
+Ask = Callable[[WaitNote], Busy | None]
+"""Asks Redis once for a lock. Returns nothing if it was granted."""
+
+
+class Wait(NamedTuple):
+    """How to wait for a lock.
+
+    ``topic`` is the name under which its release is announced. A ``shared`` lock, once granted,
+    lets the next thread ask too. ``at_once`` asks before the threads that already wait.
+    ``first_note`` is what the first question notes.
+    """
+
+    topic: str
+    wait_ms: int
+    shared: bool = False
+    at_once: bool = False
+    first_note: WaitNote = NO_NOTE
+
+
+def acquire_in_turn(client: Redis, ask: Ask, wait: Wait) -> bool:
+    """Ask until the lock is granted or the wait is over; return whether it was granted."""
+    until = time.monotonic() + wait.wait_ms / 1000
+    queues = _queues_of(client)
+    busy: Busy | None = Busy(wait.topic)
+    if wait.wait_ms <= 0 or wait.at_once or not queues.count(wait.topic):
+        busy = ask(wait.first_note if wait.wait_ms > 0 else NO_NOTE)
+    while busy is not None and time.monotonic() < until:
+        topic = busy.topic
+        with queues.place(client, topic, shared=wait.shared) as place:
+            busy = place.ask_in_turn(ask, until)
+        if busy is not None and busy.topic != topic and pass_wake_up_on(client, topic):
+            queues.wake([topic])
+    return busy is None
+
+
+def acquire_by_polling(ask: Ask, *, wait_ms: int) -> bool:
+    """Do the same without a subscription: ask again and again, with growing pauses."""
+    until = time.monotonic() + wait_ms / 1000
+    pause_s, longest_s = PAUSE_S
+    while ask(_note(until - time.monotonic()) if wait_ms > 0 else NO_NOTE) is not None:
+        left_s = until - time.monotonic()
+        if left_s <= 0:
+            return False
+        # Random, so that waiting threads do not ask in step.
+        time.sleep(min(left_s, random.uniform(pause_s / 2, pause_s)))
+        pause_s = min(2 * pause_s, longest_s)
+    return True
+
+
+def wake_here(client: Redis, topics: Iterable[str]) -> None:
+    """Wake the first thread of this process that waits for each topic."""
+    _queues_of(client).wake(topics)
+
+
+@dataclass(eq=False)
+class Place:
+    """The place of one thread in a queue."""
+
+    queues: WaitQueues
+    client: Redis
+    topic: str
+    granted: bool = False
+    _gate: threading.Lock = field(default_factory=threading.Lock)
+
+    def __post_init__(self) -> None:
+        self._gate.acquire()
+
+    def ask_in_turn(self, ask: Ask, until: float) -> Busy | None:
+        """Ask when this thread is first, until granted, late, or another lock is the busy one."""
+        while True:
+            left_s = until - time.monotonic()
+            pause_s = min(left_s, ASK_AGAIN_S)
+            if left_s <= 0 or self.queues.is_first(self):
+                subscribed = left_s > 0 and self.queues.subscribe(self.client, wait_s=left_s)
+                others = self.queues.count(self.topic) - 1
+                busy = ask(_note(until - time.monotonic(), others))
+                self.granted = busy is None
+                if busy is None or busy.topic != self.topic or left_s <= 0:
+                    return busy
+                pause_s = min(pause_s, _pause_s(busy, subscribed=subscribed))
+            self._gate.acquire(timeout=max(0, pause_s))
+
+    def wake(self) -> None:
+        """Let the thread go on, now or at its next pause; the caller holds the queues' mutex."""
+        if self._gate.locked():
+            self._gate.release()
+
+
+def _note(left_s: float, others: int = 0) -> WaitNote:
+    """Return what to note of a thread with so many seconds left, and of the others in its queue."""
+    if left_s > 0:
+        ttl_ms = int(min(NOTE_S, left_s + GRACE_S) * 1000)
+        return WaitNote(if_busy=others + 1, if_granted=others, ttl_ms=ttl_ms)
+    # Waits that end together would overwrite each other's note, which expires soon anyway.
+    return NO_NOTE if others else WaitNote(if_busy=0, if_granted=0)
+
+
+def _pause_s(busy: Busy, *, subscribed: bool) -> float:
+    if not subscribed:
+        return random.uniform(PAUSE_S[1] / 2, PAUSE_S[1])
+    # A lease still counts in its last millisecond; a key without a TTL has none.
+    return busy.left_ms / 1000 + 0.001 if busy.left_ms >= 0 else ASK_AGAIN_S
+
+
+class WaitQueues:
+    """The queues of this process for one Redis server, by topic, and their subscription."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._queues: dict[str, deque[Place]] = {}
+        self._subscription: Subscription | None = None
+        self._resubscribe_at = self._empty_since = 0.0
+
+    @contextmanager
+    def place(self, client: Redis, topic: str, *, shared: bool) -> Iterator[Place]:
+        """Join the queue of a topic at its end."""
+        place = Place(self, client, topic)
+        try:
+            with self._mutex:
+                self._queues.setdefault(topic, deque()).append(place)
+            yield place
+        finally:
+            self._leave(place, wake_next=shared or not place.granted)
+
+    def is_first(self, place: Place) -> bool:
+        with self._mutex:
+            return self._queues[place.topic][0] is place
+
+    def count(self, topic: str) -> int:
+        """Return the number of threads that wait for a topic."""
+        with self._mutex:
+            return len(self._queues.get(topic, ()))
+
+    def wake(self, topics: Iterable[str]) -> None:
+        """Wake the first in the queue of each topic."""
+        with self._mutex:
+            for topic in topics:
+                if queue := self._queues.get(topic):
+                    queue[0].wake()
+
+    def subscribe(self, client: Redis, *, wait_s: float) -> bool:
+        """Ensure a subscription; return whether there is one."""
+        with self._mutex:
+            if self._subscription is None:
+                if time.monotonic() < self._resubscribe_at:
+                    return False
+                self._subscription = Subscription(
+                    client, on_release=self.wake, is_over=self._is_over, on_broken=self._on_broken
+                )
+            subscription = self._subscription
+        return subscription.is_subscribed(wait_s=wait_s)
+
+    def _is_over(self) -> bool:
+        """Drop the subscription if no thread has waited for a moment; return whether it did."""
+        with self._mutex:
+            if self._queues or time.monotonic() - self._empty_since < LINGER_S:
+                return False
+            self._subscription = None
+            return True
+
+    def _on_broken(self) -> None:
+        """Let waiting threads poll until the next attempt to subscribe."""
+        with self._mutex:
+            self._subscription = None
+            self._resubscribe_at = time.monotonic() + RESUBSCRIBE_S
+            for queue in self._queues.values():
+                queue[0].wake()
+
+    def _leave(self, place: Place, *, wake_next: bool) -> None:
+        with self._mutex:
+            queue = self._queues.get(place.topic, deque())
+            if place in queue:  # unless an exception came first
+                queue.remove(place)
+            if not queue:
+                self._queues.pop(place.topic, None)
+                self._empty_since = time.monotonic()
+            elif wake_next:
+                # This thread may have been woken for a lock that it then did not take.
+                queue[0].wake()
+
+
+def _queues_of(client: Redis) -> WaitQueues:
+    server = server_of(client)
+    queues = _by_server.get(server)
+    return queues if queues is not None else _by_server.setdefault(server, WaitQueues())
+
+
+_by_server: dict[Hashable, WaitQueues] = {}
+os.register_at_fork(after_in_child=_by_server.clear)  # a child has no thread of its parent's
