@@ -480,7 +480,7 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
     page.evaluate(
         """async ([queue, why]) => {
           Object.assign(window, await import(queue), await import(why));
-          window.say = JSON.parse(document.getElementById("sentences").textContent);
+          window.texts = JSON.parse(document.getElementById("sentences").textContent);
         }""",
         [module(page, "queue"), module(page, "why")],
     )
@@ -488,8 +488,8 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
         assert words == page.evaluate(
             """(places) => {
               const queue = new Queue();
-              for (const [place, atMs] of places) queue.heard({ place, atMs });
-              return queue.text(say.queue, "number");
+              for (const [place, atMs] of places) queue.addSample({ place, atMs });
+              return queue.text(texts.queue, "number");
             }""",
             places,
         )
@@ -497,7 +497,7 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
         assert pace_ms == page.evaluate(
             """([heard, shopMs]) => {
               const queue = new Queue();
-              for (const [atMs, place] of heard.entries()) queue.heard({ place, atMs });
+              for (const [atMs, place] of heard.entries()) queue.addSample({ place, atMs });
               return queue.paceMs(shopMs);
             }""",
             [heard, shop_ms],
@@ -528,7 +528,7 @@ def late(page: Page, arrived: dt.datetime, before_ms: int | None) -> str:
     return str(
         page.evaluate(
             "(refusal) => whySoldOut("
-            "refusal, { say: say.why, lang: 'en', timeZone: 'Asia/Shanghai' })",
+            "refusal, { texts: texts.why, lang: 'en', timeZone: 'Asia/Shanghai' })",
             refusal,
         )
     )
