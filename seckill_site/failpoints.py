@@ -41,15 +41,10 @@ class _Armed:
         signal.pthread_kill(threading.get_ident(), signum)
 
 
-@dataclass
-class _Watched:
-    reach: Callable[[str], None]
-
-
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
     if _armed is not None:
-        _armed.reach(name)
+        _armed(name)
 
 
 @contextmanager
@@ -66,10 +61,10 @@ def armed(spec: str) -> Iterator[None]:
 def tell(listener: Callable[[str], None]) -> None:
     """Tell this of every point that this process reaches, and fail at none; for played races."""
     global _armed
-    _armed = _Watched(listener)
+    _armed = listener
 
 
-def _parse(spec: str) -> _Armed | None:
+def _parse(spec: str) -> Callable[[str], None] | None:
     """Read a specification; an empty one arms nothing.
 
     :raises ValueError: it is none
@@ -79,7 +74,7 @@ def _parse(spec: str) -> _Armed | None:
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise ValueError(f"FAILPOINT is name[:nth][=exit|raise|stop], not {spec!r}")
-    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit")
+    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit").reach
 
 
-_armed: _Armed | _Watched | None = _parse(os.environ.get("FAILPOINT", ""))
+_armed: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))

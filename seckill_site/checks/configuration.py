@@ -21,8 +21,7 @@ from django.db import connection
 from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
-from seckill_site.checks.services import OF_SERVICES
-from seckill_site.checks.versions import Check, dotted, numbers
+from seckill_site.checks.services import OF_SERVICES, Check, dotted, numbers
 
 logger = logging.getLogger(__name__)
 
@@ -125,8 +124,13 @@ def check_debug(**_: Any) -> Iterator[CheckMessage]:
 
 def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
     """Find keys that can be guessed, earlier ones too, as they sign as well as the present one."""
+
+    def is_weak(key: str) -> bool:
+        is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
+        return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))
+
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    if not settings.DEBUG and any(_is_weak(key) for key in keys):
+    if not settings.DEBUG and any(is_weak(key) for key in keys):
         yield Error(
             "SECRET_KEY or one of its fallbacks can be guessed. It signs sessions and tokens.",
             hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(50))"',
@@ -201,8 +205,3 @@ def log_at_start(**_: Any) -> None:
     """Log what is wrong as a worker starts. It goes on: what was accepted has to become orders."""
     for message in found_by(*OF_SETTINGS, *OF_SERVICES):
         logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)
-
-
-def _is_weak(key: str) -> bool:
-    is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
-    return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))

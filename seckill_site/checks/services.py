@@ -5,7 +5,8 @@ A server that cannot be asked is a warning, because it may come back. ``docs/che
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,20 +23,30 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from seckill_site.celery import app
-from seckill_site.checks.versions import Check, dotted, numbers
 from seckill_site.ledger_connection import ledger_connection
+
+Check = Callable[..., Iterator[CheckMessage]]
+"""A start-up check: yields what it finds."""
 
 OLDEST_REDIS = (6, 2)
 LONGEST_LOCK_WAIT_SECONDS = 10
 
-VARIABLES = (
-    "character_set_connection",
-    "character_set_database",
-    "innodb_lock_wait_timeout",
-    "sql_mode",
-    "transaction_isolation",
-    "tx_isolation",
+SESSION_VARIABLES = """
+SHOW SESSION VARIABLES WHERE variable_name IN (
+    'character_set_connection', 'character_set_database', 'innodb_lock_wait_timeout', 'sql_mode',
+    'transaction_isolation', 'tx_isolation'
 )
+"""
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
 
 # --- The ledger's Redis ---------------------------------------------------------------------------
 
@@ -169,7 +180,9 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
         with asked_database() as asked:
             asked.check_database_version_supported()  # Django's own, which it makes only once
             if asked.vendor == "mysql":
-                yield from _session(_variables(asked))
+                with asked.cursor() as cursor:
+                    cursor.execute(SESSION_VARIABLES)
+                    yield from _session(dict(cursor.fetchall()))
             yield from _constraints(asked)
     except NotSupportedError as error:
         yield Error(
@@ -195,12 +208,6 @@ def check_migrations(**_: Any) -> Iterator[CheckMessage]:
             hint="Run manage.py migrate.",
             id="seckill.W023",
         )
-
-
-def _variables(asked: BaseDatabaseWrapper) -> dict[str, str]:
-    with asked.cursor() as cursor:
-        cursor.execute("SHOW SESSION VARIABLES WHERE variable_name IN %s", [VARIABLES])
-        return dict(cursor.fetchall())
 
 
 def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:

@@ -70,15 +70,14 @@ def problem(
     return response
 
 
-def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:
+def unavailable(request: HttpRequest, message: str = "") -> HttpResponse:
     """Answer that a part is away and nobody knows yet: the same request may be sent again."""
     return problem(
         request,
         status=503,
         code="unavailable",
-        message=_(UNAVAILABLE_TEXT),
+        message=message or _(UNAVAILABLE_TEXT),
         retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-        **details,
     )
 
 

@@ -28,7 +28,7 @@ COLUMNS = {
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of this run, as Markdown, where a report was asked for."""
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
-    outcomes = [
+    outcomes: list[Any] = [
         outcome
         for report in reports
         if isinstance(report, pytest.TestReport) and report.when == "call"

@@ -33,7 +33,7 @@ from orders.payments.providers import (
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
 from orders.payments.service import Addresses, start_payment, take_notification
-from tests.fixtures.orders import CLOSED_PORT
+from tests.fixtures.site import CLOSED_PORT
 from tests.support.orders import make_buyers, reserved
 from vouchers.models import SeckillVoucher
 

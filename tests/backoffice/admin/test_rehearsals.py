@@ -262,7 +262,7 @@ def test_the_list_says_how_each_ended(operator: Client) -> None:
     begin(operator, sale)
     text = said(operator, LIST)
     assert " correct 12 5 operator" in text
-    assert " wrong: 1,000 oversold, 2 lost 12 5 operator" in text
+    assert " incorrect: 1,000 oversold, 2 lost 12 5 operator" in text
     assert " preparing 12 5 operator" in text
 
 

@@ -41,7 +41,7 @@ from orders.payments.sandbox import (
 from orders.payments.service import Addresses
 from seckill_site import ledger_connection as ledger_module
 from seckill_site.celery import app
-from tests.fixtures.orders import CLOSED_PORT
+from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_length
 from tests.support.orders import PRICE_CENTS, at_once, make_sale
 from tests.support.payments import (

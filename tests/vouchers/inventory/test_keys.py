@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.vouchers import Dump, RedisGone
+from tests.fixtures.site import RedisGone
+from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.audit import (

@@ -18,7 +18,8 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.clock import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import Dump, RedisGone
+from tests.fixtures.site import RedisGone
+from tests.fixtures.vouchers import Dump
 from tests.support.orders import another_session, at_once, hold_row
 from tests.support.sales import (
     HOUR,

@@ -23,7 +23,7 @@ from django.test import Client, override_settings
 from orders.placing.tokens import issue_tokens
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import RedisGone
+from tests.fixtures.site import RedisGone
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.sales import make_loaded_sale, make_sale, make_user
