@@ -18,8 +18,8 @@ from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
 from tests.support.payments import begun, paid, receipt_url, status_of, won
 from vouchers.inventory.reservations import Release, release
+from vouchers.templatetags.buyer_texts import RECEIPT
 from vouchers.templatetags.seckill import qr
-from vouchers.templatetags.sentences import RECEIPT
 
 pytestmark = pytest.mark.django_db
 
