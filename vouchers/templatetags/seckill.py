@@ -179,11 +179,11 @@ def day_and_time(value: dt.datetime) -> SafeString:
         '<time datetime="{}" data-date="{}">{}</time>',
         timezone.localtime(value).isoformat(timespec="seconds"),
         date_and_time(value),
-        _words(value),
+        _name_day(value),
     )
 
 
-def _words(value: dt.datetime) -> str:
+def _name_day(value: dt.datetime) -> str:
     local = timezone.localtime(value)
     days = (local.date() - timezone.localdate()).days
     words = {
