@@ -6,7 +6,11 @@ import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.stack import ROOT
+
+pytestmark = pytest.mark.quick
 
 LOCK = ROOT / "requirements.lock"
 
