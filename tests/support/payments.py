@@ -1,4 +1,4 @@
-"""What the tests of payments are made of: orders won, paid and refunded, and a fake provider."""
+"""Helpers of the payment tests: orders in each state, and a fake provider."""
 
 from __future__ import annotations
 
@@ -112,6 +112,11 @@ def won(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
     order = VoucherOrder.objects.get(pk=tokens[0].order_id)
     assert order.status == OrderStatus.UNPAID
     return order
+
+
+def owner_of(order: VoucherOrder) -> User:
+    assert order.user is not None
+    return order.user
 
 
 def begun(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
