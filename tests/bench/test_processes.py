@@ -7,7 +7,11 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from bench.processes import cpu_s, family_of
+
+pytestmark = pytest.mark.quick
 
 BUSY = "import time; begun = time.process_time()\nwhile time.process_time() < begun + 0.05: pass\n"
 WITH_CHILD = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'input()'])"
