@@ -105,7 +105,7 @@ class TestOutcome:
         assert "snapshot.lua" in full
         assert short.splitlines()[-1].startswith("Right: 1 of 2 sold")
 
-    def test_as_json_it_is_one_object(self) -> None:
+    def test_json_verdict_is_one_object(self) -> None:
         found = json.loads(said("v2", "double-click", "--json"))
 
         assert (found["step"], found["race"]) == ("v2", "double-click")
