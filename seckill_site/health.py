@@ -28,12 +28,12 @@ CACHE_SECONDS = 10.0
 
 
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Say that the process is alive. Touches nothing."""
+    """Answer that the process is alive. Touches nothing."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Say whether each part that selling needs answers and what the checks find; else 503."""
+    """Answer which parts respond and what the checks find; 503 if anything is wrong."""
     parts = _answering_parts()
     errors = _errors(parts)
     ready = all(parts.values()) and not errors
@@ -56,7 +56,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer Prometheus."""
+    """Answer all metrics for Prometheus."""
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -64,7 +64,7 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _answering_parts() -> dict[str, bool]:
-    """Ask all parts at once: several that are gone take no longer than one."""
+    """Ask all parts at once, so that several missing ones take no longer than one."""
     pool = ThreadPoolExecutor(len(PARTS))
     asked = {name: pool.submit(_answers, name, ask) for name, ask in PARTS.items()}
     wait(asked.values(), timeout=LONGEST_SECONDS)

@@ -1,6 +1,6 @@
-"""Start-up checks that ask the servers: whether they keep what they are told, as the site needs it.
+"""Start-up checks of the servers: durability, versions, isolation, constraints, migrations.
 
-A server that cannot be asked is a warning, because it may come back. ``docs/checks.md`` lists them.
+A server that does not answer is a warning, because it may come back. ``docs/checks.md`` lists them.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def dotted(numbers: tuple[int, ...]) -> str:
 
 
 def check_ledger(**_: Any) -> Iterator[CheckMessage]:
-    """Ask the ledger's Redis whether it keeps what it is told."""
+    """Find settings of the ledger's Redis that could lose orders."""
     try:
         client = ledger_connection()
         info = client.info()
@@ -64,7 +64,7 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
-    """Find a cache or a broker in the ledger's database, under whatever name it goes."""
+    """Find a cache or a broker in the ledger's database, even under another name."""
     try:
         ledger = _database_of(ledger_connection())
     except RedisError:
@@ -119,7 +119,7 @@ def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _configured(client: Any, name: str) -> str | None:
-    """Return a setting of the server; None where it may not be asked, as of a managed one."""
+    """Return a setting of the server; None if CONFIG is forbidden, as in managed services."""
     try:
         value: str | None = client.config_get(name).get(name)
     except RedisError:
@@ -153,7 +153,7 @@ def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMe
 
 
 def _database_of(client: Any) -> tuple[Any, ...]:
-    """Return what is the same for all names of one Redis database."""
+    """Return the identity of a Redis database, whatever its URL."""
     return client.info("server").get("run_id", client), client.get_connection_kwargs().get("db", 0)
 
 
@@ -162,7 +162,7 @@ def _database_of(client: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def asked_database() -> Iterator[BaseDatabaseWrapper]:
-    """Connect to the database as the site does, for one question, and wait a second at most."""
+    """Connect to the database as the site does, with a timeout of one second."""
     asked = connection.copy()
     limits = {"timeout": 1}
     if asked.vendor == "mysql":
@@ -175,7 +175,7 @@ def asked_database() -> Iterator[BaseDatabaseWrapper]:
 
 
 def check_database(**_: Any) -> Iterator[CheckMessage]:
-    """Ask the database, as a connection of the site finds it, whether its guards hold."""
+    """Find session settings and missing constraints that break the database's guarantees."""
     try:
         with asked_database() as asked:
             asked.check_database_version_supported()  # Django's own, which it makes only once
@@ -195,7 +195,7 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_migrations(**_: Any) -> Iterator[CheckMessage]:
-    """Find migrations that the database has not had yet."""
+    """Find migrations that are not applied."""
     try:
         with asked_database() as asked:
             executor = MigrationExecutor(asked)

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 LOGIN_RETRY_AFTER_S = 360
 
 _LAST_RESORT = Path(__file__).with_name("last_resort.html").read_text(encoding="utf-8")
-"""What is said where not even the templates or the translations work."""
+"""The page for when even templates or translations are broken."""
 
 
 class WithReference(logging.Filter):
@@ -44,7 +44,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer who may not do this: a visitor has to sign in, an account lacks the permission."""
+    """Tell a visitor to sign in, and an account that it lacks the permission."""
     if seems_signed_in(request):
         message = _("Your account does not have permission to do this.")
     else:
@@ -67,21 +67,20 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer what nobody expected; a database that is away is expected, and a 503."""
+    """Answer an unexpected error with 500, and a missing database with 503."""
     away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
     digits = secrets.token_hex(4).upper()
     # The page shows this number to a buyer, and staff finds it in the log.
     reference = request.reference = f"{digits[:4]}-{digits[4:]}"  # type: ignore[attr-defined]
     try:
         return unavailable(request) if away else _our_fault(request, reference)
-    # Whatever else is broken, there is an answer.
-    except Exception:
+    except Exception:  # whatever else is broken, there is an answer
         logger.exception("the page of an error failed too (reference %s)", reference)
         return _last_resort(request, 503 if away else 500, reference)
 
 
 def login_locked(request: HttpRequest, credentials: Any, *args: Any) -> HttpResponse:
-    """Answer a login that was refused because too many before it failed."""
+    """Answer a login that was refused after too many failures."""
     return problem(
         request,
         status=429,

@@ -300,12 +300,14 @@ def test_redundant_cure_is_covered_by_others(cure: Cure, covered_by: Cure | None
         assert first_violation([cure, covered_by], faults=["crash"], seeds=400)
 
 
+@pytest.mark.quick
 def test_own_cures_suffice_without_faults() -> None:
     run = first_violation(NOT_IN_THE_PRODUCT, faults=[], seeds=400)
 
     assert run is None, told(run)
 
 
+@pytest.mark.quick
 def test_same_seed_gives_the_same_story() -> None:
     once, again = Simulation(7), Simulation(7)
 
@@ -313,6 +315,7 @@ def test_same_seed_gives_the_same_story() -> None:
     assert once.story == again.story
 
 
+@pytest.mark.quick
 def test_every_cure_has_its_control() -> None:
     named = [str(row[0]) for row in (*CONTROLS, *RARE, *REDUNDANT)]
 

@@ -89,7 +89,7 @@ def test_one_race_at_a_time_is_played_on_a_server(
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
-        (NeverCame("A is nowhere"), 503, "It could not be played: A is nowhere"),
+        (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
         (RedisError(), 503, "Try again"),
     ],
 )
@@ -136,7 +136,7 @@ def test_the_button_plays_the_race_and_shows_what_it_came_to(client: Client) -> 
 def test_what_is_right_is_said_to_be_and_what_only_looks_is_left_out(client: Client) -> None:
     text = text_of(client.post("/lab/ours/redis-empty/", **HTML))
 
-    assert "Right 2 sold of 2, and nobody's promise was broken." in text
+    assert "Right 2 of 2 sold, and every promise was kept." in text
     assert "Redis comes back empty" in text
-    assert "looks of ours at database and ledger are left out" in text
+    assert "checks of database and ledger by the lab are left out" in text
     assert "snapshot.lua" not in text

@@ -78,7 +78,7 @@ def test_side_by_side_each_has_a_column_and_each_event_a_row() -> None:
         == """\
   #     ms  A: buyer 1                  B: buyer 2
 ------------------------------------------------------------------
-  1      1  * begins, in process 1
+  1      1  * starts, in process 1
   2      2  SELECT stock FROM
               lab_labsale WHERE id = 7
               -> stock 1
