@@ -44,6 +44,10 @@ CHROMIUM_ARGUMENTS = [
 ]
 
 
+QUICK = "quick and not servers"
+"""The tests that ``script/test --quick`` selects."""
+
+
 def pytest_configure() -> None:
     if "SECKILL_SCRATCH" not in os.environ:
         raise pytest.UsageError(
@@ -55,7 +59,7 @@ def pytest_configure() -> None:
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Skip importing the modules without a quick test in ``script/test --quick``."""
     is_module = collection_path.name.startswith("test_") and collection_path.suffix == ".py"
-    if config.option.markexpr != "quick" or not is_module:
+    if config.option.markexpr != QUICK or not is_module:
         return None
     return "pytest.mark.quick" not in collection_path.read_text(encoding="utf-8") or None
 
@@ -76,7 +80,8 @@ def redis_databases() -> Iterator[list[Redis]]:
 @pytest.fixture(autouse=True)
 def empty_redis(request: pytest.FixtureRequest) -> None:
     """Start each test with an empty ledger, cache and broker, unless it needs no server."""
-    if request.node.get_closest_marker("quick"):
+    node = request.node
+    if node.get_closest_marker("quick") and not node.get_closest_marker("servers"):
         return
     clients: list[Redis] = request.getfixturevalue("redis_databases")
     for client in clients:

@@ -15,7 +15,7 @@ from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from tests.support.sales import HOUR, make_order, make_sale, make_user, make_voucher
 from vouchers.models import MAX_STOCK, SaleState, SeckillVoucher, Voucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 
 # --- vouchers and sales ---------------------------------------------------------------------------
@@ -136,6 +136,7 @@ def test_title_keeps_any_script_and_emoji() -> None:
 # --- the orders of a sale -------------------------------------------------------------------------
 
 
+@pytest.mark.servers
 def test_second_live_order_of_same_unit_is_refused() -> None:
     sale, user = make_sale(), make_user("ada")
     make_order(sale, user, order_id=501)

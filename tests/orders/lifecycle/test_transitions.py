@@ -29,7 +29,7 @@ from orders.models import LIVE_STATUSES, SOURCES, ActorKind, OrderEvent, OrderSt
 from tests.support.inspection import rows, statements
 from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 AT = dt.datetime(2026, 11, 11, 12, 0, 0, 123456, tzinfo=dt.UTC)
 
@@ -94,6 +94,7 @@ def test_change_of_missing_order_raises() -> None:
     assert not OrderEvent.objects.exists()
 
 
+@pytest.mark.servers
 def test_fields_are_set_with_the_state() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
@@ -137,6 +138,7 @@ def test_update_statement_has_the_condition() -> None:
     assert re.search(r"WHERE .*.status. = 'unpaid'", update)
 
 
+@pytest.mark.servers
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_concurrent_changes_succeed_once() -> None:

@@ -25,6 +25,8 @@ from seckill_site.clock import epoch_ms
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from vouchers.inventory.reservations import SaleEnded
 
+pytestmark = pytest.mark.quick
+
 EXPIRY_MS = 1_900_000_000_000
 TOKEN = PurchaseToken(order_id=2**53 + 1, user_id=7, sale_id=3, expires_at_ms=EXPIRY_MS)
 TEXT = TOKEN.sign()
@@ -139,6 +141,7 @@ def test_64_bit_order_id_is_refused() -> None:
         read(PurchaseToken(2**63, 7, 3, EXPIRY_MS).sign())
 
 
+@pytest.mark.servers
 @pytest.mark.django_db
 def test_token_is_valid_until_ten_minutes_after_end() -> None:
     sale, buyer = make_sale(begins_in_s=600), make_buyer()
@@ -149,6 +152,7 @@ def test_token_is_valid_until_ten_minutes_after_end() -> None:
     assert read_token(token.sign(), sale_id=sale.pk, now_ms=now_ms()) == token
 
 
+@pytest.mark.servers
 @pytest.mark.django_db
 def test_ended_sale_issues_no_token() -> None:
     sale, buyer = make_sale(), make_buyer()
@@ -158,6 +162,7 @@ def test_ended_sale_issues_no_token() -> None:
         issue_token(sale=sale, user_id=buyer.pk, now_ms=last_ms + 1)
 
 
+@pytest.mark.servers
 @pytest.mark.django_db
 def test_tokens_are_issued_in_bulk() -> None:
     sale, buyers = make_sale(), make_buyers(50)

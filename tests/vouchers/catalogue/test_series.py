@@ -36,6 +36,8 @@ from vouchers.inventory import rebuild
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
 
+pytestmark = pytest.mark.quick
+
 SERIES = f"{LIST}series/"
 COPIES = f"{LIST}copies/"
 DAY = dt.timedelta(days=1)
@@ -214,6 +216,7 @@ def test_long_sales_of_a_series_overlap():
     assert [it.overlaps_planned for it in plan] == [(2,), (1, 3), (2,)]
 
 
+@pytest.mark.servers
 @committing
 def test_series_is_created_and_loaded():
     plan = half_hours(make_voucher(), FRIDAY, stock=7)
@@ -254,6 +257,7 @@ def test_series_failing_at_last_sale_creates_nothing(monkeypatch):
     assert not SeckillVoucher.objects.exists()
 
 
+@pytest.mark.servers
 @committing
 def test_series_locks_vouchers_before_writing(steps):
     plan = half_hours(make_voucher(), FRIDAY)
@@ -298,6 +302,7 @@ def both(call):
         return list(threads.map(one, range(2)))
 
 
+@pytest.mark.servers
 @committing
 @pytest.mark.concurrency
 def test_simultaneous_series_is_created_once(row_locks):
@@ -309,6 +314,7 @@ def test_simultaneous_series_is_created_once(row_locks):
     assert SeckillVoucher.objects.count() == 3
 
 
+@pytest.mark.servers
 @committing
 @pytest.mark.concurrency
 def test_control_without_lock_series_is_created_twice(row_locks, monkeypatch):

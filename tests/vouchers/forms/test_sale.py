@@ -23,7 +23,7 @@ from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
 ENTRIES = {
     "title": "Noodles",
@@ -177,10 +177,12 @@ def test_edit_form_shows_voucher_in_yuan():
     assert form["stock"].value() == 5
 
 
+@pytest.mark.servers
 def test_stock_may_be_lowered_to_units_taken():
     assert edited(make_loaded_sale(), stock="0").is_valid()
 
 
+@pytest.mark.servers
 def test_stock_below_units_taken_is_refused():
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
@@ -200,6 +202,7 @@ def test_stock_below_sold_is_refused_when_not_loaded():
     assert list(edited(sale, stock="0").errors) == ["stock"]
 
 
+@pytest.mark.servers
 def test_stock_may_only_rise_without_redis(redis_gone):
     sale = make_loaded_sale(stock=5)
 
@@ -220,6 +223,7 @@ def test_lowered_limit_is_refused():
     assert edited(sale, limit="4").is_valid()
 
 
+@pytest.mark.servers
 def test_checks_use_the_stored_row():
     sale = make_loaded_sale(stock=5, limit=1)
     SeckillVoucher.objects.filter(pk=sale.pk).update(stock=9, sold=7, limit=2)
