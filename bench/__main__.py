@@ -1,8 +1,8 @@
 """Run one benchmark beside private servers that live in a scratch directory.
 
 ``script/bench`` becomes this program, with ``script/lib`` on its path. Every benchmark finds a
-Redis in ``BENCH_REDIS_URL``; one of the whole shop also a MariaDB, and finds both in the shop's own
-settings. All of them end with this process.
+Redis in ``BENCH_REDIS_URL``. A benchmark of the whole shop also gets a MariaDB, and finds both in
+the shop's own settings. All servers end with this process.
 """
 
 from __future__ import annotations

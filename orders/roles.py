@@ -1,4 +1,4 @@
-"""Roles: three groups that every installation has, and what each may do."""
+"""Staff roles: three groups in every installation, and their permissions."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ PREPARE = (
     *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
     "orders.redeem_voucherorder",
 )
-"""Prepare sales and vouchers, take vouchers at the counter, look at orders."""
+"""Prepare sales and vouchers, redeem vouchers, view orders."""
 
 RUN = (
     "vouchers.run_seckillvoucher",
-    "orders.change_voucherorder",  # to try again what was set aside; nobody types an order
+    "orders.change_voucherorder",  # to retry orders that were set aside; nobody edits an order
     "orders.end_voucherorder",
     "orders.export_voucherorder",
     "orders.view_orderjob",
@@ -33,11 +33,11 @@ RUN = (
     "orders.view_rehearsal",
     "locks.view_lock",
 )
-"""Run sales: the board, ends and refunds, reconciling, second tries, locks, exports, rehearsals."""
+"""Run sales: board, cancellations and refunds, reconcile, retries, locks, exports, rehearsals."""
 
 
 class Role(models.TextChoices):
-    """What a member of staff is; the value is the name of the group."""
+    """A role of staff; the value is the name of its group."""
 
     SHOP_STAFF = "Shop staff", _("Shop staff")
     OPERATOR = "Operator", _("Operator")
@@ -46,7 +46,7 @@ class Role(models.TextChoices):
 
 @dataclass(frozen=True)
 class RoleChange:
-    """What a role was given and what was taken from it, as ``app.codename``."""
+    """The permissions added to and removed from a role, as ``app.codename``."""
 
     role: Role
     added: list[str]
@@ -54,9 +54,9 @@ class RoleChange:
 
 
 def make_roles(*, reset: bool = False, apps: Apps = installed) -> list[RoleChange]:
-    """Make the groups that are missing, give each what it lacks, and return what changed.
+    """Create missing groups, add missing permissions, and return what changed.
 
-    What somebody else has given to a group stays, unless ``reset``. ``apps`` is a migration's own.
+    Permissions that were added by hand stay, unless ``reset``. A migration passes its own ``apps``.
     """
     with transaction.atomic():
         return [change for role in Role if (change := _make(role, apps, reset=reset))]
@@ -74,7 +74,7 @@ def _make(role: Role, apps: Apps, *, reset: bool) -> RoleChange | None:
 
 
 def _permissions(role: Role, apps: Apps) -> Iterable[Any]:
-    """Return the permissions of a role; one that a later migration makes is not there yet."""
+    """Return the permissions of a role, without those that a later migration creates."""
     every = apps.get_model("auth", "Permission").objects.select_related("content_type")
     if role == Role.READ_ONLY:
         return every.filter(content_type__app_label__in=SHOP_APPS, codename__startswith="view_")

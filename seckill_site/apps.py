@@ -1,4 +1,4 @@
-"""The site as an app of its own: it has the start-up checks."""
+"""The site as an app, for its start-up checks and URL converters."""
 
 from celery.signals import celeryd_after_setup
 from django.apps import AppConfig
@@ -9,12 +9,12 @@ from seckill_site.web.url_converters import IdConverter
 
 
 class SiteConfig(AppConfig):
-    """Makes the checks known, and how ids are written in URLs."""
+    """The app of the site itself."""
 
     name = "seckill_site"
 
     def ready(self) -> None:
-        """Register all that, and have a worker log the checks before it forks its children."""
+        """Register checks and converters; a worker logs the checks before it forks."""
         register_checks()
         register_converter(IdConverter, "id")
         celeryd_after_setup.connect(log_at_start)

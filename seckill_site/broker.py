@@ -1,8 +1,7 @@
-"""The broker's transport: neither an unheard acknowledgement nor junk in the queue ends its use.
+"""A transport for the broker that survives a failed acknowledgement and junk in the queue.
 
-Where the broker is silent while a task ends, Kombu logs the acknowledgement as failed and goes on
-counting the message as unfinished: a worker that may have one of them never asks for another.
-Where it finds what is no message at all in the queue, Kombu lets the worker end.
+If an acknowledgement fails, Kombu still counts the message as unfinished, and a worker with a
+prefetch limit of one never asks for another. If the queue holds junk, Kombu ends the worker.
 """
 
 from __future__ import annotations
@@ -16,15 +15,15 @@ logger = logging.getLogger(__name__)
 
 
 class QoS(redis.QoS):
-    """Messages that are being worked on; each ends here with its task, whatever the broker says.
+    """The messages in work. Each one ends with its task, even if its acknowledgement fails.
 
-    One whose acknowledgement did not arrive is delivered again when it is no longer invisible.
+    The broker delivers an unacknowledged message again after the visibility timeout.
     """
 
     def ack(self, delivery_tag: str) -> None:
-        """Acknowledge a message, or where the broker does not answer forget it here.
+        """Acknowledge a message, and forget it here even if the broker does not answer.
 
-        :raises redis.RedisError: the broker does not know; it will deliver the message again
+        :raises redis.RedisError: the broker will deliver the message again
         """
         try:
             super().ack(delivery_tag)
@@ -34,7 +33,7 @@ class QoS(redis.QoS):
 
 
 class Channel(redis.Channel):
-    """A channel that counts with the ``QoS`` above, and drops what is no message."""
+    """A channel that uses the ``QoS`` above and drops junk."""
 
     QoS = QoS
 
@@ -42,17 +41,15 @@ class Channel(redis.Channel):
         try:
             return bool(super()._brpop_read(**options))  # type: ignore[misc]
         except (AttributeError, KeyError, TypeError, ValueError):
-            # Redis has given it out, so it is gone; of ours nothing is lost, all are swept for.
-            logger.exception("dropped what is no message from the queue")
+            # Redis has removed it from the queue. No order is lost: the sweep sends its task again.
+            logger.exception("dropped junk from the queue")
             return True
 
 
 class Transport(redis.Transport):
-    """Redis as the broker."""
-
     Channel = Channel
 
 
 def use_our_transport() -> None:
-    """Let every connection to a broker on Redis be made with the ``Transport`` above."""
+    """Make every connection to a Redis broker use the ``Transport`` above."""
     TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:Transport"))

@@ -1,8 +1,8 @@
 """Named points at which a test stops the product: ``FAILPOINT=name[:nth][=action]``.
 
-The action is taken when the point is reached for the nth time (the first unless told otherwise), by
-this process, once. ``exit`` ends the process as a power cut would and is the default; ``raise``
-raises :class:`FailpointReached`; ``stop`` stops the process until it gets SIGCONT.
+The action is taken once, when this process reaches the point for the nth time (first by default).
+``exit``, the default, ends the process as a power cut would; ``raise`` raises
+:class:`FailpointReached`; ``stop`` stops the process until it gets SIGCONT.
 """
 
 from __future__ import annotations
@@ -36,20 +36,15 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointReached(name)
-        # To this very thread: a signal to the process reaches it when it has gone on for a while.
+        # A signal to the process would reach this thread later, when it has run on.
         signum = signal.SIGSTOP if self.action == "stop" else signal.SIGKILL
         signal.pthread_kill(threading.get_ident(), signum)
-
-
-@dataclass
-class _Watched:
-    reach: Callable[[str], None]
 
 
 def failpoint(name: str) -> None:
     """Fail here, if a test has asked for this point."""
     if _armed is not None:
-        _armed.reach(name)
+        _armed(name)
 
 
 @contextmanager
@@ -64,22 +59,22 @@ def armed(spec: str) -> Iterator[None]:
 
 
 def tell(listener: Callable[[str], None]) -> None:
-    """Tell this of every point that this process reaches, and fail at none; for played races."""
+    """Report every point that this process reaches to a listener, and fail at none."""
     global _armed
-    _armed = _Watched(listener)
+    _armed = listener
 
 
-def _parse(spec: str) -> _Armed | None:
+def _parse(spec: str) -> Callable[[str], None] | None:
     """Read a specification; an empty one arms nothing.
 
-    :raises ValueError: it is none
+    :raises ValueError: it is malformed
     """
     if not spec:
         return None
     found = _SPEC.fullmatch(spec)
     if found is None:
         raise ValueError(f"FAILPOINT is name[:nth][=exit|raise|stop], not {spec!r}")
-    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit")
+    return _Armed(found["name"], int(found["nth"] or 1), found["action"] or "exit").reach
 
 
-_armed: _Armed | _Watched | None = _parse(os.environ.get("FAILPOINT", ""))
+_armed: Callable[[str], None] | None = _parse(os.environ.get("FAILPOINT", ""))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, wait
 
 from django.core.checks import ERROR, CheckMessage
 from django.http import HttpRequest, HttpResponse, JsonResponse
@@ -14,8 +14,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 
 from seckill_site.celery import app
 from seckill_site.checks.configuration import OF_SETTINGS, found_by
-from seckill_site.checks.services import asked_database, check_database, check_ledger
-from seckill_site.checks.versions import Check
+from seckill_site.checks.services import Check, asked_database, check_database, check_ledger
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import exposition
 
@@ -24,17 +23,17 @@ logger = logging.getLogger(__name__)
 LONGEST_SECONDS = 1.5
 """A part that has not answered by then is unavailable."""
 
-KEPT_SECONDS = 10.0
-"""So long the result of a start-up check stands, so that a probe costs next to nothing."""
+CACHE_SECONDS = 10.0
+"""How long the result of a start-up check is cached: a probe costs next to nothing."""
 
 
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Say that the process is alive. Touches nothing."""
+    """Answer that the process is alive. Touches nothing."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Say whether each part that selling needs answers and what the checks find; else 503."""
+    """Answer which parts respond and what the checks find; 503 if anything is wrong."""
     parts = _answering_parts()
     errors = _errors(parts)
     ready = all(parts.values()) and not errors
@@ -42,7 +41,11 @@ def readyz(request: HttpRequest) -> JsonResponse:
         {
             "ready": ready,
             **{name: "ok" if good else "unavailable" for name, good in parts.items()},
-            "checks": [_brief(error) for error in errors] or "ok",
+            "checks": [
+                {"id": str(error.id), "message": error.msg.partition(". ")[0].rstrip(".") + "."}
+                for error in errors
+            ]
+            or "ok",
         },
         status=200 if ready else 503,
     )
@@ -53,7 +56,7 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer Prometheus."""
+    """Answer all metrics for Prometheus."""
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
@@ -61,30 +64,21 @@ def metrics(request: HttpRequest) -> HttpResponse:
 
 
 def _answering_parts() -> dict[str, bool]:
-    """Ask all parts at once: several that are gone take no longer than one."""
+    """Ask all parts at once, so that several missing ones take no longer than one."""
     pool = ThreadPoolExecutor(len(PARTS))
     asked = {name: pool.submit(_answers, name, ask) for name, ask in PARTS.items()}
     wait(asked.values(), timeout=LONGEST_SECONDS)
     pool.shutdown(wait=False)
-    return {name: _is_good(answer) for name, answer in asked.items()}
-
-
-def _is_good(answer: Future[bool]) -> bool:
-    return answer.done() and answer.result()
+    return {name: answer.done() and answer.result() for name, answer in asked.items()}
 
 
 def _answers(name: str, ask: Callable[[], None]) -> bool:
     try:
         ask()
-    # Whatever it is, it is why this part is not ready.
-    except Exception as error:
+    except Exception as error:  # whatever it is, this part is not ready
         logger.warning("%s is not ready: %s", name, error)
         return False
     return True
-
-
-def _ask_redis() -> None:
-    ledger_connection().ping()
 
 
 def _ask_database() -> None:
@@ -101,7 +95,7 @@ def _ask_broker() -> None:
 
 
 PARTS: dict[str, Callable[[], None]] = {
-    "redis": _ask_redis,
+    "redis": lambda: ledger_connection().ping(),
     "database": _ask_database,
     "broker": _ask_broker,
 }
@@ -113,29 +107,24 @@ CHECKS: dict[str, list[Check]] = {
     "redis": [check_ledger],
     "database": [check_database],
 }
-"""Those that a probe repeats; a server is asked only after it has answered as a part."""
+"""The checks that a probe repeats; a server is asked only after it has answered as a part."""
 
-_kept: dict[str, tuple[float, list[CheckMessage]]] = {}
+_cached: dict[str, tuple[float, list[CheckMessage]]] = {}
 
 
 def _errors(parts: dict[str, bool]) -> list[CheckMessage]:
     asked = [name for name in CHECKS if parts.get(name, True)]
     for gone in CHECKS.keys() - asked:
-        _kept.pop(gone, None)  # who knows as what it comes back
-    return [error for name in asked for error in _kept_errors(name)]
+        _cached.pop(gone, None)  # it may come back with another configuration
+    return [error for name in asked for error in _cached_errors(name)]
 
 
-def _kept_errors(name: str) -> list[CheckMessage]:
-    until, errors = _kept.get(name, (0.0, []))
+def _cached_errors(name: str) -> list[CheckMessage]:
+    until, errors = _cached.get(name, (0.0, []))
     if time.monotonic() < until:
         return errors
     errors = [message for message in found_by(*CHECKS[name]) if message.level >= ERROR]
     for error in errors:
         logger.error("%s: %s %s", error.id, error.msg, error.hint)
-    _kept[name] = (time.monotonic() + KEPT_SECONDS, errors)
+    _cached[name] = (time.monotonic() + CACHE_SECONDS, errors)
     return errors
-
-
-def _brief(error: CheckMessage) -> dict[str, str]:
-    """Return the id and the first sentence."""
-    return {"id": str(error.id), "message": error.msg.partition(". ")[0].rstrip(".") + "."}

@@ -1,4 +1,4 @@
-"""Counters for Prometheus; over several processes where ``PROMETHEUS_MULTIPROC_DIR`` is set."""
+"""Counters for Prometheus; summed over processes if ``PROMETHEUS_MULTIPROC_DIR`` is set."""
 
 from __future__ import annotations
 

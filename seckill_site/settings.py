@@ -50,7 +50,7 @@ Several times shorter than the kick, whose messages would else expire behind one
 SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=6_000)
 """Lease of the sale's lock and the user-key locks, renewed while their holder lives.
 
-So long a sale waits after a worker died with its lock.
+A sale waits this long after a worker died with its lock.
 """
 
 SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=5)
@@ -60,13 +60,13 @@ SECKILL_PUBLISH_TIMEOUT_MS = env.int("SECKILL_PUBLISH_TIMEOUT_MS", default=300)
 """The longest a buyer's request waits for the broker; the sweeper sends what it could not."""
 
 SECKILL_PUBLISH_PAUSE_MS = env.int("SECKILL_PUBLISH_PAUSE_MS", default=2_000)
-"""After a failed publish this process asks the broker nothing for so long (a short circuit)."""
+"""How long a process leaves the broker alone after a failed publish (a circuit breaker)."""
 
 SECKILL_TOKEN_GRACE_MS = 10 * 60 * 1000
 """A purchase token is valid until this long after its sale's end (fixed by the HTTP contract)."""
 
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
-"""Addresses of the proxies whose ``X-Forwarded-For`` says who the client is."""
+"""Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
@@ -141,11 +141,11 @@ TEMPLATES = [
 
 
 SECKILL_DATABASE_TIMEOUT_S = env.int("SECKILL_DATABASE_TIMEOUT_S", default=5)
-"""So long a statement may go without an answer of the database; ``manage.py`` waits longer."""
+"""The longest a statement waits for the database; ``manage.py`` waits longer."""
 
 
 def database_options(engine: str) -> dict[str, Any]:
-    """Return what a connection of this engine must be told for the locking to hold."""
+    """Return the connection options of this engine that the locking depends on."""
     if engine.endswith("mysql"):
         return {
             "charset": "utf8mb4",
@@ -183,7 +183,7 @@ CACHE_URL = env.str("CACHE_URL")
 
 
 def redis_database(url: str) -> tuple[Any, ...]:
-    """Return what tells one Redis database from another, however its URL is written."""
+    """Return the identity of a Redis database, however its URL is written."""
     parts = parse_url(url)  # type: ignore[no-untyped-call]
     server = parts.get("path") or (parts.get("host", "localhost"), parts.get("port", 6379))
     return server, parts.get("db", 0)
@@ -208,8 +208,7 @@ CACHES = {
         },
     },
     # Ledger and locks, used through the raw client only. Never IGNORE_EXCEPTIONS here: it would
-    # turn an outage into an answer. No retries either: every script replays to the same answer, and
-    # who replays it is decided where the answer is needed.
+    # turn an outage into an answer. No retries either: the callers decide whether to ask again.
     "ledger": {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
@@ -246,8 +245,6 @@ vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
 CELERY_TASK_IGNORE_RESULT = True
-CELERY_TASK_SERIALIZER = "json"
-CELERY_ACCEPT_CONTENT = ["json"]
 CELERY_TASK_ACKS_LATE = True
 CELERY_TASK_REJECT_ON_WORKER_LOST = True
 CELERY_TASK_TIME_LIMIT = 90
@@ -299,10 +296,8 @@ AUTHENTICATION_BACKENDS = [
     "django.contrib.auth.backends.ModelBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
-    {"NAME": "django.contrib.auth.password_validation.UserAttributeSimilarityValidator"},
-    {"NAME": "django.contrib.auth.password_validation.MinimumLengthValidator"},
-    {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
-    {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
+    for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.1  # hours
@@ -317,8 +312,6 @@ AXES_ENABLE_ADMIN = False
 LANGUAGE_CODE = "zh-hans"
 LANGUAGES = [("zh-hans", _("Simplified Chinese")), ("en", _("English"))]
 LOCALE_PATHS = [BASE_DIR / "locale"]
-USE_I18N = True
-USE_TZ = True
 TIME_ZONE = SECKILL_SHOP_TIME_ZONE
 CELERY_TIMEZONE = "UTC"
 
@@ -341,9 +334,7 @@ CONTENT_SECURITY_POLICY = {
         "form-action": ["'self'", *SECKILL_PAYMENT_ORIGINS],
     }
 }
-X_FRAME_OPTIONS = "DENY"
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
-SECURE_CONTENT_TYPE_NOSNIFF = True
 HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 SECURE_SSL_REDIRECT = HTTPS_ONLY
@@ -354,7 +345,7 @@ LOGGING = {
     "version": 1,
     "disable_existing_loggers": False,
     "formatters": {"line": {"format": "%(asctime)s %(levelname)s %(name)s: %(message)s"}},
-    "filters": {"with_reference": {"()": "seckill_site.web.error_references.WithReference"}},
+    "filters": {"with_reference": {"()": "seckill_site.web.errors.WithReference"}},
     "handlers": {"console": {"class": "logging.StreamHandler", "formatter": "line"}},
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {

@@ -15,10 +15,10 @@ os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
 
 def with_readable_content_type(application: Application) -> Application:
-    """Answer a content type with extended parameters (``name*=charset''value``) as one unknown.
+    """Treat a content type with extended parameters (``name*=charset''value``) as unknown.
 
-    Django decodes them before any view or error page can be asked, and raises on a charset that it
-    does not know. No browser and no client library sends them.
+    Django decodes them before any view, and raises on an unknown charset. No browser and no client
+    library sends them.
     """
 
     def wrapped(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:

@@ -22,6 +22,9 @@ MAX_LIMIT = 20
 PAY_WITHIN_S = (60, 7 * 24 * 3600)
 """The shortest and the longest time to pay."""
 
+RUN_PERMISSION = "vouchers.run_seckillvoucher"
+"""The permission to change sales that have started."""
+
 ACTIVE_AFTER_END = dt.timedelta(days=1)
 """How long after its end a sale may still change by itself."""
 

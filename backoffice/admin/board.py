@@ -188,7 +188,9 @@ def _confirmation(
         is_nav_sidebar_enabled=False,
         title=action.title,
         sale=board.sale,
-        action=action,
         will=action.will(board),
         form=form,
+        yes=action.yes,
+        is_final=action.is_final,
+        back=reverse("admin:sale-board", args=[board.sale.pk]),
     )

@@ -43,6 +43,7 @@ TITLES = {
     OrderJob.Kind.CANCEL: _("Cancel orders"),
     OrderJob.Kind.REFUND: _("Refund orders"),
 }
+YES = {OrderJob.Kind.CANCEL: _("Yes, cancel"), OrderJob.Kind.REFUND: _("Yes, refund")}
 
 
 class EndForm(forms.Form):
@@ -288,7 +289,9 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             kind=kind,
             order=order,
             form=form,
-            action=reverse(name, args=[order.pk]) if order else reverse(f"{name}_many"),
+            action_url=reverse(name, args=[order.pk]) if order else reverse(f"{name}_many"),
+            yes=YES[OrderJob.Kind(kind)],
+            is_final=True,
             back=back,
             total=len(order_ids),
             count=count,

@@ -1,4 +1,4 @@
-"""Rehearsals in the admin: begun from a sale, watched, cancelled, and kept with their verdicts."""
+"""Rehearsals in the admin: start from a sale, progress, cancellation and verdicts."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ from backoffice.admin.pages import ReadOnlyAdmin, admin_page, sale_url, timestam
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
-    AnotherRehearsal,
-    NotRunning,
     busy_sales,
     cancel_rehearsal,
     publish_rehearsal,
@@ -32,11 +30,11 @@ from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.catalogue.refusals import NO_ANSWER, StaffRefusal
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
-MOST_BUYERS = 5_000
-"""How many buyers a rehearsal from here has; more are for the command, on a machine of its own."""
+MAX_BUYERS = 5_000
+"""The limit in the admin. For more, use the command on a separate machine."""
 
 CONNECTIONS = 100
 SHOWN_SALES = 5
@@ -45,12 +43,12 @@ _PAGE = "admin:orders_rehearsal_change"
 
 
 class RehearseForm(forms.Form):
-    """How large a crowd buys how many units."""
+    """The size of a rehearsal."""
 
     buyers = forms.IntegerField(
         label=_("Buyers"),
         min_value=1,
-        max_value=MOST_BUYERS,
+        max_value=MAX_BUYERS,
         widget=AdminIntegerFieldWidget,
         help_text=_("Created for the rehearsal and removed afterwards. At most 5,000."),
     )
@@ -76,9 +74,6 @@ class RehearseForm(forms.Form):
             del self.fields["anyway"]
 
 
-# --- Beginning ------------------------------------------------------------------------------------
-
-
 def rehearsal_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
     """Return the address of the form that starts a rehearsal."""
     return [sale_url(model_admin, "rehearse/", rehearse_sale, "sale-rehearse")]
@@ -87,28 +82,27 @@ def rehearsal_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
 def rehearse_sale(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Say what a rehearsal does and ask how large it is to be; then begin it."""
+    """Ask for the size of a rehearsal and start it."""
     if not request.user.has_perm("orders.add_rehearsal"):
         raise PermissionDenied
     sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
     busy = busy_sales(now=timezone.now())
-    initial = {"buyers": _as_many_as(sale), "stock": sale.stock, "duplicates": 10}
+    initial = {
+        "buyers": min(max(2 * sale.stock, 100), MAX_BUYERS),
+        "stock": sale.stock,
+        "duplicates": 10,
+    }
     form = RehearseForm(request.POST or None, initial=initial, busy=bool(busy))
     if form.is_valid() and (rehearsal := _begin(request, sale, form)):
         text = gettext("Rehearsed with %(buyers)s buyers and %(stock)s units.")
         sizes = {"buyers": rehearsal.buyers, "stock": rehearsal.stock}
         model_admin.log_change(request, sale, text % sizes)
         return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal.pk]))
-    return _question(model_admin, request, sale, form, busy)
-
-
-def _as_many_as(sale: SeckillVoucher) -> int:
-    """Return a crowd by which the sale is sold out."""
-    return min(max(2 * sale.stock, 100), MOST_BUYERS)
+    return _confirmation(model_admin, request, sale, form, busy)
 
 
 def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Rehearsal | None:
-    """Begin it; where that is refused, say so at the form and return None."""
+    """Start a rehearsal; if that is refused, add the error to the form and return None."""
     data = form.cleaned_data
     try:
         rehearsal = start_rehearsal(
@@ -120,9 +114,8 @@ def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Re
             url=settings.SECKILL_REHEARSAL_URL,
             by=request.user.pk,
         )
-    except AnotherRehearsal as error:
-        text = gettext("Rehearsal #%(number)s is running. Only one can run at a time.")
-        form.add_error(None, text % {"number": error.rehearsal_id})
+    except StaffRefusal as error:
+        form.add_error(None, str(error))
     except BadAddress as error:
         text = gettext("SECKILL_REHEARSAL_URL is not the address of a web server: %(url)s")
         form.add_error(None, text % {"url": error})
@@ -136,7 +129,7 @@ def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Re
     return None
 
 
-def _question(
+def _confirmation(
     model_admin: SeckillVoucherAdmin,
     request: HttpRequest,
     sale: SeckillVoucher,
@@ -152,11 +145,10 @@ def _question(
         form=form,
         busy=busy[:SHOWN_SALES],
         busy_more=max(0, len(busy) - SHOWN_SALES),
+        yes=gettext("Rehearse now"),
+        back=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
         url=settings.SECKILL_REHEARSAL_URL,
     )
-
-
-# --- Watching -------------------------------------------------------------------------------------
 
 
 @admin.register(Rehearsal)
@@ -200,7 +192,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
     def render_change_form(
         self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
     ) -> HttpResponse:
-        """Add where it is, or what it found."""
+        """Add the progress or the verdict."""
         rehearsal: Rehearsal = context["original"]
         context["progress"] = progress_json(rehearsal, now=timezone.now())
         context["may_cancel"] = _may_rehearse(request)
@@ -210,14 +202,14 @@ class RehearsalAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def progress(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        """Answer where a rehearsal is, for the script of its page."""
+        """Return the progress of a rehearsal, for the script of its page."""
         if not self.has_view_permission(request):
             raise PermissionDenied
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
         return for_owner(JsonResponse(progress_json(rehearsal, now=timezone.now())))
 
     def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        """Let a rehearsal buy no more and clear up."""
+        """Cancel a rehearsal and let it clear up."""
         if not _may_rehearse(request):
             raise PermissionDenied
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
@@ -228,9 +220,8 @@ class RehearsalAdmin(ReadOnlyAdmin):
     def _cancel(self, request: HttpRequest, rehearsal: Rehearsal) -> None:
         try:
             cancelled = cancel_rehearsal(rehearsal_id=rehearsal.pk)
-        except NotRunning:
-            text = gettext("It has already finished or is cleaning up.")
-            self.message_user(request, text, messages.WARNING)
+        except StaffRefusal as error:
+            self.message_user(request, str(error), messages.WARNING)
             return
         publish_rehearsal(rehearsal_id=cancelled.pk, turn=cancelled.turn)
         self.log_change(request, rehearsal, gettext("Cancelled."))
@@ -239,11 +230,11 @@ class RehearsalAdmin(ReadOnlyAdmin):
         )
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Who may begin one may see what becomes of it."""
+        """Let whoever may start a rehearsal see it."""
         return _may_rehearse(request) or super().has_view_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Who may delete a sale may delete it with its rehearsals, but not while one is running."""
+        """Let whoever may delete a sale delete its rehearsals, unless one is running."""
         may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
         return may_delete and obj is not None and not obj.running
 

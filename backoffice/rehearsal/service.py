@@ -19,7 +19,8 @@ from typing import Any
 from django.db import IntegrityError, transaction
 from django.db.models import F
 from django.utils import timezone
-from django.utils.translation import gettext_noop
+from django.utils.translation import gettext, gettext_noop
+from django.utils.translation import gettext_lazy as _
 
 from backoffice.job_engine import (
     LEASE,
@@ -35,48 +36,49 @@ from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
+from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
-MOST_BUYERS = 100_000
-MOST_CONNECTIONS = 1_000
+MAX_BUYERS = 100_000
+MAX_CONNECTIONS = 1_000
 
 CLICKS_AT_ONCE = 1_000
-"""How many clicks one step sends where a worker does it."""
+"""How many clicks a worker sends in one step."""
 
-MOST_INTERRUPTIONS = 5
+MAX_INTERRUPTIONS = 5
 GIVE_UP_S = 60.0
-"""So long one who does all steps in one process goes on while Redis or the database is away."""
+"""How long a process that does all steps waits for Redis or the database."""
 
 CANCELLED = gettext_noop("it was cancelled")
 DIED = gettext_noop("its process died")
 INTERRUPTED = gettext_noop("its process died too often; the worker's log has the reason")
 
 
-class AnotherRehearsal(Exception):
-    """A rehearsal is running, and only one does at a time; ``rehearsal_id`` is its id."""
+class AnotherRehearsal(StaffRefusal):
+    """A rehearsal is running, and only one can run at a time."""
 
     def __init__(self, rehearsal_id: int) -> None:
-        super().__init__(rehearsal_id)
+        text = gettext("Rehearsal #%(number)s is running. Only one can run at a time.")
+        super().__init__(text % {"number": rehearsal_id})
         self.rehearsal_id = rehearsal_id
 
 
-class NotRunning(Exception):
-    """The rehearsal is over, or is clearing up already."""
+class NotRunning(StaffRefusal):
+    """The rehearsal is over or clearing up."""
+
+    message = _("It has already finished or is cleaning up.")
 
 
 class Stuck(Exception):
-    """Redis or the database has been away for too long; what is left is cleared up later."""
+    """Redis or the database is unavailable for too long; the rest is cleared up later."""
 
 
 def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> None:
     """Publish the next step of a rehearsal; if that fails, beat resumes it."""
     publish_turn("orders.tasks.work_at_rehearsal", in_s=in_s, rehearsal_id=rehearsal_id, turn=turn)
-
-
-# --- Beginning and ending -------------------------------------------------------------------------
 
 
 def start_rehearsal(
@@ -120,7 +122,7 @@ def start_rehearsal(
 
 
 def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
-    """Let a rehearsal buy no more and clear up; the caller lets its steps be done.
+    """Cancel a rehearsal, so that it clears up; the caller does its steps.
 
     :raises NotRunning: it is over, or clears up already.
     """
@@ -139,14 +141,14 @@ def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
 
 
 def busy_sales(*, now: dt.datetime) -> list[SeckillVoucher]:
-    """Return the public sales that a rehearsal would take capacity from: open now or very soon."""
+    """Return the public sales that are open or start soon: a rehearsal takes capacity from them."""
     soon = now + dt.timedelta(minutes=10)
     sales = SeckillVoucher.objects.filter(stage=SaleStage.PUBLIC, begins_at__lte=soon)
     return list(sales.filter(ends_at__gt=now).select_related("voucher").order_by("begins_at"))
 
 
 def progress(rehearsal: Rehearsal) -> tuple[int, int]:
-    """Return how much of the present phase is done, and of how much; of none where nobody knows."""
+    """Return how much of the phase is done and of how much, which is 0 if unknown."""
     clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     accepted = len(set(AnswerLog.of(rehearsal.crowd).accepted))
     totals = {
@@ -159,9 +161,6 @@ def progress(rehearsal: Rehearsal) -> tuple[int, int]:
     return min(rehearsal.done, total), total
 
 
-# --- Going on -------------------------------------------------------------------------------------
-
-
 def work_at(
     *, rehearsal_id: int, turn: int, now: dt.datetime, clicks_at_once: int = CLICKS_AT_ONCE
 ) -> Turn | None:
@@ -171,11 +170,11 @@ def work_at(
 
 
 def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
-    """Do all steps in this process; yields the rehearsal before each, and when it is over.
+    """Do all steps in this process; yield the rehearsal before each and at the end.
 
-    Whoever takes it over, a worker or a colleague who cancels it, is followed.
+    If another process takes it over, or it is cancelled, this follows.
 
-    :raises Stuck: Redis or the database has been away for too long.
+    :raises Stuck: Redis or the database is unavailable for too long.
     """
     rehearsal = Rehearsal.objects.get(pk=rehearsal_id)
     moved_at = time.monotonic()
@@ -207,20 +206,20 @@ def _note_interruption(rehearsal: Rehearsal) -> dict[str, Any]:
     log = AnswerLog.of(rehearsal.crowd)
     log.interruptions += rehearsal.turn > 0  # at turn 0 it was never started
     changes: dict[str, Any] = {"crowd": log.as_json()}
-    if log.interruptions > MOST_INTERRUPTIONS and not rehearsal.problem:
+    if log.interruptions > MAX_INTERRUPTIONS and not rehearsal.problem:
         changes |= {"phase": RehearsalPhase.CLEARING, "done": 0, "problem": INTERRUPTED}
     return changes
 
 
 def clear_leftovers() -> Iterator[str]:
-    """Clear up what processes that died have left; yields a name for each rehearsal or shadow sale.
+    """Clear up after dead processes; yield a name for each rehearsal or shadow sale.
 
     :raises AnotherRehearsal: one is running, and its process lives.
-    :raises Stuck: Redis or the database has been away for too long.
+    :raises Stuck: Redis or the database is unavailable for too long.
     """
     running = Rehearsal.objects.filter(running=True).first()
     if running:
-        _insist_that_it_is_left(running)
+        _wait_for_lease(running)
         with suppress(NotRunning):
             cancel_rehearsal(rehearsal_id=running.pk, why=DIED)
         *_, cleared = work_through(rehearsal_id=running.pk)
@@ -231,11 +230,8 @@ def clear_leftovers() -> Iterator[str]:
         yield f"#{shadow_id}"
 
 
-def _insist_that_it_is_left(rehearsal: Rehearsal) -> None:
-    """Wait until nothing was heard of a rehearsal for long enough.
-
-    :raises AnotherRehearsal: something was.
-    """
+def _wait_for_lease(rehearsal: Rehearsal) -> None:
+    """Wait until the lease has expired; raises AnotherRehearsal if a step is recorded meanwhile."""
     turn = rehearsal.turn
     while rehearsal.changed_at > timezone.now() - LEASE:
         time.sleep(RETRY_S)
@@ -245,7 +241,7 @@ def _insist_that_it_is_left(rehearsal: Rehearsal) -> None:
 
 
 def orphans(*, now: dt.datetime) -> list[int]:
-    """Return the shadow sales that no rehearsal will clear up: their row is gone."""
+    """Return the shadow sales whose rehearsal is gone."""
     running = Rehearsal.objects.filter(running=True, shadow_id__isnull=False)
     shadows = SeckillVoucher.objects.filter(stage=SaleStage.REHEARSAL, created_at__lt=now - LEASE)
     found = shadows.exclude(pk__in=running.values("shadow_id"))

@@ -1,4 +1,4 @@
-"""A rehearsal in words: where it is, what it found, and what was wrong."""
+"""A rehearsal in words: its progress and its verdict."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import datetime as dt
 from dataclasses import dataclass
 from typing import Any
 
-from django.utils.formats import number_format
 from django.utils.translation import gettext, gettext_noop
 
 from backoffice.rehearsal.service import progress
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
 from orders.models.rehearsals import OVER
+from seckill_site.formatting import NO_VALUE, grouped
 
-UNHEARD = dt.timedelta(seconds=10)
-"""After so long without a sign a page says that no worker seems to be there."""
+SILENCE = dt.timedelta(seconds=10)
+"""After this time without progress the page asks whether a worker is running."""
 
 _PROGRESS = {
     RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers created"),
@@ -76,14 +76,14 @@ ANSWERS = {
 
 @dataclass(frozen=True)
 class Table:
-    """A part of the verdict: rows of a name, a value, and whether that is as it should be."""
+    """A part of the verdict: rows of a name, a value, and whether the value is right."""
 
     title: str
     rows: list[tuple[str, str, bool]]
 
 
 def progress_json(rehearsal: Rehearsal, *, now: dt.datetime) -> dict[str, Any]:
-    """Return where a rehearsal is, for its page and its script."""
+    """Return the progress of a rehearsal, for its page and its script."""
     done, total = progress(rehearsal)
     phase = RehearsalPhase(rehearsal.phase)
     return {
@@ -99,7 +99,7 @@ def progress_json(rehearsal: Rehearsal, *, now: dt.datetime) -> dict[str, Any]:
 def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime) -> str:
     if not rehearsal.running:
         return ""
-    if rehearsal.changed_at < now - UNHEARD:
+    if rehearsal.changed_at < now - SILENCE:
         return gettext(
             "There has been no activity for a while. Are a worker and beat running? "
             "Once they are, the rehearsal continues or is cleaned up automatically."
@@ -111,7 +111,7 @@ def _progress_text(rehearsal: Rehearsal, done: int, total: int, now: dt.datetime
 
 
 def outcome(rehearsal: Rehearsal) -> str:
-    """Return how a rehearsal ended, in a few words for a list."""
+    """Return the outcome of a rehearsal in a few words, for a list."""
     if rehearsal.running:
         return str(RehearsalPhase(rehearsal.phase).label)
     if rehearsal.problem:
@@ -121,7 +121,7 @@ def outcome(rehearsal: Rehearsal) -> str:
 
 
 def headline(rehearsal: Rehearsal) -> tuple[str, str]:
-    """Return the verdict in large words, and whether it is *right*, *wrong* or *failed*."""
+    """Return the verdict as a headline, and whether it is *right*, *wrong* or *failed*."""
     if rehearsal.problem:
         words = {"problem": gettext(rehearsal.problem)}
         return gettext("No verdict: %(problem)s") % words, "failed"
@@ -138,7 +138,7 @@ def _wrongs(verdict: Verdict) -> str:
 
 
 def tables(rehearsal: Rehearsal) -> list[Table]:
-    """Return the figures of a verdict; none where there is no verdict."""
+    """Return the figures of a verdict, or nothing without one."""
     if not rehearsal.verdict:
         return []
     verdict = Verdict.of(rehearsal.verdict)
@@ -161,8 +161,8 @@ def tables(rehearsal: Rehearsal) -> list[Table]:
 
 
 def _with_unit(value: float | None, unit: str) -> str:
-    return "–" if value is None else gettext(unit) % _number(value)
+    return NO_VALUE if value is None else gettext(unit) % _number(value)
 
 
 def _number(value: float) -> str:
-    return number_format(round(value) if value >= 100 else value, force_grouping=True)
+    return grouped(round(value) if value >= 100 else value)

@@ -1,5 +1,5 @@
 """The classic design of a flash sale, to compare with: four round trips and one consumer.
 
-As it is told in many courses, in its best reasonable form: no lock that the unique key makes
-needless, one connection pool, a pipeline where two commands need no answer in between.
+It is the design of many courses in its best reasonable form: no lock that the unique key makes
+needless, one connection pool, and a pipeline if two commands need no answer in between.
 """

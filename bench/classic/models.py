@@ -1,6 +1,8 @@
-"""The classic tables: a stock that counts down, and one order for each buyer."""
+"""The classic tables: a stock that counts down, and one order per buyer."""
 
 from __future__ import annotations
+
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.db import models
@@ -8,9 +10,11 @@ from django.db.models import Q
 
 
 class ClassicSale(models.Model):
-    """A sale; ``stock`` is what is left of it."""
+    """A sale; ``stock`` is the number of units left."""
 
     stock = models.PositiveIntegerField()
+
+    objects: ClassVar[models.Manager[Any]] = models.Manager()  # the type checker's site has no app
 
     class Meta:
         constraints = [
@@ -29,6 +33,8 @@ class ClassicOrder(models.Model):
     sale = models.ForeignKey(ClassicSale, on_delete=models.PROTECT, related_name="orders")
     status = models.PositiveSmallIntegerField(default=1)
     created_at = models.DateTimeField(auto_now_add=True)
+
+    objects: ClassVar[models.Manager[Any]] = models.Manager()
 
     class Meta:
         constraints = [

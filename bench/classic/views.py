@@ -3,7 +3,7 @@
 from django.http import HttpRequest, JsonResponse
 from django.views.decorators.csrf import csrf_exempt
 
-from bench.classic.ordering import NotSignedIn, Refused, order
+from bench.classic.orders import NotSignedIn, Refused, order
 
 
 @csrf_exempt  # the token is in a header that no other site can send

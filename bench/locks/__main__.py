@@ -1,4 +1,4 @@
-"""The benchmark ``locks``: measures, and writes the table or JSON; ``script/bench`` starts it."""
+"""The benchmark ``locks``; ``script/bench`` starts it."""
 
 from __future__ import annotations
 
@@ -11,26 +11,27 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.locks import contended, holding, uncontended, waking
-from bench.locks.course import FULL, QUICK, Course, Plan, control_of, processes
+from bench.locks import contention, free_lock, held_locks, wake_up
 from bench.locks.figures import Better, Figure, markdown, not_ahead
 from bench.locks.libraries import ALL, LEASE_S, versions
+from bench.locks.run import FULL, QUICK, Plan, Run, control_of
+from bench.processes import spawned
 
-MEASURES = (uncontended, contended, waking, holding)
+MEASURES = (free_lock, contention, wake_up, held_locks)
 
 NOTES = """\
-In brackets: ours / theirs. Hand-over: from when one thread begins to release until another has the
+In brackets: ours / theirs. Hand-over: from the start of a release until another thread has the
 lock; a lock that its last holder mostly takes again has few of them, so read it with the busiest
-thread. Commands: what clients send; what a script calls inside Redis is not counted."""
+thread. Commands: those that clients send, without the calls of a script inside Redis."""
 
 
 def main() -> int:
-    """Return 1 where two holders met, in whichever library."""
+    """Return 1 if two holders met, in any library."""
     options = parse_options()
     plan, url = QUICK if options.quick else FULL, os.environ["BENCH_REDIS_URL"]
-    with processes(4) as pool:
-        course = Course(plan, url, pool)
-        figures = [figure for measure in MEASURES for figure in measure.measure(course)]
+    with spawned(4) as pool:
+        run = Run(plan, url, pool)
+        figures = [figure for measure in MEASURES for figure in measure.measure(run)]
     conditions = conditions_of(plan, url)
     as_text = as_json if options.json else as_markdown
     sys.stdout.write(as_text(figures, conditions) + "\n")

@@ -1,16 +1,18 @@
-"""What a benchmark finds: figures by library, and how they read."""
+"""The figures of a run, by library."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from math import ceil
+
+from bench import tables
+from bench.tables import shown
 
 OURS = "ours"
 
 Value = float | str
-"""A number, or in a word why there is none."""
+"""A number, or a word that says why there is none."""
 
 
 class Better(Enum):
@@ -29,13 +31,11 @@ class Figure:
     values: dict[str, Value]
 
     def ratios(self) -> dict[str, float]:
-        """Return ours / theirs for each of the others where both are numbers, theirs not 0."""
+        """Return ours / theirs for each other library with a number other than 0."""
         ours = self.values[OURS]
-        return {
-            title: ours / value
-            for title, value in self.others()
-            if isinstance(ours, float) and value
-        }
+        if not isinstance(ours, float):
+            return {}
+        return {title: ours / value for title, value in self.others() if value}
 
     def others(self) -> Iterator[tuple[str, float]]:
         """Yield the numbers of the other libraries."""
@@ -44,7 +44,7 @@ class Figure:
                 yield title, value
 
     def not_ahead_of(self) -> list[tuple[str, float]]:
-        """Return those who are as good as ours or better."""
+        """Return the libraries that are as good as ours or better."""
         ours = self.values[OURS]
         if self.better is Better.ZERO or not isinstance(ours, float):
             return []
@@ -52,25 +52,21 @@ class Figure:
         return [(title, value) for title, value in self.others() if sign * value >= sign * ours]
 
 
-def percentile(values: Sequence[float], share: float) -> Value:
-    """Return the value that this share of all values does not exceed (nearest rank)."""
-    if not values:
-        return "none"
-    return float(sorted(values)[ceil(share * len(values)) - 1])
-
-
 def markdown(figures: Sequence[Figure], titles: Sequence[str]) -> str:
     """Return all figures as one table, with ours / theirs in brackets."""
-    lines = [
-        _line(["", "better", *titles]),
-        _line(["---", "---", *["---:"] * len(titles)]),
-        *(_line(_cells(figure, titles)) for figure in figures),
-    ]
-    return "\n".join(lines)
+    rows = []
+    for figure in figures:
+        ratios = figure.ratios()
+        cells = [f"{figure.row}: {figure.name}", figure.better.value]
+        for title in titles:
+            cell = shown(figure.values.get(title, "–"))
+            cells.append(f"{cell} (×{shown(ratios[title])})" if title in ratios else cell)
+        rows.append(cells)
+    return tables.markdown(["", "better", *titles], rows, words=2)
 
 
 def not_ahead(figures: Sequence[Figure]) -> list[str]:
-    """Return a plain line for each figure in which somebody is as good as ours or better."""
+    """Return a line for each figure in which another library is as good as ours or better."""
     lines = []
     for figure in figures:
         if rivals := figure.not_ahead_of():
@@ -78,25 +74,3 @@ def not_ahead(figures: Sequence[Figure]) -> list[str]:
             ours = shown(figure.values[OURS])
             lines.append(f"not ahead: {figure.row}: {figure.name}: {ours} against {against}")
     return lines
-
-
-def shown(value: Value) -> str:
-    """Return a number with about three digits, and a word as it is."""
-    if isinstance(value, str):
-        return value
-    if value == round(value) or value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
-
-
-def _cells(figure: Figure, titles: Sequence[str]) -> list[str]:
-    ratios = figure.ratios()
-    cells = [f"{figure.row}: {figure.name}", figure.better.value]
-    for title in titles:
-        cell = shown(figure.values.get(title, "–"))
-        cells.append(f"{cell} (×{shown(ratios[title])})" if title in ratios else cell)
-    return cells
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

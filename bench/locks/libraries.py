@@ -1,6 +1,6 @@
-"""The locks that are compared, each behind the same two calls and with its own defaults.
+"""The compared locks, behind the same two calls and with their own defaults.
 
-All get the same client (decoded replies, hiredis where it is installed) and the same lease.
+All get the same client (decoded replies, hiredis if installed) and the same lease.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from locks import LockBusy, RedisLock
 
 LEASE_S = 10
 WAIT_S = 8
-"""How long anybody waits for a lock: python-redis-lock allows no longer than the lease."""
+"""The longest wait for a lock: python-redis-lock allows no more than the lease."""
 
 
 class Library(ABC):
@@ -30,20 +30,20 @@ class Library(ABC):
     distribution: ClassVar[str | None] = None
     socket_timeout_s: ClassVar[int] = 5
     renewals_a_lease: ClassVar[float | None] = None
-    """How often it renews by itself; the base of the round trips per renewal."""
+    """Renewals of a lease without being asked; the base of the round trips per renewal."""
 
     @abstractmethod
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
 
     @abstractmethod
     def acquire(self) -> bool:
-        """Wait for the lock at most ``WAIT_S``, and say whether it was had."""
+        """Wait for the lock at most ``WAIT_S``; return whether it was granted."""
 
     @abstractmethod
     def release(self) -> None:
-        """Let go of the lock.
+        """Release the lock.
 
-        :raises Exception: the library's own, where the lock was lost
+        :raises Exception: the library's own, if the lock was lost
         """
 
 
@@ -109,7 +109,7 @@ class PythonRedisLock(Library):
 
 
 class RenewingPythonRedisLock(PythonRedisLock):
-    """python-redis-lock with what our lock does unasked."""
+    """python-redis-lock with the renewal that our lock has by default."""
 
     title = "python-redis-lock (auto_renewal)"
     renewals_a_lease = 3 / 2
@@ -120,7 +120,7 @@ class Pottery(Library):
     """pottery's Redlock over a single node."""
 
     title = "pottery"
-    module = "pottery"  # only where it is used: importing it replaces json.dumps
+    module = "pottery"  # imported late, because it replaces json.dumps
     distribution = "pottery"
 
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
@@ -149,18 +149,18 @@ def versions() -> dict[str, str]:
 
 
 class CountingConnection(Connection):
-    """Counts what this process writes to Redis: one write is one round trip."""
+    """A connection that counts the writes of this process: one write is one round trip."""
 
     writes = itertools.count()  # its next() is atomic, unlike += among threads
 
     def send_packed_command(self, command: Any, check_health: bool = True) -> None:
         next(self.writes)
-        super().send_packed_command(command, check_health)
+        super().send_packed_command(command, check_health)  # type: ignore[no-untyped-call]
 
 
 @cache
 def client_of(library: type[Library], url: str, *, counting: bool = False) -> Redis:
-    """Return this process's client for a library: kept, so that connecting is not measured."""
+    """Return this process's client for a library, cached so that connecting is not measured."""
     pool = ConnectionPool.from_url(
         url,
         connection_class=CountingConnection if counting else Connection,

@@ -1,6 +1,6 @@
-"""The whole shop under load: requests, writing, a sale from end to end, size and memory.
+"""The whole shop under load: requests, commits, a sale from end to end, size and memory.
 
-All of it works inside Django, with the settings that the environment names.
+Everything here works inside Django, with the settings that the environment names.
 """
 
 import django

@@ -1,4 +1,4 @@
-"""What the benchmark finds: a line for each target, with the values of all repetitions."""
+"""The lines of the benchmark's table, with the values of all repetitions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from bench.locks.figures import shown
+from bench.tables import ratios, shown, spread
 
 
 @dataclass(frozen=True)
 class Target:
-    """The bound that the median is to keep."""
+    """The bound of the median."""
 
     bound: float
     at_least: bool = True
@@ -28,8 +28,8 @@ class Target:
 class Line:
     """One line of the table.
 
-    ``values`` has one value a repetition: a ratio, or where nothing is compared the figure itself.
-    ``ours`` and ``theirs`` are what the ratios were made of, in ``unit``.
+    ``values`` has one value a repetition: a ratio, or the figure itself if nothing is compared.
+    The ratios are those of ``ours`` and ``theirs``, in ``unit``.
     """
 
     row: str
@@ -44,14 +44,10 @@ class Line:
     note: str = ""
 
     @property
-    def middle(self) -> float:
-        return median(self.values)
-
-    @property
     def verdict(self) -> str:
         if self.target is None:
             return "shown"
-        return "pass" if self.target.met_by(self.middle) else "MISS"
+        return "pass" if self.target.met_by(median(self.values)) else "MISS"
 
     def cells(self) -> list[str]:
         """Return the line as the table shows it."""
@@ -60,9 +56,8 @@ class Line:
             self.row,
             self.name,
             self.against,
-            _of(self.ours, self.unit),
-            _of(self.theirs, self.unit),
-            _with_unit(self.middle, unit),
+            *(_with_unit(median(it), self.unit) if it else "–" for it in (self.ours, self.theirs)),
+            _with_unit(median(self.values), unit),
             spread(self.values),
             str(self.target) if self.target else "–",
             self.verdict,
@@ -77,26 +72,21 @@ HEADINGS = (
 )  # fmt: skip
 
 
-def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
-    """Return ours / theirs, repetition by repetition."""
-    return [mine / other for mine, other in zip(ours, theirs, strict=True)]
-
-
-def spread(values: Sequence[float]) -> str:
-    """Return the least and the greatest value; of one alone there is none."""
-    if len(values) < 2:
-        return "–"
-    return f"{shown(min(values))}–{shown(max(values))}"
-
-
-def markdown(lines: Sequence[Line]) -> str:
-    """Return the lines as a table."""
-    rows = [HEADINGS, ["---"] * len(HEADINGS), *(line.cells() for line in lines)]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
-
-
-def _of(values: Sequence[float], unit: str) -> str:
-    return _with_unit(median(values), unit) if values else "–"
+def comparison(
+    row: str,
+    name: str,
+    against: str,
+    target: Target | None,
+    ours: Sequence[float],
+    theirs: Sequence[float],
+    unit: str,
+    *,
+    theirs_first: bool = False,
+    note: str = "",
+) -> Line:
+    """Return the line of a comparison, as ours / theirs or the other way round."""
+    values = ratios(theirs, ours) if theirs_first else ratios(ours, theirs)
+    return Line(row, name, against, target, values, unit, ours, theirs, note=note)
 
 
 def _with_unit(value: float, unit: str) -> str:

@@ -1,8 +1,8 @@
 """The load generator: packed requests over kept connections, in a process of its own.
 
-It shares the cores with what it measures, hence the faster event loop; and it only looks for the
-end of each answer and at its status. Where several requests are on their way on one connection,
-answers come in the order of the requests (HTTP/1.1).
+It shares the cores with the server that it measures, so it uses a fast event loop and reads only
+the status and the end of each answer. If several requests are in flight on one connection, their
+answers come in the same order (HTTP/1.1).
 """
 
 from __future__ import annotations
@@ -13,12 +13,9 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from multiprocessing import get_context
 from typing import NamedTuple, cast
 
 import uvloop
@@ -28,11 +25,11 @@ _LAST_CHUNK = b"\r\n0\r\n\r\n"
 LONGEST_S = 300.0
 
 
-class BrokenOff(Exception):
-    """A connection ended before all was answered; says what was open on it, and how it ended."""
+class ConnectionBroken(Exception):
+    """A connection ended before all answers came; the text says what was open and how it ended."""
 
 
-class Answered(NamedTuple):
+class Answer(NamedTuple):
     """One request's answer; times are seconds of the monotonic clock."""
 
     number: int
@@ -43,7 +40,7 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True)
 class Shot:
-    """What is sent: each request once, or again and again until the time is over."""
+    """The requests to send: each once, or again and again until the time is over."""
 
     port: int
     requests: Sequence[bytes]
@@ -55,10 +52,10 @@ class Shot:
 
 @dataclass(frozen=True)
 class Hits:
-    """What came back."""
+    """The answers to a shot."""
 
     began_at: float
-    answers: list[Answered]
+    answers: list[Answer]
     generator_cpu_s: float
 
     @property
@@ -79,15 +76,8 @@ class Hits:
         return Counter(answer.status for answer in self.answers)
 
 
-@contextmanager
-def generators() -> Iterator[Executor]:
-    """Offer a process for :func:`fire`."""
-    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
 def fire(shot: Shot) -> Hits:
-    """Send a shot and return when everything is answered; all connections are open before."""
+    """Send a shot over connections that are open before; return when every answer has come."""
     gc.disable()
     try:
         return uvloop.run(_fire(shot))
@@ -112,7 +102,7 @@ async def _fire(shot: Shot) -> Hits:
 
 
 class _Volley:
-    """What the connections share: what is to be sent next, and what came."""
+    """What the connections share: the next requests and the answers."""
 
     def __init__(self, shot: Shot, over: asyncio.Future[None]) -> None:
         numbers = range(len(shot.requests))
@@ -121,7 +111,7 @@ class _Volley:
         self.over = over
         self.until = math.inf
         self.connections: list[_Connection] = []
-        self.answers: list[Answered] = []
+        self.answers: list[Answer] = []
         self.busy = 0
 
     def begin(self) -> float:
@@ -137,16 +127,16 @@ class _Volley:
             return []
         return [number for _, number in zip(range(count), self.numbers, strict=False)]
 
-    def one_is_done(self) -> None:
+    def finish_one(self) -> None:
         self.busy -= 1
         if not self.busy and not self.over.done():
             self.over.set_result(None)
 
-    def break_off(self, connection: _Connection, error: Exception | None) -> None:
+    def fail(self, connection: _Connection, error: Exception | None) -> None:
         if not self.over.done():
             how = repr(error) if error else "the server closed it"
             whole = f"{len(self.answers)} answers came, {self.busy} connections were busy"
-            self.over.set_exception(BrokenOff(f"{connection.described()}: {how}; {whole}"))
+            self.over.set_exception(ConnectionBroken(f"{connection.described()}: {how}; {whole}"))
 
 
 class _Connection(asyncio.Protocol):
@@ -164,12 +154,12 @@ class _Connection(asyncio.Protocol):
         self.volley.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # A server may close what is kept: nothing is lost where nothing is open and nothing comes.
+        # A server may close an idle connection: no answer is lost.
         if not self.done:
-            self.volley.break_off(self, error)
+            self.volley.fail(self, error)
 
     def described(self) -> str:
-        """Return how old the connection is and what is open on it."""
+        """Return the age of the connection and what is open on it."""
         now = time.monotonic()
         waited_s = now - self.sent[0][1] if self.sent else 0
         return (
@@ -179,7 +169,7 @@ class _Connection(asyncio.Protocol):
         )
 
     def send(self, count: int) -> None:
-        """Send so many of the next requests, as far as there are any."""
+        """Send the next requests, at most ``count``."""
         numbers = self.volley.next_numbers(count)
         if numbers:
             now = time.monotonic()
@@ -187,7 +177,7 @@ class _Connection(asyncio.Protocol):
             self.transport.write(b"".join([self.volley.shot.requests[it] for it in numbers]))
         elif not self.sent:
             self.done = True
-            self.volley.one_is_done()
+            self.volley.finish_one()
 
     def data_received(self, data: bytes) -> None:
         data = self.rest + data if self.rest else data
@@ -195,7 +185,7 @@ class _Connection(asyncio.Protocol):
         while (end := end_of_answer(data, start)) is not None:
             number, sent_at = self.sent.popleft()
             status = int(data[start + 9 : start + 12])
-            self.volley.answers.append(Answered(number, status, now, now - sent_at))
+            self.volley.answers.append(Answer(number, status, now, now - sent_at))
             start, count = end, count + 1
         self.rest = data[start:]
         self.answered += count
@@ -204,7 +194,7 @@ class _Connection(asyncio.Protocol):
 
 
 def end_of_answer(data: bytes, start: int) -> int | None:
-    """Return where the answer that starts there ends, or None where it has not all come."""
+    """Return the end of the answer that starts there, or None if it is incomplete."""
     head = data.find(b"\r\n\r\n", start)
     if head < 0:
         return None

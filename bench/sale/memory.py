@@ -1,12 +1,12 @@
-"""Row h: what one buyer costs in Redis, while the order is pending and after it is written."""
+"""Row h: the memory of one buyer in Redis, while the order is pending and after it is written."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from bench.sale.course import Course
+from bench.sale.data import open_sale, reserve_all, strangers
 from bench.sale.figures import Line, Target
-from bench.sale.shop import open_sale, reserve_all, strangers
+from bench.sale.run import Run
 from orders.receipts.row_copy import ReceiptRow
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
@@ -17,10 +17,10 @@ MOST_BYTES = 120
 CHUNK = 5_000
 
 
-def measure(course: Course) -> list[Line]:
-    held = course.plan.held
+def measure(run: Run) -> list[Line]:
+    held = run.plan.held
     pending, written, confirmed = [], [], []
-    for _ in course.steps([0], what="h memory"):
+    for _ in run.steps([0], what="h memory"):
         sale = open_sale()
         before = used_bytes(sale_id=sale.pk)
         reserve_all(strangers(sale, count=held))
@@ -32,23 +32,16 @@ def measure(course: Course) -> list[Line]:
         confirmed.append((used_bytes(sale_id=sale.pk) - before) / held)
     target = Target(MOST_BYTES, at_least=False, unit="bytes")
     note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"
+    just_now = "with its copy, for 30 s"
     return [
         Line("h", "a buyer held, order written", "–", target, confirmed, note=note),
-        Line("h", "order pending", "–", None, pending, unit="bytes", note="the same"),
-        Line(
-            "h",
-            "order written just now",
-            "–",
-            None,
-            written,
-            unit="bytes",
-            note="with its copy, for 30 s",
-        ),
+        Line("h", "order pending", "–", None, pending, "bytes", note="the same"),
+        Line("h", "order written just now", "–", None, written, "bytes", note=just_now),
     ]
 
 
 def rows_of(entries: Sequence[PendingEntry], sale: SeckillVoucher) -> dict[int, str]:
-    """Return what the worker would leave for those who ask for their receipts."""
+    """Return the copies of rows that the worker would leave for receipt requests."""
     return {
         it.order_id: ReceiptRow(
             it.user_id, sale.pk, "unpaid", "", 100, it.accepted_at_ms, it.accepted_at_ms + 900_000
@@ -58,7 +51,7 @@ def rows_of(entries: Sequence[PendingEntry], sale: SeckillVoucher) -> dict[int, 
 
 
 def used_bytes(*, sale_id: int) -> int:
-    """Return what the keys of a sale take, every element counted."""
+    """Return the memory of a sale's keys, with every element."""
     redis = ledger_connection()
     pattern = LedgerKeys(sale_id).side("*", "").removesuffix(":")
     return sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter(pattern, count=1000))

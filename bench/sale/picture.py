@@ -1,6 +1,6 @@
 """A picture of row f: throughput and latency of both designs over time, as SVG.
 
-The two are told apart by dashes and by name, not by colour alone.
+Dashes and names tell the two apart, not colour alone.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 
-from bench.locks.figures import percentile
-from bench.sale.found import CLASSIC, OURS, Found
+from bench.sale.outcome import CLASSIC, OURS, Outcome
+from bench.tables import percentile
 
 WIDTH, PANEL, LEFT, RIGHT, TOP, GAP = 880, 200, 70, 170, 50, 60
 SLICES = 60
@@ -32,9 +32,9 @@ class Curve:
     thin: bool = False
 
 
-def draw(found: Sequence[Found]) -> str:
+def draw(outcomes: Sequence[Outcome]) -> str:
     """Return the last sale of each design as a picture."""
-    last = {it.design: it for it in found}
+    last = {it.design: it for it in outcomes}
     longest_s = max(it.to_last_answer_s for it in last.values())
     slice_s = longest_s / SLICES
     rates = [Curve(of, of, rate_over_time(it, slice_s)) for of, it in last.items()]
@@ -58,15 +58,15 @@ def draw(found: Sequence[Found]) -> str:
     )
 
 
-def rate_over_time(found: Found, slice_s: float) -> Points:
+def rate_over_time(outcome: Outcome, slice_s: float) -> Points:
     """Return answers per second, slice by slice, at the middle of each."""
-    return [(at_s, len(them) / slice_s) for at_s, them in _slices(found, slice_s)]
+    return [(at_s, len(them) / slice_s) for at_s, them in _slices(outcome, slice_s)]
 
 
-def latency_over_time(found: Found, slice_s: float, share: float) -> Points:
+def latency_over_time(outcome: Outcome, slice_s: float, share: float) -> Points:
     """Return a percentile of the latency in milliseconds, slice by slice."""
-    slices = _slices(found, slice_s)
-    return [(at_s, float(percentile(them, share)) * 1000) for at_s, them in slices]
+    slices = _slices(outcome, slice_s)
+    return [(at_s, percentile(them, share) * 1000) for at_s, them in slices]
 
 
 def nice_top(value: float) -> float:
@@ -77,10 +77,10 @@ def nice_top(value: float) -> float:
     return next((step * size for step in NICE if step * size >= value), value)
 
 
-def _slices(found: Found, slice_s: float) -> list[tuple[float, list[float]]]:
-    """Return the latencies of what was answered in each slice of time."""
+def _slices(outcome: Outcome, slice_s: float) -> list[tuple[float, list[float]]]:
+    """Return the latencies of the answers in each slice of time."""
     slices: defaultdict[int, list[float]] = defaultdict(list)
-    for at_s, latency_s in found.answers:
+    for at_s, latency_s in outcome.answers:
         slices[int(at_s / slice_s)].append(latency_s)
     return [((number + 0.5) * slice_s, them) for number, them in sorted(slices.items())]
 
@@ -104,19 +104,12 @@ def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> 
         parts.append(_text(LEFT - 8, level + 4, f"{value:,.10g}", anchor="end"))
         parts.append(_text(x, y + PANEL + 18, f"{at_s:.10g}", anchor="middle"))
     for number, curve in enumerate(curves):
-        parts += _curve(curve, [place(point) for point in curve.points])
-        parts += _legend(curve, LEFT + wide + 12, y + 14 + 22 * number)
+        path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in curve.points)
+        parts.append(f'<polyline points="{path}" fill="none" {_stroke(curve)}/>')
+        x, level = LEFT + wide + 12, y + 14 + 22 * number
+        parts.append(f'<line x1="{x}" x2="{x + 34}" y1="{level}" y2="{level}" {_stroke(curve)}/>')
+        parts.append(_text(x + 42, level + 4, curve.name))
     return parts
-
-
-def _curve(curve: Curve, points: Points) -> list[str]:
-    path = " ".join(f"{x:.1f},{y:.1f}" for x, y in points)
-    return [f'<polyline points="{path}" fill="none" {_stroke(curve)}/>']
-
-
-def _legend(curve: Curve, x: float, y: float) -> list[str]:
-    line = f'<line x1="{x}" x2="{x + 34}" y1="{y}" y2="{y}" {_stroke(curve)}/>'
-    return [line, _text(x + 42, y + 4, curve.name)]
 
 
 def _stroke(curve: Curve) -> str:

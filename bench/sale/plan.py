@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 
 @dataclass(frozen=True)
 class Size:
-    """How much a shop has: buyers in one ledger, open sales, orders in the table."""
+    """The size of a shop: buyers in one ledger, open sales, orders in the table."""
 
     buyers: int
     sales: int
@@ -37,64 +38,29 @@ class Plan:
 
 
 DEPTH = 16
-"""So many requests are on their way on one connection where the server's limit is looked for."""
+"""Requests in flight on one connection when the server's limit is measured."""
 
 SALE_CONNECTIONS = 256
 
 WORKERS, THREADS = 2, 4
 """Processes and threads of the web server, as in ``script/server``."""
 
-FULL = Plan(
-    repetitions=5,
-    shot_s=1.5,
-    wins=12_000,
-    warm_up=400,
-    connections=64,
-    written=20_000,
-    written_singly=1_000,
-    sale_repetitions=9,
-    sale_requests=20_000,
-    sale_buyers=10_000,
-    sale_units=1_000,
-    small=Size(buyers=1_000, sales=1, orders=1_000),
-    large=Size(buyers=1_000_000, sales=1_000, orders=1_000_000),
-    size_repetitions=9,
-    single_requests=2_000,
-    held=100_000,
-)
-QUICK = Plan(
-    repetitions=2,
-    shot_s=0.4,
-    wins=3_000,
-    warm_up=100,
-    connections=64,
-    written=2_000,
-    written_singly=100,
-    sale_repetitions=1,
-    sale_requests=4_000,
-    sale_buyers=2_000,
-    sale_units=200,
-    small=Size(buyers=1_000, sales=1, orders=1_000),
-    large=Size(buyers=50_000, sales=50, orders=50_000),
-    size_repetitions=2,
-    single_requests=304,
-    held=5_000,
-)
-TINY = Plan(
-    repetitions=1,
-    shot_s=0.05,
-    wins=60,
-    warm_up=8,
-    connections=8,
-    written=40,
-    written_singly=5,
-    sale_repetitions=1,
-    sale_requests=200,
-    sale_buyers=100,
-    sale_units=10,
-    small=Size(buyers=20, sales=1, orders=20),
-    large=Size(buyers=100, sales=3, orders=60),
-    size_repetitions=1,
-    single_requests=16,
-    held=100,
-)
+_SIZES: dict[str, tuple[Any, Any, Any]] = {
+    "repetitions": (5, 2, 1),
+    "shot_s": (1.5, 0.4, 0.05),
+    "wins": (12_000, 3_000, 60),
+    "warm_up": (400, 100, 8),
+    "connections": (64, 64, 8),
+    "written": (20_000, 2_000, 40),
+    "written_singly": (1_000, 100, 5),
+    "sale_repetitions": (9, 1, 1),
+    "sale_requests": (20_000, 4_000, 200),
+    "sale_buyers": (10_000, 2_000, 100),
+    "sale_units": (1_000, 200, 10),
+    "small": (Size(1_000, 1, 1_000), Size(1_000, 1, 1_000), Size(20, 1, 20)),
+    "large": (Size(1_000_000, 1_000, 1_000_000), Size(50_000, 50, 50_000), Size(100, 3, 60)),
+    "size_repetitions": (9, 2, 1),
+    "single_requests": (2_000, 304, 16),
+    "held": (100_000, 5_000, 100),
+}
+FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))

@@ -1,4 +1,4 @@
-"""Packed requests: what the load generator sends, made before anything is measured."""
+"""Packed requests for the load generator, made before anything is measured."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ def post(path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None
 
 
 def order(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:
-    """Return a buyer's order request; ``attempt`` as they say it, if they do."""
+    """Return a buyer's order request, with the number of the attempt if given."""
     fields = {"token": token} if attempt is None else {"token": token, "attempt": attempt}
     return post(f"/vouchers/{sale_id}/orders/", fields)
 
 
 def receipt(sale_id: int, order_id: int, token: str) -> bytes:
-    """Return a poll for what became of an order."""
+    """Return a request for the receipt of an order."""
     return get(f"/vouchers/{sale_id}/orders/{order_id}/", {"Purchase-Token": token})
 
 

@@ -1,7 +1,7 @@
 """The web servers to choose from, each with its processes and threads.
 
-uwsgi is left out because it comes as no wheel and wants a compiler; servers for ASGI, because
-Django's synchronous views are several times slower behind them.
+uwsgi is left out because it has no wheel and needs a compiler, and ASGI servers because Django's
+synchronous views are several times slower behind them.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from importlib.util import find_spec
 
 from servers import free_port
 
-from bench.sale.places import APPLICATION, Place, Web, granian, serving
 from bench.sale.plan import THREADS, WORKERS
+from bench.sale.site import APPLICATION, Site, Web, granian, serving
 
 MOST_CONNECTIONS = "4096"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A web server's program, and how many processes and threads in each it is to have."""
+    """A web server's program, its processes, and the threads in each."""
 
     program: str
     workers: int
@@ -36,12 +36,12 @@ class Choice:
         return find_spec(self.program) is not None
 
     @contextmanager
-    def run(self, place: Place) -> Iterator[Web]:
+    def run(self, site: Site) -> Iterator[Web]:
         """Serve the shop."""
         port = free_port()
         command = COMMANDS[self.program](port, self.workers, self.threads)
         counted = self.workers if self.program == "granian" else 0
-        with serving(place, self.name, command, port, workers=counted) as running:
+        with serving(site, self.name, command, port, workers=counted) as running:
             yield running
 
 
@@ -55,11 +55,11 @@ def _gunicorn(port: int, workers: int, threads: int) -> list[str]:
 
 
 def _waitress(port: int, workers: int, threads: int) -> list[str]:
-    """Return its command; it has one process, whatever is asked for."""
+    """Return its command; it always has one process."""
     return [
         *("waitress", f"--listen=127.0.0.1:{port}", f"--threads={threads}"),
         *(f"--backlog={MOST_CONNECTIONS}", f"--connection-limit={MOST_CONNECTIONS}"),
-        *("--asyncore-use-poll", APPLICATION),  # select() knows 1,024 connections at most
+        *("--asyncore-use-poll", APPLICATION),  # select() takes 1,024 connections at most
     ]
 
 

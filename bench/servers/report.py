@@ -9,17 +9,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
-from bench.locks.figures import shown
-from bench.sale.course import GENERATOR_LIMIT
-from bench.sale.figures import ratios, spread
-from bench.sale.report import write_between
+from bench import tables
+from bench.sale.machine import machine_line
+from bench.sale.run import GENERATOR_LIMIT
 from bench.servers.choices import OF_THE_SHOP, Choice
-from bench.servers.measuring import Round
+from bench.servers.rounds import Round
+from bench.tables import ratios, shown, spread
 
-BEGIN, END = "<!-- servers: begin -->", "<!-- servers: end -->"
 WIDTH = 190
 COLUMNS: dict[str, Callable[[Round], float]] = {
     "empty view, /s": lambda it: it.empty_rate,
@@ -33,44 +29,27 @@ Rounds = Mapping[Choice, Sequence[Round]]
 
 
 def rows(rounds: Rounds, choices: Sequence[Choice]) -> list[list[str]]:
-    """Return a row for each server: median, spread, and the ratio to what the shop runs with."""
-    return [[_named(choice), *_cells(rounds, choice)] for choice in choices]
+    """Return a row for each server: median, spread, and the ratio to the shop's own server."""
 
+    def cell(choice: Choice, value: Callable[[Round], float]) -> str:
+        if choice not in rounds:
+            return "not installed"
+        values, shops = ([value(it) for it in rounds[of]] for of in (choice, OF_THE_SHOP))
+        ratio = shown(median(ratios(values, shops)))
+        return f"{shown(median(values))} ({spread(values)}), {ratio}×"
 
-def _named(choice: Choice) -> str:
-    return f"**{choice.name}**" if choice == OF_THE_SHOP else choice.name
-
-
-def _cells(rounds: Rounds, choice: Choice) -> list[str]:
-    if choice not in rounds:
-        return ["not installed"] * len(COLUMNS)
-    return [_cell(rounds, choice, value) for value in COLUMNS.values()]
-
-
-def _cell(rounds: Rounds, choice: Choice, value: Callable[[Round], float]) -> str:
-    values, shops = ([value(it) for it in rounds[of]] for of in (choice, OF_THE_SHOP))
-    ratio = shown(median(ratios(values, shops)))
-    return f"{shown(median(values))} ({spread(values)}), {ratio}×"
-
-
-def markdown(rounds: Rounds, choices: Sequence[Choice]) -> str:
-    lines = [HEADINGS, ["---"] * len(HEADINGS), *rows(rounds, choices)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    names = [f"**{it.name}**" if it == OF_THE_SHOP else it.name for it in choices]
+    cells = [[cell(choice, value) for value in COLUMNS.values()] for choice in choices]
+    return [[name, *of] for name, of in zip(names, cells, strict=True)]
 
 
 def show(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]) -> None:
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = WIDTH
-    table = Table(*HEADINGS)
-    for row in rows(rounds, choices):
-        table.add_row(*row)
-    console.print(table)
-    console.print(as_text(rounds, machine), soft_wrap=True)
+    """Print the table and the machine."""
+    tables.show(HEADINGS, rows(rounds, choices), as_text(rounds, machine), width=WIDTH)
 
 
 def as_text(rounds: Rounds, machine: dict[str, Any]) -> str:
-    """Return on what and how it was measured, in a few lines."""
+    """Return the machine and the method in a few lines."""
     plan = machine["plan"]
     programs = sorted({choice.program for choice in rounds})
     versions = ", ".join(f"{name} {version(name)}" for name in programs)
@@ -78,8 +57,7 @@ def as_text(rounds: Rounds, machine: dict[str, Any]) -> str:
     limit = " and was the limit of the fastest" if busiest >= GENERATOR_LIMIT else ""
     return "\n".join(
         [
-            f"- Machine: {machine['cores']} cores of {machine['processor']}, "
-            f"{machine['memory_gib']} GiB, Linux {machine['kernel']}",
+            machine_line(machine),
             f"- Versions: Python {machine['python']}, Django {machine['packages']['django']}, "
             f"{versions}",
             f"- {plan['repetitions']} repetitions; {plan['connections']} connections with one "
@@ -101,6 +79,6 @@ def as_json(rounds: Rounds, machine: dict[str, Any]) -> dict[str, Any]:
 def write_document(
     path: Path, rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]
 ) -> None:
-    """Write table and machine between the two marks of a document, or a file of its own."""
-    text = f"{markdown(rounds, choices)}\n\n{as_text(rounds, machine)}"
-    write_between(path, BEGIN, END, text)
+    """Write table and machine into a document."""
+    table = tables.markdown(HEADINGS, rows(rounds, choices))
+    tables.write_part(path, "servers", f"{table}\n\n{as_text(rounds, machine)}")

@@ -2,7 +2,8 @@
 
 A set-aside order (``refused`` with the reason ``failed``) was never payable and its unit went back
 on sale at once, so there is nothing to refund. Neither the sale's end nor a pause prevents a retry:
-the buyer was accepted in time.
+the buyer was accepted in time. Why an entry is set aside: Note [Accepted means ended] in
+``worker.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The sweep: send pending work again that has waited too long, whatever happened to its message."""
+"""The sweep: send pending work again that has waited too long, whatever happened to its message.
+
+With it, no lost message loses an order: Note [Accepted means ended] in ``worker.py``.
+"""
 
 from __future__ import annotations
 

@@ -114,7 +114,8 @@ def end_locked(
 ) -> list[VoucherOrder]:
     """End orders in the database; the caller has a transaction open and gives back after it."""
     sale = lock_seckill_voucher(sale_id=sale_id)
-    # Locked, because a payment takes no lock on the sale: the first to lock the order wins.
+    # Locked, because a payment takes no lock on the sale: the first to lock the order wins
+    # (Note [Late payments] in payments/service.py).
     orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=SOURCES[to])
     if not orders:
         return []

@@ -62,7 +62,7 @@ BARRING_STATUSES = (OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFU
 
 
 class RefusalReason(models.TextChoices):
-    """Why an accepted order id became a refused row."""
+    """Why an accepted order id was refused."""
 
     ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
     SOLD_OUT = "sold_out", _("no units were left")

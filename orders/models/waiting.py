@@ -17,7 +17,7 @@ class WaitingEntry(models.Model):
     """
 
     class Outcome(models.TextChoices):
-        """How the waiting ended."""
+        """The outcome of waiting."""
 
         OFFERED = "offered", _("offered")
         LEFT = "left", pgettext_lazy("waiting list", "left")

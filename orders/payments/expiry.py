@@ -1,4 +1,7 @@
-"""Expiry: an order that is not paid in time ends, after its provider was asked a last time."""
+"""Expiry: an order that is not paid in time ends, after its provider was asked a last time.
+
+Money that arrives even later is refunded: Note [Late payments] in ``service.py``.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Publishing fulfil tasks: one message a burst, a short wait at most, and never a failure.
+"""Publishing fulfil tasks: one message per burst, with a short timeout, and never an error.
 
-Whatever cannot be sent is swept, so a broker that is down costs the first buyer
-``SECKILL_PUBLISH_TIMEOUT_MS`` and the others, for ``SECKILL_PUBLISH_PAUSE_MS``, nothing.
+The sweep sends what could not be sent. While the broker is down the first buyer waits for
+``SECKILL_PUBLISH_TIMEOUT_MS``, and for ``SECKILL_PUBLISH_PAUSE_MS`` nobody else waits.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class ShortCircuit:
-    """Remembers for a while that the broker failed; shared by the threads of a process."""
+    """A circuit breaker for the broker, shared by the threads of a process."""
 
     def __init__(self, *, pause_ms: int) -> None:
         self._pause_seconds = pause_ms / 1000
@@ -29,12 +29,12 @@ class ShortCircuit:
         self._guard = threading.Lock()
 
     def closed(self) -> bool:
-        """Say whether the broker may be asked."""
+        """Return whether the broker may be asked."""
         with self._guard:
             return time.monotonic() >= self._open_until
 
     def trip(self) -> None:
-        """Ask nothing for the pause."""
+        """Keep everybody from the broker for the pause."""
         with self._guard:
             self._open_until = time.monotonic() + self._pause_seconds
 
@@ -57,7 +57,7 @@ def _publisher_connection() -> Connection:
     options = {
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,
-        # Without a bound kombu tries to connect for ever before it says that it cannot.
+        # Without a limit kombu retries the connection for ever.
         "max_retries": 0,
     }
     connection: Connection = current_app.connection_for_write(transport_options=options)
@@ -88,7 +88,7 @@ def publish(
                 ignore_result=True,
                 expires=expires_s or settings.SECKILL_KICK_MS / 1000,
             )
-    # Whatever a transport may raise: the order is accepted, and the sweep sends it again.
+    # A transport may raise anything. The order is accepted, and the sweep sends the task again.
     except Exception as error:
         circuit.trip()
         PUBLISHES.labels("failed").inc()

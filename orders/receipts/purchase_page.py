@@ -22,6 +22,8 @@ from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
+_OWN_STATES = {QUEUED: "queued", OrderStatus.UNPAID: "yours"}
+
 
 @dataclass(frozen=True)
 class OwnOrder:
@@ -54,6 +56,15 @@ class BuyerStatus:
     def may_buy(self) -> bool:
         """Whether the buyer's own orders allow another unit."""
         return self.holds < self.limit and not self.barred
+
+    @property
+    def own_state(self) -> str | None:
+        """Return the state of the buy button that the buyer's own orders decide, if they do."""
+        if self.may_buy:
+            return None
+        if self.order is None or not self.holds:
+            return "barred"
+        return _OWN_STATES.get(self.order.status, "already_ordered")
 
 
 @dataclass(frozen=True)

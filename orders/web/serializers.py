@@ -50,6 +50,7 @@ def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
         "holds": status.holds,
         "limit": status.limit,
         "may_buy": status.may_buy,
+        "own_state": status.own_state,
         "waits": status.waits,
         "buyer_id": str(status.user_id),
         "server_time_ms": status.now_ms,
@@ -69,9 +70,11 @@ def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
 
 def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:
     """Return a buyer's place in a sale's waiting list."""
+    in_line = "first" if place.place == 1 else "place"
     return {
         "order_id": str(place.order_id),
         "voucher_id": str(sale_id),
+        "state": in_line if place.place else "over",
         "waiting": place.place is not None,
         "place": place.place,
         "offered": place.offered,

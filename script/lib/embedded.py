@@ -1,6 +1,6 @@
 """The embedded run: database, Redis, web, worker and beat of one shop on this machine.
 
-``script/server`` prepares the virtual environment and then becomes this program. All data stands in
+``script/server`` prepares the virtual environment and then becomes this program. All data is in
 ``.run``; ``.run/env`` holds the settings of the last start, for ``script/manage``.
 """
 
@@ -41,7 +41,7 @@ PYTHON_SETTINGS = {
 SOMEWHERE_ELSE = "198.51.100.1"  # an address kept for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
 LAYOUT = "1"
-"""The version of what stands in ``.run``. Data without a version is of the first."""
+"""The version of the data in ``.run``. Data without a version is of the first."""
 
 
 def main() -> int:
@@ -71,9 +71,9 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def check(arguments: argparse.Namespace) -> None:
-    """See whether the run could start.
+    """Find what would stop the run, before anything is installed.
 
-    :raises CannotRun: it could not; says what to do.
+    :raises CannotRun: something would; says what to do.
     """
     with only_one():
         check_layout()
@@ -84,9 +84,9 @@ def check(arguments: argparse.Namespace) -> None:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the lock of ``.run``: two runs on the same data would spoil it.
+    """Hold the lock of ``.run``, because two runs would spoil the same data.
 
-    Alone at first, then shared with the parts, which may outlive this process by some seconds.
+    The parts then share the lock, as they may outlive this process by some seconds.
     """
     RUN.mkdir(mode=0o700, exist_ok=True)
     with (RUN / "lock").open("w") as lock:
@@ -127,7 +127,7 @@ def check_port(host: str, port: int) -> None:
 
 
 def run(arguments: argparse.Namespace) -> int:
-    """Start everything, stay until the end and return the exit status that says why it came."""
+    """Start everything and return the exit status of the part that ended it."""
     from supervisor import Supervisor  # only the virtual environment has honcho
 
     data = RUN / ("mysql" if arguments.mysql else "sqlite")
@@ -140,9 +140,13 @@ def run(arguments: argparse.Namespace) -> int:
         if mariadb:
             supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, cwd=data)
         settings = settings_of(arguments, redis, mariadb, data)
-        write_environment(settings)
+        lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
+        write_private(RUN / "env", "".join(lines))
         environ = {**os.environ, **settings, **PYTHON_SETTINGS}
-        environ["PROMETHEUS_MULTIPROC_DIR"] = str(empty_directory(RUN / "metrics"))
+        metrics = RUN / "metrics"
+        shutil.rmtree(metrics, ignore_errors=True)
+        metrics.mkdir()
+        environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
         PREPARED.unlink(missing_ok=True)
         for name, (options, command) in parts_of_shop(arguments, data).items():
             supervisor.add_part(name, command, *options, env=environ, cwd=ROOT)
@@ -183,14 +187,14 @@ def kept_secret() -> str:
 
 
 def hosts_of(host: str) -> list[str]:
-    """Return the names under which the shop may be asked for; on every address it has several."""
+    """Return the host names that a request may use; on every address there are several."""
     if host not in EVERY_ADDRESS:
         return sorted({*LOCAL_HOSTS, f"[{host}]" if ":" in host else host})
     return sorted({*LOCAL_HOSTS, socket.gethostname(), own_address()})
 
 
 def own_address() -> str:
-    """Return the address by which this machine's neighbours know it. Sends nothing."""
+    """Return this machine's address in its network. Sends nothing."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect((SOMEWHERE_ELSE, 9))
@@ -200,24 +204,13 @@ def own_address() -> str:
         return address
 
 
-def write_environment(settings: dict[str, str]) -> None:
-    lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
-    write_private(RUN / "env", "".join(lines))
-
-
-def empty_directory(path: Path) -> Path:
-    shutil.rmtree(path, ignore_errors=True)
-    path.mkdir()
-    return path
-
-
 # --- The shop -------------------------------------------------------------------------------------
 
 
 def parts_of_shop(
     arguments: argparse.Namespace, data: Path
 ) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the parts beside the servers: the options of their wrappers, and their commands."""
+    """Return the options and the command of each part beside the servers."""
     python = [sys.executable, "-m"]
     granian = [*python, "granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
     granian += ["--host", arguments.host, "--port", str(arguments.port)]
@@ -226,16 +219,8 @@ def parts_of_shop(
     granian += ["--respawn-failed-workers", "--workers-kill-timeout", "5"]
     granian += ["seckill_site.wsgi:application"]
     celery = [*python, "celery", "--app", "seckill_site", "--quiet"]
-    worker = [
-        *celery,
-        "worker",
-        "--loglevel",
-        "INFO",
-        "--concurrency",
-        "2",
-        "--without-gossip",
-        "--without-mingle",
-    ]
+    worker = [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"]
+    worker += ["--without-gossip", "--without-mingle"]
     beat = [*celery, "beat", "--schedule", str(data / "beat-schedule")]
     # honcho stops everything when a part ends, so the preparing is the first half of web's life.
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), *granian]

@@ -34,7 +34,7 @@ from playwright.sync_api import Browser, Page, sync_playwright  # noqa: E402
 from playwright.sync_api import Error as PlaywrightError  # noqa: E402
 from tqdm import tqdm  # noqa: E402
 
-from tests.browser.window import Window, fill_window  # noqa: E402
+from tests.browser.window import Window, fill_window, session_key  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
 from tests.support.orders import make_buyers  # noqa: E402
 from tests.support.payments import won  # noqa: E402
@@ -174,7 +174,7 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
         color_scheme=shot.scheme,
         **shot.on,
     )
-    cookie, value = settings.SESSION_COOKIE_NAME, window.session_of(shot.who)
+    cookie, value = settings.SESSION_COOKIE_NAME, session_key(window.people[shot.who])
     context.add_cookies([{"name": cookie, "value": value, "url": url}])
     try:
         content = seen(context.new_page(), window, shot, spoken)

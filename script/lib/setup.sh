@@ -5,6 +5,7 @@
 readonly OLDEST_PYTHON=3.11
 readonly VENV=$ROOT/.venv
 readonly RUN=$ROOT/.run
+RETRY_AFTER_S=5
 
 say() { printf '%s\n' "$*"; }
 
@@ -23,7 +24,7 @@ die_with_log() {
 retried() {
   "$@" && return
   say "That failed; trying once more ..." >&2
-  sleep "${SECKILL_RETRY_AFTER_S:-5}"
+  sleep "$RETRY_AFTER_S"
   "$@"
 }
 
@@ -73,9 +74,9 @@ make_venv() {
     die "could not make the virtual environment .venv: read .run/install.log"
   has_ensurepip "$python" && return
   # Debian's Python without python3-venv: another pip brings the first one into the environment.
-  pip=$(pip_of "$python" || debian_pip) ||
+  pip=$(pip_of "$python" || retried debian_pip) ||
     die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
-  attended "$VENV/bin/python" "$pip" install pip >"$RUN/install.log" 2>&1 || install_failed
+  retried attended "$VENV/bin/python" "$pip" install pip >"$RUN/install.log" 2>&1 || install_failed
   rm -rf "$RUN/debian-pip"
 }
 

@@ -1,6 +1,6 @@
 """honcho as the supervisor of a run, with what it lacks (docs/adr/0008).
 
-One part ends, all end, and its exit status comes through; the output of all goes to one terminal.
+When one part ends, all end, with its exit status. The output of all goes to one terminal.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ honcho.manager.SIGNALS[signal.SIGHUP] = {"name": "SIGHUP", "rc": 129}
 
 
 class Terminal:
-    """The standard output, also when nobody is left to read it and from within a signal handler."""
+    """The standard output; works in a signal handler and when nobody is left to read it."""
 
     def write(self, text: str) -> None:
         try:
@@ -50,9 +50,9 @@ class Terminal:
 
 
 class Events:
-    """What the relays tell, a packet for each message.
+    """A queue of the relays' messages, one packet each.
 
-    honcho's queue has a lock, and a relay that is killed while it has that silences all others.
+    honcho's queue has a lock, and a relay that is killed while it holds it silences all others.
     """
 
     def __init__(self) -> None:
@@ -72,18 +72,17 @@ class Events:
 
 
 class Relay(Process):  # type: ignore[misc]
-    """honcho's own process beside each part, which reads what the part says."""
+    """honcho's own process beside each part, which reads the part's output."""
 
     def run(self, events: object = None, ignore_signals: bool = False) -> None:
         die_with_parent(signal.SIGKILL)  # and the part with it
-        signal.signal(
-            signal.SIGHUP, lambda *_: None
-        )  # the terminal's end comes to all of its group
+        # The end of a terminal sends this signal to its whole group.
+        signal.signal(signal.SIGHUP, lambda *_: None)
         super().run(events, ignore_signals)
 
 
 class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
-    """honcho's manager, which can be asked to end at any moment."""
+    """honcho's manager, which may be terminated at any moment."""
 
     returncode: int | None
 
@@ -106,7 +105,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         self.add_process(name, f"exec {wrapped}", env=env, cwd=cwd)
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
-        """Run until the end of all parts and return the exit status that says why."""
+        """Run until all parts have ended and return the exit status of the first."""
         raise_descriptor_limit()
         self._beside = Thread(target=beside, daemon=True)
         self.loop()
@@ -114,7 +113,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         return status_of(self.returncode)
 
     def terminate(self) -> None:
-        """Only note it: a signal may come before honcho knows the parts that it is to stop."""
+        """Note the request: a signal may come before honcho knows its parts."""
         self._is_asked = True
 
     def _start(self) -> None:
@@ -123,7 +122,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         self._beside.start()  # not earlier: a fork copies one thread alone
 
     def _all_started(self) -> bool:
-        """Do on the way, in each turn of honcho's loop, what it leaves undone."""
+        """Handle, in each turn of honcho's loop, killed relays and early signals."""
         for name, process in self._processes.items():
             code = process["process"].exitcode
             if code and "returncode" not in process:  # the relay was killed

@@ -1,9 +1,8 @@
-"""Start-up checks: what would lose orders or let strangers in is named, with what to do about it.
+"""Start-up checks of the settings, and the registration of all checks.
 
-Those of the settings (tag ``seckill``) need no connection. Those that ask the servers (tag
-``services``) are deployment checks, so that neither a plain ``manage.py check`` nor a migration
-depends on a server: ``manage.py check --deploy --tag seckill --tag services`` runs all. A server
-that cannot be asked is a warning, because it may come back. ``docs/checks.md`` lists them.
+Those of the settings (tag ``seckill``) need no connection. Those of the servers (tag ``services``)
+are deployment checks, so that neither a plain ``manage.py check`` nor a migration needs a server.
+``docs/checks.md`` lists them.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ from django.db import connection
 from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
-from seckill_site.checks.services import OF_SERVICES
-from seckill_site.checks.versions import Check, dotted, numbers
+from seckill_site.checks.services import OF_SERVICES, Check, dotted, numbers
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +39,7 @@ TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 
 
 def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
-    """Find options that would make an answer out of an outage, or two calls out of one."""
+    """Find options that would hide an outage or repeat a call."""
     options = settings.CACHES["ledger"].get("OPTIONS", {})
     everywhere = getattr(settings, "DJANGO_REDIS_IGNORE_EXCEPTIONS", False)
     if options.get("IGNORE_EXCEPTIONS", everywhere):
@@ -60,7 +58,7 @@ def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
-    """Find options with which a task would hang, be lost with its worker or run twice at once."""
+    """Find options that would let a task hang, get lost or run twice at once."""
     options = app.conf.broker_transport_options
     missing = {"socket_timeout", "socket_connect_timeout"} - {n for n in options if options[n]}
     if missing:
@@ -98,7 +96,7 @@ def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_versions(**_: Any) -> Iterator[CheckMessage]:
-    """Find client libraries that do not fit each other or were never tried."""
+    """Find client libraries that do not fit each other or are untested."""
     hint = "Install requirements.lock: python -m pip install --requirement requirements.lock"
     for name, (first, end) in TRIED_VERSIONS.items():
         if not first <= numbers(version(name)) < end:
@@ -124,9 +122,14 @@ def check_debug(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
-    """Find keys that can be guessed, earlier ones too, as they sign as well as the present one."""
+    """Find weak keys; the fallbacks count too, because they verify signatures."""
+
+    def is_weak(key: str) -> bool:
+        is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
+        return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))
+
     keys = [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS]
-    if not settings.DEBUG and any(_is_weak(key) for key in keys):
+    if not settings.DEBUG and any(is_weak(key) for key in keys):
         yield Error(
             "SECRET_KEY or one of its fallbacks can be guessed. It signs sessions and tokens.",
             hint='Make one: python -c "import secrets; print(secrets.token_urlsafe(50))"',
@@ -135,7 +138,7 @@ def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
-    """Find a failure asked for by a test."""
+    """Find an armed failpoint."""
     if not settings.DEBUG and os.environ.get("FAILPOINT"):
         yield Warning(
             "FAILPOINT is set. This process will fail on purpose.",
@@ -145,7 +148,7 @@ def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
-    """Find SQLite where more than one machine may be meant."""
+    """Find SQLite, which serves one machine only."""
     if not settings.DEBUG and connection.vendor == "sqlite":
         yield Warning(
             "The database is SQLite. It serves one machine and one writer at a time.",
@@ -155,7 +158,7 @@ def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
-    """Find a shop that would sell for the sandbox's money, which is nobody's."""
+    """Find the payment sandbox, which charges nobody."""
     if not settings.DEBUG and SANDBOX in settings.SECKILL_PAYMENT_PROVIDERS:
         yield Warning(
             "The payment sandbox is on. Vouchers are paid for with nobody's money.",
@@ -165,7 +168,7 @@ def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
-# --- What is said, and where ----------------------------------------------------------------------
+# --- Registration ---------------------------------------------------------------------------------
 
 OF_SETTINGS: list[Check] = [
     check_ledger_options,
@@ -193,16 +196,11 @@ def register_checks() -> None:
 
 
 def found_by(*checks: Check) -> list[CheckMessage]:
-    """Return what these checks find and nobody has silenced."""
+    """Return the findings of these checks that are not silenced."""
     return [message for check in checks for message in check() if not message.is_silenced()]
 
 
 def log_at_start(**_: Any) -> None:
-    """Log what is wrong as a worker starts. It goes on: what was accepted has to become orders."""
+    """Log findings as a worker starts. It continues: accepted orders have to be written."""
     for message in found_by(*OF_SETTINGS, *OF_SERVICES):
         logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)
-
-
-def _is_weak(key: str) -> bool:
-    is_short = len(key) < SHORTEST_KEY or len(set(key)) < FEWEST_CHARACTERS_IN_KEY
-    return is_short or bool(KEY_FROM_AN_EXAMPLE.search(key))

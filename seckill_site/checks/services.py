@@ -1,11 +1,12 @@
-"""Start-up checks that ask the servers: whether they keep what they are told, as the site needs it.
+"""Start-up checks of the servers: durability, versions, isolation, constraints, migrations.
 
-A server that cannot be asked is a warning, because it may come back. ``docs/checks.md`` lists them.
+A server that does not answer is a warning, because it may come back. ``docs/checks.md`` lists them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,26 +23,36 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from seckill_site.celery import app
-from seckill_site.checks.versions import Check, dotted, numbers
 from seckill_site.ledger_connection import ledger_connection
+
+Check = Callable[..., Iterator[CheckMessage]]
+"""A start-up check: yields what it finds."""
 
 OLDEST_REDIS = (6, 2)
 LONGEST_LOCK_WAIT_SECONDS = 10
 
-VARIABLES = (
-    "character_set_connection",
-    "character_set_database",
-    "innodb_lock_wait_timeout",
-    "sql_mode",
-    "transaction_isolation",
-    "tx_isolation",
+SESSION_VARIABLES = """
+SHOW SESSION VARIABLES WHERE variable_name IN (
+    'character_set_connection', 'character_set_database', 'innodb_lock_wait_timeout', 'sql_mode',
+    'transaction_isolation', 'tx_isolation'
 )
+"""
+
+
+def numbers(text: str) -> tuple[int, ...]:
+    """Return the first two numbers of a version."""
+    return tuple(int(number) for number in re.findall(r"\d+", text)[:2])
+
+
+def dotted(numbers: tuple[int, ...]) -> str:
+    return ".".join(map(str, numbers))
+
 
 # --- The ledger's Redis ---------------------------------------------------------------------------
 
 
 def check_ledger(**_: Any) -> Iterator[CheckMessage]:
-    """Ask the ledger's Redis whether it keeps what it is told."""
+    """Find settings of the ledger's Redis that could lose orders."""
     try:
         client = ledger_connection()
         info = client.info()
@@ -53,7 +64,7 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
-    """Find a cache or a broker in the ledger's database, under whatever name it goes."""
+    """Find a cache or a broker in the ledger's database, even under another name."""
     try:
         ledger = _database_of(ledger_connection())
     except RedisError:
@@ -108,7 +119,7 @@ def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
 
 
 def _configured(client: Any, name: str) -> str | None:
-    """Return a setting of the server; None where it may not be asked, as of a managed one."""
+    """Return a setting of the server; None if CONFIG is forbidden, as in managed services."""
     try:
         value: str | None = client.config_get(name).get(name)
     except RedisError:
@@ -142,7 +153,7 @@ def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMe
 
 
 def _database_of(client: Any) -> tuple[Any, ...]:
-    """Return what is the same for all names of one Redis database."""
+    """Return the identity of a Redis database, whatever its URL."""
     return client.info("server").get("run_id", client), client.get_connection_kwargs().get("db", 0)
 
 
@@ -151,7 +162,7 @@ def _database_of(client: Any) -> tuple[Any, ...]:
 
 @contextmanager
 def asked_database() -> Iterator[BaseDatabaseWrapper]:
-    """Connect to the database as the site does, for one question, and wait a second at most."""
+    """Connect to the database as the site does, with a timeout of one second."""
     asked = connection.copy()
     limits = {"timeout": 1}
     if asked.vendor == "mysql":
@@ -164,12 +175,14 @@ def asked_database() -> Iterator[BaseDatabaseWrapper]:
 
 
 def check_database(**_: Any) -> Iterator[CheckMessage]:
-    """Ask the database, as a connection of the site finds it, whether its guards hold."""
+    """Find session settings and missing constraints that break the database's guarantees."""
     try:
         with asked_database() as asked:
             asked.check_database_version_supported()  # Django's own, which it makes only once
             if asked.vendor == "mysql":
-                yield from _session(_variables(asked))
+                with asked.cursor() as cursor:
+                    cursor.execute(SESSION_VARIABLES)
+                    yield from _session(dict(cursor.fetchall()))
             yield from _constraints(asked)
     except NotSupportedError as error:
         yield Error(
@@ -182,7 +195,7 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
 
 
 def check_migrations(**_: Any) -> Iterator[CheckMessage]:
-    """Find migrations that the database has not had yet."""
+    """Find migrations that are not applied."""
     try:
         with asked_database() as asked:
             executor = MigrationExecutor(asked)
@@ -195,12 +208,6 @@ def check_migrations(**_: Any) -> Iterator[CheckMessage]:
             hint="Run manage.py migrate.",
             id="seckill.W023",
         )
-
-
-def _variables(asked: BaseDatabaseWrapper) -> dict[str, str]:
-    with asked.cursor() as cursor:
-        cursor.execute("SHOW SESSION VARIABLES WHERE variable_name IN %s", [VARIABLES])
-        return dict(cursor.fetchall())
 
 
 def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:

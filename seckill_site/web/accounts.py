@@ -1,4 +1,4 @@
-"""Signing up, and the choice of the language."""
+"""Sign-up, login forms and the choice of the language."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ YEAR_S = 365 * 24 * 60 * 60
 
 
 class BoundedLoginForm(AuthenticationForm):
-    """Refuses a name that no account can have before anything tries to store it."""
+    """Refuses a name that is longer than any account's, before anything stores it."""
 
     username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
 
 
 class BoundedAdminLoginForm(BoundedLoginForm, AdminAuthenticationForm):
-    """The same at the admin's door."""
+    """The same for the admin's login."""
 
 
 class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
-    """Django's own form: a name, a password twice, and whoever likes gives an address."""
+    """Django's own form, with an optional e-mail address."""
 
     class Meta:
         model = User
@@ -40,7 +40,7 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
         help_texts = {"email": gettext_lazy("We only email you about your orders.")}
 
     def save_unless_taken(self) -> User | None:
-        """Make the account; None, with an error at the name, where somebody was faster."""
+        """Create the account; None, with an error at the name, if it was taken meanwhile."""
         try:
             with transaction.atomic():
                 user: User = self.save()
@@ -52,7 +52,7 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
 
 @allow("GET", "HEAD", "POST")
 def signup(request: HttpRequest) -> HttpResponseBase:
-    """Make an account, sign its owner in, and go on to where they came from."""
+    """Create an account, sign its owner in and redirect to ``next``."""
     form = SignUpForm(request.POST or None)
     if request.method == "POST" and form.is_valid() and (user := form.save_unless_taken()):
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
@@ -79,7 +79,7 @@ def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
 
 
 def _next_url(request: HttpRequest) -> str:
-    """Return the ``next`` of the request where it points into this site, else the front page."""
+    """Return the ``next`` of the request if it is on this site, else the front page."""
     target = request.POST.get("next") or request.GET.get("next", "")
     safe = url_has_allowed_host_and_scheme(
         target, allowed_hosts={request.get_host()}, require_https=request.is_secure()

@@ -1,4 +1,4 @@
-"""JSON answers before they take the form of a transport.
+"""JSON answers that are independent of the transport.
 
 The fast path and the Django views render the same :class:`Answer`, so neither repeats the other's
 rules.

@@ -1,4 +1,4 @@
-"""Where a person can go from an error's page, found without asking session or database."""
+"""The links of an error page, found without session or database."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from django.utils.http import escape_leading_slashes
 
 @dataclass(frozen=True)
 class WaysOut:
-    """Paths of this site, empty where there is none; ``sale_id`` is that of the address."""
+    """Paths of this site, or empty; ``sale_id`` is the one in the address."""
 
     here: str
     back_url: str
@@ -35,7 +35,7 @@ def ways_out(request: HttpRequest, *, retry_after_s: int | None, now: dt.datetim
     return WaysOut(
         here=here if is_page else before,
         back_url="" if before == here else before,
-        # What was sent is not sent again by a link; the page with its form is.
+        # A link never repeats a POST; it leads to the page with the form.
         again_url=here if is_page else before,
         again_at=None if retry_after_s is None else now + dt.timedelta(seconds=retry_after_s),
         sale_id=match.kwargs.get("sale_id") if match else None,
@@ -45,15 +45,12 @@ def ways_out(request: HttpRequest, *, retry_after_s: int | None, now: dt.datetim
 
 
 def seems_signed_in(request: HttpRequest) -> bool:
-    """Say whether there is a session's cookie: enough to choose the words, and nothing to decide.
-
-    Whose session it is, and whether it still is one, only the session itself knows.
-    """
+    """Return whether there is a session cookie: enough to choose words, not to authorize."""
     return settings.SESSION_COOKIE_NAME in request.COOKIES
 
 
 def _page_before(request: HttpRequest) -> str:
-    """Return the path of the page of this site that led here, or nothing."""
+    """Return the path of the referring page of this site, or nothing."""
     try:
         parts, host = urlsplit(request.headers.get("Referer", "")), request.get_host()
     except (ValueError, DisallowedHost):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import sys
+from pathlib import Path
 from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
@@ -12,37 +14,25 @@ from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 
 from seckill_site.web.error_links import seems_signed_in
-from seckill_site.web.error_references import new_reference
 from seckill_site.web.responses import problem, unavailable, wants_html
 
 logger = logging.getLogger(__name__)
 
 LOGIN_RETRY_AFTER_S = 360
 
-_LAST_RESORT = """<!DOCTYPE html>
-<html lang="zh-Hans">
-  <head>
-    <meta charset="utf-8">
-    <meta name="viewport" content="width=device-width, initial-scale=1">
-    <meta name="color-scheme" content="light dark">
-    <title>{status}</title>
-  </head>
-  <body>
-    <h1>我们这边出了问题</h1>
-    <p>请稍后<a href="/">回到首页</a>重试。已下的订单不会重复，可在“我的订单”里查看。</p>
-    <p>编号：{reference}</p>
-    <div lang="en">
-      <h1>Something went wrong on our side</h1>
-      <p>
-        Please try again in a moment, <a href="/">from the front page</a>. What was ordered is not
-        ordered twice: see “My orders”.
-      </p>
-      <p>Reference: {reference}</p>
-    </div>
-  </body>
-</html>
-"""
-"""What is said where not even the templates or the translations work."""
+_LAST_RESORT = Path(__file__).with_name("last_resort.html").read_text(encoding="utf-8")
+"""The page for when even templates or translations are broken."""
+
+
+class WithReference(logging.Filter):
+    """Adds the reference to the line, with its traceback, that Django logs of a failed request."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        reference = getattr(getattr(record, "request", None), "reference", None)
+        # Where Django is set up twice, as under manage.py runserver, this filter is there twice.
+        if reference and reference not in record.msg:
+            record.msg = f"{record.msg} (reference {reference})"
+        return True
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
@@ -54,7 +44,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def permission_denied(request: HttpRequest, exception: Exception) -> HttpResponse:
-    """Answer who may not do this: a visitor has to sign in, an account lacks the permission."""
+    """Tell a visitor to sign in, and an account that it lacks the permission."""
     if seems_signed_in(request):
         message = _("Your account does not have permission to do this.")
     else:
@@ -77,19 +67,20 @@ def not_found(request: HttpRequest, exception: Exception) -> HttpResponse:
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Answer what nobody expected; a database that is away is expected, and a 503."""
+    """Answer an unexpected error with 500, and a missing database with 503."""
     away = isinstance(sys.exc_info()[1], OperationalError | InterfaceError)
-    reference = new_reference(request)
+    digits = secrets.token_hex(4).upper()
+    # The page shows this number to a buyer, and staff finds it in the log.
+    reference = request.reference = f"{digits[:4]}-{digits[4:]}"  # type: ignore[attr-defined]
     try:
         return unavailable(request) if away else _our_fault(request, reference)
-    # Whatever else is broken, there is an answer.
-    except Exception:
+    except Exception:  # whatever else is broken, there is an answer
         logger.exception("the page of an error failed too (reference %s)", reference)
         return _last_resort(request, 503 if away else 500, reference)
 
 
 def login_locked(request: HttpRequest, credentials: Any, *args: Any) -> HttpResponse:
-    """Answer a login that was refused because too many before it failed."""
+    """Answer a login that was refused after too many failures."""
     return problem(
         request,
         status=429,

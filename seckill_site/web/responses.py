@@ -27,12 +27,12 @@ View = Callable[..., HttpResponseBase]
 
 
 def wants_html(request: HttpRequest) -> bool:
-    """Say whether the client named ``text/html`` in its ``Accept`` header."""
+    """Return whether the client named ``text/html`` in its ``Accept`` header."""
     return names_html(request.META)
 
 
 def names_html(environ: Mapping[str, Any]) -> bool:
-    """Say the same of a request as the WSGI server hands it over."""
+    """Return the same for a WSGI environment."""
     return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
 
 
@@ -48,7 +48,7 @@ def problem(
 ) -> HttpResponse:
     """Answer a refusal or an error: ``{"code", "message", …}``, or a small page with the same.
 
-    ``page`` is what only the page is told.
+    ``page`` goes into the context of the page only.
     """
     response: HttpResponse
     if wants_html(request):
@@ -70,44 +70,43 @@ def problem(
     return response
 
 
-def unavailable(request: HttpRequest, **details: Any) -> HttpResponse:
-    """Answer that a part is away and nobody knows yet: the same request may be sent again."""
+def unavailable(request: HttpRequest, message: str = "") -> HttpResponse:
+    """Answer 503: a part is missing, and the same request may be sent again."""
     return problem(
         request,
         status=503,
         code="unavailable",
-        message=_(UNAVAILABLE_TEXT),
+        message=message or _(UNAVAILABLE_TEXT),
         retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
-        **details,
     )
 
 
 def for_everybody(response: HttpResponse, *, seconds: int = PUBLIC_SECONDS) -> HttpResponse:
-    """Let any cache keep a public answer for a moment."""
+    """Let any cache keep a public answer for a short time."""
     response["Cache-Control"] = f"public, max-age={seconds}"
     patch_vary_headers(response, ["Accept"])  # the same address answers HTML and JSON
     return response
 
 
 def for_ever(response: HttpResponse) -> HttpResponse:
-    """Let any cache keep what this address will always answer."""
+    """Let any cache keep an immutable answer."""
     response["Cache-Control"] = f"public, max-age={YEAR_SECONDS}, immutable"
     return response
 
 
 def for_owner(response: HttpResponse) -> HttpResponse:
-    """Let no cache keep what is one person's."""
+    """Let no shared cache keep a personal answer."""
     response["Cache-Control"] = "private, no-store"
     return response
 
 
 def for_visitors(response: HttpResponse, request: HttpRequest) -> HttpResponse:
-    """Let caches keep a page as visitors see it, and nothing of anybody who is signed in."""
+    """Let caches keep the page of a visitor, but not of a signed-in user."""
     return for_everybody(response) if request.user.pk is None else for_owner(response)
 
 
 def allow(*methods: str) -> Callable[[View], View]:
-    """Answer other methods than these with the contract's 405."""
+    """Answer other methods with the contract's 405."""
 
     def decorate(view: View) -> View:
         @wraps(view)

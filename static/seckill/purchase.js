@@ -4,7 +4,7 @@ import { order } from "./buying.js";
 import { fill, leftText, milestone, shortLeftText, tickMs } from "./clock.js";
 import { Live } from "./live.js";
 import { Mine } from "./mine.js";
-import { STATES, isBarred, minePollMs, move, shownState, told } from "./purchase_states.js";
+import { STATES, minePollMs, move, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { whySoldOut } from "./why.js";
@@ -24,7 +24,7 @@ const queue = new Queue();
 const spent = new Set(); // order ids that have become orders: their tokens buy nothing more
 
 let mine = readJson("mine");
-let own = move(null, told(mine));
+let own = mine?.own_state ?? null;
 let note = { state: null, text: "" }; // stands in for the sentence of that state, while it lasts
 let reading = { end: null, leftMs: 0, payMs: 0 }; // the clocks as last seen, to notice milestones
 let buying = false;
@@ -48,7 +48,7 @@ function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total }) {
 }
 
 function stateNow() {
-  return shownState({ own, sale: live.state, visitor });
+  return shownState({ own, sale: live.state, visitor, visitorStates: say.visitor_states });
 }
 
 const payLeftMs = () => (mine?.pay_by_ms ?? Infinity) - live.clock.now();
@@ -103,10 +103,9 @@ function showStanding() {
 function showButton(state) {
   const { press } = STATES[state];
   const hadFocus = document.activeElement === button;
-  const words = state === "already_ordered" && isBarred(mine) ? say.barred : null;
   page.dataset.state = state;
   page.dataset.saleState = live.state;
-  setText(element("buy-label"), words?.button ?? labelOf(state));
+  setText(element("buy-label"), labelOf(state));
   const beside = besideLabel(state);
   setText(element("buy-left"), beside);
   element("buy-left").hidden = !beside;
@@ -116,7 +115,7 @@ function showButton(state) {
   if (visitor) element("sign-in").hidden = press !== "signIn";
   if (hadFocus && button.hidden) link.focus();
   if (note.state !== state) note = { state: null, text: "" };
-  setText(element("status"), note.text || (words?.status ?? say.status[state]));
+  setText(element("status"), note.text || say.status[state]);
 }
 
 const labelOf = (state) => (state === "scheduled" ? say.button.countdown : say.button[state]);
@@ -183,7 +182,7 @@ function takeMine(now, heardAt) {
   live.clock.hear(now.server_time_ms, heardAt);
   mine = now;
   noteMine(heardAt);
-  step(told(mine));
+  step(mine.own_state ?? "free");
   // The link still leads to the order that was there: a success does not just go away.
   if (isOver) step("over", say.note.over);
 }

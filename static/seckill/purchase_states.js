@@ -5,8 +5,8 @@
  *   press  what a press does, or null: the button cannot be pressed
  *   polls  whether live/ is asked in it; what is over, or the buyer's own affair, asks nothing
  *
- * No state is a dead end: it has a press, or a link beside the button (queued, yours, already_ordered:
- * to the order; sold_out: to the waiting list; ended: to the other sales), or it ends by itself.
+ * No state is a dead end: it has a press, or a link beside the button (queued, yours, already_ordered,
+ * barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends by itself.
  */
 export const STATES = Object.freeze({
   sign_in: { press: "signIn", polls: true },
@@ -19,6 +19,7 @@ export const STATES = Object.freeze({
   yours: { press: null, polls: false },
   sold_out: { press: null, polls: true }, // units come back
   already_ordered: { press: null, polls: false },
+  barred: { press: null, polls: false }, // an ended order rules out another
   paused: { press: null, polls: true },
   ended: { press: null, polls: false },
   again: { press: "buy", polls: true },
@@ -35,24 +36,26 @@ const ON_ITS_WAY = {
   missing: "again",
 };
 
-/** What the answer of mine/ may tell at any other time. */
-const TOLD = {
+/** Events from mine/, which may come at any other time: its `own_state`, or "free" for null. */
+const FROM_MINE = {
   queued: "queued",
   yours: "yours",
   already_ordered: "already_ordered",
+  barred: "barred",
   free: null,
   login_required: "sign_in",
 };
 
 /** The part of the states that is the buyer's own; null: the button shows the state of the sale. */
 const MOVES = Object.freeze({
-  null: { press: "sending", ...TOLD },
+  null: { press: "sending", ...FROM_MINE },
   sending: ON_ITS_WAY,
   busy: ON_ITS_WAY,
-  queued: TOLD,
-  yours: TOLD,
-  already_ordered: TOLD,
-  again: { press: "sending", ...TOLD, free: "again" },
+  queued: FROM_MINE,
+  yours: FROM_MINE,
+  already_ordered: FROM_MINE,
+  barred: FROM_MINE,
+  again: { press: "sending", ...FROM_MINE, free: "again" },
   sign_in: {},
 });
 
@@ -62,15 +65,6 @@ export function move(own, event) {
   return event in moves ? moves[event] : own;
 }
 
-/** What an answer of mine/ means: an event of TOLD. */
-export function told(mine) {
-  if (!mine || mine.may_buy) return "free";
-  return { queued: "queued", unpaid: "yours" }[mine.status] ?? "already_ordered";
-}
-
-/** Whether an order that is over stands in the way of another. */
-export const isBarred = (mine) => Boolean(mine) && !mine.may_buy && mine.holds === 0;
-
 /** The state of the sale now: the first that holds, in the order of the live/ answer. */
 export function saleState(live, nowMs) {
   if (live.state === "ended" || nowMs >= live.ends_at_ms) return "ended";
@@ -79,12 +73,10 @@ export function saleState(live, nowMs) {
   return live.state === "sold_out" ? "sold_out" : "open";
 }
 
-/** Which state the button shows. */
-export function shownState({ own, sale, visitor }) {
-  const signIn = visitor || own === "sign_in";
-  if (own !== null && !signIn) return own;
-  if (!signIn || ["ended", "paused", "sold_out"].includes(sale)) return sale;
-  return sale === "open" ? "sign_in_open" : "sign_in";
+/** The state that the button shows. A buyer who was signed out sees the sale as a visitor does. */
+export function shownState({ own, sale, visitor, visitorStates }) {
+  if (visitor || own === "sign_in") return visitorStates[sale] ?? sale;
+  return own ?? sale;
 }
 
 /** What an answer to a placed order means: the event of MOVES, or "bad_token". */

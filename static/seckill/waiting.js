@@ -36,16 +36,15 @@ function heard(now) {
 async function askForOrder() {
   const { status } = await ask(line.status_url);
   if (status === 200) return heard({ ...line, waiting: false, offered: true });
-  if (status === 404) return heard({ ...line, waiting: false, place: null });
+  if (status === 404) return heard({ ...line, waiting: false, place: null, state: "over" });
   return note(say.note.away);
 }
 
 function show() {
-  const { place } = line;
-  const shown = place === null ? "over" : place === 1 ? "first" : "place";
+  const { place, state } = line;
   page.dataset.status = place === null ? "refused" : "queued";
-  setText("heading", fill(say.heading[shown], { place }));
-  setText("text", say.text[shown]);
+  setText("heading", fill(say.heading[state], { place }));
+  setText("text", say.text[state]);
   setText("place", place ?? "");
   element("place").hidden = element("doing").hidden = place === null;
   note("");

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import io
 import json
 import time
@@ -11,18 +12,22 @@ from types import SimpleNamespace
 import pytest
 from django.core.management import call_command
 from django.core.management.base import CommandError
+from django.utils import timezone
 from pytest_django import Settings
 from pytest_django.live_server_helper import LiveServer
 
 from backoffice.management.commands import rehearse as command
 from backoffice.rehearsal import phases
 from backoffice.rehearsal import service as rehearsing
+from backoffice.rehearsal.buyers import buy
 from backoffice.rehearsal.phases import NOTHING_BOUGHT
+from backoffice.rehearsal.verdict import find_verdict
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import Rehearsal, RehearsalPhase
 from seckill_site.failpoints import FailpointReached, armed
 from tests.support.orders import make_sale
-from tests.support.rehearsals import begun, crowd_in_a_thread, everything_there
+from tests.support.rehearsals import begun, crowd_in_a_thread, everything_there, shadow_id_of
+from vouchers.inventory.rebuild import load_sale
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -38,7 +43,7 @@ def worker(
     def work(seconds: float) -> None:
         draining = Rehearsal.objects.filter(phase=RehearsalPhase.DRAINING).first()
         if draining:
-            fulfill_sale(sale_id=draining.shadow_id)
+            fulfill_sale(sale_id=shadow_id_of(draining))
 
     clock = SimpleNamespace(sleep=work, monotonic=time.monotonic)
     monkeypatch.setattr(rehearsing, "time", clock)
@@ -49,7 +54,7 @@ def worker(
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody counts late here, and nothing is on its way."""
-    none = rehearsing.dt.timedelta()
+    none = dt.timedelta()
     monkeypatch.setattr("backoffice.rehearsal.cleanup.SETTLED", none)
     monkeypatch.setattr("backoffice.rehearsal.cleanup.PATIENCE", none)
 
@@ -78,8 +83,7 @@ def test_it_prints_the_verdict_and_ends_well() -> None:
     before = everything_there()
     status, out = rehearse(sale.pk, "--buyers", 12, "--duplicates", 50, "--connections", 4)
     assert status == 0
-    assert "oversold                                     0\n" in out
-    assert "  answered accepted" in out
+    assert "  Orders above the stock                                     0\n" in out
     assert out.endswith("Right: every unit was sold once, and nothing is left of it.\n")
     assert Rehearsal.objects.get().stock == 5
     assert everything_there() == before
@@ -95,7 +99,7 @@ def test_as_json_it_is_one_object() -> None:
 
 
 def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
-    find = phases.find_verdict
+    find = find_verdict
 
     def tampered(**arguments: object) -> object:
         shadow: SeckillVoucher = arguments["shadow"]  # type: ignore[assignment]
@@ -107,24 +111,25 @@ def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(phases, "find_verdict", tampered)
     status, out = rehearse(make_sale().pk, "--buyers", 6, "--stock", 2)
     assert status == 1
-    assert "lost                                         1\n" in out
+    assert "  Accepted and lost                                          1\n" in out
     assert out.endswith("WRONG: see what is not 0 above. Nothing is left of it.\n")
 
 
 def test_where_nobody_was_accepted_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
-    shot = phases.buy
+    shot = buy
 
     def paused(**arguments: object) -> object:
-        SeckillVoucher.objects.filter(pk=Rehearsal.objects.get().shadow_id).update(paused=True)
-        phases.load_sale(sale_id=Rehearsal.objects.get().shadow_id)
+        shadow_id = shadow_id_of(Rehearsal.objects.get())
+        SeckillVoucher.objects.filter(pk=shadow_id).update(paused=True)
+        load_sale(sale_id=shadow_id)
         return shot(**arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(phases, "buy", paused)
     status, out = rehearse(sale.pk, "--buyers", 6, "--stock", 2)
     assert status == 1
     assert NOTHING_BOUGHT in out
-    assert "answered paused" in out
+    assert "  paused " in out
 
 
 @pytest.mark.parametrize(
@@ -150,7 +155,7 @@ def test_an_address_where_nobody_answers_is_named() -> None:
     sale = make_sale()
     before = everything_there()
     error = refusal_of(sale.pk, "--url", "http://127.0.0.1:1/")
-    assert "Failed at http://127.0.0.1:1: no web server of this shop answers" in str(error)
+    assert "Failed at http://127.0.0.1:1: no web server of this shop responds" in str(error)
     assert error.returncode == 2
     assert "not the address of a web server" in str(refusal_of(sale.pk, "--url", "shop"))
     assert everything_there() == before
@@ -167,7 +172,7 @@ def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
 def test_while_another_runs_it_does_not(live_server: LiveServer) -> None:
     sale = make_sale()
     running = begun(sale, live_server.url)
-    assert f"rehearsal #{running.pk} is running" in str(refusal_of(sale.pk))
+    assert f"Rehearsal #{running.pk} is running" in str(refusal_of(sale.pk))
 
 
 def test_whatever_happens_it_clears_up() -> None:
@@ -184,8 +189,8 @@ def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.M
     sale = make_sale()
     before = everything_there()
     rehearsal = begun(sale, live_server.url)
-    rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=rehearsing.timezone.now())
-    monkeypatch.setattr(rehearsing, "LEASE", rehearsing.dt.timedelta())
+    rehearsing.work_at(rehearsal_id=rehearsal.pk, turn=0, now=timezone.now())
+    monkeypatch.setattr(rehearsing, "LEASE", dt.timedelta())
     assert rehearse("--clear") == (0, f"cleared up after rehearsal #{rehearsal.pk}\n")
     assert everything_there() == before
 

@@ -1,4 +1,4 @@
-"""The lines of the benchmark's table: what passes, what is missed, and how it reads."""
+"""The lines of the benchmark's table: verdicts, text and picture."""
 
 from __future__ import annotations
 
@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from bench.sale.figures import HEADINGS, Line, Target, markdown, ratios, spread
-from bench.sale.found import EXACT, OURS, Found, verdict_on
+from bench.sale.figures import HEADINGS, Line, Target
+from bench.sale.outcome import EXACT, OURS, Outcome, verdict_on
 from bench.sale.picture import draw, nice_top
-from bench.sale.report import BEGIN, END, write_document
+from bench.sale.report import write_document
+from bench.tables import markdown, ratios, spread
 
 pytestmark = pytest.mark.quick
 
+BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
 AT_LEAST_4 = Target(4)
 AT_MOST_1_1 = Target(1.1, at_least=False)
 MACHINE = {
@@ -61,7 +63,7 @@ def test_line_has_units_and_verdict() -> None:
     assert line.cells() == [
         "a", "wins", "empty", "2 /s", "4 /s", "0.60×", "0.40–0.70", "≥ 0.50×", "pass", "0.50×", "",
     ]  # fmt: skip
-    table = markdown([line]).splitlines()
+    table = markdown(HEADINGS, [line.cells()]).splitlines()
     assert len(table) == 3
     assert {row.count("|") for row in table} == {len(HEADINGS) + 1}
 
@@ -86,7 +88,7 @@ def test_axis_ends_at_a_round_number(value: float, top: float) -> None:
 
 def test_axis_labels_are_plain_numbers() -> None:
     answers = [(at_s, 0.01) for at_s in (24.0, 24.0, 0.1)] + [(12.0, 0.01)] * 40_000
-    picture = draw([Found(OURS, 1.0, 24.0, answers, EXACT)])
+    picture = draw([Outcome(OURS, 1.0, 24.0, answers, EXACT)])
     for label in ("18.75", "25", "100,000", "75,000"):
         assert f">{label}</text>" in picture
     assert "e+" not in picture
@@ -95,7 +97,7 @@ def test_axis_labels_are_plain_numbers() -> None:
 def test_sale_is_exact_only_if_all_records_agree() -> None:
     right: dict[str, Any] = {
         "units": 2,
-        "told": {1, 2},
+        "winners": {1, 2},
         "rows": [2, 1],
         "books_agree": True,
         "others": set(),

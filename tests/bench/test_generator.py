@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from bench.sale import wire
-from bench.sale.generator import BrokenOff, Hits, Shot, end_of_answer, fire
+from bench.sale.generator import ConnectionBroken, Hits, Shot, end_of_answer, fire
 
 pytestmark = pytest.mark.quick
 
@@ -92,5 +92,5 @@ def test_server_may_close_an_idle_connection(port: int) -> None:
 
 def test_broken_connection_raises(port: int) -> None:
     told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
-    with pytest.raises(BrokenOff, match=told):
+    with pytest.raises(ConnectionBroken, match=told):
         fired(Shot(port, [wire.get("/200"), wire.get("/599")], connections=1))

@@ -1,9 +1,8 @@
-"""The whole shop as processes, and people with browsers."""
+"""A shop of real processes for each module, and people with browsers."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -23,76 +22,116 @@ from playwright.sync_api import (
 )
 from redis import Redis
 
-from tests.browser.window import Window, fill_window
+from tests.browser.window import Window, fill_window, session_key
 from tests.support.stack import Stack, Web
 
 PASSWORD = "a-journey-of-1000-li"
 
-
-@pytest.fixture
-def shop(stack: Stack) -> Web:
-    """A shop with web, worker and beat; returns the web server."""
-    web = stack.web(workers=2, threads=4)
-    stack.worker(concurrency=2)
-    stack.beat()
-    return web
-
-
-@pytest.fixture
-def people(browser: Browser, shop: Web) -> Iterator[Callable[..., Page]]:
-    """Call it for a new person's page: a browser context of their own, in English unless told."""
-    contexts: list[BrowserContext] = []
-    errors: list[str] = []
-
-    def person(**options: Any) -> Page:
-        settings = {"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options}
-        context = browser.new_context(base_url=shop.url, **settings)
-        context.set_default_timeout(15_000)
-        contexts.append(context)
-        page = context.new_page()
-        page.on("pageerror", lambda error: errors.append(str(error)))
-        return page
-
-    yield person
-    for context in contexts:
-        context.close()
-    assert not errors, "scripts failed on a page"
-
-
-# --- One shop for a module ------------------------------------------------------------------------
+# Starting a shop costs more than most tests in it. So each module here has one database, one Redis
+# and one set of processes, and nothing is emptied between its tests: each makes its own sale.
 
 
 @pytest.fixture(scope="module")
-def window(db: None) -> Window:
-    """A filled shop window. Its module keeps database and Redis: see ``kept_for_the_module``."""
-    return fill_window(crowd=30)
-
-
-@contextmanager
-def kept_for_the_module(blocker: Any, redis_databases: list[Redis]) -> Iterator[None]:
-    """Open the database to all tests of a module, whose processes see what is committed there.
-
-    A module has this as its own ``db``, so that no test has a transaction around it.
-    """
-    with blocker.unblock():
+def db(
+    django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
+) -> Iterator[None]:
+    """The module's database and Redis, without a transaction around each test."""
+    with django_db_blocker.unblock():
         for client in redis_databases:
             client.flushdb()
         yield
         call_command("flush", interactive=False, verbosity=0)
 
 
+@pytest.fixture(autouse=True)
+def empty_redis() -> None:
+    """Leave Redis as it is between the tests of a module."""
+
+
 @pytest.fixture(scope="module")
-def window_shop(
-    window: Window, static_files: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Web]:
-    """Its web server. Nobody works at its orders, so each stays as it is."""
-    directory = tmp_path_factory.mktemp("window")
+def stack(
+    db: None, static_files: None, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Stack]:
+    """The module's processes."""
+    directory = tmp_path_factory.mktemp("stack")
     with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
-        yield stack.web(workers=1, threads=6)
+        yield stack
 
 
 @pytest.fixture(scope="module")
-def tabs(browser: Browser, window: Window, window_shop: Web) -> Iterator[Callable[..., Page]]:
+def web(stack: Stack) -> Web:
+    """A web server. Without ``workers`` every accepted order stays in the queue."""
+    return stack.web(workers=1, threads=6)
+
+
+@pytest.fixture(scope="module")
+def workers(stack: Stack) -> None:
+    """A worker and beat beside the web server."""
+    with stack.together():
+        stack.worker(concurrency=2)
+        stack.beat()
+
+
+@pytest.fixture
+def people(browser: Browser, web: Web) -> Iterator[Callable[..., Page]]:
+    """Call it with a user, or without for a visitor: a page in a browser context of their own.
+
+    It is in English unless told otherwise. No script may fail on it.
+    """
+    contexts: list[BrowserContext] = []
+    errors: list[str] = []
+
+    def page_of(user: User | None = None, **options: Any) -> Page:
+        settings = {"locale": "en-GB", "viewport": {"width": 1280, "height": 800}, **options}
+        context = browser.new_context(base_url=web.url, **settings)
+        contexts.append(context)
+        context.set_default_timeout(15_000)
+        context.on("weberror", lambda failure: errors.append(str(failure.error)))
+        if user:
+            sign_in(context, user, url=web.url)
+        return context.new_page()
+
+    yield page_of
+    for context in contexts:
+        context.close()
+    assert not errors, "scripts failed on a page"
+
+
+def make_person(name: str, *, admin: bool = False, password: str | None = None) -> User:
+    """Return the user of this name, who is made once; without a password only for cookies."""
+    user, _ = User.objects.get_or_create(
+        username=name, defaults={"is_staff": admin, "is_superuser": admin}
+    )
+    user.set_password(password)
+    user.save()
+    return user
+
+
+def sign_in(context: BrowserContext, user: User, *, url: str) -> None:
+    """Sign a user in by the session's cookie, which spares the form."""
+    cookie = settings.SESSION_COOKIE_NAME
+    context.add_cookies([{"name": cookie, "value": session_key(user), "url": url}])
+
+
+def sign_in_by_form(page: Page, name: str) -> None:
+    page.goto("/accounts/login/")
+    page.fill("[name=username]", name)
+    page.fill("[name=password]", PASSWORD)
+    page.click("main button[type=submit]")
+    page.wait_for_url("**/")
+
+
+# --- A shop with something on every page ----------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def window(db: None) -> Window:
+    """A filled shop window."""
+    return fill_window(crowd=30)
+
+
+@pytest.fixture(scope="module")
+def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Callable[..., Page]]:
     """Call it for somebody's page ("" is a visitor's), which they keep for the module.
 
     A page of its own for each test would be a process of its own.
@@ -103,11 +142,10 @@ def tabs(browser: Browser, window: Window, window_shop: Web) -> Iterator[Callabl
         key = f"{who} {language} {options}"
         if key not in pages:
             locale = {"en": "en-GB", "zh": "zh-CN"}[language]
-            context = browser.new_context(base_url=window_shop.url, locale=locale, **options)
+            context = browser.new_context(base_url=web.url, locale=locale, **options)
             context.set_default_timeout(15_000)
             if who:
-                session = {"name": settings.SESSION_COOKIE_NAME, "value": window.session_of(who)}
-                context.add_cookies([{**session, "url": window_shop.url}])
+                sign_in(context, window.people[who], url=web.url)
             pages[key] = context.new_page()
         return pages[key]
 
@@ -152,9 +190,9 @@ class Faults:
 
 
 @pytest.fixture
-def visit(tabs: Callable[..., Page], window_shop: Web) -> Iterator[Callable[..., Page]]:
+def visit(tabs: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
     """Call it with somebody and an address, for the page as they see it. No page has faults."""
-    faults = Faults(window_shop.url)
+    faults = Faults(web.url)
 
     def visited(
         who: str, url: str, *, size: ViewportSize, language: str = "en", **options: Any
@@ -169,16 +207,3 @@ def visit(tabs: Callable[..., Page], window_shop: Web) -> Iterator[Callable[...,
     yield visited
     faults.leave()
     assert not faults.found
-
-
-def make_person(name: str, *, admin: bool = False) -> User:
-    make = User.objects.create_superuser if admin else User.objects.create_user
-    return make(name, password=PASSWORD)
-
-
-def sign_in(page: Page, name: str) -> None:
-    page.goto("/accounts/login/")
-    page.fill("[name=username]", name)
-    page.fill("[name=password]", PASSWORD)
-    page.click("main button[type=submit]")
-    page.wait_for_url("**/")

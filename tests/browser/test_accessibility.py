@@ -6,16 +6,15 @@ One shop for the whole module. What a test changes here no other test looks at.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterable
 from typing import Any
 
 import pytest
-from axe_playwright_python.base import AXE_SCRIPT
+from axe_playwright_python.base import AXE_SCRIPT  # type: ignore[import-untyped]
 from django.utils import timezone
 from playwright.sync_api import Page, Route, ViewportSize, expect
-from redis import Redis
 
-from tests.browser.conftest import Faults, kept_for_the_module
+from tests.browser.conftest import Faults
 from tests.browser.window import Window
 from tests.support.orders import token_for
 from tests.support.stack import Web
@@ -134,20 +133,6 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
 PAGES = BUYERS_PAGES | STAFFS_PAGES
 
 
-@pytest.fixture(scope="module")
-def db(
-    django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
-) -> Iterator[None]:
-    """The database of the whole module, and its Redis."""
-    with kept_for_the_module(django_db_blocker, redis_databases):
-        yield
-
-
-@pytest.fixture(autouse=True)
-def empty_redis() -> None:
-    """Each test finds what the one before has left."""
-
-
 # --- By axe and by thumb --------------------------------------------------------------------------
 
 
@@ -219,17 +204,16 @@ SMALL_TARGETS = """least => {
 }"""
 
 
-IN_A_HURRY = {
-    "list", "sign-in", "soon", "open", "sold-out", "yours-to-pay", "my-orders", "waiting",
-    "admin-new-sale", "board", "report", "import",
-}  # fmt: skip
+def one_of_a_kind(names: Iterable[str], *, default: Container[str]) -> list[Any]:
+    """Return parameters: these in the default tier, all others in the slow one."""
+    return [it if it in default else pytest.param(it, marks=pytest.mark.faults) for it in names]
+
+
+IN_A_HURRY = {"list", "open", "sold-out", "waiting", "admin-new-sale", "board"}
 """The default tier looks at one page of each kind, in all ways; the slow tier at every page."""
 
 
-@pytest.mark.parametrize(
-    "name",
-    [it if it in IN_A_HURRY else pytest.param(it, marks=pytest.mark.faults) for it in PAGES],
-)
+@pytest.mark.parametrize("name", one_of_a_kind(PAGES, default=IN_A_HURRY))
 def test_everybody_can_read_and_reach_all_of_a_page(
     name: str, window: Window, visit: Visit
 ) -> None:
@@ -237,6 +221,7 @@ def test_everybody_can_read_and_reach_all_of_a_page(
     look(lambda language, size: visit(who, where(window), language=language, size=size))
 
 
+@pytest.mark.faults
 def test_everybody_can_read_and_reach_all_of_a_race_that_was_played(visit: Visit) -> None:
     def play(language: str, size: ViewportSize) -> Page:
         page = visit("", "/lab/v2/double-click/", language=language, size=size)
@@ -247,7 +232,9 @@ def test_everybody_can_read_and_reach_all_of_a_race_that_was_played(visit: Visit
     look(play)
 
 
-@pytest.mark.parametrize("name", ["soon", "paused", "ended", "yours", "forged"])
+@pytest.mark.parametrize(
+    "name", one_of_a_kind(["soon", "paused", "ended", "yours", "forged"], default={"soon"})
+)
 def test_everybody_can_read_and_reach_all_of_a_refusal(
     name: str, window: Window, visit: Visit
 ) -> None:
@@ -272,7 +259,7 @@ SEND_WITHOUT_SCRIPT = """([action, token]) => {
 }"""
 
 
-@pytest.mark.parametrize("state", ["sending", "busy"])
+@pytest.mark.parametrize("state", one_of_a_kind(["sending", "busy"], default={"busy"}))
 def test_everybody_can_read_and_reach_all_while_an_order_is_on_its_way(
     state: str, window: Window, visit: Visit
 ) -> None:
@@ -364,7 +351,12 @@ def test_the_focus_stays_on_the_button_whatever_it_says(window: Window, visit: V
 # --- Without motion -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["list", "soon", "open", "receipt-queued", "waiting"])
+@pytest.mark.parametrize(
+    "name",
+    one_of_a_kind(
+        ["list", "soon", "open", "receipt-queued", "waiting"], default={"receipt-queued"}
+    ),
+)
 def test_nothing_moves_where_somebody_wants_no_motion(
     name: str, window: Window, visit: Visit
 ) -> None:
@@ -388,15 +380,15 @@ SPOIL = """() => {
 }"""
 
 
-def test_what_is_wrong_with_a_page_is_found(tabs: Callable[..., Page], window_shop: Web) -> None:
-    page, faults, foreign = tabs("", "en"), Faults(window_shop.url), Faults("http://elsewhere")
+def test_what_is_wrong_with_a_page_is_found(tabs: Callable[..., Page], web: Web) -> None:
+    page, faults, foreign = tabs("", "en"), Faults(web.url), Faults("http://elsewhere")
     for watcher in (faults, foreign):
         watcher.watch(page)
     page.set_viewport_size(PHONE)
     page.goto("/accounts/login/")
     assert (findings(page, inject=True), page.evaluate(SMALL_TARGETS, TARGET_PX)) == (set(), [])
     assert faults.found == []
-    assert any(f"asks {window_shop.url}" in it for it in foreign.found)
+    assert any(f"asks {web.url}" in it for it in foreign.found)
 
     page.evaluate(SPOIL)
 

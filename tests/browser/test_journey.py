@@ -9,16 +9,20 @@ from contextlib import suppress
 
 import pytest
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 from playwright.sync_api import TimeoutError as PlaywrightTimeoutError
 
-from orders.models import VoucherOrder
-from tests.browser.conftest import PASSWORD, make_person, sign_in
-from tests.concurrency.sales import assert_the_sum_is_right, make_sale, wait_until_quiet
+from tests.browser.conftest import PASSWORD, make_person, sign_in_by_form
+from tests.concurrency.sales import (
+    assert_the_sum_is_right,
+    live_orders,
+    make_sale,
+    wait_until_quiet,
+)
 from tests.support.stack import Web
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 
@@ -40,11 +44,11 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
 def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
     people: Callable[..., Page],
 ) -> None:
-    make_person("shopkeeper", admin=True)
-    names = ("ann", "ben", "cy")
-    for name in names:
-        make_person(name)
+    make_person("shopkeeper", admin=True, password=PASSWORD)
 
+    buyers = [people(make_person(name)) for name in ("ann", "ben", "cy")]
+    for page in buyers:
+        page.goto("/")
     admin = people()
     admin.goto("/admin/")
     admin.fill("#id_username", "shopkeeper")
@@ -53,12 +57,10 @@ def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
     begins_at = timezone.now() + dt.timedelta(seconds=12)
     make_sale_in_the_admin(admin, title="Hotpot", stock=2, begins_at=begins_at)
     expect(admin.locator(".messagelist")).to_contain_text("2 of 2 units are left")
-    sale = SeckillVoucher.objects.get()
+    sale = SeckillVoucher.objects.latest("pk")
     assert (sale.stock, sale.voucher.price_cents) == (2, 7_990)
 
-    buyers = [people() for _ in names]
-    for name, page in zip(names, buyers, strict=True):
-        sign_in(page, name)
+    for page in buyers:
         page.goto(f"/vouchers/{sale.pk}/")
         expect(page.locator("#buy")).to_be_disabled()
     # No reload: each page opens its button by the server's clock.
@@ -78,14 +80,13 @@ def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
     expect(buyers[2].locator("#buy-label")).to_have_text("Sold out")
 
     wait_until_quiet(sale)
-    owners = set(VoucherOrder.objects.filter(live=True).values_list("user__username", flat=True))
-    assert owners == {"ann", "ben"}
+    assert {it.user.username for it in live_orders(sale) if it.user} == {"ann", "ben"}
     assert_the_sum_is_right(sale, ordered=2)
 
     buyers[0].goto("/orders/")
     expect(buyers[0].locator("main")).to_contain_text("Hotpot")
     admin.goto("/admin/vouchers/seckillvoucher/")
-    row = admin.locator("#result_list tbody tr")
+    row = admin.locator("#result_list tbody tr", has_text="Hotpot")
     expect(row.locator(".field-state")).to_have_text("sold out")
     expect(row.locator(".field-sold_units")).to_have_text("2")
     expect(row.locator(".field-left")).to_have_text("0")
@@ -116,19 +117,19 @@ def test_a_buyer_on_a_phone_signs_up_in_chinese_and_buys(people: Callable[..., P
 
 def test_everything_works_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
-    for name in ("ann", "ben"):
-        make_person(name)
-    pages = {name: people(java_script_enabled=False) for name in ("ann", "ben")}
-    for name, page in pages.items():
-        sign_in(page, name)
+    make_person("plain ann", password=PASSWORD)
+    ann = people(java_script_enabled=False)
+    sign_in_by_form(ann, "plain ann")
+    ben = people(make_person("ben"), java_script_enabled=False)
+    for page in (ann, ben):
         page.goto(f"/vouchers/{sale.pk}/")
 
-    pages["ann"].click("#buy")
-    pages["ben"].click("#buy")
+    ann.click("#buy")
+    ben.click("#buy")
 
-    expect(pages["ann"]).to_have_url(re.compile(r"/orders/\d+/$"))
-    expect(pages["ann"].locator("#receipt")).to_have_attribute("data-status", "unpaid")
-    expect(pages["ben"].locator("main")).to_contain_text("Sold out")
+    expect(ann).to_have_url(re.compile(r"/orders/\d+/$"))
+    expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+    expect(ben.locator("main")).to_contain_text("Sold out")
     assert_the_sum_is_right(sale, ordered=1)
 
 
@@ -136,12 +137,10 @@ def test_a_buyer_whose_answers_were_all_lost_finds_the_order_by_its_own_token(
     people: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5)
-    make_person("ann")
-    page = people()
-    sign_in(page, "ann")
+    page = people(make_person("ann"))
     page.goto(f"/vouchers/{sale.pk}/")
 
-    def lose_the_answer(route) -> None:  # type: ignore[no-untyped-def]
+    def lose_the_answer(route: Route) -> None:
         route.fetch()
         route.abort()
 
@@ -155,12 +154,10 @@ def test_a_buyer_whose_answers_were_all_lost_finds_the_order_by_its_own_token(
 
 
 def test_a_second_tab_and_a_reload_show_the_order_that_is_there(
-    people: Callable[..., Page], shop: Web
+    people: Callable[..., Page], web: Web
 ) -> None:
     sale = make_sale(stock=5)
-    make_person("ann")
-    page = people()
-    sign_in(page, "ann")
+    page = people(make_person("ann"))
     page.goto(f"/vouchers/{sale.pk}/")
     second = page.context.new_page()
     second.goto(f"/vouchers/{sale.pk}/")
@@ -169,7 +166,7 @@ def test_a_second_tab_and_a_reload_show_the_order_that_is_there(
     receipt = page.url
 
     # It has heard of it from the first one.
-    expect(second.locator("#order-link")).to_have_attribute("href", receipt.removeprefix(shop.url))
+    expect(second.locator("#order-link")).to_have_attribute("href", receipt.removeprefix(web.url))
     second.reload()
     expect(second.locator("#order-link")).to_be_visible()
     wait_until_quiet(sale)

@@ -2,50 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from tests.browser.conftest import PASSWORD, make_person
+from tests.browser.conftest import make_person
 from tests.concurrency.sales import make_sale
 from tests.support import stack as stack_module
 from tests.support.stack import Stack, Web, free_port
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks")]
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
 
 A_WHILE_MS = 60_000
 
 
-@pytest.fixture
-def shop(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Web:
-    """A shop that knows where its own web server is."""
+@pytest.fixture(scope="module")
+def web(stack: Stack) -> Iterator[Web]:
+    """A web server that knows its own address, which is where a rehearsal's crowd goes."""
     port = free_port()
-    monkeypatch.setattr(stack_module, "free_port", lambda: port)
-    with stack.together():
-        web = stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
-        stack.worker(concurrency=1)
-        stack.beat()
-    return web
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(stack_module, "free_port", lambda: port)
+        yield stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture
-def boss(browser: Browser, shop: Web) -> Iterator[Page]:
-    make_person("boss", admin=True)
-    errors: list[str] = []
-    context = browser.new_context(
-        base_url=shop.url, locale="en-GB", viewport={"width": 360, "height": 740}
-    )
-    context.set_default_timeout(15_000)
-    page = context.new_page()
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.goto("/admin/login/")
-    page.fill("[name=username]", "boss")
-    page.fill("[name=password]", PASSWORD)
-    page.click("[type=submit]")
-    yield page
-    context.close()
-    assert not errors
+def boss(people: Callable[..., Page]) -> Page:
+    """The page of somebody who may do everything."""
+    return people(make_person("boss", admin=True), viewport={"width": 360, "height": 740})
 
 
 def test_staff_rehearses_a_sale_and_reads_the_verdict(boss: Page, browser: Browser) -> None:

@@ -3,44 +3,28 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Callable
 
 import pytest
-from django.conf import settings
-from django.contrib.auth.models import User
-from django.test import Client
 from django.utils import timezone
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Locator, Page, expect
 
+from tests.browser.conftest import make_person
 from tests.support.sales import HOUR, make_loaded_sale, make_sale
-from tests.support.stack import Stack
 from vouchers.models import SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.django_db(transaction=True)]
+pytestmark = pytest.mark.browser
 
 SALES = "/admin/vouchers/seckillvoucher/"
-DEADLINE_MS = 15_000
 
 
 @pytest.fixture
-def desk(browser: Browser, stack: Stack) -> Iterator[Page]:
+def desk(people: Callable[..., Page]) -> Page:
     """The page of the shop's superuser."""
-    web, staff = stack.web(workers=1, threads=4), Client()
-    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
-    staff.force_login(owner, backend="django.contrib.auth.backends.ModelBackend")
-    session = staff.cookies[settings.SESSION_COOKIE_NAME].value
-    context = browser.new_context(base_url=web.url, locale="en-GB")
-    context.add_cookies([{"name": settings.SESSION_COOKIE_NAME, "value": session, "url": web.url}])
-    context.set_default_timeout(DEADLINE_MS)
-    page, errors = context.new_page(), []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    yield page
-    context.close()
-    assert not errors, "scripts failed on a page"
+    return people(make_person("shop", admin=True))
 
 
-def hints(page: Page, field: str) -> Any:
+def hints(page: Page, field: str) -> Locator:
     return page.locator(f"#hints-{field} li")
 
 

@@ -134,15 +134,6 @@ class Window:
     def code_of(self, status: str) -> str:
         return written_code(VoucherOrder.objects.get(pk=self.orders[status]).code or "")
 
-    def session_of(self, name: str) -> str:
-        """Return the key of a session in which this person is signed in."""
-        user, session = self.people[name], SessionStore()
-        session[SESSION_KEY] = str(user.pk)
-        session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
-        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-        session.save()
-        return str(session.session_key)
-
     def speak(self, language: str) -> None:
         """Write the vouchers in this language, as the shop of such buyers would."""
         number = ("en", "zh-hans").index(language)
@@ -163,6 +154,17 @@ class Window:
             url = reverse(f"admin:sale-board-{what}", args=[sale.pk])
             response = client.post(url, {**data, "reason": reason})
             assert response.status_code == 302, response
+
+
+def session_key(user: User) -> str:
+    """Return the key of a new session in which this user is signed in."""
+    session = SessionStore()
+    session[SESSION_KEY] = str(user.pk)
+    session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+    session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+    session.create()
+    assert session.session_key
+    return session.session_key
 
 
 def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> Window:

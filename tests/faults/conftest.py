@@ -75,7 +75,7 @@ def inside(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def with_inside(directory: Path) -> dict[str, str]:
+def with_inside(directory: Path) -> dict[str, Any]:
     """Return the environment of a worker that looks into that directory."""
     inside = Path(__file__).parent / "inside"
     return {"PYTHONPATH": str(inside), "FAULT_DIRECTORY": str(directory)}

@@ -11,24 +11,11 @@ REPORT = "SECKILL_FAULT_REPORT"
 PROPERTY = "outcome"
 """Under this name a test's report carries what came of its faults."""
 
-COLUMNS = {
-    "fault": "fault",
-    "what": "what",
-    "orders": "orders",
-    "accepted": "accepted",
-    "unknown": "unknown",
-    "refused": "refused later",
-    "lost": "lost",
-    "doubled": "doubled",
-    "oversold": "oversold",
-    "worst_recovery_s": "worst recovery s",
-}
-
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the table of this run, as Markdown, where a report was asked for."""
     reports = [report for kind in terminalreporter.stats.values() for report in kind]
-    outcomes = [
+    outcomes: list[Any] = [
         outcome
         for report in reports
         if isinstance(report, pytest.TestReport) and report.when == "call"
@@ -42,8 +29,16 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def table(outcomes: list[dict[str, Any]]) -> list[str]:
-    """Return the lines of a Markdown table, in an order of its own."""
+    """Return the lines of a Markdown table, sorted by fault, with the sums in the last line."""
     outcomes = sorted(outcomes, key=lambda outcome: (outcome["fault"], outcome["what"]))
-    rows = [list(COLUMNS.values()), ["---"] * len(COLUMNS)]
-    rows += [[str(outcome[name]) for name in COLUMNS] for outcome in outcomes]
+    names = list(outcomes[0])
+    rows = [[name.replace("_", " ") for name in names], ["---"] * len(names)]
+    rows += [[str(outcome[name]) for name in names] for outcome in outcomes]
+    rows.append([summed(name, [outcome[name] for outcome in outcomes]) for name in names])
     return [f"| {' | '.join(row)} |" for row in rows]
+
+
+def summed(name: str, values: list[Any]) -> str:
+    if name in ("fault", "what"):
+        return "**all**" if name == "fault" else f"{len(values)} faults"
+    return f"**{max(values) if name.startswith('worst') else sum(values)}**"

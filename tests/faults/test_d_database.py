@@ -97,7 +97,7 @@ def finish(history: History, sale: SeckillVoucher, *, ordered: int, report: Repo
 # --- Connections, locks ---------------------------------------------------------------------------
 
 
-def test_d1_a_connection_killed_at_commit_is_opened_again(stack: Stack, report: Report) -> None:
+def test_d1_connection_killed_at_commit_is_reopened(stack: Stack, report: Report) -> None:
     history = History("D1", "connection killed at COMMIT")
     web = stack.web()
     worker = stack.worker(concurrency=1, FAILPOINT="batch.before_commit=stop")
@@ -110,7 +110,7 @@ def test_d1_a_connection_killed_at_commit_is_opened_again(stack: Stack, report: 
     finish(history, sale, ordered=5, report=report)
 
 
-def test_d1_a_connection_killed_during_insert_is_opened_again(stack: Stack, report: Report) -> None:
+def test_d1_connection_killed_during_insert_is_reopened(stack: Stack, report: Report) -> None:
     history = History("D1", "connection killed during INSERT")
     web, _ = stack.web(), stack.worker(concurrency=1)
     sale = make_sale(stock=10)
@@ -122,9 +122,7 @@ def test_d1_a_connection_killed_during_insert_is_opened_again(stack: Stack, repo
     finish(history, sale, ordered=5, report=report)
 
 
-def test_d1_a_row_that_is_held_longer_than_a_lock_waits_is_waited_for_again(
-    stack: Stack, report: Report
-) -> None:
+def test_d1_lock_wait_timeout_is_retried(stack: Stack, report: Report) -> None:
     """Error 1205, after 3 s: the statement is over, and the transaction begins anew."""
     history = History("D1", "1205: row held for too long")
     web, _ = stack.web(), stack.worker(concurrency=1)
@@ -136,7 +134,7 @@ def test_d1_a_row_that_is_held_longer_than_a_lock_waits_is_waited_for_again(
     finish(history, sale, ordered=5, report=report)
 
 
-def test_d1_the_victim_of_a_deadlock_writes_its_batch_again(stack: Stack, report: Report) -> None:
+def test_d1_deadlock_victim_retries_its_batch(stack: Stack, report: Report) -> None:
     """Error 1213: the other holds a buyer and wants the sale, the worker the other way round."""
     history = History("D1", "1213: deadlock")
     web, _ = stack.web(), stack.worker(concurrency=1)
@@ -152,7 +150,7 @@ def test_d1_the_victim_of_a_deadlock_writes_its_batch_again(stack: Stack, report
     finish(history, sale, ordered=5, report=report)
 
 
-def test_d1_a_commit_whose_reply_was_lost_is_found_done(stack: Stack, report: Report) -> None:
+def test_d1_commit_with_lost_reply_is_found_done(stack: Stack, report: Report) -> None:
     history = History("D1", "reply of COMMIT dropped")
     web = stack.web()
     with database_proxy() as (proxy, url):
@@ -205,7 +203,7 @@ def own_stack(mariadb: OwnMariaDB, transactional_db: None, tmp_path: Path) -> It
 
 
 @pytest.mark.faults
-def test_d1_while_the_database_is_read_only_orders_wait(
+def test_d1_orders_wait_while_database_is_read_only(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "read-only")
@@ -220,7 +218,7 @@ def test_d1_while_the_database_is_read_only_orders_wait(
 
 
 @pytest.mark.faults
-def test_d1_while_there_are_too_many_connections_orders_wait(
+def test_d1_orders_wait_while_connections_are_exhausted(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "too many connections")
@@ -264,7 +262,7 @@ def connected() -> MySQLdb.connections.Connection | None:
 
 
 @pytest.mark.faults
-def test_d1_connections_closed_while_idle_are_opened_again(
+def test_d1_connections_closed_while_idle_are_reopened(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     """By ``wait_timeout``: neither the worker nor the receipt's web server minds."""
@@ -293,7 +291,7 @@ def receipt_over_http(sale: SeckillVoucher, text: str, *, url: str) -> Answer:
 
 
 @pytest.mark.faults
-def test_d1_a_database_killed_and_restarted_under_load_loses_no_order(
+def test_d1_database_restarted_under_load_loses_no_order(
     own_stack: Stack, mariadb: OwnMariaDB, report: Report
 ) -> None:
     history = History("D1", "MariaDB killed and restarted")

@@ -47,9 +47,7 @@ def take_out(patch: pytest.MonkeyPatch, guard: str, *, instead: str = "") -> Non
 
 
 @on_and_off
-def test_the_same_token_twice_takes_one_unit(
-    monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+def test_repeated_token_takes_one_unit(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """Same id, same answer: without it a double click burns stock."""
     if not guarded:
         take_out(monkeypatch, "if held[unit] == order_id then return 'ACCEPTED', order_id end")
@@ -61,9 +59,7 @@ def test_the_same_token_twice_takes_one_unit(
 
 
 @on_and_off
-def test_two_tokens_of_one_buyer_are_one_order(
-    monkeypatch: pytest.MonkeyPatch, guarded: bool
-) -> None:
+def test_two_tokens_of_buyer_make_one_order(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """The buyer check: without it both are accepted, and one turns into a refusal."""
     if not guarded:
         take_out(monkeypatch, "  if held[unit] then\n", instead="  if false then\n")
@@ -82,7 +78,7 @@ def test_two_tokens_of_one_buyer_are_one_order(
 
 
 @on_and_off
-def test_an_accepted_order_whose_message_was_lost_comes_all_the_same(
+def test_accepted_order_survives_a_lost_message(
     monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The pending set: without it the only word of an accepted order is a message."""
@@ -99,7 +95,7 @@ def test_an_accepted_order_whose_message_was_lost_comes_all_the_same(
 
 
 @on_and_off
-def test_a_holder_that_was_overtaken_does_not_write(
+def test_overtaken_lock_holder_does_not_write(
     monkeypatch: pytest.MonkeyPatch, guarded: bool
 ) -> None:
     """The fence: without it one writes who has lost the lock and does not know."""

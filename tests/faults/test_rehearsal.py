@@ -91,15 +91,13 @@ def shop(stack: Stack, inside: Path) -> Stack:
     return stack
 
 
-def test_a_worker_that_dies_while_the_crowd_buys_leaves_a_rehearsal_that_goes_on(
-    shop: Stack, inside: Path
-) -> None:
+def test_rehearsal_survives_worker_killed_during_crowd(shop: Stack, inside: Path) -> None:
     die_at("rehearse.fired", shop, inside)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("points", [PREPARING + BUYING, WRITING, JUDGING, CLEARING])
-def test_a_worker_that_dies_at_any_point_leaves_a_rehearsal_that_comes_to_its_end(
+def test_rehearsal_ends_after_worker_killed_anywhere(
     shop: Stack, inside: Path, points: list[str], subtests: pytest.Subtests
 ) -> None:
     for point in points:
@@ -109,7 +107,7 @@ def test_a_worker_that_dies_at_any_point_leaves_a_rehearsal_that_comes_to_its_en
 
 @pytest.mark.faults
 @pytest.mark.parametrize("points", [PREPARING + BUYING, JUDGING, CLEARING])
-def test_a_command_that_is_killed_at_any_point_is_ended_by_beat(
+def test_beat_ends_the_rehearsal_of_killed_command(
     shop: Stack, points: list[str], subtests: pytest.Subtests
 ) -> None:
     for point in points:
@@ -126,7 +124,7 @@ def test_a_command_that_is_killed_at_any_point_is_ended_by_beat(
 
 
 @pytest.mark.faults
-def test_what_a_killed_command_left_is_cleared_up_by_hand_without_beat(
+def test_killed_rehearsal_is_cleared_up_without_beat(
     stack: Stack, subtests: pytest.Subtests
 ) -> None:
     with stack.together():
@@ -145,7 +143,7 @@ def test_what_a_killed_command_left_is_cleared_up_by_hand_without_beat(
 
 
 @pytest.mark.faults
-def test_without_any_worker_the_command_says_so_and_leaves_nothing(stack: Stack) -> None:
+def test_rehearsal_without_worker_says_so_and_clears_up(stack: Stack) -> None:
     web = stack.web()
     sale = make_sale(stock=STOCK)
     before = everything_there()

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 from django.conf import settings
@@ -38,7 +39,7 @@ BUYERS = 20
 RESERVE = b"EVALSHA"
 """All that the web process asks Redis for a buyer."""
 
-QUICK = {
+QUICK: dict[str, Any] = {
     "SECKILL_SWEEP_AGE_MS": "500",
     "SECKILL_KICK_MS": "1000",
     "SECKILL_LEASE_MS": "2000",
@@ -137,7 +138,7 @@ def until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
 
 
 @pytest.mark.parametrize("point", ["place.read", "place.reserved:5", "place.published"])
-def test_w1_a_token_whose_web_process_exits_gets_the_same_order_from_another(
+def test_w1_retry_at_other_process_gets_the_same_order(
     front: Front, stack: Stack, report: Report, point: str
 ) -> None:
     history = History("W1", f"web process exits at {point}")
@@ -157,7 +158,7 @@ def test_w1_a_token_whose_web_process_exits_gets_the_same_order_from_another(
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_w2_a_buyer_whose_reply_from_redis_is_dropped_is_accepted_once(
+def test_w2_dropped_redis_reply_accepts_buyer_once(
     front: Front, report: Report, times: int
 ) -> None:
     history = History("W2", f"reply of the reserve script dropped {times} times")
@@ -173,9 +174,7 @@ def test_w2_a_buyer_whose_reply_from_redis_is_dropped_is_accepted_once(
     assert finish(history, sale, report).orders == THREADS + 1
 
 
-def test_w2_a_buyer_whose_replies_are_dropped_for_good_is_told_by_the_receipt(
-    front: Front, report: Report
-) -> None:
+def test_w2_receipt_tells_when_all_replies_are_dropped(front: Front, report: Report) -> None:
     history = History("W2", "every reply of the reserve script dropped")
     sale = a_warm_sale(front, history)
     tokens = crowd_of(sale, count=BUYERS)
@@ -193,9 +192,7 @@ def test_w2_a_buyer_whose_replies_are_dropped_for_good_is_told_by_the_receipt(
     assert finish(history, sale, report).orders == THREADS + BUYERS
 
 
-def test_w2_a_reply_that_comes_after_the_timeout_is_nobody_elses_answer(
-    front: Front, report: Report
-) -> None:
+def test_w2_late_reply_answers_no_other_request(front: Front, report: Report) -> None:
     history = History("W2", "reply of the reserve script comes after the timeout")
     sale = a_warm_sale(front, history)
     first, *others = crowd_of(sale, count=BUYERS)
@@ -214,9 +211,7 @@ def test_w2_a_reply_that_comes_after_the_timeout_is_nobody_elses_answer(
 # --- W3: Redis ------------------------------------------------------------------------------------
 
 
-def test_w3_a_redis_that_refuses_costs_a_quick_503_and_is_used_again_at_once(
-    front: Front, report: Report
-) -> None:
+def test_w3_refusing_redis_returns_quick_503_and_recovers(front: Front, report: Report) -> None:
     history = History("W3", "Redis refuses connections")
     sale = a_warm_sale(front, history)
 
@@ -231,9 +226,7 @@ def test_w3_a_redis_that_refuses_costs_a_quick_503_and_is_used_again_at_once(
     assert finish(history, sale, report).orders == THREADS + 5 * BUYERS
 
 
-def test_w3_a_redis_that_is_silent_costs_its_timeout_and_no_connection(
-    front: Front, report: Report
-) -> None:
+def test_w3_silent_redis_costs_its_timeout_only(front: Front, report: Report) -> None:
     history = History("W3", "Redis unreachable without a reset")
     sale = a_warm_sale(front, history)
     before = connections_to(front.redis)
@@ -251,9 +244,7 @@ def test_w3_a_redis_that_is_silent_costs_its_timeout_and_no_connection(
     assert finish(history, sale, report).orders == THREADS + 3 * THREADS
 
 
-def test_w3_a_redis_that_is_out_of_memory_accepts_nobody_by_halves(
-    front: Front, report: Report
-) -> None:
+def test_w3_redis_out_of_memory_accepts_nothing_partially(front: Front, report: Report) -> None:
     history = History("W3", "Redis out of memory")
     sale = a_warm_sale(front, history)
     history.settle(sale)
@@ -268,9 +259,7 @@ def test_w3_a_redis_that_is_out_of_memory_accepts_nobody_by_halves(
     assert finish(history, sale, report).orders == THREADS + BUYERS
 
 
-def test_w3_a_redis_that_is_killed_and_restarted_under_load_forgets_nobody(
-    front: Front, report: Report
-) -> None:
+def test_w3_redis_restarted_under_load_forgets_nobody(front: Front, report: Report) -> None:
     history = History("W3", "Redis killed and restarted under load")
     sale = a_warm_sale(front, history)
 
@@ -286,9 +275,7 @@ def test_w3_a_redis_that_is_killed_and_restarted_under_load_forgets_nobody(
     assert finish(history, sale, report).orders == THREADS + 150
 
 
-def test_w3_scripts_that_are_flushed_under_load_are_sent_again(
-    front: Front, report: Report
-) -> None:
+def test_w3_flushed_scripts_are_sent_again_under_load(front: Front, report: Report) -> None:
     history = History("W3", "SCRIPT FLUSH under load")
     sale = a_warm_sale(front, history)
     tokens = crowd_of(sale, count=150)
@@ -309,7 +296,7 @@ def test_w3_scripts_that_are_flushed_under_load_are_sent_again(
 
 
 @pytest.mark.parametrize("how", ["refused", "stalled"])
-def test_w4_a_broker_that_is_away_at_the_publish_costs_a_buyer_less_than_a_second(
+def test_w4_missing_broker_delays_buyer_under_a_second(
     front: Front, report: Report, how: str
 ) -> None:
     history = History("W4", f"broker {how} at the publish")

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -29,8 +28,8 @@ from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
 from seckill_site.ledger_connection import ledger_connection
-from tests.support.patience import MOMENT_S
-from tests.support.stack import ROOT, free_port
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, free_port, processes_of
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -231,32 +230,8 @@ def environ_with(scratch: Path, redis_port: int | None = None) -> dict[str, str]
     return environ
 
 
-def processes_of(scratch: Path) -> list[int]:
-    """Return the processes that have this scratch directory in their environment."""
-    wanted = f"TMPDIR={scratch}\0".encode()
-    return [
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, wanted)
-    ]
-
-
-def has(path: Path, wanted: bytes) -> bool:
-    try:
-        return wanted in path.read_bytes()
-    except OSError:  # it has ended meanwhile, or is another user's
-        return False
-
-
 def pings(client: Redis) -> bool:
     try:
         return bool(client.ping())
     except RedisConnectionError:
         return False
-
-
-def eventually(is_so: Callable[[], bool]) -> bool:
-    until = time.monotonic() + 5 * MOMENT_S
-    while not is_so():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.05)
-    return True

@@ -83,7 +83,7 @@ def test_step_1_dead_holder_locks_forever(redis_client: Redis) -> None:
     assert not Setnx(redis_client, NAME).acquire()
 
 
-def test_step_1_redis_lock_outlives_a_dead_holder(
+def test_step_1_redis_lock_expires_after_its_holder_dies(
     redis_client: Redis, redis_lock: MakeLock
 ) -> None:
     def holder() -> None:

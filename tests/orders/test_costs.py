@@ -1,4 +1,4 @@
-"""What each request of a crowd costs: commands to Redis, SQL statements and messages, as served.
+"""The cost of each request of a crowd: commands to Redis, SQL statements and messages.
 
 Through the WSGI application with its gate and its short way, where nothing is due and all is known.
 """

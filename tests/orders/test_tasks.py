@@ -1,4 +1,4 @@
-"""Celery's side: names and arguments are an API, each task makes one domain call."""
+"""The Celery tasks: their names and arguments are an API."""
 
 from __future__ import annotations
 
@@ -31,20 +31,20 @@ from vouchers.models import AnswerCount, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 
-def test_the_names_of_the_tasks_are_kept_as_messages_of_an_older_release_have_them() -> None:
+def test_task_names_are_those_of_older_releases() -> None:
     names = {"orders.tasks.fulfill_sale", "orders.tasks.sweep", "orders.tasks.reconcile"}
     assert names <= set(app.tasks)
     assert all(app.tasks[name].ignore_result for name in names)
 
 
-def test_beat_sends_tasks_that_there_are_and_that_expire() -> None:
+def test_beat_sends_existing_tasks_that_expire() -> None:
     app.loader.import_default_modules()
     for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
         assert entry["task"] in app.tasks
         assert entry["options"]["expires"] <= entry["schedule"]
 
 
-def test_fulfilling_makes_rows_of_what_is_pending() -> None:
+def test_fulfil_task_writes_pending_entries() -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     tasks.fulfill_sale(sale_id=sale.pk)
@@ -52,7 +52,7 @@ def test_fulfilling_makes_rows_of_what_is_pending() -> None:
     assert broker_length() == 0
 
 
-def test_an_argument_of_a_newer_release_is_passed_over() -> None:
+def test_unknown_task_arguments_are_ignored() -> None:
     sale = make_sale()
     reserved(sale, make_buyers(1))
     tasks.fulfill_sale(sale_id=sale.pk, priority="high")
@@ -61,7 +61,7 @@ def test_an_argument_of_a_newer_release_is_passed_over() -> None:
     assert pending_ids(sale) == []
 
 
-def test_where_work_is_left_one_fresh_task_is_published(
+def test_unfinished_work_publishes_one_task(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
@@ -75,7 +75,7 @@ def test_where_work_is_left_one_fresh_task_is_published(
     assert 0 < len(live_ids(sale)) < 5
 
 
-def test_the_sweep_publishes_for_what_waits_too_long(ledger: Redis) -> None:
+def test_sweep_task_publishes_for_old_entries(ledger: Redis) -> None:
     sale, sent = make_sale(), publishes("sent")
     (token,) = reserved(sale, make_buyers(1))
     keys = LedgerKeys(sale.pk)
@@ -87,7 +87,7 @@ def test_the_sweep_publishes_for_what_waits_too_long(ledger: Redis) -> None:
     assert publishes("sent") == sent + 1
 
 
-def test_reconciling_repairs_the_running_sales(ledger: Redis) -> None:
+def test_reconcile_task_repairs_running_sales(ledger: Redis) -> None:
     sale = make_sale()
     reserved(sale, make_buyers(2))
     tasks.fulfill_sale(sale_id=sale.pk)
@@ -97,7 +97,7 @@ def test_reconciling_repairs_the_running_sales(ledger: Redis) -> None:
     assert_conserved(sale)
 
 
-def test_storing_tallies_makes_rows_of_the_answers_whose_second_is_over(ledger: Redis) -> None:
+def test_store_tallies_task_writes_finished_seconds(ledger: Redis) -> None:
     sale, second = make_sale(), int(time.time()) - 100
     ledger.hset(LedgerKeys(sale.pk).tally, f"{second}:sold_out", 3)
     tasks.store_tallies()
@@ -106,13 +106,13 @@ def test_storing_tallies_makes_rows_of_the_answers_whose_second_is_over(ledger: 
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_publishing_raises_nothing() -> None:
+def test_publishing_never_raises() -> None:
     publish_fulfillment(sale_id=1)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_worker_makes_a_request_into_an_order(client: Client) -> None:
-    """The whole straight line once: HTTP, ledger, broker, worker, database."""
+def test_worker_turns_a_request_into_an_order(client: Client) -> None:
+    """One order through HTTP, ledger, broker, worker and database."""
     sale = make_sale()
     token = token_for(sale, make_buyer())
     with start_worker(app, pool="solo", perform_ping_check=False, shutdown_timeout=20):

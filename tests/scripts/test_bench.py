@@ -9,13 +9,13 @@ import signal
 import socket
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, processes_of
+
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
@@ -44,7 +44,7 @@ def environ_with(scratch: Path) -> dict[str, str]:
         (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks sale servers"),
     ],
 )
-def test_names_are_told(arguments: list[str], code: int, out: str, error: str) -> None:
+def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, error: str) -> None:
     said = subprocess.run(
         [ROOT / "script" / "bench", *arguments],
         capture_output=True,
@@ -58,7 +58,7 @@ def test_names_are_told(arguments: list[str], code: int, out: str, error: str) -
     assert said.stderr.count("\n") == (1 if error else 0)
 
 
-def test_locks_has_every_row_and_no_two_holders_met(tmp_path: Path) -> None:
+def test_locks_bench_has_every_row_and_no_overlap(tmp_path: Path) -> None:
     """The libraries of requirements-bench.txt may be missing, our lock and redis-py's are there."""
     said = subprocess.run(
         LOCKS,
@@ -80,7 +80,7 @@ def test_locks_has_every_row_and_no_two_holders_met(tmp_path: Path) -> None:
 
 
 @pytest.mark.faults  # half a minute of full load
-def test_sale_has_every_row_and_both_designs_sell_exactly(tmp_path: Path) -> None:
+def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
     scratch, results = tmp_path / "scratch", tmp_path / "results"
     scratch.mkdir()
     results.mkdir()
@@ -108,7 +108,7 @@ def test_sale_has_every_row_and_both_designs_sell_exactly(tmp_path: Path) -> Non
 
 
 @pytest.mark.faults  # four web servers under load
-def test_servers_has_a_row_for_each_and_all_figures_of_those_installed(tmp_path: Path) -> None:
+def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
     """The servers of requirements-bench.txt may be missing, granian is there."""
     scratch, results = tmp_path / "scratch", tmp_path / "results"
     scratch.mkdir()
@@ -139,7 +139,7 @@ def test_servers_has_a_row_for_each_and_all_figures_of_those_installed(tmp_path:
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize(("command", "processes"), [(LOCKS, 5), (SALE, 12)])
-def test_a_stopped_run_leaves_nothing(
+def test_stopped_bench_leaves_nothing(
     tmp_path: Path, command: list[str], processes: int, signum: int
 ) -> None:
     with subprocess.Popen(command, cwd=ROOT, env=environ_with(tmp_path)) as run:
@@ -152,27 +152,3 @@ def test_a_stopped_run_leaves_nothing(
     assert eventually(lambda: not processes_of(tmp_path))
     with pytest.raises(ConnectionRefusedError):
         socket.create_connection(("127.0.0.1", port), timeout=5)
-
-
-def processes_of(scratch: Path) -> list[int]:
-    """Return the processes that have this scratch directory in their environment."""
-    wanted = f"TMPDIR={scratch}\0".encode()
-    return [
-        int(path.parent.name) for path in Path("/proc").glob("[0-9]*/environ") if has(path, wanted)
-    ]
-
-
-def has(path: Path, wanted: bytes) -> bool:
-    try:
-        return wanted in path.read_bytes()
-    except OSError:  # it has ended meanwhile, or is another user's
-        return False
-
-
-def eventually(is_so: Callable[[], bool]) -> bool:
-    deadline = time.monotonic() + 60
-    while not is_so():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(0.05)
-    return True

@@ -6,7 +6,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.stack import ROOT
+
+pytestmark = pytest.mark.quick
 
 
 def test_every_lua_script_is_linted_with_its_includes(tmp_path: Path) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from lab.crowd.results import Result
 from lab.steps import STEPS
-from tests.lab.test_race_command import eventually, processes_of
+from tests.support.patience import eventually
+from tests.support.stack import processes_of
 
 ROOT = Path(__file__).resolve().parents[2]
 RACE = [sys.executable, "script/lib/race.py"]
@@ -26,7 +27,7 @@ def environ_with(scratch: Path) -> dict[str, str]:
     return {**os.environ, "TMPDIR": str(scratch)}
 
 
-def test_the_help_names_every_step_and_touches_nothing() -> None:
+def test_race_help_names_every_step() -> None:
     script = ROOT / "script" / "race"
     said = subprocess.run([script, "--help"], capture_output=True, text=True, check=True)
     assert said.stdout.startswith("Usage: script/race")
@@ -37,7 +38,7 @@ def test_the_help_names_every_step_and_touches_nothing() -> None:
 
 
 @pytest.mark.faults  # half a minute for servers and tables
-def test_a_race_on_servers_of_its_own_leaves_nothing(tmp_path: Path) -> None:
+def test_race_leaves_no_process_or_file(tmp_path: Path) -> None:
     said = subprocess.run(
         [*RACE, "v5-stream", "ours", "--redis-restart", "--json", *SIZES],
         cwd=ROOT, env=environ_with(tmp_path), capture_output=True, text=True, timeout=110,
@@ -53,7 +54,7 @@ def test_a_race_on_servers_of_its_own_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_a_race_that_is_stopped_leaves_nothing(tmp_path: Path, signum: int) -> None:
+def test_stopped_race_leaves_nothing(tmp_path: Path, signum: int) -> None:
     arguments = [*RACE, "ours", "--buyers", "20000", "--stock", "20000"]
     with subprocess.Popen(
         arguments, cwd=ROOT, env=environ_with(tmp_path), stdout=subprocess.PIPE, text=True

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.scripts.test_bench import ROOT, eventually, processes_of
+from tests.support.patience import eventually
+from tests.support.stack import ROOT, processes_of
 
 ITS_OWN = ("DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL", "STATIC_ROOT")
 TEST = """
@@ -24,7 +25,7 @@ def test_in_each_worker():
 """
 
 
-def test_each_worker_has_servers_of_its_own_and_a_stopped_run_leaves_nothing(
+def test_each_worker_has_own_servers_and_leaves_nothing(
     tmp_path: Path,
 ) -> None:
     scratch = tmp_path / "scratch"

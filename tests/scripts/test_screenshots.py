@@ -41,7 +41,7 @@ def as_png(picture: Image.Image) -> bytes:
     return content.getvalue()
 
 
-def test_the_help_names_every_picture(screenshots: ModuleType) -> None:
+def test_screenshots_help_names_every_picture(screenshots: ModuleType) -> None:
     script = ROOT / "script" / "screenshots"
     text = subprocess.run([script, "--help"], capture_output=True, text=True, check=True).stdout
     assert text.startswith("Usage: script/screenshots")
@@ -50,27 +50,25 @@ def test_the_help_names_every_picture(screenshots: ModuleType) -> None:
     assert named[1].split() == list(screenshots.SHOTS)
 
 
-def test_a_picture_that_there_is_not_is_refused_before_anything_is_started() -> None:
+def test_unknown_picture_is_refused_before_start() -> None:
     answer = said("--only", "moon")
     assert answer.returncode == 2
     assert "invalid choice: 'moon'" in answer.stderr
 
 
-def test_a_picture_is_saved_with_few_colours(screenshots: ModuleType, tmp_path: Path) -> None:
+def test_picture_is_saved_with_few_colours(screenshots: ModuleType, tmp_path: Path) -> None:
     flat = as_png(Image.new("RGB", (780, 1688), "teal"))
     assert screenshots.save(flat, tmp_path / "flat.png") == ""
     with Image.open(tmp_path / "flat.png") as saved:
         assert saved.mode == "P"
 
 
-def test_a_picture_too_large_for_a_page_is_reported(
-    screenshots: ModuleType, tmp_path: Path
-) -> None:
+def test_too_large_picture_is_reported(screenshots: ModuleType, tmp_path: Path) -> None:
     noise = as_png(Image.frombytes("RGB", (800, 800), random.Random(1).randbytes(3 * 800 * 800)))
     text = screenshots.save(noise, tmp_path / "noise.png")
     assert re.fullmatch(r"noise\.png has \d+ kB, more than 150", text)
 
 
-def test_every_offer_that_has_a_drawing_finds_it(screenshots: ModuleType) -> None:
+def test_every_drawing_belongs_to_an_offer(screenshots: ModuleType) -> None:
     drawn = {path.stem for path in screenshots.DRAWINGS.glob("*.svg")}
     assert drawn == {offer.drawing for offer in OFFERS.values()} - {""}

@@ -58,7 +58,7 @@ def path_with(directory: Path, **programs: str) -> str:
 
 
 @pytest.mark.parametrize("script", ["server", "manage", "test", "lint", "lock"])
-def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
+def test_help_exits_with_status_0(clone: Path, script: str) -> None:
     said = run(clone, f"script/{script}", "--help")
     assert said.returncode == 0
     assert said.stdout.startswith(f"Usage: script/{script}")
@@ -75,7 +75,7 @@ def test_help_names_the_command_and_ends_well(clone: Path, script: str) -> None:
         (["--quick", "--faults"], "--quick and --faults exclude each other"),
     ],
 )
-def test_wrong_arguments_of_the_tests_are_one_clear_line(
+def test_wrong_test_arguments_are_one_clear_line(
     clone: Path, arguments: list[str], words: str
 ) -> None:
     said = run(clone, "script/test", *arguments)
@@ -111,7 +111,7 @@ def test_wrong_arguments_are_one_clear_line(clone: Path, arguments: list[str], w
     assert said.stderr.count("\n") == 1
 
 
-def test_a_second_server_on_the_same_data_is_refused(clone: Path) -> None:
+def test_second_server_on_same_data_is_refused(clone: Path) -> None:
     (clone / ".run").mkdir()
     holder = ["flock", ".run/lock", "sh", "-c", "echo held; exec sleep 20"]
     with subprocess.Popen(holder, cwd=clone, stdout=subprocess.PIPE) as first:
@@ -141,7 +141,7 @@ def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) ->
     assert "no python3 on PATH" in said.stderr
 
 
-def test_manage_before_the_first_start_says_what_to_do(clone: Path) -> None:
+def test_manage_before_first_start_says_what_to_do(clone: Path) -> None:
     said = run(clone, "script/manage", "reconcile")
     assert said.returncode == 1
     assert "run script/server first" in said.stderr
@@ -171,7 +171,7 @@ SLOW = "trap 'sleep 0.5; echo slow ends; exit' TERM; echo child $$; sleep 77 & w
     ("other", "code"),
     [("sleep 0.3; exit 7", 7), ("sleep 0.3; exit 0", 1), ("sleep 0.3; kill -9 $$", 137)],
 )
-def test_one_part_ends_and_all_end_with_its_status(clone: Path, other: str, code: int) -> None:
+def test_all_parts_end_with_status_of_first(clone: Path, other: str, code: int) -> None:
     said = run(clone, sys.executable, "-c", RUN, PARENT, other)
     assert said.returncode == code
     assert "other ended by itself" in said.stdout
@@ -182,9 +182,7 @@ def test_one_part_ends_and_all_end_with_its_status(clone: Path, other: str, code
     ("signal", "part", "code"),
     [("INT", PARENT, 130), ("TERM", PARENT, 143), ("HUP", PARENT, 129), ("KILL", CHILD, -9)],
 )
-def test_a_run_that_is_stopped_leaves_no_process(
-    clone: Path, signal: str, part: str, code: int
-) -> None:
+def test_stopped_run_leaves_no_process(clone: Path, signal: str, part: str, code: int) -> None:
     with started(clone, part, "exec sleep 77") as launcher:
         child = wait_for_child(launcher)
         subprocess.run(["kill", f"-{signal}", str(launcher.pid)], check=True)
@@ -192,7 +190,7 @@ def test_a_run_that_is_stopped_leaves_no_process(
     assert not is_alive(child)
 
 
-def test_a_run_that_is_stopped_at_once_leaves_no_process(clone: Path) -> None:
+def test_run_stopped_at_once_leaves_no_process(clone: Path) -> None:
     """honcho alone fails where the signal comes before it knows its processes."""
     for seconds in (0.2, 0.3, 0.4):
         with started(clone, PARENT, "exec sleep 77") as launcher:
@@ -202,7 +200,7 @@ def test_a_run_that_is_stopped_at_once_leaves_no_process(clone: Path) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["part.py", "relay"])
-def test_a_part_whose_keeper_is_killed_ends_with_all_others(clone: Path, wanted: str) -> None:
+def test_killed_wrapper_ends_all_parts(clone: Path, wanted: str) -> None:
     with started(clone, CHILD, "exec sleep 77") as launcher:
         child = wait_for_child(launcher)
         keeper = parent_of(child) if wanted == "part.py" else parent_of(parent_of(child))
@@ -211,13 +209,13 @@ def test_a_part_whose_keeper_is_killed_ends_with_all_others(clone: Path, wanted:
     assert not is_alive(child)
 
 
-def test_a_line_that_is_too_long_ends_nothing(clone: Path) -> None:
+def test_too_long_line_ends_nothing(clone: Path) -> None:
     said = run(clone, sys.executable, "-c", RUN, f"{LONG_LINE}; {CHILD}", "sleep 0.5; exit 7")
     assert said.returncode == 7
     assert not is_alive(child_named_in(said.stdout))
 
 
-def test_servers_end_after_those_who_need_them(clone: Path) -> None:
+def test_servers_end_after_their_clients(clone: Path) -> None:
     with started(clone, SLOW, "exec sleep 77") as launcher:
         wait_for_lines(launcher, "| child ", "| server is up")
         launcher.terminate()
@@ -320,7 +318,7 @@ def test_complete_translations_pass(site: Path) -> None:
         ({"%(left)s left": "剩余 %(left)s", "Sold out": "售罄"}, "is not what the .po says"),
     ],
 )
-def test_what_translations_lack_is_named(site: Path, sentences: dict[str, str], words: str) -> None:
+def test_missing_translations_are_named(site: Path, sentences: dict[str, str], words: str) -> None:
     write_catalogue(site, sentences)
     found = faults(site)
     assert words in found[0]
@@ -328,12 +326,12 @@ def test_what_translations_lack_is_named(site: Path, sentences: dict[str, str], 
 
 
 @pytest.mark.parametrize("function", ["_", "gettext", "gettext_lazy", "gettext_noop"])
-def test_a_sentence_is_missed_whichever_function_marks_it(site: Path, function: str) -> None:
+def test_missing_sentence_is_found_for_every_function(site: Path, function: str) -> None:
     (site / "vouchers" / "views.py").write_text(f'_("Sold out"), {function}("Too late")\n')
     assert "lacks 'Too late' of vouchers/views.py" in faults(site)[0]
 
 
-def test_update_adds_what_a_catalogue_lacks(site: Path) -> None:
+def test_update_adds_missing_sentences(site: Path) -> None:
     write_catalogue(site, {"Sold out": "已抢光"})
     translations.update_all([site / PO], translations.sentences_of(site))
     assert "'%(left)s left' is not translated" in faults(site)[0]

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from tests.support.stack import ROOT
+
+pytestmark = pytest.mark.quick
 
 LOCK = ROOT / "requirements.lock"
 
 
 def run_with_setup(commands: str, directory: Path) -> subprocess.CompletedProcess[str]:
     """Run commands in a shell that has sourced the library, with ``directory`` as its clone."""
+    commands = f"RETRY_AFTER_S=0; {commands}"
     library = ROOT / "script" / "lib" / "setup.sh"
     return subprocess.run(
         ["bash", "-c", f"set -euo pipefail; ROOT={directory}; source {library}; {commands}"],
-        env={**os.environ, "SECKILL_RETRY_AFTER_S": "0"},
         capture_output=True,
         text=True,
         timeout=30,

@@ -15,7 +15,7 @@ from seckill_site.failpoints import FailpointReached, armed, failpoint, tell
 pytestmark = pytest.mark.quick
 
 
-def test_a_point_fails_when_it_is_reached_for_the_nth_time_and_only_then() -> None:
+def test_failpoint_fails_only_at_the_nth_pass() -> None:
     with armed("place.reserved:2=raise"):
         failpoint("place.read")
         failpoint("place.reserved")
@@ -26,16 +26,16 @@ def test_a_point_fails_when_it_is_reached_for_the_nth_time_and_only_then() -> No
 
 
 @pytest.mark.parametrize("spec", ["a b", "point:0", "point=explode", ":2", "point:2:3"])
-def test_what_is_no_specification_is_refused_with_its_form(spec: str) -> None:
+def test_malformed_failpoint_is_refused(spec: str) -> None:
     with pytest.raises(ValueError, match="FAILPOINT is name"), armed(spec):
         pass
 
 
-def test_unset_nothing_is_armed() -> None:
+def test_no_failpoint_is_armed_by_default() -> None:
     assert failpoints._armed is None
 
 
-def test_a_process_that_plays_a_race_hears_of_every_point_and_fails_at_none(
+def test_listener_sees_every_failpoint_and_none_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(failpoints, "_armed", None)  # what it was comes back after the test
@@ -54,7 +54,7 @@ def test_a_process_that_plays_a_race_hears_of_every_point_and_fails_at_none(
 @pytest.mark.parametrize(
     ("action", "ended_by"), [("", signal.SIGKILL), ("=exit", signal.SIGKILL), ("=stop", None)]
 )
-def test_the_environment_arms_a_process(action: str, ended_by: signal.Signals | None) -> None:
+def test_environment_arms_a_failpoint(action: str, ended_by: signal.Signals | None) -> None:
     code = "from seckill_site.failpoints import failpoint; failpoint('p'); print('past')"
     process = subprocess.Popen(
         [sys.executable, "-c", code],
@@ -83,7 +83,7 @@ thread.join()
 """
 
 
-def test_the_thread_that_reaches_a_stop_does_not_go_on() -> None:
+def test_stop_holds_the_very_thread() -> None:
     for _ in range(5):
         process = subprocess.Popen(
             [sys.executable, "-c", STOPPED_IN_A_THREAD],

@@ -64,11 +64,11 @@ def in_a_thread(work: Callable[[], Any]) -> Any:
     return found[0]
 
 
-def test_the_ledger_is_asked_over_such_connections() -> None:
+def test_ledger_client_uses_the_pool() -> None:
     assert isinstance(ledger_connection().connection_pool, OwnConnections)
 
 
-def test_a_thread_gets_its_connection_again_and_no_other_thread_does(pool: OwnConnections) -> None:
+def test_thread_reuses_its_own_connection(pool: OwnConnections) -> None:
     def twice() -> list[int]:
         return [client_id(pool) for _ in range(3)][1:]
 
@@ -77,11 +77,11 @@ def test_a_thread_gets_its_connection_again_and_no_other_thread_does(pool: OwnCo
     assert others[0] == others[1] != mine[0]
 
 
-def test_a_thread_that_asks_once_uses_one_that_is_there_already(pool: OwnConnections) -> None:
+def test_first_request_of_thread_uses_shared_connection(pool: OwnConnections) -> None:
     assert len({in_a_thread(lambda: client_id(pool)) for _ in range(5)}) == 1
 
 
-def test_a_second_connection_at_a_time_is_another_one(pool: OwnConnections) -> None:
+def test_second_simultaneous_connection_is_another_one(pool: OwnConnections) -> None:
     first, second = pool.get_connection(), pool.get_connection()
     assert first is not second
     pool.release(second)
@@ -89,7 +89,7 @@ def test_a_second_connection_at_a_time_is_another_one(pool: OwnConnections) -> N
     assert taken(pool) is first
 
 
-def test_one_that_was_used_just_now_is_not_looked_at(
+def test_fresh_connection_is_not_checked(
     pool: OwnConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = taken(pool)
@@ -103,7 +103,7 @@ def test_one_that_was_used_just_now_is_not_looked_at(
     assert looks
 
 
-def test_one_that_the_server_has_closed_meanwhile_is_opened_again(pool: OwnConnections) -> None:
+def test_closed_connection_is_reopened(pool: OwnConnections) -> None:
     before = client_id(pool)
     with Redis.from_url(settings.REDIS_URL) as other:
         other.client_kill_filter(_id=str(before))
@@ -112,7 +112,7 @@ def test_one_that_the_server_has_closed_meanwhile_is_opened_again(pool: OwnConne
     assert client_id(pool) != before
 
 
-def test_one_that_is_closed_within_the_moment_is_an_error_once(
+def test_fresh_connection_closed_by_server_fails_once(
     pool: OwnConnections, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(own_connections, "FRESH_S", 60)
@@ -124,7 +124,7 @@ def test_one_that_is_closed_within_the_moment_is_an_error_once(
     assert send_once(client, ("PING",)) == ["PONG"]
 
 
-def test_a_server_that_stops_answering_is_an_error_in_time_and_its_answer_is_nobodys() -> None:
+def test_silent_server_times_out_and_late_reply_is_dropped() -> None:
     with FaultProxy(redis_server(settings.REDIS_URL)) as proxy:
         known = parse_url(settings.REDIS_URL)
         password = {name: known[name] for name in ("username", "password") if name in known}
@@ -144,7 +144,7 @@ def test_a_server_that_stops_answering_is_an_error_in_time_and_its_answer_is_nob
         pool.disconnect()
 
 
-def test_without_a_time_out_none_is_set() -> None:
+def test_missing_timeout_sets_none_on_socket() -> None:
     pool = OwnConnections.from_url(settings.REDIS_URL, socket_timeout=None)
     warm_up(pool)
     sock = taken(pool)._sock
@@ -152,7 +152,7 @@ def test_without_a_time_out_none_is_set() -> None:
     pool.disconnect()
 
 
-def test_a_forked_child_has_connections_of_its_own(pool: OwnConnections) -> None:
+def test_forked_child_opens_its_own_connections(pool: OwnConnections) -> None:
     before = client_id(pool)
     child = os.fork()
     if not child:
@@ -162,7 +162,7 @@ def test_a_forked_child_has_connections_of_its_own(pool: OwnConnections) -> None
     assert client_id(pool) == before
 
 
-def test_the_connection_of_a_thread_that_has_ended_is_closed(pool: OwnConnections) -> None:
+def test_connection_closes_when_its_thread_ends(pool: OwnConnections) -> None:
     def come_again() -> int:
         warm_up(pool)
         return client_id(pool)
@@ -179,7 +179,7 @@ def test_the_connection_of_a_thread_that_has_ended_is_closed(pool: OwnConnection
         gc.enable()
 
 
-def test_closing_the_pool_closes_them_all(pool: OwnConnections) -> None:
+def test_closing_the_pool_closes_all_connections(pool: OwnConnections) -> None:
     connection = taken(pool)
     assert connection.is_connected
     pool.disconnect()

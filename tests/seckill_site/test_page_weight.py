@@ -66,7 +66,7 @@ def page_of(client, sale, language):
 
 @pytest.mark.parametrize("language", ["en", "zh-CN"])
 @pytest.mark.parametrize("signed_in", [False, True])
-def test_a_first_visit_of_the_purchase_page_is_light(sent_bytes, with_imports, language, signed_in):
+def test_first_visit_of_purchase_page_is_light(sent_bytes, with_imports, language, signed_in):
     sale = make_loaded_sale(
         voucher=make_voucher(title="火锅双人套餐代金券" * 10, rules="每人限购一份。\n" * 60)
     )
@@ -86,7 +86,7 @@ def test_a_first_visit_of_the_purchase_page_is_light(sent_bytes, with_imports, l
     assert sum(weights.values()) < MOST_BYTES, sorted(weights.items(), key=lambda item: -item[1])
 
 
-def test_no_picture_is_larger_than_is_counted_on():
+def test_no_picture_exceeds_the_assumed_size():
     stored = give_picture(make_voucher())
 
     assert len(bytes(Picture.objects.get(pk=stored.pk).content)) <= LARGEST_BYTES

@@ -8,10 +8,11 @@ import sys
 
 import pytest
 from django.conf import settings as site
-from django.core.cache import cache, caches
+from django.core.cache import cache
 from django.db import DataError, OperationalError, connection, transaction
 from django.db.utils import ConnectionHandler
 from django.test import Client
+from django_redis import get_redis_connection
 from redis import Redis
 
 from seckill_site.celery import app
@@ -47,7 +48,7 @@ def variable(db):
         ("character_set_connection", "utf8mb4"),
     ],
 )
-def test_every_session_of_mariadb_has(variable, name, value):
+def test_every_mariadb_session_has(variable, name, value):
     assert variable(name) == value
 
 
@@ -57,7 +58,7 @@ def test_mariadb_is_strict(variable):
 
 
 @pytest.mark.django_db
-def test_what_is_too_long_is_refused_and_not_clipped():
+def test_too_long_text_is_refused_not_clipped():
     with pytest.raises(DataError), transaction.atomic():
         make_voucher(title="x" * 121)
 
@@ -78,13 +79,13 @@ def sqlite(tmp_path):
         each.close()
 
 
-def test_sqlite_writes_ahead_and_waits_long(sqlite, django_db_blocker):
+def test_sqlite_uses_wal_and_long_waits(sqlite, django_db_blocker):
     with django_db_blocker.unblock(), sqlite[0].cursor() as cursor:
         assert cursor.execute("PRAGMA journal_mode").fetchone()[0] == "wal"
         assert cursor.execute("PRAGMA busy_timeout").fetchone()[0] == 20_000
 
 
-def test_sqlite_serialises_writers_from_their_first_statement_on(sqlite, django_db_blocker):
+def test_sqlite_serialises_writers_from_first_statement(sqlite, django_db_blocker):
     """It has no row locks: a transaction that only reads so far holds off the next one."""
     first, second = sqlite
     with django_db_blocker.unblock():
@@ -102,11 +103,11 @@ def test_sqlite_serialises_writers_from_their_first_statement_on(sqlite, django_
 # --- Redis ---------------------------------------------------------------------------------------
 
 
-def test_ledger_and_cache_live_in_databases_of_their_own():
+def test_ledger_and_cache_use_separate_databases():
     def address(client):
         return client.connection_pool.connection_kwargs["db"]
 
-    assert address(ledger_connection()) != address(caches["default"].client.get_client())
+    assert address(ledger_connection()) != address(get_redis_connection("default"))
 
 
 def test_clearing_the_cache_leaves_the_ledger(ledger):
@@ -117,12 +118,12 @@ def test_clearing_the_cache_leaves_the_ledger(ledger):
     assert ledger.get("seckill:{1}:sale") == "here"
 
 
-def test_the_cache_may_be_missing_but_not_the_ledger():
+def test_cache_may_be_missing_but_not_ledger():
     assert site.CACHES["default"]["OPTIONS"]["IGNORE_EXCEPTIONS"] is True
     assert "IGNORE_EXCEPTIONS" not in site.CACHES["ledger"]["OPTIONS"]
 
 
-def test_what_is_cached_is_json_not_pickle():
+def test_cache_stores_json_not_pickle():
     cache.set("k", {"a": [1, "x"]})
 
     [raw] = [
@@ -137,7 +138,7 @@ def test_what_is_cached_is_json_not_pickle():
 # --- Celery --------------------------------------------------------------------------------------
 
 
-def test_celery_loses_as_little_as_it_can():
+def test_celery_acknowledges_late_and_limits_time():
     assert app.conf.task_acks_late
     assert app.conf.task_reject_on_worker_lost
     assert app.conf.worker_prefetch_multiplier == 1
@@ -145,14 +146,14 @@ def test_celery_loses_as_little_as_it_can():
     assert app.conf.worker_cancel_long_running_tasks_on_connection_loss
 
 
-def test_celery_keeps_no_results_and_reads_json_only():
+def test_celery_ignores_results_and_accepts_only_json():
     assert app.conf.task_ignore_result
     assert not app.conf.result_backend
     assert list(app.conf.accept_content) == ["json"]
     assert app.conf.task_serializer == "json"
 
 
-def test_celery_hears_of_a_broker_that_went_without_a_word():
+def test_celery_notices_a_silent_broker():
     options = app.conf.broker_transport_options
 
     assert options["socket_timeout"] == 5
@@ -160,7 +161,7 @@ def test_celery_hears_of_a_broker_that_went_without_a_word():
     assert app.conf.task_time_limit < options["visibility_timeout"] == 120
 
 
-def test_beat_sends_tasks_that_there_are_and_that_expire_before_the_next():
+def test_beat_sends_existing_tasks_that_expire():
     app.loader.import_default_modules()
 
     for entry in app.conf.beat_schedule.values():
@@ -171,7 +172,7 @@ def test_beat_sends_tasks_that_there_are_and_that_expire_before_the_next():
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def test_pages_run_only_our_own_scripts_and_in_no_frame(client, db):
+def test_pages_run_only_own_scripts_and_no_frames(client, db):
     response = client.get("/", headers={"Accept": "text/html"})
 
     policy = response["Content-Security-Policy"]
@@ -182,7 +183,7 @@ def test_pages_run_only_our_own_scripts_and_in_no_frame(client, db):
     assert response["X-Content-Type-Options"] == "nosniff"
 
 
-def test_with_https_only_everything_but_the_probes_is_redirected(settings):
+def test_https_only_redirects_everything_but_probes(settings):
     settings.SECURE_SSL_REDIRECT = True
     client = Client()
 
@@ -217,7 +218,7 @@ def environment():
 @pytest.mark.parametrize(
     "name", ["SECRET_KEY", "DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL"]
 )
-def test_without_a_setting_that_is_needed_nothing_starts_and_it_is_named(environment, name):
+def test_missing_required_setting_is_named(environment, name):
     done = start(**environment, **{name: None})
 
     assert done.returncode != 0
@@ -232,14 +233,14 @@ def test_without_a_setting_that_is_needed_nothing_starts_and_it_is_named(environ
         ("redis://127.0.0.1/0", "redis://127.0.0.1:6379/0"),
     ],
 )
-def test_a_cache_in_the_ledgers_database_is_refused(environment, ledger_url, cache_url):
+def test_settings_refuse_cache_in_ledgers_database(environment, ledger_url, cache_url):
     done = start(**environment, REDIS_URL=ledger_url, CACHE_URL=cache_url)
 
     assert done.returncode != 0
     assert "same database" in done.stderr
 
 
-def test_with_what_is_needed_and_nothing_else_it_starts(environment):
+def test_required_settings_alone_suffice(environment):
     needed = {
         "SECRET_KEY": "x",
         "DATABASE_URL": "sqlite:////tmp/never-made.sqlite3",

@@ -19,12 +19,12 @@ def collected(settings):
     return {name: root / hashed for name, hashed in manifest["paths"].items()}
 
 
-def test_every_collected_file_is_there(collected):
+def test_every_collected_file_exists(collected):
     assert "seckill/site.css" in collected
     assert [name for name, path in collected.items() if not path.exists()] == []
 
 
-def test_a_hashed_module_imports_hashed_modules_that_are_there(collected):
+def test_hashed_modules_import_existing_hashed_modules(collected):
     modules = [path for name, path in collected.items() if re.fullmatch(r"seckill/.*\.js", name)]
     imports = [
         (path, found)

@@ -35,14 +35,14 @@ def through_proxy() -> Iterator[tuple[BaseDatabaseWrapper, FaultProxy]]:
             copied.close()
 
 
-def test_the_site_waits_for_the_database_as_long_as_its_setting_says(settings: object) -> None:
+def test_database_timeout_follows_its_setting(settings: object) -> None:
     options = connection.settings_dict["OPTIONS"]
     wanted = settings.SECKILL_DATABASE_TIMEOUT_S  # type: ignore[attr-defined]
     assert (options["read_timeout"], options["write_timeout"]) == (wanted, wanted)
     assert 0 < options["connect_timeout"] <= 3
 
 
-def test_a_database_that_stops_answering_is_an_error_in_time_and_then_of_use_again() -> None:
+def test_silent_database_times_out_and_recovers() -> None:
     with through_proxy() as (database, proxy):
         with database.cursor() as cursor:
             cursor.execute("SELECT 1")

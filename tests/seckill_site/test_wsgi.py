@@ -45,25 +45,25 @@ def address_seen(application, *, peer, forwarded_for):
     return seen
 
 
-def test_a_proxy_that_is_trusted_says_who_the_client_is(application):
+def test_trusted_proxy_names_the_client(application):
     site = application("10.0.0.1")
 
     assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "203.0.113.7"
 
 
-def test_anybody_elses_word_is_not_taken(application):
+def test_untrusted_proxy_is_ignored(application):
     site = application("10.0.0.1")
 
     assert address_seen(site, peer="198.51.100.9", forwarded_for="203.0.113.7") == "198.51.100.9"
 
 
-def test_without_a_trusted_proxy_nobodys_word_is_taken(application):
+def test_forwarded_header_is_ignored_without_trusted_proxies(application):
     site = application()
 
     assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "10.0.0.1"
 
 
-def test_what_a_client_adds_in_front_of_the_proxys_word_is_not_taken(application):
+def test_address_forged_by_client_is_ignored(application):
     site = application("10.0.0.1")
 
     seen = address_seen(site, peer="10.0.0.1", forwarded_for="192.0.2.66, 203.0.113.7")

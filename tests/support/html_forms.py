@@ -1,4 +1,4 @@
-"""What a browser without JavaScript does with a page: it finds a form, fills it in, sends it."""
+"""A browser without JavaScript: find a form on a page, fill it in, send it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def get_page(client: Client, url: str) -> Any:
 
 
 def fields_of(page: str, action: str) -> dict[str, str] | None:
-    """Return the hidden fields of the page's form of this address; None where there is none."""
+    """Return the hidden fields of the page's form for this address, or None without one."""
     form = re.search(rf'<form [^>]*action="{re.escape(action)}"[^>]*>(.*?)</form>', page, re.DOTALL)
     if form is None:
         return None
@@ -28,7 +28,7 @@ def fields_of(page: str, action: str) -> dict[str, str] | None:
 
 
 def send(client: Client, page: str, action: str, **fields: str) -> Any:
-    """Press the button of the page's form of this address."""
+    """Submit the page's form for this address."""
     hidden = fields_of(page, action)
     assert hidden is not None, f"no form to {action}"
     return client.post(action, {**hidden, **fields}, headers=HTML)

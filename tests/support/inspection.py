@@ -1,4 +1,4 @@
-"""What the tests look at: the ledger, the rows, the broker, and what was sent to Redis."""
+"""Views of the state for tests: ledger, rows, broker and commands sent to Redis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tests of orders are made of: sales, buyers, reservations, and threads that meet."""
+"""Helpers of the order tests: sales, buyers, reservations and concurrent calls."""
 
 from __future__ import annotations
 

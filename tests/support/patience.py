@@ -1,4 +1,4 @@
-"""How long tests wait, on machines that sometimes stand still for a second or more."""
+"""How tests wait, on machines that sometimes stand still for a second or more."""
 
 from __future__ import annotations
 
@@ -12,11 +12,18 @@ GENEROUS_S = 60.0
 """Far more than anything should take; a test that waits this long has failed."""
 
 
-def wait_for(
-    condition: Callable[[], bool], *, what: str = "the condition", seconds: float = GENEROUS_S
-) -> None:
-    """Wait until the condition holds."""
-    deadline = time.monotonic() + seconds
+def eventually(condition: Callable[[], object], *, within_s: float = GENEROUS_S) -> bool:
+    """Wait until a condition holds and return whether it did in time."""
+    deadline = time.monotonic() + within_s
     while not condition():
-        assert time.monotonic() < deadline, f"{what} did not come about in {seconds:g} s"
+        if time.monotonic() > deadline:
+            return bool(condition())
         time.sleep(0.01)
+    return True
+
+
+def wait_for(
+    condition: Callable[[], object], *, what: str = "the condition", seconds: float = GENEROUS_S
+) -> None:
+    """Wait until a condition holds; fail the test if it does not in time."""
+    assert eventually(condition, within_s=seconds), f"{what} did not come about in {seconds:g} s"

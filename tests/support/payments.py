@@ -1,4 +1,4 @@
-"""What the tests of payments are made of: orders won, paid and refunded, and a fake provider."""
+"""Helpers of the payment tests: orders in each state, and a fake provider."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from orders.payments.providers import (
 )
 from orders.payments.sandbox import SIGNATURE_HEADER, Choice, decide, notification, sign, state_of
 from orders.payments.service import Addresses, start_payment, take_notification
-from tests.fixtures.orders import CLOSED_PORT
+from tests.fixtures.site import CLOSED_PORT
 from tests.support.orders import make_buyers, reserved
 from vouchers.models import SeckillVoucher
 
@@ -112,6 +112,11 @@ def won(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
     order = VoucherOrder.objects.get(pk=tokens[0].order_id)
     assert order.status == OrderStatus.UNPAID
     return order
+
+
+def owner_of(order: VoucherOrder) -> User:
+    assert order.user is not None
+    return order.user
 
 
 def begun(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:

@@ -26,7 +26,7 @@ def image_file(
 
 
 def noise_file(*, kind: str = "JPEG", size: tuple[int, int] = (1600, 900)) -> bytes:
-    """Return a file that hardly gets smaller: grey noise."""
+    """Return grey noise, which hardly compresses."""
     return saved(Image.effect_noise(size, 80), kind)
 
 
@@ -49,7 +49,7 @@ def opened(content: bytes) -> Image.Image:
 
 
 def give_picture(voucher: Voucher, **options: Any) -> Picture:
-    """Give a voucher a picture; returns its row."""
+    """Give a voucher a picture, and return its row."""
     voucher.picture = store_picture(content=image_file(**options))
     voucher.save(update_fields=["picture"])
     return voucher.picture

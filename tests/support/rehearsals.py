@@ -89,8 +89,13 @@ def resumed(*, later: dt.timedelta = LEASE) -> list[tuple[int, int]]:
     return [(turn.job_id, turn.number) for turn in turns]
 
 
+def shadow_id_of(rehearsal: Rehearsal) -> int:
+    assert rehearsal.shadow_id is not None
+    return rehearsal.shadow_id
+
+
 def shadow_of(rehearsal: Rehearsal) -> SeckillVoucher:
-    return SeckillVoucher.objects.get(pk=rehearsal.shadow_id or 0, stage=SaleStage.REHEARSAL)
+    return SeckillVoucher.objects.get(pk=shadow_id_of(rehearsal), stage=SaleStage.REHEARSAL)
 
 
 def everything_there() -> tuple[dict[str, int], dict[str, Any]]:

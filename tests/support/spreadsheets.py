@@ -1,4 +1,4 @@
-"""Files to import vouchers from, as spreadsheets save them."""
+"""Import files as spreadsheets save them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def as_xlsx(*rows: list[Any]) -> bytes:
 
 
 def repacked(content: bytes, parts: dict[str, bytes]) -> bytes:
-    """Return the workbook with these parts added, or put in place of those it has."""
+    """Return the workbook with these parts added or replaced."""
     file = io.BytesIO()
     with (
         zipfile.ZipFile(io.BytesIO(content)) as old,

@@ -33,6 +33,20 @@ class LeftoverError(AssertionError):
     """A process of the stack was still there after everything had been stopped."""
 
 
+def processes_of(scratch: Path) -> list[int]:
+    """Return the processes that have this scratch directory in their environment."""
+    wanted = f"TMPDIR={scratch}\0".encode()
+
+    def has_it(path: Path) -> bool:
+        try:
+            return wanted in path.read_bytes()
+        except OSError:  # it has ended meanwhile, or is another user's
+            return False
+
+    paths = Path("/proc").glob("[0-9]*/environ")
+    return [int(path.parent.name) for path in paths if has_it(path)]
+
+
 @dataclass
 class Process:
     """A running part of the shop and all its children."""

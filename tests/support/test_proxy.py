@@ -6,7 +6,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from redis.retry import Retry
 
 from tests.locks.servers import servers
+from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, NoFaultError
 
 DB = 3
@@ -92,14 +93,8 @@ def open_files() -> int:
     return len(os.listdir("/proc/self/fd"))
 
 
-def wait_until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + LONG_SECONDS
-    while not is_so():
-        assert time.monotonic() < deadline, "it did not happen"
-
-
 def wait_until_closed(server: Redis, client_id: int) -> None:
-    wait_until(lambda: not server.client_list(client_id=[client_id]))
+    wait_for(lambda: not server.client_list(client_id=[client_id]))
 
 
 # --- No fault -------------------------------------------------------------------------------------
@@ -280,7 +275,7 @@ def test_a_stalled_reply_comes_after_the_heal(
     proxy: FaultProxy, line: socket.socket, server: Redis
 ) -> None:
     line.sendall(b"BLPOP list 5\r\n")
-    wait_until(lambda: server.info("clients")["blocked_clients"] == 1)
+    wait_for(lambda: server.info("clients")["blocked_clients"] == 1)
     proxy.stall()
     server.rpush("list", "x")
     proxy.wait_for_fault()

@@ -23,7 +23,7 @@ def create_sale(*extra, required=REQUIRED):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_last_line_is_the_id_of_a_loaded_sale():
+def test_last_line_is_id_of_loaded_sale():
     lines = create_sale()
 
     found = snapshot(sale_id=int(lines[-1]))
@@ -43,7 +43,7 @@ def test_seconds_count_from_now_and_may_be_negative():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_limit_and_prices_are_taken():
+def test_limit_and_prices_are_used():
     create_sale("--limit", "3", "--price-cents", "1", "--face-value-cents", "2")
 
     sale = SeckillVoucher.objects.get()
@@ -68,7 +68,7 @@ def test_limit_and_prices_are_taken():
         (("--price-cents", "-1"), "price_cents"),
     ],
 )
-def test_what_cannot_be_sold_is_an_error_of_one_line_and_makes_nothing(extra, named):
+def test_invalid_sale_is_a_one_line_error(extra, named):
     with pytest.raises(CommandError) as refused:
         create_sale(*extra)
 
@@ -78,7 +78,7 @@ def test_what_cannot_be_sold_is_an_error_of_one_line_and_makes_nothing(extra, na
 
 
 @pytest.mark.parametrize("left_out", ["--title", "--stock", "--begins-in", "--ends-in"])
-def test_what_has_to_be_said_is_named(left_out):
+def test_required_options_are_named(left_out):
     at = REQUIRED.index(left_out)
 
     with pytest.raises(CommandError, match=left_out):
@@ -86,19 +86,19 @@ def test_what_has_to_be_said_is_named(left_out):
 
 
 @pytest.mark.parametrize("wrong", ["five", "1.5", "NaN", ""])
-def test_a_stock_that_is_no_number_is_refused(wrong):
+def test_stock_must_be_a_number(wrong):
     with pytest.raises(CommandError, match="stock"):
         create_sale("--stock", wrong)
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_sale_that_could_not_be_loaded_is_no_success(redis_gone):
-    """Exit status 0 only where all went well: the contract says *loaded into Redis*."""
+def test_unloaded_sale_is_no_success(redis_gone):
+    """The contract says *loaded into Redis*, so the exit status is not 0."""
     with redis_gone(), pytest.raises(CommandError):
         create_sale()
 
 
-def test_the_command_explains_itself(capsys):
+def test_create_sale_has_help(capsys):
     with pytest.raises(SystemExit) as done:
         call_command("create_sale", "--help")
 

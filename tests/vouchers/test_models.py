@@ -18,7 +18,7 @@ from vouchers.models import MAX_STOCK, SaleState, SeckillVoucher, Voucher
 pytestmark = pytest.mark.django_db
 
 
-# --- vouchers and sales --------------------------------------------------------------------------
+# --- vouchers and sales ---------------------------------------------------------------------------
 
 
 def test_price_above_face_value_is_refused() -> None:
@@ -133,7 +133,7 @@ def test_title_keeps_any_script_and_emoji() -> None:
     assert Voucher.objects.get(pk=voucher.pk).title == "牛肉面 🍜 для всех"
 
 
-# --- the orders of a sale ------------------------------------------------------------------------
+# --- the orders of a sale -------------------------------------------------------------------------
 
 
 def test_second_live_order_of_same_unit_is_refused() -> None:

@@ -39,9 +39,7 @@ from vouchers.forms.sale import SaleForm
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import SaleStage, SeckillVoucher
-
-RUN_PERMISSION = "vouchers.run_seckillvoucher"
+from vouchers.models import RUN_PERMISSION, SaleStage, SeckillVoucher
 
 admin.site.site_header = _("Seckill")
 admin.site.site_title = _("Seckill")
@@ -166,7 +164,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             _load_before_post(request, object_id)
             return show()
         except SeckillVoucher.DoesNotExist:
-            return self._deleted(request)
+            return self._report_deleted(request)
         except REFUSALS as error:
             # Again, with the refusal on the form: the entries are not lost.
             for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
@@ -178,12 +176,12 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
     ) -> None:
         hints = form.hints(now=timezone.now())
-        sale = _save(obj, form, change=change)
+        sale = _save_sale(obj, form, change=change)
         obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
         for hint in chain(*hints.values()):
             if hint.level is Level.WARNING:
                 self.message_user(request, hint.once_saved or hint.text, messages.WARNING)
-        transaction.on_commit(partial(self._say_whether_loaded, request, sale.pk))
+        transaction.on_commit(partial(self._report_loading, request, sale.pk))
 
     def construct_change_message(
         self, request: HttpRequest, form: Any, formsets: Any, add: bool = False
@@ -214,7 +212,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         """Open the form of a new sale with the entries of this one; save nothing."""
         sale = self.get_object(request, str(sale_id))
         if sale is None:
-            return self._deleted(request)
+            return self._report_deleted(request)
         if not self.has_view_permission(request, sale):
             raise PermissionDenied
         title = gettext("Copy of %(sale)s") % {"sale": sale}
@@ -222,7 +220,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         answer: HttpResponse = self.add_view(request, form_url, {"title": title})
         return answer
 
-    def _say_whether_loaded(self, request: HttpRequest, sale_id: int) -> None:
+    def _report_loading(self, request: HttpRequest, sale_id: int) -> None:
         try:
             found = snapshot(sale_id=sale_id)
         except (NotLoaded, LedgerUnavailable):
@@ -244,12 +242,12 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             _load_before_post(request, object_id)
             return super().delete_view(request, object_id, extra_context)
         except SeckillVoucher.DoesNotExist:
-            return self._deleted(request)
+            return self._report_deleted(request)
         except REFUSALS as error:
             self.message_user(request, refusal_text(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 
-    def _deleted(self, request: HttpRequest) -> HttpResponse:
+    def _report_deleted(self, request: HttpRequest) -> HttpResponse:
         self.message_user(request, gettext("The sale has been deleted."), messages.ERROR)
         return HttpResponseRedirect(reverse("admin:vouchers_seckillvoucher_changelist"))
 
@@ -268,7 +266,7 @@ def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
         load_sale(sale_id=int(object_id))
 
 
-def _save(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
+def _save_sale(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
     details = form.details
     if change:
         return edit_sale(sale_id=obj.pk, terms=form.terms, details=details)

@@ -45,7 +45,7 @@ INITIAL = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": 
 
 def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
     """Plan a series of sales of one voucher, show it, and make it once it is confirmed."""
-    _need_to_add(request, model_admin)
+    _require_add_permission(request, model_admin)
     sale = model_admin.get_object(request, request.GET.get("sale", ""))
     initial = {**INITIAL, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
     form = SeriesForm(request.POST or None, initial=initial)
@@ -60,9 +60,9 @@ def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
 
 def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
     """Plan copies of the sales chosen in the list, show them, and create them."""
-    _need_to_add(request, model_admin)
+    _require_add_permission(request, model_admin)
     zone = timezone.get_default_timezone()
-    plan = plan_copies(sales=_chosen(request, model_admin), now=timezone.now(), zone=zone)
+    plan = plan_copies(sales=_chosen_sales(request, model_admin), now=timezone.now(), zone=zone)
     if not plan:
         text = gettext("These sales no longer exist.")
         model_admin.message_user(request, text, messages.ERROR)
@@ -120,14 +120,14 @@ def _page(
     return TemplateResponse(request, "admin/vouchers/seckillvoucher/series.html", whole)
 
 
-def _chosen(request: HttpRequest, model_admin: Any) -> QuerySet[SeckillVoucher]:
+def _chosen_sales(request: HttpRequest, model_admin: Any) -> QuerySet[SeckillVoucher]:
     ids = [int(it) for it in re.findall(r"\b[0-9]{1,18}\b", request.GET.get("ids", ""))]
     known = [sale_id for sale_id in ids[:MOST_SALES] if sale_id <= LARGEST_ID]
     sales: QuerySet[SeckillVoucher] = model_admin.get_queryset(request)
     return sales.select_related("voucher").filter(pk__in=known)
 
 
-def _need_to_add(request: HttpRequest, model_admin: Any) -> None:
+def _require_add_permission(request: HttpRequest, model_admin: Any) -> None:
     if not model_admin.has_add_permission(request):
         raise PermissionDenied
 

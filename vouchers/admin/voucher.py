@@ -24,10 +24,9 @@ from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import
 from vouchers.imports.spreadsheet import MOST_BYTES
-from vouchers.models import Voucher
+from vouchers.models import RUN_PERMISSION, Voucher
 
 TEMPLATES = "admin/vouchers/voucher"
-RUN = "vouchers.run_seckillvoucher"
 
 
 class UploadForm(forms.Form):
@@ -77,7 +76,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         """Changing a voucher that is on sale now takes the permission to run sales."""
         if not super().has_change_permission(request, obj):
             return False
-        if obj is None or request.user.has_perm(RUN):
+        if obj is None or request.user.has_perm(RUN_PERMISSION):
             return True
         return not on_sale_now(voucher_ids=[obj.pk], now=timezone.now())
 
@@ -145,7 +144,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if not self.has_import_permission(request):
             raise PermissionDenied
         may_sell = request.user.has_perm("vouchers.add_seckillvoucher")
-        may_run = request.user.has_perm(RUN)
+        may_run = request.user.has_perm(RUN_PERMISSION)
         return Importer(request.user.pk or 0, may_sell, may_run)
 
     def _preview(

@@ -122,7 +122,7 @@ def _as_webp(content: bytes) -> WebP:
             image.load()
             return WebP(content, image.width, image.height)
         image.draft(None, (2 * max(BOX), 2 * max(BOX)))  # a large JPEG is decoded small
-        return _smallest(_fitted(image))
+        return _shrink(_fit(image))
 
 
 def _is_finished(image: Image.Image, content: bytes) -> bool:
@@ -137,14 +137,14 @@ def _is_finished(image: Image.Image, content: bytes) -> bool:
     )
 
 
-def _fitted(image: Image.Image) -> Image.Image:
+def _fit(image: Image.Image) -> Image.Image:
     ImageOps.exif_transpose(image, in_place=True)
-    fitted = _blendable(image)
+    fitted = _to_blendable_mode(image)
     fitted.thumbnail(BOX, Image.Resampling.LANCZOS)
-    return _in_srgb(_opaque(fitted), image.info.get("icc_profile"))
+    return _to_srgb(_flatten(fitted), image.info.get("icc_profile"))
 
 
-def _blendable(image: Image.Image) -> Image.Image:
+def _to_blendable_mode(image: Image.Image) -> Image.Image:
     """Return the image in a mode whose pixels can be averaged: no palette, and eight bits."""
     if image.has_transparency_data:
         return image if image.mode == "RGBA" else image.convert("RGBA")
@@ -153,7 +153,7 @@ def _blendable(image: Image.Image) -> Image.Image:
     return image if image.mode in ("RGB", "CMYK", "L") else image.convert("RGB")
 
 
-def _opaque(image: Image.Image) -> Image.Image:
+def _flatten(image: Image.Image) -> Image.Image:
     """Return the image with white behind its transparent parts."""
     if image.mode != "RGBA":
         return image
@@ -162,7 +162,7 @@ def _opaque(image: Image.Image) -> Image.Image:
     return white
 
 
-def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
+def _to_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     """Return the image in the colour space that a browser assumes without a profile."""
     if profile:
         # Ignore a profile that cannot be read or is for another kind of image.
@@ -173,7 +173,7 @@ def _in_srgb(image: Image.Image, profile: bytes | None) -> Image.Image:
     return image.convert("RGB")
 
 
-def _smallest(image: Image.Image) -> WebP:
+def _shrink(image: Image.Image) -> WebP:
     """Encode the image, lowering the quality, then the size, until it is small enough."""
     for power in itertools.count():
         size = [max(1, round(side * _SMALLER**power)) for side in image.size]

@@ -140,7 +140,7 @@ def edit_sale(
             setattr(edited, name, getattr(terms, name))
         edited.full_clean()
         if details:
-            _describe(edited.voucher, details)
+            _update_voucher(edited.voucher, details)
         # After all other refusals: a rollback does not undo a write to Redis.
         withdrawn = (sale.stage, edited.stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
         if withdrawn and _close_unless_bought(sale):
@@ -148,7 +148,7 @@ def edit_sale(
         figures = LedgerTerms.from_sale(sale)
         narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
         if narrowed != figures:
-            _write_while_held(sale, narrowed)
+            _write_locked_terms(sale, narrowed)
         failpoint("edit.narrowed")
         edited.save(update_fields=_TERMS)
         transaction.on_commit(partial(failpoint, "edit.committed"))
@@ -193,7 +193,7 @@ def has_buyers(*, sale: SeckillVoucher) -> bool:
     return sale.orders.exists() or bool(found and found.taken)
 
 
-def _describe(voucher: Voucher, details: VoucherDetails) -> None:
+def _update_voucher(voucher: Voucher, details: VoucherDetails) -> None:
     for name in _DETAILS:
         setattr(voucher, name, getattr(details, name))
     voucher.full_clean()
@@ -211,14 +211,14 @@ def _close_unless_bought(sale: SeckillVoucher) -> bool:
     if sale.orders.exists():
         return True
     figures = LedgerTerms.from_sale(sale)
-    _write_while_held(sale, replace(figures, paused=True))
+    _write_locked_terms(sale, replace(figures, paused=True))
     taken = snapshot(sale_id=sale.pk).taken
     if taken:
-        _write_while_held(sale, figures)
+        _write_locked_terms(sale, figures)
     return taken > 0
 
 
-def _write_while_held(sale: SeckillVoucher, figures: LedgerTerms) -> None:
+def _write_locked_terms(sale: SeckillVoucher, figures: LedgerTerms) -> None:
     """Write terms to the ledger; never a total below the units taken, pending included."""
     try:
         write_terms(sale_id=sale.pk, terms=figures, refuse_below_taken=figures.total < sale.stock)

@@ -88,8 +88,8 @@ def plan_series(
     *, voucher: Voucher, first: SaleTerms, rhythm: Rhythm, sales: int, zone: dt.tzinfo
 ) -> list[PlannedSale]:
     """Return the sales of a series from ``first`` on, in the order of their start."""
-    begins = islice(_begins(first.begins_at, rhythm, zone), sales)
-    return _planned([(voucher, _moved(first, begins_at)) for begins_at in begins])
+    begins = islice(_generate_starts(first.begins_at, rhythm, zone), sales)
+    return _make_plan([(voucher, _move_to(first, begins_at)) for begins_at in begins])
 
 
 def plan_copies(
@@ -108,10 +108,10 @@ def plan_copies(
     for sale in originals:
         terms = copy_terms(sale=sale, now=now, zone=zone)
         while (sale.voucher_id, terms.begins_at) in begins:
-            terms = _moved(terms, _on_day(terms.begins_at, 1, zone))
+            terms = _move_to(terms, _days_later(terms.begins_at, 1, zone))
         begins.add((sale.voucher_id, terms.begins_at))
         copies.append((sale.voucher, terms))
-    return _planned(copies)
+    return _make_plan(copies)
 
 
 def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
@@ -122,10 +122,10 @@ def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> Sa
     days = max(1, (now.astimezone(zone).date() - sale.begins_at.astimezone(zone).date()).days)
     begins_at = next(
         moment
-        for moment in (_on_day(sale.begins_at, days + more, zone) for more in count())
+        for moment in (_days_later(sale.begins_at, days + more, zone) for more in count())
         if moment > now
     )
-    return replace(_moved(terms_of(sale), begins_at), stage=SaleStage.DRAFT, paused=False)
+    return replace(_move_to(terms_of(sale), begins_at), stage=SaleStage.DRAFT, paused=False)
 
 
 def digest(plan: Sequence[PlannedSale]) -> str:
@@ -158,33 +158,33 @@ def _refuse_same_begin(planned: PlannedSale) -> None:
         raise SameBegin(planned.terms.begins_at)
 
 
-def _begins(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
+def _generate_starts(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
     if rhythm.unit == SeriesUnit.HOURS:
         # In UTC: between moments of one zone Python counts by wall-clock time.
         step_h = dt.timedelta(hours=rhythm.number)
         yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
     elif rhythm.unit == SeriesUnit.WEEKDAYS:
-        days = (_on_day(first, n, zone) for n in range(7 * MOST_SALES))
+        days = (_days_later(first, n, zone) for n in range(7 * MOST_SALES))
         yield from (day for day in days if day.astimezone(zone).weekday() in rhythm.weekdays)
     else:
         step = rhythm.number * (7 if rhythm.unit == SeriesUnit.WEEKS else 1)
-        yield from (_on_day(first, n * step, zone) for n in count())
+        yield from (_days_later(first, n * step, zone) for n in count())
 
 
-def _on_day(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
+def _days_later(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
     """Return the same time of day ``days`` later, an hour on if the clock skips it."""
     local = moment.astimezone(zone)
     wall = local.replace(tzinfo=None, fold=0) + days * DAY
     return wall.replace(tzinfo=zone).astimezone(dt.UTC)
 
 
-def _moved(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
+def _move_to(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
     begins_at = begins_at.astimezone(dt.UTC)
     length = terms.ends_at.astimezone(dt.UTC) - terms.begins_at.astimezone(dt.UTC)
     return replace(terms, begins_at=begins_at, ends_at=begins_at + length)
 
 
-def _planned(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
+def _make_plan(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
     """Number the sales and find their overlaps, in one query."""
     plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
     stored = overlapping_sales([(it.voucher.pk, it.terms) for it in plan])

@@ -159,7 +159,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             entries=entries,
             now=now,
             stored=stored,
-            taken=(_taken(stored) or stored.sold) if stored else 0,
+            taken=(_read_units_taken(stored) or stored.sold) if stored else 0,
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
 
@@ -190,7 +190,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_stock(self) -> int:
         stock: int = self.cleaned_data["stock"]
         if self._stored and stock < self._stored.stock:
-            taken = _taken(self._stored)
+            taken = _read_units_taken(self._stored)
             if taken is None:
                 raise ValidationError(
                     gettext("Redis is not responding, so the stock cannot be lowered now.")
@@ -292,7 +292,7 @@ def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
         form.add_error("ends_at", gettext("The end must be after the start."))
 
 
-def _taken(sale: SeckillVoucher) -> int | None:
+def _read_units_taken(sale: SeckillVoucher) -> int | None:
     """Return the units that are reserved or ordered; None if Redis does not answer."""
     try:
         found = snapshots(sale_ids=[sale.pk])[sale.pk]

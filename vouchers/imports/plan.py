@@ -74,7 +74,7 @@ class PlannedRow:
     def changes(self) -> list[tuple[str, str, str]]:
         """The columns that are written, before and after, without the title of a new voucher."""
         return [
-            (str(COLUMNS[name]), _shown(name, self.before.get(name)), _shown(name, after))
+            (str(COLUMNS[name]), _as_text(name, self.before.get(name)), _as_text(name, after))
             for name, after in self.after.items()
             if self.voucher or name != "title"
         ]
@@ -159,11 +159,11 @@ class _Planner:
             if problems:
                 yield PlannedRow(row.number, RowOutcome.WRONG, row.title, problems=problems)
             else:
-                yield self._planned(row)
+                yield self._plan_row(row)
 
-    def _planned(self, row: ReadRow) -> PlannedRow:
+    def _plan_row(self, row: ReadRow) -> PlannedRow:
         voucher = self.stored.get(row.voucher_id or 0)
-        after = {name: it for name, it in row.details.items() if not _same(voucher, name, it)}
+        after = {name: it for name, it in row.details.items() if not _is_stored(voucher, name, it)}
         what = RowOutcome.CHANGED if after else RowOutcome.UNCHANGED
         return PlannedRow(
             row.number,
@@ -182,14 +182,14 @@ class _Planner:
         rows = [number for number in self.rows_titled[title] if number != row.number]
         if row.title and rows:
             text = gettext("The same title is in row %(rows)s.")
-            yield text % {"rows": _some(rows)}
+            yield text % {"rows": _name_some(rows)}
         vouchers = [pk for pk in self.vouchers_titled[title] if pk != row.voucher_id]
         if "title" in after and vouchers:
             text = gettext("There is already a voucher with this title: id %(ids)s.")
-            yield text % {"ids": _some(vouchers)}
+            yield text % {"ids": _name_some(vouchers)}
         if overlaps := self.overlaps[row.number]:
             text = gettext("The voucher is already on sale at that time: sale %(ids)s.")
-            yield text % {"ids": _some([sale.pk for sale in overlaps])}
+            yield text % {"ids": _name_some([sale.pk for sale in overlaps])}
 
     def _problems(self, row: ReadRow, sales: int) -> Iterator[str]:
         voucher = self.stored.get(row.voucher_id or 0)
@@ -203,7 +203,7 @@ class _Planner:
             text %= {"row": self.first_row_of[row.voucher_id]}
             yield problem("id", text, cell=str(row.voucher_id))
         if row.voucher_id in self.on_sale and any(
-            not _same(voucher, name, it) for name, it in row.details.items()
+            not _is_stored(voucher, name, it) for name, it in row.details.items()
         ):
             text = gettext(
                 "This voucher is on sale now. Only staff who can run sales may change it."
@@ -235,7 +235,7 @@ class _Planner:
             yield problem("begins_at", text)
 
 
-def _same(voucher: Voucher | None, name: str, value: Any) -> bool:
+def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:
     """Say whether this is stored already; other line endings are no difference."""
     stored = getattr(voucher, name, None)
     if isinstance(stored, str):
@@ -243,7 +243,7 @@ def _same(voucher: Voucher | None, name: str, value: Any) -> bool:
     return bool(stored == value)
 
 
-def _shown(name: str, value: Any) -> str:
+def _as_text(name: str, value: Any) -> str:
     if value is None:
         return ""
     return money(value) if name in _AMOUNTS else str(value)
@@ -256,7 +256,7 @@ def _by_title(pairs: Iterable[tuple[str, int]]) -> dict[str, list[int]]:
     return found
 
 
-def _some(numbers: Sequence[int]) -> str:
+def _name_some(numbers: Sequence[int]) -> str:
     named = ", ".join(map(str, numbers[:NAMED]))
     more = len(numbers) - NAMED
     if more <= 0:

@@ -74,17 +74,17 @@ def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
     if not sheet:
         raise FileRefused(gettext("The file is empty."))
     (_number, headings), *rows = sheet
-    columns = _columns(headings)
+    columns = _read_headings(headings)
     if not rows:
         raise FileRefused(gettext("There is nothing below the headings."))
     return [_text_row(number, row, columns) for number, row in rows]
 
 
-def _columns(headings: Sequence[Cell]) -> list[str | None]:
+def _read_headings(headings: Sequence[Cell]) -> list[str | None]:
     """Return the column of each heading; None for an empty one."""
-    columns = [_column(heading) for heading in headings]
+    columns = [_find_column(heading) for heading in headings]
     given = [column for column in columns if column]
-    missing = [_named(name) for name in DESCRIPTION if name not in given]
+    missing = [_both_names(name) for name in DESCRIPTION if name not in given]
     if "id" not in given and missing:
         text = gettext(
             "These columns are missing: %(columns)s. Without a column “id” each row is a new "
@@ -94,11 +94,11 @@ def _columns(headings: Sequence[Cell]) -> list[str | None]:
     if len(given) != len(set(given)):
         twice = next(name for name in given if given.count(name) > 1)
         text = gettext("The column “%(column)s” appears twice.")
-        raise FileRefused(text % {"column": _named(twice)})
+        raise FileRefused(text % {"column": _both_names(twice)})
     return columns
 
 
-def _column(heading: Cell) -> str | None:
+def _find_column(heading: Cell) -> str | None:
     name = heading if isinstance(heading, str) else heading.value
     if not name:
         return None
@@ -106,12 +106,12 @@ def _column(heading: Cell) -> str | None:
     column = _COLUMN_OF.get(plain.lower())
     if column is None:
         text = gettext("Unknown column “%(heading)s”. Known columns: %(known)s.")
-        known = ", ".join(_named(name) for name in HEADINGS)
+        known = ", ".join(_both_names(name) for name in HEADINGS)
         raise FileRefused(text % {"heading": name[:_QUOTED], "known": known})
     return column
 
 
-def _named(column: str) -> str:
+def _both_names(column: str) -> str:
     """Return both names of a column, the one in the reader's language first."""
     chinese, english = HEADINGS[column][:2]
     is_chinese = (get_language() or "").startswith("zh")
@@ -135,7 +135,7 @@ def _text_row(number: int, row: Sequence[Cell], columns: Sequence[str | None]) -
 
 def problem(column: str | None, text: object, *, cell: str = "") -> str:
     """Return the message about a wrong cell: its column, its text, and what to do."""
-    named = _named(column) if column else gettext("to the right of the headings")
+    named = _both_names(column) if column else gettext("to the right of the headings")
     if not cell:
         return gettext("%(column)s: %(text)s") % {"column": named, "text": text}
     short = cell if len(cell) <= _QUOTED else cell[: _QUOTED - 1] + "…"

@@ -117,18 +117,18 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
     log: list[LogEntry] = []
     on_sale = []
     for row in plan.rows:
-        voucher = _written(row)
+        voucher = _write_voucher(row)
         if row.after:
             flag = CHANGE if row.voucher else ADDITION
-            log.append(_entry(by, voucher, flag, _change_text(row, file_name)))
+            log.append(_log_entry(by, voucher, flag, _change_text(row, file_name)))
         if row.terms:
             on_sale.append(PlannedSale(row.number, voucher, row.terms))
     why = gettext("Imported from %(file)s.") % {"file": file_name}
-    log += [_entry(by, sale, ADDITION, why) for sale in create_sales(plan=on_sale)]
+    log += [_log_entry(by, sale, ADDITION, why) for sale in create_sales(plan=on_sale)]
     LogEntry.objects.bulk_create(log, batch_size=500)
 
 
-def _written(row: PlannedRow) -> Voucher:
+def _write_voucher(row: PlannedRow) -> Voucher:
     """Write a voucher if the row changes it, and return it."""
     voucher = row.voucher or Voucher()
     for name, value in row.after.items():
@@ -151,7 +151,7 @@ def _change_text(row: PlannedRow, file_name: str) -> str:
     return f"{text} {join_changes(lines)}"
 
 
-def _entry(by: Importer, thing: models.Model, flag: int, message: str) -> LogEntry:
+def _log_entry(by: Importer, thing: models.Model, flag: int, message: str) -> LogEntry:
     return LogEntry(
         user_id=by.user_id,
         content_type=ContentType.objects.get_for_model(thing),

@@ -63,11 +63,11 @@ def read_sheet(content: bytes) -> list[Row]:
         text = gettext("This is an old or protected Excel file. Save it as .xlsx or CSV instead.")
         raise FileRefused(text)
     if content.startswith(_ZIP):
-        return _from_xlsx(content)
-    return _filled(_csv_rows(_decoded(content)))
+        return _read_xlsx(content)
+    return _keep_filled_rows(_read_csv(_decode(content)))
 
 
-def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
+def _keep_filled_rows(rows: Iterable[list[Cell]]) -> list[Row]:
     """Return the rows that have a value, with their numbers; refuse too many."""
     found = []
     for number, row in enumerate(rows, start=1):
@@ -80,7 +80,7 @@ def _filled(rows: Iterable[list[Cell]]) -> list[Row]:
     return found
 
 
-def _csv_rows(text: str) -> Iterator[list[Cell]]:
+def _read_csv(text: str) -> Iterator[list[Cell]]:
     first = text.lstrip("\r\n").partition("\n")[0]
     delimiter = max(",;\t", key=first.count)
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
@@ -98,7 +98,7 @@ def _csv_rows(text: str) -> Iterator[list[Cell]]:
         yield [cell.strip() for cell in row]
 
 
-def _decoded(content: bytes) -> str:
+def _decode(content: bytes) -> str:
     """Decode UTF-8 or UTF-16, else what Excel saves in China."""
     encodings = ["utf-8-sig", "gb18030"]
     if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -113,10 +113,10 @@ def _decoded(content: bytes) -> str:
     )
 
 
-def _from_xlsx(content: bytes) -> list[Row]:
+def _read_xlsx(content: bytes) -> list[Row]:
     try:
         _check_parts(content)
-        return _xlsx_rows(content)
+        return _read_first_sheet(content)
     except FileRefused:
         raise
     except Exception as error:  # openpyxl may raise anything for a broken file
@@ -145,14 +145,14 @@ def _check_parts(content: bytes) -> None:
                 raise too_much
 
 
-def _xlsx_rows(content: bytes) -> list[Row]:
+def _read_first_sheet(content: bytes) -> list[Row]:
     """Return the rows of the first sheet."""
     workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
     try:
         sheet: Any = workbook.worksheets[0]
         sheet.reset_dimensions()  # the size that a file states is often wrong
         rows = sheet.iter_rows(max_row=_LAST_ROW)
-        return _filled([_as_text(cell) for cell in row] for row in rows)
+        return _keep_filled_rows([_as_text(cell) for cell in row] for row in rows)
     finally:
         workbook.close()
 

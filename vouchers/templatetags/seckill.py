@@ -23,7 +23,7 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
-from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, WHY
+from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()
 
@@ -142,14 +142,6 @@ def sentence(text: object, **words: object) -> str:
 
 
 @register.simple_tag
-def place_state(place: int | None) -> str:
-    """Return the key of the waiting page's sentences; agrees with ``static/seckill/waiting.js``."""
-    if place is None:
-        return "over"
-    return "first" if place == 1 else "place"
-
-
-@register.simple_tag
 def stock_words(remaining: int | None, total: int) -> str:
     """Return the stock in words; only the units offered if those left are unknown."""
     if remaining is None:
@@ -159,24 +151,14 @@ def stock_words(remaining: int | None, total: int) -> str:
 
 @register.simple_tag
 def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None) -> str:
-    """Return the first state of the button; agrees with ``static/seckill/purchase_states.js``.
+    """Return the button's first state: the buyer's own, else the sale's as this visitor sees it.
 
-    ``mine`` is the buyer's answer of ``mine/``, or None for a visitor.
+    ``mine`` is the JSON of ``mine/``, or None for a visitor.
     """
-    if mine and not mine["may_buy"]:
-        return _OWN_STATES.get(mine["status"], "already_ordered")
-    if signed_in or state in ("ended", "paused", "sold_out"):
-        return state
-    return "sign_in_open" if state == "open" else "sign_in"
-
-
-_OWN_STATES = {"queued": "queued", "unpaid": "yours"}
-
-
-@register.filter
-def is_barred(mine: Mapping[str, Any] | None) -> bool:
-    """Say whether an ended order bars the buyer from another."""
-    return mine is not None and not mine["may_buy"] and mine["holds"] == 0
+    if not signed_in:
+        return VISITOR_STATES.get(state, state)
+    own_state: str | None = mine["own_state"] if mine else None
+    return own_state or state
 
 
 @register.filter
@@ -197,11 +179,11 @@ def day_and_time(value: dt.datetime) -> SafeString:
         '<time datetime="{}" data-date="{}">{}</time>',
         timezone.localtime(value).isoformat(timespec="seconds"),
         date_and_time(value),
-        _words(value),
+        _name_day(value),
     )
 
 
-def _words(value: dt.datetime) -> str:
+def _name_day(value: dt.datetime) -> str:
     local = timezone.localtime(value)
     days = (local.date() - timezone.localdate()).days
     words = {

@@ -52,7 +52,11 @@ BADGES = {
     "ended": _("Ended"),
 }
 
+VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
+"""The button's state for a visitor, by the sale's state; any other is shown as it is."""
+
 PURCHASE = {
+    "visitor_states": VISITOR_STATES,
     "button": {
         "sign_in": _("Sign in to buy"),
         "sign_in_open": _("Sign in to buy"),
@@ -65,6 +69,7 @@ PURCHASE = {
         "yours": _("It's yours!"),
         "sold_out": _("Sold out"),
         "already_ordered": _("You already have one"),
+        "barred": _("You already had one"),
         "paused": _("Sale paused"),
         "ended": _("Sale ended"),
         "again": _("Try again"),
@@ -80,6 +85,7 @@ PURCHASE = {
         "yours": _("A unit is reserved for you. It is released if you do not pay in time."),
         "sold_out": _("Sold out. If one frees up, the waiting list gets it first."),
         "already_ordered": _("You have reached the limit for one buyer."),
+        "barred": _("You already had an order in this sale, which allows only one."),
         "paused": _("The sale is paused. The button becomes active again when it resumes."),
         "ended": _("This sale has ended."),
         "again": _("Your request did not get through. Press again; you will never order twice."),
@@ -91,10 +97,6 @@ PURCHASE = {
         "see": _("See your order"),
     },
     "holds": _("You have {holds} of the {limit} units allowed per buyer."),
-    "barred": {
-        "button": _("You already had one"),
-        "status": _("You already had an order in this sale, which allows only one."),
-    },
     "note": {
         "not_started": _("A moment too early: the sale has not started yet."),
         "bad_token": _("This page is out of date. Please reload it."),

@@ -16,6 +16,7 @@ from seckill_site.web.responses import (
     for_everybody,
     for_visitors,
     problem,
+    unavailable,
     wants_html,
 )
 from vouchers.catalogue.calendar import calendar_file
@@ -48,8 +49,7 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except (LedgerUnavailable, NotLoaded):
-        message = _("The sale is not loaded yet. Try again in a moment.")
-        return problem(request, status=503, code="unavailable", message=message, retry_after_s=1)
+        return unavailable(request, _("The sale is not loaded yet. Try again in a moment."))
 
 
 @allow("GET", "HEAD")

@@ -1,10 +1,9 @@
-"""``manage.py rehearse``: a sale as it would be, with a crowd, on the system as it runs."""
+"""``manage.py rehearse``: sell a copy of a sale to a crowd on the running system."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
@@ -15,8 +14,8 @@ from tqdm import tqdm
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
-    MOST_BUYERS,
-    MOST_CONNECTIONS,
+    MAX_BUYERS,
+    MAX_CONNECTIONS,
     AnotherRehearsal,
     NotRunning,
     Stuck,
@@ -26,34 +25,12 @@ from backoffice.rehearsal.service import (
     start_rehearsal,
     work_through,
 )
+from backoffice.rehearsal.texts import tables
 from orders.models import Rehearsal, RehearsalPhase
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
 CLICKS_AT_ONCE = 20_000
 BAD_VERDICT, COULD_NOT, INTERRUPTED = 1, 2, 130
-
-_NAMES = {
-    "buyers": "buyers",
-    "stock": "units offered",
-    "requests": "requests sent",
-    "requests_per_s": "requests a second",
-    "unanswered": "clicks without an answer that tells",
-    "accepted": "accepted",
-    "orders": "orders written",
-    "refused": "refused when written",
-    "oversold": "oversold",
-    "lost": "lost",
-    "doubled": "doubled",
-    "undersold": "undersold",
-    "difference": "ledger and database differ by",
-    "p50_ms": "p50 in ms",
-    "p90_ms": "p90 in ms",
-    "p99_ms": "p99 in ms",
-    "max_ms": "slowest in ms",
-    "drain_s": "first request to last order in s",
-    "orders_per_s": "orders a second",
-    "interruptions": "interruptions",
-}
 
 
 class Command(BaseCommand):
@@ -84,22 +61,21 @@ class Command(BaseCommand):
             if options["clear"]:
                 self._clear()
             else:
-                self._rehearse(self._begun(options), as_json=options["json"])
+                self._rehearse(self._start(options), as_json=options["json"])
         except AnotherRehearsal as error:
-            text = f"rehearsal #{error.rehearsal_id} is running, and only one does at a time"
-            raise CommandError(text, returncode=COULD_NOT) from error
+            raise CommandError(str(error), returncode=COULD_NOT) from error
         except (*UNAVAILABLE, Stuck) as error:
-            text = f"Redis or the database did not answer: {error!r}. What is left of a rehearsal "
+            text = f"Redis or the database did not respond: {error!r}. What is left of a rehearsal "
             text += "is cleared up by beat, or by rehearse --clear"
             raise CommandError(text, returncode=COULD_NOT) from error
 
-    def _begun(self, options: dict[str, Any]) -> Rehearsal:
+    def _start(self, options: dict[str, Any]) -> Rehearsal:
         if options["sale_id"] is None:
             raise CommandError("which sale? Give its id", returncode=COULD_NOT)
-        _check(options, "buyers", 1, MOST_BUYERS)
+        _check(options, "buyers", 1, MAX_BUYERS)
         _check(options, "stock", 1, MAX_STOCK)
         _check(options, "duplicates", 0, 100)
-        _check(options, "connections", 1, MOST_CONNECTIONS)
+        _check(options, "connections", 1, MAX_CONNECTIONS)
         url = (options["url"] or settings.SECKILL_REHEARSAL_URL).rstrip("/")
         sizes = {name: options[name] for name in ("buyers", "stock", "duplicates", "connections")}
         try:
@@ -112,7 +88,7 @@ class Command(BaseCommand):
             raise CommandError(text, returncode=COULD_NOT) from error
 
     def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
-        """Do all phases, and clear up whatever happens."""
+        """Do all phases, and clear up in any case."""
         try:
             rehearsal = self._work_through(rehearsal)
         except KeyboardInterrupt as error:
@@ -123,7 +99,7 @@ class Command(BaseCommand):
             raise
         if not rehearsal.verdict:
             raise CommandError(_in_words(rehearsal), returncode=COULD_NOT)
-        self._say(rehearsal, as_json=as_json)
+        self._print(rehearsal, as_json=as_json)
         if rehearsal.problem or not rehearsal.verdict["is_right"]:
             sys.exit(BAD_VERDICT)
 
@@ -134,11 +110,8 @@ class Command(BaseCommand):
         self._work_through(rehearsal)
 
     def _work_through(self, rehearsal: Rehearsal) -> Rehearsal:
-        """Do what is left of the phases, with a bar for each."""
+        """Do the remaining phases, with a progress bar for each."""
         states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
-        return self._watched(states)
-
-    def _watched(self, states: Iterable[Rehearsal]) -> Rehearsal:
         phase, bar = "", tqdm(disable=True)
         try:
             for state in states:
@@ -164,18 +137,16 @@ class Command(BaseCommand):
         if not cleared:
             self.stdout.write("Nothing is left of earlier rehearsals.")
 
-    def _say(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
-        verdict = rehearsal.verdict
+    def _print(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
         if as_json:
             row = {"rehearsal": str(rehearsal.pk), "phase": rehearsal.phase}
             row["problem"] = rehearsal.problem
-            self.stdout.write(json.dumps({**row, **verdict}, indent=2))
+            self.stdout.write(json.dumps({**row, **rehearsal.verdict}, indent=2))
             return
-        for name, label in _NAMES.items():
-            value = verdict[name]
-            self.stdout.write(f"{label:<36}{'-' if value is None else value:>10}")
-        for code, count in verdict["answers"].items():
-            self.stdout.write(f"  answered {code:<25}{count:>10}")
+        for table in tables(rehearsal):
+            self.stdout.write(table.title)
+            for name, value, _ in table.rows:
+                self.stdout.write(f"  {name:<45}{value:>15}")
         self.stdout.write(_in_words(rehearsal))
 
 

@@ -1,4 +1,4 @@
-"""``manage.py make_roles``: the groups of staff, with what each may do."""
+"""``manage.py make_roles``: create the groups of staff with their permissions."""
 
 from __future__ import annotations
 

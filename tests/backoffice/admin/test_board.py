@@ -409,7 +409,7 @@ def test_what_redis_has_not_heard_yet_is_said(
     monkeypatch.setattr(transaction, "on_commit", lambda call: None)  # it goes away just now
     response = act(operator, sale, "resume")
     assert stored(sale).paused is False
-    assert said(response)[1].startswith("warning: Redis has not heard of it yet")
+    assert said(response)[1].startswith("warning: Redis does not know about this yet")
 
 
 # --- Refused -------------------------------------------------------------------------------------
@@ -435,7 +435,7 @@ def test_sale_that_is_over_is_not_changed(operator: Client, name: str) -> None:
         operator.get(board_of(sale, f"{name}/")),
         operator.post(board_of(sale, f"{name}/"), fields),
     ):
-        assert response.url == board_of(sale)
+        assert response["Location"] == board_of(sale)
         assert said(response)[-1] == (
             "error: Nothing was changed: the sale has ended. To sell again, copy it."
         )
@@ -552,7 +552,7 @@ def test_a_stock_that_was_changed_meanwhile_is_shown_again_before_it_is_changed(
 
     response = operator.post(board_of(sale, "stock/"), {"stock": 20, "reason": "", **seen})
 
-    assert response.url == board_of(sale, "stock/")
+    assert response["Location"] == board_of(sale, "stock/")
     assert said(response) == [
         "error: Nothing was changed: someone else changed the sale first. Check its current state."
     ]

@@ -77,7 +77,7 @@ def begin(client: Client, sale: SeckillVoucher, **fields: str) -> Rehearsal:
     response = client.post(question_of(sale), {**SMALL, **fields})
     assert response.status_code == 302, words(response.content.decode())
     rehearsal = Rehearsal.objects.latest("pk")
-    assert response.url == page_of(rehearsal)
+    assert response["Location"] == page_of(rehearsal)
     return rehearsal
 
 
@@ -261,8 +261,8 @@ def test_the_list_says_how_each_ended(operator: Client) -> None:
     )
     begin(operator, sale)
     text = said(operator, LIST)
-    assert " right 12 5 operator" in text
-    assert " wrong: 1,000 oversold, 2 lost 12 5 operator" in text
+    assert " correct 12 5 operator" in text
+    assert " incorrect: 1,000 oversold, 2 lost 12 5 operator" in text
     assert " preparing 12 5 operator" in text
 
 
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_named_and_marked() -> None:
     rehearsal = Rehearsal(running=None, phase=RehearsalPhase.DONE, verdict=a_verdict(lost=1_234))
     with translation.override("en"):
         assert headline(rehearsal) == ("Failed: 1,234 lost", "wrong")
-        assert outcome(rehearsal) == "wrong: 1,234 lost"
+        assert outcome(rehearsal) == "incorrect: 1,234 lost"
         first = tables(rehearsal)[0]
     assert [row for row in first.rows if not row[2]] == [("Accepted and lost", "1,234", False)]
 
@@ -297,7 +297,7 @@ def test_a_verdict_without_any_answer_has_no_times() -> None:
     with translation.override("en"):
         assert headline(rehearsal) == ("No verdict: it was cancelled", "failed")
         fast = tables(rehearsal)[1]
-    assert [value for _, value, _ in fast.rows] == ["–"] * 4 + ["12.5 a second"] + ["–"] * 2
+    assert [value for _, value, _ in fast.rows] == ["–"] * 4 + ["12.5 per second"] + ["–"] * 2
 
 
 def a_verdict(**changes: Any) -> dict[str, Any]:
@@ -314,7 +314,7 @@ def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
     rehearsal = steps_until(begin(operator, later_sale()), RehearsalPhase.BUYING)
     sent = broker_length()
     response = operator.post(page_of(rehearsal, "cancel"))
-    assert response.url == page_of(rehearsal)
+    assert response["Location"] == page_of(rehearsal)
     assert [str(it) for it in get_messages(response.wsgi_request)] == [
         "Cancelled. Everything it created will be removed."
     ]

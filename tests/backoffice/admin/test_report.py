@@ -253,7 +253,7 @@ def test_the_csv_parses_back_to_the_figures(reader: Client) -> None:
     }  # fmt: skip
     assert expected.items() <= figures.items()
     local = timezone.localtime(sale.begins_at)
-    assert figures["Sale", "Begin"] == f"{local:%Y-%m-%d %H:%M:%S}"
+    assert figures["Sale", "Start"] == f"{local:%Y-%m-%d %H:%M:%S}"
 
 
 def test_the_file_is_named_by_sale_and_day(reader: Client) -> None:

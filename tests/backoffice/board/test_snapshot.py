@@ -24,6 +24,7 @@ from orders.models import OrderStatus, VoucherOrder
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import AnswerCount, SaleStage, SaleState, SeckillVoucher
 
@@ -95,10 +96,10 @@ def test_an_order_that_is_written_between_the_looks_is_in_flight(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserved(sale, make_buyers(2))
-    snapshots = module.snapshots
+    ask = snapshots
 
     def then_fulfil(**kwargs: Any) -> Any:
-        seen = snapshots(**kwargs)
+        seen = ask(**kwargs)
         fulfill_sale(sale_id=sale.pk)
         return seen
 
@@ -142,7 +143,7 @@ def test_orders_that_are_written_late_are_an_alert(
     sale: SeckillVoucher, ledger: Redis, age_ms: int, code: str, oldest: str
 ) -> None:
     reserved(sale, [make_buyer()])
-    (member,) = ledger.zrange(LedgerKeys(sale.pk).pending, 0, -1)
+    (member,) = map(str, ledger.zrange(LedgerKeys(sale.pk).pending, 0, -1))
     board = look(sale)
     assert board.found
     accepted_at_ms = board.found.now_ms - age_ms
@@ -272,10 +273,10 @@ def test_without_redis_the_last_counts_stay(
 def test_redis_that_goes_between_the_two_questions_takes_the_pace_alone(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch, lose_ledger: Callable[[], None]
 ) -> None:
-    snapshots = module.snapshots
+    ask = snapshots
 
     def then_lose(**kwargs: Any) -> Any:
-        seen = snapshots(**kwargs)
+        seen = ask(**kwargs)
         lose_ledger()
         return seen
 

@@ -35,6 +35,7 @@ from tests.support.rehearsals import (
     crowd_in_a_thread,
     everything_there,
     finish,
+    shadow_id_of,
     shadow_of,
     steps_until,
 )
@@ -181,7 +182,7 @@ def test_a_message_on_its_way_is_waited_for(bought: Rehearsal, ledger: Redis) ->
 
 def test_a_worker_that_writes_is_waited_for(
     bought: Rehearsal, ledger: Redis, monkeypatch: pytest.MonkeyPatch, elsewhere
-) -> None:  # type: ignore[no-untyped-def]
+) -> None:
     monkeypatch.setattr("backoffice.rehearsal.cleanup.LOCK_MS", 50)
     shadow = closed(bought)
     lock = RedisLock(ledger, LedgerKeys(shadow.pk).sale_lock, lease_ms=60_000)
@@ -250,7 +251,7 @@ def test_beat_and_late_messages_bring_nothing_back(
 
 
 def test_nobody_is_written_to(bought: Rehearsal) -> None:
-    fulfill_sale(sale_id=bought.shadow_id)
+    fulfill_sale(sale_id=shadow_id_of(bought))
     tasks.tell_buyers()
     finish(bought)
     assert mail.outbox == []

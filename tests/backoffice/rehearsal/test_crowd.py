@@ -226,7 +226,11 @@ def test_a_server_that_says_nothing_is_given_up(
 ) -> None:
     monkeypatch.setattr(crowd, "REQUEST_S", 0.05)
     silence = threading.Event()
-    server.script = lambda handler, token: silence.wait(10) and None
+
+    def say_nothing(handler: _Handler, token: str) -> None:
+        silence.wait(10)
+
+    server.script = say_nothing
     assert [it.code for it in fired(server.url, ["1"])] == ["unanswered"]
     silence.set()
 

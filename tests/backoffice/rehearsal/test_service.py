@@ -31,7 +31,7 @@ from backoffice.rehearsal.service import (
     CANCELLED,
     DIED,
     INTERRUPTED,
-    MOST_INTERRUPTIONS,
+    MAX_INTERRUPTIONS,
     AnotherRehearsal,
     NotRunning,
     Stuck,
@@ -53,6 +53,7 @@ from tests.support.rehearsals import (
     everything_there,
     finish,
     resumed,
+    shadow_id_of,
     shadow_of,
     step,
     steps_until,
@@ -162,11 +163,11 @@ def test_the_public_sees_nothing_of_it(url: str, client: Client) -> None:
 
 def test_its_buyers_cannot_be_taken_for_anybody_else(url: str) -> None:
     rehearsal = steps_until(begun(make_sale(), url), BUYING)
-    buyers = list(buyers_of(shadow_id=rehearsal.shadow_id))
+    buyers = list(buyers_of(shadow_id=shadow_id_of(rehearsal)))
     assert len(buyers) == 12
     assert all(it.is_active and not it.has_usable_password() for it in buyers)
     assert {it.email for it in buyers} == {""}
-    name = username_of(shadow_id=rehearsal.shadow_id, number=13)
+    name = username_of(shadow_id=shadow_id_of(rehearsal), number=13)
     words = {"username": name, "password1": "correct horse", "password2": "correct horse"}
     assert "username" in UserCreationForm(words).errors
 
@@ -293,7 +294,7 @@ def test_without_a_worker_it_says_so_and_clears_up_all_the_same(url: str) -> Non
     assert rehearsal.phase == CLEARING
     rehearsal = step(rehearsal)  # closed
     rehearsal = step(rehearsal)  # a worker may still come
-    assert SeckillVoucher.objects.filter(pk=rehearsal.shadow_id).exists()
+    assert SeckillVoucher.objects.filter(pk=shadow_id_of(rehearsal)).exists()
     rehearsal = step(rehearsal, later=dt.timedelta(minutes=1))
     assert (rehearsal.phase, rehearsal.problem) == (FAILED, NOT_DRAINED)
     assert not rehearsal.verdict["drained"]
@@ -341,7 +342,7 @@ def test_one_that_is_cancelled_clears_up(url: str, phase: RehearsalPhase) -> Non
     rehearsal = cancel_rehearsal(rehearsal_id=rehearsal.pk)
     assert rehearsal.phase == CLEARING
     if phase == DRAINING:
-        fulfill_sale(sale_id=rehearsal.shadow_id)
+        fulfill_sale(sale_id=shadow_id_of(rehearsal))
     rehearsal = finish(rehearsal)
     assert (rehearsal.phase, rehearsal.problem, rehearsal.verdict) == (FAILED, CANCELLED, {})
     assert everything_there() == before
@@ -385,7 +386,7 @@ def test_one_that_dies_again_and_again_clears_up(url: str) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, url), BUYING)
-    for minutes in range(1, MOST_INTERRUPTIONS + 1):
+    for minutes in range(1, MAX_INTERRUPTIONS + 1):
         resumed(later=dt.timedelta(minutes=minutes))
     assert Rehearsal.objects.get().phase == BUYING
     resumed(later=dt.timedelta(minutes=minutes + 1))
@@ -421,7 +422,7 @@ def test_what_a_step_finds_after_it_was_overtaken_is_not_noted(
     assert work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now()) is None
     found = Rehearsal.objects.get(pk=rehearsal.pk)
     assert (found.phase, found.crowd["requests"]) == (CLEARING, 0)
-    fulfill_sale(sale_id=found.shadow_id)
+    fulfill_sale(sale_id=shadow_id_of(found))
     finish(found)
     assert everything_there() == before
 

@@ -72,8 +72,8 @@ def add_orders(sale: SeckillVoucher, rows: Sequence[Row], buyers: Sequence[User]
         VoucherOrder.objects.filter(pk=number).update(created_at=written_at)
         if row.paid_after is not None:
             add_paid_event(order, at(row.accepted + row.paid_after))
-    live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
-    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=live)
+    sold = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(sold=sold)
 
 
 def add_paid_event(order: VoucherOrder, moment: dt.datetime) -> None:

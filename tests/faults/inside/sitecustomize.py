@@ -22,17 +22,15 @@ from typing import Any
 DIRECTORY = Path(os.environ["FAULT_DIRECTORY"])
 
 
-class DeathOfOne:
-    """Takes the place of an armed failpoint."""
-
-    def reach(self, name: str) -> None:
-        try:
-            wanted = (DIRECTORY / "failpoint").read_text()
-            if wanted == name:
-                (DIRECTORY / "failpoint").rename(DIRECTORY / "taken")
-                os.kill(os.getpid(), signal.SIGKILL)
-        except FileNotFoundError:
-            return  # there is none, or another child was faster
+def die_at(name: str) -> None:
+    """Die at the failpoint that the test names, unless another child was faster."""
+    try:
+        wanted = (DIRECTORY / "failpoint").read_text()
+        if wanted == name:
+            (DIRECTORY / "failpoint").rename(DIRECTORY / "taken")
+            os.kill(os.getpid(), signal.SIGKILL)
+    except FileNotFoundError:
+        return
 
 
 def prepare_child() -> None:
@@ -41,7 +39,7 @@ def prepare_child() -> None:
     fulfillment: Any = sys.modules.get("orders.fulfilment.worker")
     if failpoints is None or fulfillment is None:
         return
-    failpoints._armed = DeathOfOne()
+    failpoints.tell(die_at)
     if (DIRECTORY / "deadly").exists():
         order_id, how = (DIRECTORY / "deadly").read_text().split()
         poison(fulfillment, int(order_id), how)

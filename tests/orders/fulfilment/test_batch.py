@@ -1,4 +1,4 @@
-"""One transaction of the back half, on MariaDB: what it writes, what it costs, what guards it."""
+"""One batch of the back half on MariaDB: its rows, its statements and its guards."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ EVENTS = "orders_orderevent"
 
 
 class AboveAny(int):
-    """A batch number that counts as higher than any other, whoever comes first."""
+    """A batch number that counts as higher than any other."""
 
     def __le__(self, other: int) -> bool:
         return False
@@ -82,7 +82,7 @@ def entries_for(sale: SeckillVoucher, count: int, *, first_id: int = 1_001) -> l
 # --- Rows ----------------------------------------------------------------------------------------
 
 
-def test_each_entry_becomes_a_live_unpaid_order_with_the_price_and_time_of_its_acceptance() -> None:
+def test_entry_becomes_live_unpaid_order_with_price_and_time() -> None:
     sale = make_sale()
     entries = entries_for(sale, 3)
     verdict = write(sale, entries)
@@ -98,7 +98,7 @@ def test_each_entry_becomes_a_live_unpaid_order_with_the_price_and_time_of_its_a
     assert sale.sold == 3
 
 
-def test_the_fencing_token_of_the_writer_is_kept_in_the_row() -> None:
+def test_writers_fencing_token_is_kept_in_the_row() -> None:
     sale = make_sale()
     token = sale.fence + 5
     write(sale, entries_for(sale, 1), fencing_token=token)
@@ -106,7 +106,7 @@ def test_the_fencing_token_of_the_writer_is_kept_in_the_row() -> None:
     assert sale.fence == token
 
 
-def test_those_for_whom_nothing_is_left_are_refused_as_sold_out_in_their_order() -> None:
+def test_last_entries_are_refused_as_sold_out() -> None:
     sale = make_sale(stock=2)
     entries = entries_for(sale, 4)
     verdict = write(sale, entries)
@@ -119,7 +119,7 @@ def test_those_for_whom_nothing_is_left_are_refused_as_sold_out_in_their_order()
     assert sale.sold == 2
 
 
-def test_a_buyer_who_has_the_unit_is_refused_with_the_order_that_holds_it() -> None:
+def test_second_order_is_refused_with_the_first() -> None:
     sale, buyer = make_sale(), make_buyer()
     held = make_order(sale, buyer)
     entry = an_entry(sale, buyer.pk, order_id=1_001)
@@ -129,7 +129,7 @@ def test_a_buyer_who_has_the_unit_is_refused_with_the_order_that_holds_it() -> N
     assert refusals_of(sale) == {1_001: "already_ordered"}
 
 
-def test_two_entries_of_one_buyers_unit_in_a_batch_make_one_order() -> None:
+def test_two_entries_of_one_unit_make_one_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     first, second = (an_entry(sale, buyer.pk, order_id=order_id) for order_id in (1_001, 1_002))
     verdict = write(sale, [first, second])
@@ -137,14 +137,14 @@ def test_two_entries_of_one_buyers_unit_in_a_batch_make_one_order() -> None:
     assert verdict.releases == [Release(second, "already_ordered", 1_001)]
 
 
-def test_the_units_of_one_buyer_are_orders_of_their_own() -> None:
+def test_each_unit_of_a_buyer_is_an_order() -> None:
     sale, buyer = make_sale(limit=3), make_buyer()
     entries = [an_entry(sale, buyer.pk, order_id=1_000 + unit, unit=unit) for unit in (1, 2, 3)]
     assert write(sale, entries).done == entries
     assert live_ids(sale) == [1_001, 1_002, 1_003]
 
 
-def test_a_buyer_may_order_again_after_an_order_that_is_over() -> None:
+def test_buyer_may_order_again_after_an_ended_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     make_order(sale, buyer, status=OrderStatus.CANCELLED)
     make_order(sale, buyer, status=OrderStatus.REFUSED, reason="sold_out")
@@ -152,7 +152,7 @@ def test_a_buyer_may_order_again_after_an_order_that_is_over() -> None:
     assert write(sale, [entry]).done == [entry]
 
 
-def test_a_closed_account_is_refused() -> None:
+def test_closed_account_is_refused() -> None:
     sale, buyer = make_sale(), make_buyer()
     buyer.is_active = False
     buyer.save()
@@ -161,7 +161,7 @@ def test_a_closed_account_is_refused() -> None:
     assert refusals_of(sale) == {1_001: "inactive_buyer"}
 
 
-def test_a_deleted_account_is_refused_in_a_row_without_a_buyer() -> None:
+def test_deleted_account_is_refused_without_a_buyer() -> None:
     sale, buyer = make_sale(), make_buyer()
     entry = an_entry(sale, buyer.pk, order_id=1_001)
     buyer.delete()
@@ -171,7 +171,7 @@ def test_a_deleted_account_is_refused_in_a_row_without_a_buyer() -> None:
     assert (order.user_id, order.reason, order.live) == (None, "inactive_buyer", None)
 
 
-def test_a_batch_can_be_refused_as_a_whole() -> None:
+def test_whole_batch_can_be_refused() -> None:
     sale = make_sale()
     entries = entries_for(sale, 2)
     verdict = write(sale, entries, refuse_as=RefusalReason.FAILED)
@@ -186,7 +186,7 @@ OVER = [OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFUNDED]
 
 
 @pytest.mark.parametrize("status", OVER)
-def test_who_has_had_an_order_is_refused_where_that_bars_another(status: OrderStatus) -> None:
+def test_ended_order_bars_another_without_rebuy(status: OrderStatus) -> None:
     sale, (once, new) = make_sale(rebuy=False), make_buyers(2)
     make_order(sale, once, status=status)
     barred, entry = (
@@ -201,7 +201,7 @@ def test_who_has_had_an_order_is_refused_where_that_bars_another(status: OrderSt
 
 
 @pytest.mark.parametrize("status", OVER)
-def test_who_has_had_an_order_may_order_again_where_the_sale_says_so(status: OrderStatus) -> None:
+def test_ended_order_bars_nobody_with_rebuy(status: OrderStatus) -> None:
     sale, buyer = make_sale(rebuy=True), make_buyer()
     make_order(sale, buyer, status=status)
     entry = an_entry(sale, buyer.pk, order_id=1_001)
@@ -209,14 +209,14 @@ def test_who_has_had_an_order_may_order_again_where_the_sale_says_so(status: Ord
 
 
 @pytest.mark.parametrize("reason", [it.value for it in RefusalReason])
-def test_who_was_only_refused_has_had_no_order(reason: str) -> None:
+def test_refused_order_does_not_bar(reason: str) -> None:
     sale, buyer = make_sale(rebuy=False), make_buyer()
     make_order(sale, buyer, status=OrderStatus.REFUSED, reason=reason)
     entry = an_entry(sale, buyer.pk, order_id=1_001)
     assert write(sale, [entry]).done == [entry]
 
 
-def test_neither_another_sales_order_nor_a_live_one_bars_a_buyer() -> None:
+def test_live_or_other_sales_order_does_not_bar() -> None:
     sale, other, buyer = make_sale(rebuy=False, limit=2), make_sale(rebuy=False), make_buyer()
     make_order(other, buyer, status=OrderStatus.CANCELLED)
     make_order(sale, buyer, unit=1)
@@ -224,7 +224,7 @@ def test_neither_another_sales_order_nor_a_live_one_bars_a_buyer() -> None:
     assert write(sale, [entry]).done == [entry]
 
 
-def test_the_live_order_at_the_unit_is_named_also_to_a_buyer_who_is_barred() -> None:
+def test_barred_buyer_is_told_the_live_order() -> None:
     sale, buyer = make_sale(rebuy=False), make_buyer()
     make_order(sale, buyer, status=OrderStatus.CANCELLED)
     held = make_order(sale, buyer)
@@ -232,7 +232,7 @@ def test_the_live_order_at_the_unit_is_named_also_to_a_buyer_who_is_barred() -> 
     assert write(sale, [entry]).releases == [Release(entry, "already_ordered", held.pk)]
 
 
-def test_an_order_that_was_written_before_it_could_bar_is_reported_as_done() -> None:
+def test_order_written_before_an_end_is_reported_done() -> None:
     sale, buyer = make_sale(rebuy=False), make_buyer()
     entry = an_entry(sale, buyer.pk, order_id=1_001)
     write(sale, [entry])
@@ -244,12 +244,13 @@ def test_an_order_that_was_written_before_it_could_bar_is_reported_as_done() -> 
 
 
 @pytest.mark.parametrize("seconds", [60, 900, 7 * 24 * 3600])
-def test_an_order_is_to_be_paid_so_long_after_it_was_written(seconds: int) -> None:
+def test_payment_deadline_counts_from_writing(seconds: int) -> None:
     sale, allowed = make_sale(pay_within_s=seconds), dt.timedelta(seconds=seconds)
     before = timezone.now()
     write(sale, entries_for(sale, 2))
     after = timezone.now()
     for order in VoucherOrder.objects.all():
+        assert order.pay_by is not None
         assert before + allowed <= order.pay_by <= after + allowed
 
 
@@ -259,7 +260,7 @@ def history() -> list[tuple[Any, ...]]:
     return list(OrderEvent.objects.order_by("order_id", "pk").values_list(*columns))
 
 
-def test_the_history_of_each_order_begins_with_what_it_was_written_as() -> None:
+def test_history_starts_with_the_written_state() -> None:
     sale = make_sale(stock=1)
     before = timezone.now()
     write(sale, entries_for(sale, 2))
@@ -271,13 +272,13 @@ def test_the_history_of_each_order_begins_with_what_it_was_written_as() -> None:
         assert before <= event.at <= timezone.now()
 
 
-def test_orders_that_are_refused_as_a_whole_have_that_in_their_history() -> None:
+def test_whole_refused_batch_has_history() -> None:
     sale = make_sale()
     write(sale, entries_for(sale, 2), refuse_as=RefusalReason.FAILED)
     assert [event[:3] for event in history()] == [(1_001, "", "refused"), (1_002, "", "refused")]
 
 
-def test_what_is_found_written_adds_nothing_to_its_history() -> None:
+def test_repeated_batch_adds_no_history() -> None:
     sale = make_sale()
     entries = entries_for(sale, 2)
     write(sale, entries[:1])
@@ -285,7 +286,7 @@ def test_what_is_found_written_adds_nothing_to_its_history() -> None:
     assert [event[:3] for event in history()] == [(1_001, "", "unpaid"), (1_002, "", "unpaid")]
 
 
-def test_what_is_rolled_back_has_no_history() -> None:
+def test_rolled_back_batch_has_no_history() -> None:
     sale = make_sale()
     with pytest.raises(LockLost):
         write(sale, entries_for(sale, 2), lost=lambda: True)
@@ -295,7 +296,7 @@ def test_what_is_rolled_back_has_no_history() -> None:
 # --- The batch's number ---------------------------------------------------------------------------
 
 
-def test_the_number_of_the_last_batch_is_kept_in_the_row() -> None:
+def test_last_batch_number_is_kept_in_the_row() -> None:
     sale = make_sale()
     write(sale, entries_for(sale, 1), number=3)
     sale.refresh_from_db()
@@ -303,8 +304,8 @@ def test_the_number_of_the_last_batch_is_kept_in_the_row() -> None:
 
 
 @pytest.mark.parametrize("number", [2, 3])
-def test_a_number_that_the_row_has_seen_writes_nothing(number: int) -> None:
-    """A ledger that gives one is an older one than the row: it knows buyers who are gone."""
+def test_stale_batch_number_writes_nothing(number: int) -> None:
+    """A ledger that gives a used number is older than the row."""
     sale = make_sale()
     write(sale, entries_for(sale, 1), number=3)
     before = rows()
@@ -316,7 +317,7 @@ def test_a_number_that_the_row_has_seen_writes_nothing(number: int) -> None:
 # --- Replay --------------------------------------------------------------------------------------
 
 
-def test_the_same_batch_again_reports_the_same_and_writes_nothing_new() -> None:
+def test_repeated_batch_reports_the_same_and_writes_nothing() -> None:
     sale = make_sale(stock=2)
     buyers = make_buyers(3)
     buyers[1].is_active = False
@@ -331,16 +332,16 @@ def test_the_same_batch_again_reports_the_same_and_writes_nothing_new() -> None:
     assert rows() == before
 
 
-def test_a_batch_that_was_sold_out_still_says_so_when_it_is_found_written() -> None:
-    """A crash between commit and release: the total has to be corrected by the next pass."""
+def test_repeated_batch_still_reports_sold_out() -> None:
+    """After a crash between commit and release the next pass has to correct the total."""
     sale = make_sale(stock=1)
     entries = entries_for(sale, 2)
     assert write(sale, entries).sold_out_early
     assert write(sale, entries).sold_out_early
 
 
-def test_a_refusal_as_already_ordered_still_names_the_holder_when_it_is_found_written() -> None:
-    """A crash between commit and release: else the next pass frees the field of a live order."""
+def test_repeated_refusal_still_names_the_holder() -> None:
+    """After a crash between commit and release the next pass must not free a live order's field."""
     sale, buyer = make_sale(), make_buyer()
     held = make_order(sale, buyer)
     entry = an_entry(sale, buyer.pk, order_id=1_001)
@@ -348,14 +349,14 @@ def test_a_refusal_as_already_ordered_still_names_the_holder_when_it_is_found_wr
     assert write(sale, [entry]).releases == [Release(entry, "already_ordered", held.pk)]
 
 
-def test_an_order_that_is_over_by_now_is_reported_as_over() -> None:
+def test_repeated_entry_of_ended_order_is_reported_ended() -> None:
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
     entry = an_entry(sale, buyer.pk, order_id=order.pk)
     assert write(sale, [entry]).releases == [Release(entry, "cancelled", had_order=True)]
 
 
-def test_an_id_that_is_another_buyers_order_is_refused_by_name_and_nothing_is_written() -> None:
+def test_other_buyers_order_id_raises_and_writes_nothing() -> None:
     sale, (owner, other) = make_sale(), make_buyers(2)
     make_order(sale, owner, order_id=1_001)
     before = rows()
@@ -364,7 +365,7 @@ def test_an_id_that_is_another_buyers_order_is_refused_by_name_and_nothing_is_wr
     assert rows() == before
 
 
-def test_an_id_that_is_another_sales_order_is_refused_by_name() -> None:
+def test_other_sales_order_id_raises() -> None:
     sale, other, buyer = make_sale(), make_sale(), make_buyer()
     make_order(other, buyer, order_id=1_001)
     with pytest.raises(OrderIdTaken):
@@ -374,7 +375,7 @@ def test_an_id_that_is_another_sales_order_is_refused_by_name() -> None:
 # --- Fence and lock ------------------------------------------------------------------------------
 
 
-def test_a_stale_fencing_token_is_refused_and_nothing_is_written() -> None:
+def test_stale_fencing_token_writes_nothing() -> None:
     sale = make_sale()
     entries = entries_for(sale, 2)
     before = rows()
@@ -384,7 +385,7 @@ def test_a_stale_fencing_token_is_refused_and_nothing_is_written() -> None:
     assert rows() == before
 
 
-def test_the_fencing_token_that_wrote_last_may_write_again() -> None:
+def test_last_fencing_token_may_write_again() -> None:
     sale = make_sale()
     fence = sale.fence + 3
     write(sale, entries_for(sale, 1), fencing_token=fence)
@@ -394,7 +395,7 @@ def test_the_fencing_token_that_wrote_last_may_write_again() -> None:
     assert live_ids(sale) == [1_001, 2_001]
 
 
-def test_a_lock_that_was_lost_before_the_commit_rolls_everything_back() -> None:
+def test_lock_lost_before_commit_rolls_back() -> None:
     sale = make_sale(stock=1)
     entries = entries_for(sale, 2)
     before = rows()
@@ -410,7 +411,7 @@ def test_a_lock_that_was_lost_before_the_commit_rolls_everything_back() -> None:
     assert rows() == before
 
 
-def test_a_sale_that_there_is_not_is_said_by_name() -> None:
+def test_batch_of_missing_sale_raises_by_name() -> None:
     sale = make_sale()
     entries = entries_for(sale, 1)
     missing = SeckillVoucher(pk=sale.pk + 1)
@@ -439,21 +440,21 @@ def statements_of(work: Callable[[], Any]) -> list[str]:
 
 
 @pytest.mark.parametrize("size", [1, 10, 200])
-def test_a_batch_of_two_hundred_takes_as_many_statements_as_a_batch_of_one(size: int) -> None:
+def test_statements_do_not_grow_with_the_batch(size: int) -> None:
     sale = make_sale(stock=size)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
 
 
 @pytest.mark.parametrize("size", [1, 10, 200])
-def test_refusals_take_the_same_statements(size: int) -> None:
+def test_refusals_take_as_many_statements(size: int) -> None:
     sale = make_sale(stock=size // 2)
     entries = entries_for(sale, size)
     assert statements_of(lambda: write(sale, entries)) == THE_STATEMENTS
 
 
 @pytest.mark.parametrize("size", [1, 10, 200])
-def test_where_an_order_bars_another_they_are_the_same_statements(size: int) -> None:
+def test_barring_takes_as_many_statements(size: int) -> None:
     sale = make_sale(stock=size, rebuy=False)
     entries = entries_for(sale, size)
     for entry in entries[::2]:
@@ -462,7 +463,7 @@ def test_where_an_order_bars_another_they_are_the_same_statements(size: int) -> 
     assert len(live_ids(sale)) == size // 2
 
 
-def test_a_batch_that_is_written_already_inserts_nothing() -> None:
+def test_written_batch_inserts_nothing() -> None:
     sale = make_sale()
     entries = entries_for(sale, 10)
     write(sale, entries)
@@ -471,7 +472,7 @@ def test_a_batch_that_is_written_already_inserts_nothing() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_sales_row_is_locked_before_anything_else_in_one_durable_transaction() -> None:
+def test_sale_row_is_locked_first_in_one_transaction() -> None:
     sale = make_sale()
     entries = entries_for(sale, 2)
     with CaptureQueriesContext(connection) as captured:
@@ -487,7 +488,7 @@ def test_the_sales_row_is_locked_before_anything_else_in_one_durable_transaction
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_batch_inside_another_transaction_is_refused_since_it_could_be_rolled_back() -> None:
+def test_batch_inside_a_transaction_is_refused() -> None:
     sale = make_sale()
     entries = entries_for(sale, 1)
     with pytest.raises(RuntimeError), transaction.atomic():
@@ -574,7 +575,7 @@ def test_two_writers_sell_the_last_unit_once(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
+def test_control_without_row_lock_last_unit_sells_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale, meeting = make_sale(stock=1), MeetingPoint(patience_s=GENEROUS_S)
@@ -590,7 +591,7 @@ def test_control_without_the_row_lock_two_writers_sell_the_last_unit_twice(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order(
+def test_without_row_lock_unique_key_refuses_second_order(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale, buyer, meeting = make_sale(), make_buyer(), MeetingPoint(patience_s=GENEROUS_S)
@@ -607,7 +608,7 @@ def test_without_the_row_lock_the_unique_key_still_refuses_a_buyers_second_order
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_four_writers_of_the_same_entries_write_each_once() -> None:
+def test_four_writers_write_each_entry_once() -> None:
     sale = make_sale(stock=30)
     entries = entries_for(sale, 40)
     fence = sale.fence + 1

@@ -1,4 +1,4 @@
-"""Rows written without the ORM are what the ORM would have written."""
+"""Rows inserted without the ORM equal those of the ORM."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def new(sale: SeckillVoucher, number: int, user_id: int | None, reason: str = ""
     return NewOrder(number, user_id, sale.pk, 1, reason, epoch_ms(ACCEPTED_AT))
 
 
-def test_every_column_of_the_tables_is_written() -> None:
+def test_every_column_is_written() -> None:
     """A column that is added to a model, with a default that only the ORM knows, fails here."""
     orders = {field.column for field in VoucherOrder._meta.concrete_fields}
     events = {field.column for field in OrderEvent._meta.concrete_fields} - {"id"}
@@ -34,7 +34,7 @@ def test_every_column_of_the_tables_is_written() -> None:
     assert set(EVENT_COLUMNS) == events
 
 
-def test_a_row_is_what_the_orm_would_have_written() -> None:
+def test_row_equals_one_written_by_the_orm() -> None:
     sale, (one, other) = make_sale(pay_within_s=600), make_buyers(2)
     insert_orders(sale=sale, orders=[new(sale, 11, one.pk)], now=NOW)
     by_orm = VoucherOrder(
@@ -48,7 +48,7 @@ def test_a_row_is_what_the_orm_would_have_written() -> None:
     assert {**ours, "id": 0, "user_id": 0} == {**theirs, "id": 0, "user_id": 0}
 
 
-def test_a_refused_row_holds_no_unit_and_has_its_reason() -> None:
+def test_refused_row_has_reason_and_no_unit() -> None:
     sale = make_sale()
     orders = [new(sale, 11, None, RefusalReason.INACTIVE_BUYER.value)]
     insert_orders(sale=sale, orders=orders, now=timezone.now())
@@ -57,21 +57,20 @@ def test_a_refused_row_holds_no_unit_and_has_its_reason() -> None:
     assert row.reason == RefusalReason.INACTIVE_BUYER
 
 
-def test_each_order_has_its_beginning_in_the_history() -> None:
+def test_each_order_has_its_first_event() -> None:
     sale, buyer = make_sale(), make_buyer()
     refused = new(sale, 12, buyer.pk, RefusalReason.SOLD_OUT.value)
     insert_orders(sale=sale, orders=[new(sale, 11, buyer.pk), refused], now=NOW)
-    events = OrderEvent.objects.order_by("order_id").values_list(
-        "order_id", "before", "after", "at", "actor_kind", "actor", "reason", "told_at"
-    )
-    assert list(events) == [
+    columns = ("order_id", "before", "after", "at", "actor_kind", "actor", "reason", "told_at")
+    events = OrderEvent.objects.order_by("order_id").values_list(*columns)
+    assert [tuple(event) for event in events] == [
         (11, "", "unpaid", NOW, "system", None, "", None),
         (12, "", "refused", NOW, "system", None, "", None),
     ]
 
 
 @pytest.mark.parametrize("count", [1, 300])
-def test_a_batch_is_two_statements_however_large_it_is(
+def test_batch_of_any_size_takes_two_statements(
     count: int, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     sale, buyers = make_sale(), make_buyers(count)
@@ -82,7 +81,7 @@ def test_a_batch_is_two_statements_however_large_it_is(
     assert VoucherOrder.objects.count() == OrderEvent.objects.count() == count
 
 
-def test_a_second_live_order_of_a_buyers_unit_is_refused_by_the_table() -> None:
+def test_table_refuses_second_live_order_of_a_unit() -> None:
     sale, buyer = make_sale(), make_buyer()
     orders = [new(sale, 11, buyer.pk), new(sale, 12, buyer.pk)]
     with pytest.raises(IntegrityError), transaction.atomic():

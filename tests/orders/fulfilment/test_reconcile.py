@@ -1,4 +1,4 @@
-"""Reconciling: no difference where all is well or in flight; every real one found and mended."""
+"""Reconciling: real differences are repaired, orders in flight are none."""
 
 from __future__ import annotations
 
@@ -37,6 +37,7 @@ from tests.support.orders import (
     make_sale,
     reserved,
 )
+from vouchers.inventory.audit import add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry, Release, release
 from vouchers.inventory.sale_state import snapshot
@@ -46,7 +47,7 @@ pytestmark = pytest.mark.django_db
 
 
 def sale_with(*, ordered: int, waiting: int = 0, stock: int = 20) -> SeckillVoucher:
-    """Return a healthy sale with so many orders, and so many pending entries."""
+    """Return a healthy sale with this many orders and pending entries."""
     sale = make_sale(stock=stock)
     reserved(sale, make_buyers(ordered))
     fulfill_sale(sale_id=sale.pk)
@@ -63,7 +64,7 @@ def difference(sale: SeckillVoucher) -> int:
 # --- What it finds -------------------------------------------------------------------------------
 
 
-def test_a_healthy_sale_with_pending_entries_has_no_difference() -> None:
+def test_healthy_sale_has_no_difference() -> None:
     sale = sale_with(ordered=3, waiting=2)
     assert reconcile(sale_id=sale.pk) == Comparison(
         voucher_id=sale.pk,
@@ -77,7 +78,7 @@ def test_a_healthy_sale_with_pending_entries_has_no_difference() -> None:
     )
 
 
-def test_orders_that_are_over_are_no_difference() -> None:
+def test_ended_orders_are_no_difference() -> None:
     sale = sale_with(ordered=2)
     make_order(sale, make_buyer(), status=OrderStatus.CANCELLED)
     make_order(sale, None, status=OrderStatus.REFUSED, reason="inactive_buyer")
@@ -85,20 +86,20 @@ def test_orders_that_are_over_are_no_difference() -> None:
 
 
 def a_stray_buyer(ledger: Redis, sale: SeckillVoucher) -> int:
-    """A buyer with neither an order nor a promise, as a lost pending entry leaves it."""
+    """Add a buyer with neither an order nor a pending entry."""
     (token,) = reserved(sale, [make_buyer()])
     ledger.zrem(LedgerKeys(sale.pk).pending, f"{token.order_id}:{token.user_id}:1")
     return token.order_id
 
 
 def a_missing_buyer(ledger: Redis, sale: SeckillVoucher) -> int:
-    """A live order that the ledger does not know."""
+    """Remove a live order from the ledger."""
     order = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)[0]
     ledger.hdel(LedgerKeys(sale.pk).buyers, f"{order.user_id}:{order.unit}")
     return order.pk
 
 
-def test_a_stray_buyer_goes_back_to_pending_never_to_release(ledger: Redis) -> None:
+def test_stray_buyer_goes_back_to_pending(ledger: Redis) -> None:
     sale = sale_with(ordered=1)
     order_id = a_stray_buyer(ledger, sale)
     assert difference(sale) == 1
@@ -110,7 +111,7 @@ def test_a_stray_buyer_goes_back_to_pending_never_to_release(ledger: Redis) -> N
     assert_conserved(sale)
 
 
-def test_a_buyer_whose_order_was_cancelled_without_redis_gets_no_second_one(ledger: Redis) -> None:
+def test_stray_buyer_of_cancelled_order_gets_no_second(ledger: Redis) -> None:
     sale = sale_with(ordered=2)
     order = VoucherOrder.objects.filter(seckill_voucher=sale)[0]
     VoucherOrder.objects.filter(pk=order.pk).update(status="cancelled", live=None)
@@ -122,7 +123,7 @@ def test_a_buyer_whose_order_was_cancelled_without_redis_gets_no_second_one(ledg
     assert_conserved(sale)
 
 
-def test_a_live_order_that_the_ledger_lost_is_entered_among_the_buyers(ledger: Redis) -> None:
+def test_live_order_lost_by_ledger_is_added_to_buyers(ledger: Redis) -> None:
     sale = sale_with(ordered=3, waiting=1)
     before = buyers_of(sale)
     a_missing_buyer(ledger, sale)
@@ -131,7 +132,7 @@ def test_a_live_order_that_the_ledger_lost_is_entered_among_the_buyers(ledger: R
     assert buyers_of(sale) == before
 
 
-def test_a_pending_entry_that_is_no_buyer_is_a_difference_since_its_unit_is_offered_again(
+def test_pending_entry_without_buyer_is_a_difference(
     ledger: Redis,
 ) -> None:
     sale = sale_with(ordered=1)
@@ -145,7 +146,7 @@ def test_a_pending_entry_that_is_no_buyer_is_a_difference_since_its_unit_is_offe
 
 
 @pytest.mark.parametrize("off", [-2, 2])
-def test_a_wrong_count_of_sold_units_is_counted_again(off: int) -> None:
+def test_wrong_sold_count_is_recounted(off: int) -> None:
     sale = sale_with(ordered=3)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=3 + off)
     assert difference(sale) == 2
@@ -155,7 +156,7 @@ def test_a_wrong_count_of_sold_units_is_counted_again(off: int) -> None:
 
 
 @pytest.mark.parametrize(("total", "off"), [(17, 3), (23, 3), (20, 0)])
-def test_a_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int) -> None:
+def test_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int) -> None:
     sale = sale_with(ordered=3)
     ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
     assert difference(sale) == off
@@ -164,9 +165,7 @@ def test_a_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: in
 
 
 @pytest.mark.parametrize("name", ["begins_at_ms", "ends_at_ms", "limit", "paused"])
-def test_another_wrong_figure_counts_one_and_is_copied_from_the_row(
-    ledger: Redis, name: str
-) -> None:
+def test_other_wrong_term_counts_one_and_is_copied(ledger: Redis, name: str) -> None:
     sale = sale_with(ordered=1)
     key = LedgerKeys(sale.pk).sale
     before = ledger.hgetall(key)
@@ -176,7 +175,7 @@ def test_another_wrong_figure_counts_one_and_is_copied_from_the_row(
     assert ledger.hgetall(key) == before
 
 
-def test_a_sale_that_is_not_loaded_differs_by_its_live_orders_and_is_loaded(
+def test_unloaded_sale_is_loaded(
     ledger: Redis,
 ) -> None:
     sale = sale_with(ordered=3)
@@ -189,7 +188,7 @@ def test_a_sale_that_is_not_loaded_differs_by_its_live_orders_and_is_loaded(
     assert (repaired.remaining, repaired.buyers, repaired.difference) == (17, 3, 0)
 
 
-def test_everything_at_once_is_found_and_mended(ledger: Redis) -> None:
+def test_all_differences_at_once_are_repaired(ledger: Redis) -> None:
     sale = sale_with(ordered=4, waiting=2)
     a_stray_buyer(ledger, sale)
     a_stray_buyer(ledger, sale)
@@ -203,7 +202,7 @@ def test_everything_at_once_is_found_and_mended(ledger: Redis) -> None:
     assert_conserved(sale)
 
 
-def test_repairing_twice_is_repairing_once(ledger: Redis) -> None:
+def test_repair_is_idempotent(ledger: Redis) -> None:
     sale = sale_with(ordered=3)
     a_stray_buyer(ledger, sale)
     a_missing_buyer(ledger, sale)
@@ -213,7 +212,7 @@ def test_repairing_twice_is_repairing_once(ledger: Redis) -> None:
     assert (ledger_contents(), rows()) == before
 
 
-def test_comparing_alone_changes_nothing(ledger: Redis) -> None:
+def test_comparison_changes_nothing(ledger: Redis) -> None:
     sale = sale_with(ordered=3, waiting=1)
     a_stray_buyer(ledger, sale)
     a_missing_buyer(ledger, sale)
@@ -244,11 +243,12 @@ def refuse_all(sale: SeckillVoucher) -> None:
 
 
 def cancel_one(sale: SeckillVoucher) -> None:
-    """The database first, then Redis, as the life of an order does it."""
+    """Cancel in the database first, then in Redis, like the product."""
     order = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).order_by("pk")[0]
     VoucherOrder.objects.filter(pk=order.pk).update(status="cancelled", live=None)
     sold = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=sold)
+    assert order.user_id is not None
     entry = PendingEntry(order.pk, order.user_id, order.unit, 0)
     release(sale_id=sale.pk, releases=[Release(entry, "cancelled")])
 
@@ -258,7 +258,7 @@ def cancel_one(sale: SeckillVoucher) -> None:
     "meanwhile", [reserve_one, fulfil_all, reserve_and_fulfil, refuse_all, cancel_one]
 )
 @pytest.mark.parametrize("repair", [False, True])
-def test_what_moves_while_it_reads_is_no_difference(
+def test_change_during_comparison_is_no_difference(
     step: str,
     meanwhile: Callable[[SeckillVoucher], None],
     repair: bool,
@@ -284,7 +284,7 @@ def test_what_moves_while_it_reads_is_no_difference(
 
 
 @pytest.mark.parametrize("step", ["confirm", "release"])
-def test_what_is_committed_and_not_yet_confirmed_is_no_difference(
+def test_committed_unconfirmed_order_is_no_difference(
     step: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = sale_with(ordered=1)
@@ -305,7 +305,7 @@ def test_what_is_committed_and_not_yet_confirmed_is_no_difference(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
-def test_under_load_it_raises_no_false_alarm_and_repairs_nothing_that_is_in_flight() -> None:
+def test_reconcile_under_load_repairs_nothing_in_flight() -> None:
     sale = make_sale(stock=200)
     crowds = [make_buyers(40) for _ in range(3)]
     over = threading.Event()
@@ -325,7 +325,7 @@ def test_under_load_it_raises_no_false_alarm_and_repairs_nothing_that_is_in_flig
             over.set()
 
     def watch() -> list[int]:
-        seen = []
+        seen: list[int] = []
         while not over.is_set():
             seen.append(reconcile(sale_id=sale.pk, repair=len(seen) % 2 == 0).difference)
         return seen
@@ -340,13 +340,13 @@ def test_under_load_it_raises_no_false_alarm_and_repairs_nothing_that_is_in_flig
 
 
 @pytest.mark.django_db(transaction=True)
-def test_while_it_enters_a_live_order_nobody_can_cancel_it(
+def test_live_order_cannot_be_cancelled_while_it_is_added(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Else a cancel in between would free a unit that is then entered as taken for good."""
+    """A cancel in between would free a unit that is then added as taken for good."""
     sale = sale_with(ordered=2)
     a_missing_buyer(ledger, sale)
-    enter = reconciling.add_buyers
+    enter = add_buyers
     refused: list[int] = []
 
     def entered(**kwargs: Any) -> None:
@@ -363,20 +363,20 @@ def test_while_it_enters_a_live_order_nobody_can_cancel_it(
 # --- Which sales ---------------------------------------------------------------------------------
 
 
-def test_every_sale_is_compared_where_none_is_named() -> None:
+def test_every_sale_is_compared_by_default() -> None:
     sales = [make_sale() for _ in range(3)]
     found = list(reconcile_many(sale_ids=[], repair=False))
     assert [comparison.voucher_id for comparison in found] == [sale.pk for sale in sales]
 
 
-def test_the_named_sales_are_compared_in_their_order() -> None:
+def test_named_sales_are_compared_in_order() -> None:
     sales = [make_sale() for _ in range(3)]
     named = [sales[2].pk, sales[0].pk]
     found = list(reconcile_many(sale_ids=named, repair=False))
     assert [comparison.voucher_id for comparison in found] == named
 
 
-def test_where_one_of_the_named_does_not_exist_none_is_touched(ledger: Redis) -> None:
+def test_missing_named_sale_stops_before_any_comparison(ledger: Redis) -> None:
     sale = sale_with(ordered=1)
     a_missing_buyer(ledger, sale)
     before = ledger_contents()
@@ -385,7 +385,7 @@ def test_where_one_of_the_named_does_not_exist_none_is_touched(ledger: Redis) ->
     assert ledger_contents() == before
 
 
-def test_beat_repairs_the_sales_that_may_still_change(ledger: Redis) -> None:
+def test_beat_repairs_active_sales(ledger: Redis) -> None:
     broken, never_loaded, just_over, long_over = (
         make_sale(),
         make_sale(loaded=False),
@@ -403,7 +403,7 @@ def test_beat_repairs_the_sales_that_may_still_change(ledger: Redis) -> None:
     assert difference(long_over) == 7
 
 
-def test_beat_compares_a_large_sale_by_ids_only_where_its_counts_do_not_fit(
+def test_beat_compares_large_sale_by_ids_if_counts_differ(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orders.fulfilment.reconcile.BY_IDS_UP_TO", 1)
@@ -416,7 +416,7 @@ def test_beat_compares_a_large_sale_by_ids_only_where_its_counts_do_not_fit(
 
 
 @pytest.mark.parametrize("fault", [a_stray_buyer, a_missing_buyer])
-def test_beat_repairs_what_is_stray_and_what_is_missing(
+def test_beat_repairs_stray_and_missing_buyers(
     ledger: Redis, fault: Callable[[Redis, SeckillVoucher], int]
 ) -> None:
     sale = sale_with(ordered=2)
@@ -426,10 +426,10 @@ def test_beat_repairs_what_is_stray_and_what_is_missing(
     assert_conserved(sale)
 
 
-def test_beat_is_not_taken_in_by_two_differences_whose_counts_make_up_for_each_other(
+def test_beat_finds_differences_with_equal_counts(
     ledger: Redis,
 ) -> None:
-    """The stray buyer was accepted, and nobody but reconciling can bring that order about."""
+    """The stray buyer was accepted, and only reconcile can still create the order."""
     sale = sale_with(ordered=2)
     stray_id = a_stray_buyer(ledger, sale)
     a_missing_buyer(ledger, sale)
@@ -439,7 +439,7 @@ def test_beat_is_not_taken_in_by_two_differences_whose_counts_make_up_for_each_o
     assert_conserved(sale)
 
 
-def test_a_sale_that_cannot_be_reconciled_does_not_stop_the_rest(ledger: Redis) -> None:
+def test_failing_sale_does_not_stop_the_rest(ledger: Redis) -> None:
     broken, sale = make_sale(), sale_with(ordered=1)
     ledger.hset(LedgerKeys(broken.pk).buyers, "written by hand", "x")
     a_missing_buyer(ledger, sale)
@@ -447,14 +447,14 @@ def test_a_sale_that_cannot_be_reconciled_does_not_stop_the_rest(ledger: Redis) 
     assert_conserved(sale)
 
 
-def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
         reconcile(sale_id=sale.pk)
 
 
-def test_a_stray_of_an_id_that_nobody_minted_ends_as_an_order_of_its_buyer(ledger: Redis) -> None:
+def test_stray_with_unminted_id_becomes_an_order(ledger: Redis) -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = id_minted(seconds_ago=5)
     ledger.hset(LedgerKeys(sale.pk).buyers, f"{buyer.pk}:1", order_id)

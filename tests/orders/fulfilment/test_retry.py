@@ -1,10 +1,11 @@
-"""Trying a set-aside order again, on MariaDB: it becomes live once, or nothing changes."""
+"""Retrying a set-aside order on MariaDB: it becomes live once, or nothing changes."""
 
 from __future__ import annotations
 
 import datetime as dt
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -69,7 +70,7 @@ pytestmark = pytest.mark.django_db
 
 
 def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> int:
-    """Let an order be accepted, set aside as the worker does it, and given back; return its id."""
+    """Create an accepted order, set it aside like the worker, and return its id."""
     (token,) = reserved(sale, [buyer or make_buyer()])
     (entry,) = (it for it in pending(sale) if it.order_id == token.order_id)
     row = VoucherOrder.objects.create(
@@ -88,13 +89,13 @@ def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> int:
 
 
 def history_of(order_id: int) -> list[tuple[str, str]]:
-    """Return each change of the order's state, oldest first, as what it was and what it became."""
+    """Return the state before and after each change, oldest first."""
     events = OrderEvent.objects.filter(order=order_id).order_by("pk")
     return list(events.values_list("before", "after"))
 
 
 def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
-    """Assert that the order is refused in this way, and that nothing is written anywhere."""
+    """Assert that the retry raises this error and writes nothing."""
     before = ledger_contents(), rows()
     with pytest.raises(error) as refused:
         retry_order(order_id=order_id, now=timezone.now())
@@ -105,10 +106,10 @@ def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
 # --- What it does --------------------------------------------------------------------------------
 
 
-def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
+def test_poison_entry_is_live_after_fix_and_retry(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
-    """From the acceptance to the receipt, with the real worker in between."""
+    """From acceptance to receipt, with the real worker."""
     settings.SECKILL_MAX_TRIES = 1
     sale = make_sale()
     (token,) = reserved(sale, [make_buyer()])
@@ -123,7 +124,7 @@ def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
         patch.setattr(batch, "_row", poisoned)
         for _ in range(2):
             fulfill_sale(sale_id=sale.pk)
-    mine: dict[str, int] = {
+    mine: dict[str, Any] = {
         "sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id,
     }  # fmt: skip
     assert (find_receipt(**mine).status, find_receipt(**mine).reason) == ("refused", "failed")
@@ -138,7 +139,7 @@ def test_a_poison_entry_is_live_once_what_poisoned_it_is_mended(
     assert reconcile(sale_id=sale.pk).difference == 0
 
 
-def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -> None:
+def test_retried_order_keeps_id_unit_price_and_time() -> None:
     sale = make_sale(limit=2)
     buyer = make_buyer()
     reserved(sale, [buyer])
@@ -159,7 +160,7 @@ def test_the_order_keeps_its_id_unit_price_and_time_and_its_end_is_forgotten() -
 
 
 @pytest.mark.parametrize("by_staff", [False, True], ids=["system", "staff"])
-def test_a_retry_is_in_the_orders_history_with_who_did_it(by_staff: bool) -> None:
+def test_retry_and_its_actor_are_in_the_history(by_staff: bool) -> None:
     sale, clerk = make_sale(), make_buyer()
     order_id = set_aside(sale)
     before = timezone.now()
@@ -175,7 +176,7 @@ def test_a_retry_is_in_the_orders_history_with_who_did_it(by_staff: bool) -> Non
     assert (event.actor_kind, event.actor_id) == expected
 
 
-def test_a_retried_order_has_the_sales_time_to_pay_from_now_on() -> None:
+def test_retried_order_gets_full_time_to_pay() -> None:
     sale = make_sale(pay_within_s=600)
     order_id = set_aside(sale)
     before = timezone.now()
@@ -184,11 +185,12 @@ def test_a_retried_order_has_the_sales_time_to_pay_from_now_on() -> None:
 
     allowed = dt.timedelta(seconds=600)
     pay_by = VoucherOrder.objects.get(pk=order_id).pay_by
+    assert pay_by is not None
     assert before + allowed <= pay_by <= timezone.now() + allowed
 
 
 @pytest.mark.parametrize("changes", [{"paused": True}, {"begins_in_s": -60, "ends_in_s": -1}])
-def test_neither_the_end_nor_a_pause_is_held_against_who_was_accepted_in_time(
+def test_retry_works_after_end_and_during_pause(
     changes: dict[str, Any],
 ) -> None:
     sale, buyer = make_sale(**changes), make_buyer()
@@ -197,7 +199,7 @@ def test_neither_the_end_nor_a_pause_is_held_against_who_was_accepted_in_time(
     assert_conserved(sale)
 
 
-def test_a_sale_whose_ledger_is_gone_is_loaded_first(ledger: Redis) -> None:
+def test_retry_loads_an_unloaded_sale(ledger: Redis) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
     ledger.flushdb()
@@ -206,7 +208,7 @@ def test_a_sale_whose_ledger_is_gone_is_loaded_first(ledger: Redis) -> None:
     assert_conserved(sale)
 
 
-def test_the_token_of_a_retried_order_gets_the_same_order_again() -> None:
+def test_token_of_retried_order_gets_that_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
     retry_order(order_id=order_id, now=timezone.now())
@@ -215,7 +217,7 @@ def test_the_token_of_a_retried_order_gets_the_same_order_again() -> None:
     assert pending_ids(sale) == []
 
 
-def test_many_are_retried_one_by_one_and_a_refused_one_does_not_stop_the_rest() -> None:
+def test_refused_retry_does_not_stop_the_rest() -> None:
     sale = make_sale()
     first, second = set_aside(sale), set_aside(sale)
     results = list(retry_orders(order_ids=[first, first, 404, second]))
@@ -242,30 +244,30 @@ def test_many_are_retried_one_by_one_and_a_refused_one_does_not_stop_the_rest() 
         (OrderStatus.REFUSED, "lost"),
     ],
 )
-def test_only_what_was_set_aside_is_retried(status: OrderStatus, reason: str) -> None:
+def test_only_set_aside_orders_are_retried(status: OrderStatus, reason: str) -> None:
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     assert_nothing_changes(order.pk, NotSetAside)
 
 
 @pytest.mark.parametrize("order_id", [404, 0, -1, 10**30])
-def test_an_order_that_there_is_not_is_refused(order_id: int) -> None:
+def test_retry_of_missing_order_is_refused(order_id: int) -> None:
     make_sale()
     assert_nothing_changes(order_id, VoucherOrder.DoesNotExist)
 
 
-def test_nobody_gets_an_order_whose_account_is_closed() -> None:
+def test_closed_account_gets_no_retried_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
     User.objects.filter(pk=buyer.pk).update(is_active=False)
     assert_nothing_changes(order_id, BuyerClosed)
 
 
-def test_nobody_gets_an_order_whose_account_was_deleted_before() -> None:
+def test_deleted_account_gets_no_retried_order() -> None:
     order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="failed")
     assert_nothing_changes(order.pk, BuyerClosed)
 
 
-def test_a_unit_that_was_sold_to_somebody_else_meanwhile_is_not_sold_twice() -> None:
+def test_resold_unit_is_not_sold_twice() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     reserved(sale, make_buyers(1))
@@ -275,7 +277,7 @@ def test_a_unit_that_was_sold_to_somebody_else_meanwhile_is_not_sold_twice() -> 
     assert_conserved(sale)
 
 
-def test_the_database_says_sold_out_where_the_ledger_has_a_unit_left(ledger: Redis) -> None:
+def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     reserved(sale, make_buyers(1))
@@ -285,7 +287,7 @@ def test_the_database_says_sold_out_where_the_ledger_has_a_unit_left(ledger: Red
     assert_nothing_changes(order_id, SoldOut)
 
 
-def test_the_ledger_says_sold_out_where_the_database_has_a_unit_left(ledger: Redis) -> None:
+def test_retry_is_sold_out_by_the_ledger(ledger: Redis) -> None:
     sale = make_sale(stock=2)
     order_id = set_aside(sale)
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 0)
@@ -293,7 +295,7 @@ def test_the_ledger_says_sold_out_where_the_database_has_a_unit_left(ledger: Red
 
 
 @pytest.mark.parametrize("written", [False, True], ids=["promised", "written"])
-def test_a_buyer_who_has_ordered_again_meanwhile_keeps_the_new_order(written: bool) -> None:
+def test_buyers_newer_order_is_kept(written: bool) -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
     (new,) = reserved(sale, [buyer])
@@ -305,7 +307,7 @@ def test_a_buyer_who_has_ordered_again_meanwhile_keeps_the_new_order(written: bo
 
 
 def a_live_order_that_the_ledger_lost(ledger: Redis) -> tuple[SeckillVoucher, int, int]:
-    """Return a sale, a set-aside order, and its buyer's live one of which only the row is left."""
+    """Return a sale, a set-aside order, and its buyer's live order, which the ledger has lost."""
     sale, buyer = make_sale(), make_buyer()
     order_id = set_aside(sale, buyer)
     (new,) = reserved(sale, [buyer])
@@ -314,7 +316,7 @@ def a_live_order_that_the_ledger_lost(ledger: Redis) -> tuple[SeckillVoucher, in
     return sale, order_id, new.order_id
 
 
-def test_the_database_knows_the_buyers_order_where_the_ledger_has_lost_it(ledger: Redis) -> None:
+def test_live_order_lost_by_ledger_refuses_the_retry(ledger: Redis) -> None:
     _, order_id, live_id = a_live_order_that_the_ledger_lost(ledger)
     refusal = assert_nothing_changes(order_id, AlreadyOrdered)
     assert isinstance(refusal, AlreadyOrdered)
@@ -322,7 +324,7 @@ def test_the_database_knows_the_buyers_order_where_the_ledger_has_lost_it(ledger
 
 
 @pytest.mark.django_db(transaction=True)
-def test_control_without_that_look_the_unique_key_still_holds(
+def test_control_without_that_check_unique_key_holds(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale, order_id, live_id = a_live_order_that_the_ledger_lost(ledger)
@@ -334,8 +336,8 @@ def test_control_without_that_look_the_unique_key_still_holds(
     assert live_ids(sale) == [live_id]
 
 
-def test_an_order_whose_release_is_still_on_its_way_waits_for_it() -> None:
-    """Else the release would take the retried order's unit away again."""
+def test_retry_before_release_is_refused_as_pending() -> None:
+    """Otherwise the release would take the retried order's unit again."""
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     make_order(sale, buyer, order_id=token.order_id, status=OrderStatus.REFUSED, reason="failed")
@@ -345,7 +347,7 @@ def test_an_order_whose_release_is_still_on_its_way_waits_for_it() -> None:
     assert_conserved(sale)
 
 
-def test_without_redis_nothing_is_written_and_afterwards_it_goes_on(
+def test_retry_without_redis_writes_nothing_and_can_repeat(
     lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -369,7 +371,7 @@ def crash_after_the_claim(order_id: int) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_a_crash_after_the_claim_leaves_is_released_by_reconcile_and_fulfilment() -> None:
+def test_crash_after_claim_is_repaired_by_reconcile() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     before = rows()
@@ -392,7 +394,7 @@ def test_what_a_crash_after_the_claim_leaves_is_released_by_reconcile_and_fulfil
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_retry_after_such_a_crash_finds_its_own_claim_and_goes_on() -> None:
+def test_retry_after_crash_finds_its_own_claim() -> None:
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
     crash_after_the_claim(order_id)
@@ -402,10 +404,10 @@ def test_a_retry_after_such_a_crash_finds_its_own_claim_and_goes_on() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_reconcile_between_claim_and_commit_takes_nothing_from_the_order(
+def test_reconcile_between_claim_and_commit_keeps_the_order(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It sees a buyer without a live order; fulfilment finds the row live and confirms."""
+    """Reconcile sees a buyer without a live order; fulfilment finds the row live and confirms."""
     sale = make_sale(stock=1)
     order_id = set_aside(sale)
 
@@ -427,7 +429,7 @@ def test_a_reconcile_between_claim_and_commit_takes_nothing_from_the_order(
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_two_staff_who_retry_the_same_order_at_once_retry_it_once() -> None:
+def test_concurrent_retries_of_one_order_succeed_once() -> None:
     sale = make_sale(stock=5)
     for _ in range(5):
         order_id = set_aside(sale)
@@ -439,7 +441,7 @@ def test_two_staff_who_retry_the_same_order_at_once_retry_it_once() -> None:
 
 
 def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id: int) -> list[Any]:
-    """Let two retry an order after both have found it set aside; return what became of each."""
+    """Retry an order twice after both have found it set aside; return both outcomes."""
     both = threading.Barrier(2, timeout=10)
 
     def unlocked_sale(*, sale_id: int) -> SeckillVoucher:
@@ -460,7 +462,7 @@ def retried_at_once_without_row_locks(monkeypatch: pytest.MonkeyPatch, order_id:
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_without_the_row_locks_the_conditional_change_still_retries_it_once(
+def test_without_row_locks_conditional_change_retries_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale = make_sale(stock=5)
@@ -473,7 +475,7 @@ def test_without_the_row_locks_the_conditional_change_still_retries_it_once(
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_control_with_neither_row_locks_nor_a_condition_both_think_that_they_did_it(
+def test_control_without_locks_and_condition_both_retries_succeed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale = make_sale(stock=5)
@@ -489,7 +491,7 @@ def test_control_with_neither_row_locks_nor_a_condition_both_think_that_they_did
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_a_retry_against_the_buyers_new_order_leaves_one_live_order() -> None:
+def test_retry_racing_a_new_order_leaves_one() -> None:
     for _ in range(5):
         sale, buyer = make_sale(stock=5), make_buyer()
         order_id = set_aside(sale, buyer)
@@ -499,9 +501,7 @@ def test_a_retry_against_the_buyers_new_order_leaves_one_live_order() -> None:
             reserve(sale_id=sale.pk, order_id=id, user_id=buyer.pk)
             fulfill_sale(sale_id=sale.pk)
 
-        outcomes = at_once(
-            buy, lambda order_id=order_id: retry_order(order_id=order_id, now=timezone.now())
-        )
+        outcomes = at_once(buy, partial(retry_order, order_id=order_id, now=timezone.now()))
         fulfill_sale(sale_id=sale.pk)
         (refusal,) = (outcome for outcome in outcomes if outcome is not None)
         assert isinstance(refusal, ReservationRefused)
@@ -511,7 +511,7 @@ def test_a_retry_against_the_buyers_new_order_leaves_one_live_order() -> None:
 
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.django_db(transaction=True)
-def test_retries_and_new_buyers_for_the_last_units_never_oversell() -> None:
+def test_retries_racing_new_buyers_never_oversell() -> None:
     sale = make_sale(stock=4)
     order_ids = [set_aside(sale) for _ in range(4)]
     tokens = [token_for(sale, buyer) for buyer in make_buyers(4)]

@@ -1,4 +1,4 @@
-"""The sweep: what waits for too long is sent again, once, and nothing else is."""
+"""The sweep: work that is pending for too long is sent again once."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def sale_with_pending(ledger: Redis, *, age_ms: int, ended: bool = False) -> Sec
     return sale
 
 
-def test_only_a_sale_whose_oldest_entry_waits_too_long_is_swept(ledger: Redis) -> None:
+def test_only_sale_with_old_entry_is_swept(ledger: Redis) -> None:
     sale_with_pending(ledger, age_ms=0)
     overdue = sale_with_pending(ledger, age_ms=2_500)
     make_sale()
@@ -49,7 +49,7 @@ def test_only_a_sale_whose_oldest_entry_waits_too_long_is_swept(ledger: Redis) -
     assert swept == [overdue.pk]
 
 
-def test_a_sale_that_is_over_is_swept_too(ledger: Redis) -> None:
+def test_ended_sale_is_swept_too(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=60_000, ended=True)
     assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
     assert sweep(now=timezone.now(), publish=publish_fulfillment, long_over=True) == [sale.pk]
@@ -57,7 +57,7 @@ def test_a_sale_that_is_over_is_swept_too(ledger: Redis) -> None:
     assert len(live_ids(sale)) == 2
 
 
-def test_a_sale_is_sent_once_for_each_kick(ledger: Redis) -> None:
+def test_sale_is_sent_once_per_kick(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=60_000)
     assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
     assert [sweep(now=timezone.now(), publish=publish_fulfillment) for _ in range(3)] == [[]] * 3
@@ -69,13 +69,13 @@ def test_a_sale_is_sent_once_for_each_kick(ledger: Redis) -> None:
     assert broker_length() == 2
 
 
-def test_a_kick_of_the_buyers_stops_the_sweep_as_well(ledger: Redis) -> None:
+def test_buyers_kick_stops_the_sweep(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=20_000)
     reserved(sale, make_buyers(1))
     assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
 
 
-def test_where_nothing_waits_nothing_is_published(ledger: Redis) -> None:
+def test_nothing_pending_publishes_nothing(ledger: Redis) -> None:
     sale_with_pending(ledger, age_ms=0)
     make_sale()
     make_sale(loaded=False)
@@ -83,7 +83,7 @@ def test_where_nothing_waits_nothing_is_published(ledger: Redis) -> None:
     assert broker_length() == 0
 
 
-def test_forty_sales_are_asked_for_in_one_query(
+def test_forty_sales_take_one_query(
     ledger: Redis, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     sales = [sale_with_pending(ledger, age_ms=60_000) for _ in range(40)]
@@ -92,14 +92,14 @@ def test_forty_sales_are_asked_for_in_one_query(
     assert broker_length() == 40
 
 
-def test_a_key_of_a_wrong_type_does_not_stop_the_sweep_of_the_others(ledger: Redis) -> None:
+def test_key_of_wrong_type_does_not_stop_the_sweep(ledger: Redis) -> None:
     broken = make_sale()
     ledger.set(LedgerKeys(broken.pk).pending, "written by hand")
     overdue = sale_with_pending(ledger, age_ms=60_000)
     assert sweep(now=timezone.now(), publish=publish_fulfillment) == [overdue.pk]
 
 
-def test_a_ledger_that_was_built_again_is_swept_for_what_survived(ledger: Redis) -> None:
+def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
     ledger.delete(LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).kick)
@@ -111,7 +111,7 @@ def test_a_ledger_that_was_built_again_is_swept_for_what_survived(ledger: Redis)
     assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
 
 
-def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) -> None:
     make_sale()
     lose_ledger()
     with pytest.raises(LedgerUnavailable):

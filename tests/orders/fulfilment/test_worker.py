@@ -1,4 +1,4 @@
-"""The back half: every accepted reservation ends as a row, once, whatever fails on the way."""
+"""The worker: every accepted reservation becomes one row, whatever fails on the way."""
 
 from __future__ import annotations
 
@@ -49,7 +49,14 @@ from tests.support.patience import wait_for
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
-from vouchers.inventory.reservations import ACKNOWLEDGED_KICK_MS, PendingEntry, Reservation, reserve
+from vouchers.inventory.reservations import (
+    ACKNOWLEDGED_KICK_MS,
+    PendingEntry,
+    Reservation,
+    clear_kick,
+    pending_entries,
+    reserve,
+)
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -62,14 +69,14 @@ def reserve_for(sale: SeckillVoucher, buyer: User) -> Reservation:
 
 
 def offer_too_much(ledger: Redis, sale: SeckillVoucher, total: int) -> None:
-    """Let the ledger believe in more units than the row has."""
+    """Give the ledger more units than the row has."""
     ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
 
 
 # --- From pending to rows ------------------------------------------------------------------------
 
 
-def test_what_is_pending_becomes_rows_and_is_pending_no_more(ledger: Redis) -> None:
+def test_pending_entries_become_rows(ledger: Redis) -> None:
     sale, unpaid = make_sale(stock=5), fulfilled("unpaid")
     tokens = reserved(sale, make_buyers(3))
     assert fulfill_sale(sale_id=sale.pk) is False
@@ -81,7 +88,7 @@ def test_what_is_pending_becomes_rows_and_is_pending_no_more(ledger: Redis) -> N
     assert not ledger.exists(LedgerKeys(sale.pk).kick)
 
 
-def test_the_oldest_are_served_first(ledger: Redis) -> None:
+def test_oldest_entries_are_served_first(ledger: Redis) -> None:
     sale = make_sale(stock=2)
     offer_too_much(ledger, sale, 5)
     tokens = reserved(sale, make_buyers(5))
@@ -96,7 +103,7 @@ def test_nothing_pending_writes_nothing() -> None:
     assert rows() == before
 
 
-def test_a_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     settings.SECKILL_BATCH_UNITS = 10
     sale = make_sale(stock=25)
     tokens = reserved(sale, make_buyers(25))
@@ -112,7 +119,7 @@ def test_a_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.M
     assert live_ids(sale) == ids(tokens)
 
 
-def test_two_hundred_take_as_many_statements_as_one() -> None:
+def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
     def statements_for(size: int) -> list[str]:
         sale = make_sale(stock=size)
         reserved(sale, make_buyers(size))
@@ -125,7 +132,7 @@ def test_two_hundred_take_as_many_statements_as_one() -> None:
     assert len(statements_for(1)) == 8
 
 
-def test_every_lock_is_free_afterwards(ledger: Redis) -> None:
+def test_all_locks_are_released(ledger: Redis) -> None:
     sale = make_sale()
     reserved(sale, make_buyers(3))
     fulfill_sale(sale_id=sale.pk)
@@ -139,7 +146,7 @@ def test_every_lock_is_free_afterwards(ledger: Redis) -> None:
 # --- Refusals ------------------------------------------------------------------------------------
 
 
-def test_sold_out_in_the_database_releases_the_unit_and_corrects_the_total(ledger: Redis) -> None:
+def test_sold_out_by_database_corrects_the_ledger(ledger: Redis) -> None:
     sale, refused = make_sale(stock=2), fulfilled("refused")
     offer_too_much(ledger, sale, 5)
     tokens = reserved(sale, make_buyers(4))
@@ -153,7 +160,7 @@ def test_sold_out_in_the_database_releases_the_unit_and_corrects_the_total(ledge
     assert_conserved(sale)
 
 
-def test_already_ordered_puts_the_live_order_among_the_buyers() -> None:
+def test_already_ordered_entry_restores_the_live_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     held = _order_unknown_to_the_ledger(sale, buyer)
     (token,) = reserved(sale, [buyer])
@@ -171,7 +178,7 @@ def _order_unknown_to_the_ledger(sale: SeckillVoucher, buyer: User) -> VoucherOr
 
 
 @pytest.mark.parametrize("closed", ["inactive", "deleted"])
-def test_a_buyer_whose_account_is_closed_is_refused_and_the_unit_is_back(closed: str) -> None:
+def test_closed_account_returns_the_unit(closed: str) -> None:
     sale, (buyer, other) = make_sale(stock=2), make_buyers(2)
     token, good = reserved(sale, [buyer, other])
     if closed == "deleted":
@@ -186,7 +193,7 @@ def test_a_buyer_whose_account_is_closed_is_refused_and_the_unit_is_back(closed:
     assert_conserved(sale)
 
 
-def test_the_ended_ids_are_kept_longer_than_any_token_that_names_them(ledger: Redis) -> None:
+def test_ended_ids_outlive_every_token(ledger: Redis) -> None:
     sale, buyer = make_sale(ends_in_s=100), make_buyer()
     reserved(sale, [buyer])
     User.objects.filter(pk=buyer.pk).update(is_active=False)
@@ -198,7 +205,7 @@ def test_the_ended_ids_are_kept_longer_than_any_token_that_names_them(ledger: Re
 # --- Again and again -----------------------------------------------------------------------------
 
 
-def test_the_task_five_times_over_leaves_the_same_rows_and_the_same_ledger(ledger: Redis) -> None:
+def test_repeated_task_changes_nothing(ledger: Redis) -> None:
     sale = make_sale(stock=2)
     offer_too_much(ledger, sale, 3)
     reserved(sale, make_buyers(3))
@@ -215,7 +222,7 @@ def _without_fence(found: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
     return [row[: names.index("fence")] if len(row) == len(names) else row for row in found]
 
 
-def test_a_task_an_hour_late_after_a_cancel_does_not_bring_the_order_back() -> None:
+def test_late_task_does_not_revive_a_cancelled_order() -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     VoucherOrder.objects.create(
@@ -250,7 +257,7 @@ def crash_at(monkeypatch: pytest.MonkeyPatch, name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("at", ["confirm", "release"])
-def test_after_a_crash_between_commit_and_confirm_the_next_pass_confirms(
+def test_crash_before_confirm_is_finished_by_next_pass(
     at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale, buyers = make_sale(), make_buyers(3)
@@ -267,7 +274,7 @@ def test_after_a_crash_between_commit_and_confirm_the_next_pass_confirms(
     assert_conserved(sale)
 
 
-def test_after_a_crash_before_the_release_of_a_sold_out_entry_the_unit_is_not_offered_again(
+def test_crash_before_sold_out_release_offers_no_unit(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale(stock=1)
@@ -280,7 +287,7 @@ def test_after_a_crash_before_the_release_of_a_sold_out_entry_the_unit_is_not_of
     assert_conserved(sale)
 
 
-def test_after_a_crash_before_the_release_of_a_second_order_the_first_keeps_its_unit(
+def test_crash_before_second_orders_release_keeps_first_unit(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale, buyer = make_sale(), make_buyer()
@@ -296,9 +303,7 @@ def test_after_a_crash_before_the_release_of_a_second_order_the_first_keeps_its_
 # --- Locks and fences ----------------------------------------------------------------------------
 
 
-def test_while_another_worker_holds_the_sale_this_one_ends(
-    ledger: Redis, elsewhere: Callable[..., Any]
-) -> None:
+def test_second_worker_of_a_sale_stops(ledger: Redis, elsewhere: Callable[..., Any]) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
     theirs = RedisLock(ledger, LedgerKeys(sale.pk).sale_lock)
@@ -310,10 +315,10 @@ def test_while_another_worker_holds_the_sale_this_one_ends(
     assert live_ids(sale) == ids(tokens)
 
 
-def test_whoever_held_the_sale_looks_again_after_letting_go(
+def test_holder_looks_again_after_releasing_the_lock(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A task that found the lock taken has ended, so nobody else would come for its entry."""
+    """A task that found the lock taken has ended, so no other task would write its entry."""
     sale, (early, late) = make_sale(), make_buyers(2)
     reserved(sale, [early])
     walk = worker._locked_pass
@@ -330,7 +335,7 @@ def test_whoever_held_the_sale_looks_again_after_letting_go(
     assert late_tokens[0].order_id in live_ids(sale)
 
 
-def test_an_entry_whose_user_key_is_busy_stays_pending_while_the_others_go_on(
+def test_busy_user_key_delays_only_its_entry(
     ledger: Redis, settings: Settings, elsewhere: Callable[..., Any]
 ) -> None:
     settings.SECKILL_BATCH_UNITS = 2
@@ -350,7 +355,7 @@ def test_an_entry_whose_user_key_is_busy_stays_pending_while_the_others_go_on(
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_stale_fence_writes_nothing_and_raises_the_counter_so_that_the_next_goes_through(
+def test_stale_fence_raises_counter_for_the_next_pass(
     size: int,
 ) -> None:
     sale = make_sale()
@@ -368,10 +373,10 @@ def test_a_stale_fence_writes_nothing_and_raises_the_counter_so_that_the_next_go
     assert sale.fence > ahead
 
 
-def test_after_a_stale_fence_no_build_may_use_an_epoch_that_was_raised_before(
+def test_stale_fence_makes_raised_epochs_unusable(
     ledger: Redis,
 ) -> None:
-    """It would know nothing of the batch of a worker whose token is of the same epoch."""
+    """Such a build would not know the batch of a worker with a token of the same epoch."""
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
     raised = rebuild._raise_epoch(sale_id=sale.pk)  # by a process that stands still after it
@@ -384,7 +389,7 @@ def test_after_a_stale_fence_no_build_may_use_an_epoch_that_was_raised_before(
     assert_conserved(sale)
 
 
-def test_a_stale_fence_without_a_ledger_is_left_to_whoever_loads_it(
+def test_stale_fence_without_ledger_waits_for_a_load(
     ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -402,7 +407,7 @@ def test_a_stale_fence_without_a_ledger_is_left_to_whoever_loads_it(
     assert live_ids(sale) == ids(tokens)
 
 
-def test_the_loss_of_the_fencing_counter_refuses_nobody_for_good(ledger: Redis) -> None:
+def test_lost_fencing_counter_recovers(ledger: Redis) -> None:
     sale = make_sale()
     for _ in range(3):
         reserved(sale, [make_buyer()])
@@ -414,9 +419,7 @@ def test_the_loss_of_the_fencing_counter_refuses_nobody_for_good(ledger: Redis) 
     assert token.order_id in live_ids(sale)
 
 
-def test_a_worker_that_began_on_an_older_ledger_is_refused_by_the_fence(
-    ledger: Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
     before = VoucherOrder.objects.count()
@@ -438,7 +441,7 @@ def test_a_worker_that_began_on_an_older_ledger_is_refused_by_the_fence(
 
 
 @pytest.mark.parametrize("size", [1, 2])
-def test_a_lock_that_is_lost_in_mid_work_writes_nothing_and_the_next_worker_does(
+def test_lost_lock_writes_nothing_and_next_worker_writes(
     ledger: Redis, settings: Settings, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_LEASE_MS = 300
@@ -465,9 +468,7 @@ def test_a_lock_that_is_lost_in_mid_work_writes_nothing_and_the_next_worker_does
 
 
 @pytest.mark.parametrize("key", ["sale", "buyers"])
-def test_a_ledger_that_lost_a_key_is_built_again_and_its_pending_entries_become_rows(
-    ledger: Redis, key: str
-) -> None:
+def test_ledger_with_lost_key_is_rebuilt_and_fulfilled(ledger: Redis, key: str) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     ledger.delete(getattr(LedgerKeys(sale.pk), key))
@@ -476,7 +477,7 @@ def test_a_ledger_that_lost_a_key_is_built_again_and_its_pending_entries_become_
     assert_conserved(sale)
 
 
-def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     reserved(sale, [make_buyer()])
     lose_ledger()
@@ -488,7 +489,7 @@ def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
 
 
 class SteppingClock:
-    """A clock on which every look takes a second."""
+    """A clock that advances by a second with each reading."""
 
     def __init__(self) -> None:
         self._now = 0.0
@@ -498,7 +499,7 @@ class SteppingClock:
         return self._now
 
 
-def test_after_its_time_the_task_hands_on_to_a_fresh_one(
+def test_task_out_of_time_asks_for_another(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
@@ -511,7 +512,7 @@ def test_after_its_time_the_task_hands_on_to_a_fresh_one(
     assert not ledger.exists(LedgerKeys(sale.pk).sale_lock)
 
 
-def test_it_does_not_hand_on_where_a_task_is_on_its_way_already(
+def test_queued_task_prevents_another(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
@@ -530,7 +531,7 @@ def test_it_does_not_hand_on_where_a_task_is_on_its_way_already(
     assert fulfill_sale(sale_id=sale.pk) is False
 
 
-def test_a_task_beside_a_working_one_lets_nobody_send_another_for_a_moment(
+def test_task_beside_a_working_one_keeps_the_kick(
     ledger: Redis, elsewhere: Callable[..., Any]
 ) -> None:
     sale = make_sale()
@@ -541,13 +542,13 @@ def test_a_task_beside_a_working_one_lets_nobody_send_another_for_a_moment(
     assert not reserve_for(sale, make_buyer()).kick_due
 
 
-def test_who_is_accepted_before_the_last_look_is_seen_by_it(
+def test_entry_before_the_last_look_is_written(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale = make_sale()
     late = iter([make_buyer()])
     reserved(sale, [make_buyer()])
-    end_kick = worker.clear_kick
+    end_kick = clear_kick
 
     def end_late(**kwargs: Any) -> None:
         for buyer in late:
@@ -559,10 +560,10 @@ def test_who_is_accepted_before_the_last_look_is_seen_by_it(
     assert pending_ids(sale) == []
 
 
-def test_who_is_accepted_after_the_last_look_sends_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_entry_after_the_last_look_sends_a_task(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     reserved(sale, [make_buyer()])
-    looks = worker.pending_entries
+    looks = pending_entries
     due = []
 
     def look(*, count: int, **kwargs: Any) -> Any:
@@ -580,7 +581,7 @@ def test_who_is_accepted_after_the_last_look_sends_a_task(monkeypatch: pytest.Mo
 
 
 class RestingClock:
-    """A clock that only goes on where somebody sleeps on it, who is called then."""
+    """A clock that advances only in ``sleep``, which calls a function."""
 
     def __init__(self, on_sleep: Callable[[], object]) -> None:
         self.now, self._on_sleep = 0.0, on_sleep
@@ -595,7 +596,7 @@ class RestingClock:
 
 @pytest.fixture
 def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
-    """Fulfil a sale in which one comes beside the first, then so many in each step of waiting.
+    """Fulfil a sale where this many entries arrive in each step of gathering.
 
     Returns the sizes of the batches.
     """
@@ -620,18 +621,18 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
     return of
 
 
-def test_of_a_burst_a_small_batch_waits_as_long_as_more_come(
+def test_small_batch_waits_while_entries_arrive(
     burst: Callable[..., list[int]],
 ) -> None:
     assert burst(3, 2, 0) == [1, 6]
     assert burst(0, 3) == [1, 1]
 
 
-def test_it_waits_no_longer_than_a_tenth_of_a_second(burst: Callable[..., list[int]]) -> None:
+def test_gathering_stops_after_a_tenth_of_a_second(burst: Callable[..., list[int]]) -> None:
     assert burst(*[1] * 8) == [1, 6]
 
 
-def test_it_waits_for_no_more_than_a_batch_may_hold(
+def test_gathering_stops_at_a_full_batch(
     burst: Callable[..., list[int]], settings: Settings
 ) -> None:
     settings.SECKILL_BATCH_UNITS = 4
@@ -639,7 +640,7 @@ def test_it_waits_for_no_more_than_a_batch_may_hold(
 
 
 @pytest.mark.parametrize(("orders", "most"), [(1, 500), (4, 2)])
-def test_neither_a_lone_order_nor_a_full_batch_waits(
+def test_single_order_and_full_batch_do_not_wait(
     orders: int, most: int, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.SECKILL_BATCH_UNITS = most
@@ -655,7 +656,7 @@ def test_neither_a_lone_order_nor_a_full_batch_waits(
 
 
 class NoLock:
-    """A lock that keeps nobody out; its fencing token never rises."""
+    """A lock that excludes nobody; its fencing token never rises."""
 
     lost = False
     fencing_token = 1 << 60
@@ -682,10 +683,10 @@ class NoMultiLock(NoLock):
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_nothing_twice(
+def test_without_redis_locks_four_workers_sell_exactly_the_stock(
     ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The control of the guards that are left, without the row lock, is in ``test_batch.py``."""
+    """The control without the row lock is in ``test_batch.py``."""
     settings.SECKILL_BATCH_UNITS = 7
     sale, unlucky = make_sale(stock=30), make_buyer()
     held = _order_unknown_to_the_ledger(sale, unlucky)
@@ -714,7 +715,7 @@ def test_with_every_redis_lock_removed_four_workers_sell_exactly_the_stock_and_n
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_two_workers_write_two_sales_at_the_same_time_and_one_sale_never(
+def test_two_workers_write_two_sales_but_never_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     writing, met, patience_s = set[int](), list[bool](), [20.0]
@@ -754,7 +755,7 @@ def test_two_workers_write_two_sales_at_the_same_time_and_one_sale_never(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_four_workers_and_buyers_at_once_lose_nobody() -> None:
+def test_concurrent_workers_and_buyers_lose_no_order() -> None:
     sale = make_sale(stock=60)
     crowds = [make_buyers(15) for _ in range(4)]
 

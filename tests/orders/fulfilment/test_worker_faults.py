@@ -1,4 +1,4 @@
-"""The back half under faults: poison, deadlocks, held rows, killed connections, outages."""
+"""The worker under faults: poison entries, deadlocks, held rows, killed connections, outages."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def ids_of(entries: Sequence[PendingEntry]) -> list[int]:
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
-    """Let this order's row raise when it is made live, as a bug of ours would."""
+    """Make this order's row raise when it is created live, like a bug."""
     make_row = batch._row
 
     def poisoned(sale: Any, entry: Any, known: Any, reason: Any) -> Any:
@@ -73,7 +73,7 @@ def poison(monkeypatch: pytest.MonkeyPatch, order_id: int) -> None:
     monkeypatch.setattr(batch, "_row", poisoned)
 
 
-def test_a_poison_entry_is_halved_out_and_the_others_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale(stock=20)
     tokens = reserved(sale, make_buyers(10))
     bad = tokens.pop(6)
@@ -85,7 +85,7 @@ def test_a_poison_entry_is_halved_out_and_the_others_flow(monkeypatch: pytest.Mo
     assert_conserved(sale)
 
 
-def test_a_poison_entry_is_set_aside_as_failed_after_its_tries_and_its_unit_is_back(
+def test_poison_entry_is_set_aside_after_its_tries(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SECKILL_MAX_TRIES = 3
@@ -106,10 +106,8 @@ def test_a_poison_entry_is_set_aside_as_failed_after_its_tries_and_its_unit_is_b
     assert_conserved(sale)
 
 
-def test_an_entry_that_no_row_can_hold_ends_in_the_ledger_and_the_others_flow(
-    ledger: Redis, settings: Settings
-) -> None:
-    """It cannot even be refused: a constraint of the database forbids its unit."""
+def test_entry_without_possible_row_ends_in_the_ledger(ledger: Redis, settings: Settings) -> None:
+    """The entry cannot even be refused: a database constraint forbids its unit."""
     settings.SECKILL_MAX_TRIES = 1
     sale = make_sale(stock=20)
     keys = LedgerKeys(sale.pk)
@@ -128,7 +126,7 @@ def test_an_entry_that_no_row_can_hold_ends_in_the_ledger_and_the_others_flow(
     assert_conserved(sale)
 
 
-def test_an_entry_that_kills_its_process_is_counted_all_the_same(
+def test_attempt_of_killed_process_is_counted(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SECKILL_MAX_TRIES = 2
@@ -155,10 +153,10 @@ def test_an_entry_that_kills_its_process_is_counted_all_the_same(
     assert_conserved(sale)
 
 
-def test_of_a_batch_that_kills_its_process_only_the_entry_that_does_so_waits(
+def test_killing_entry_delays_only_itself(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """Others, older ones too, are written by the next worker; later ones do not wait for it."""
+    """All other entries are written by the next worker without waiting for it."""
     settings.SECKILL_MAX_TRIES = 2
     sale = make_sale(stock=20)
     tokens = reserved(sale, make_buyers(5))
@@ -187,7 +185,7 @@ def test_of_a_batch_that_kills_its_process_only_the_entry_that_does_so_waits(
     assert_conserved(sale)
 
 
-def test_an_entry_whose_id_is_another_buyers_order_ends_too_and_the_others_flow(
+def test_entry_with_taken_id_ends_in_the_ledger(
     settings: Settings,
 ) -> None:
     settings.SECKILL_MAX_TRIES = 2
@@ -210,7 +208,7 @@ def test_an_entry_whose_id_is_another_buyers_order_ends_too_and_the_others_flow(
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """What to do in the pauses before a new try, one after the other, instead of sleeping."""
+    """Functions to call in the pauses before each new attempt, instead of sleeping."""
     todo: list[Callable[[], None]] = []
 
     def sleep(seconds: float) -> None:
@@ -225,7 +223,7 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
 
 @pytest.fixture
 def impatient(transactional_db: None) -> Iterator[None]:
-    """A session that waits for no row at all: error 1205 at once instead of after 3 s."""
+    """A session that waits for no row: error 1205 comes at once instead of after 3 s."""
     options = connection.settings_dict["OPTIONS"]
     patient = options["init_command"]
     options["init_command"] = patient.replace("lock_wait_timeout = 3", "lock_wait_timeout = 0")
@@ -238,7 +236,7 @@ def impatient(transactional_db: None) -> Iterator[None]:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks", "impatient")
-def test_a_row_that_is_held_too_long_is_waited_for_again(
+def test_lock_wait_timeout_is_retried(
     pauses: list[Callable[[], None]],
 ) -> None:
     sale = make_sale()
@@ -254,7 +252,7 @@ def test_a_row_that_is_held_too_long_is_waited_for_again(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks", "impatient", "pauses")
-def test_a_row_that_stays_held_is_left_to_the_sweep_and_counts_no_try() -> None:
+def test_row_held_for_long_is_left_to_the_sweep() -> None:
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
     with another_session() as holder:
@@ -268,7 +266,7 @@ def test_a_row_that_stays_held_is_left_to_the_sweep_and_counts_no_try() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("pauses")
-def test_an_outage_of_the_database_however_long_refuses_nobody(settings: Settings) -> None:
+def test_database_outage_refuses_nobody(settings: Settings) -> None:
     settings.SECKILL_MAX_TRIES = 2
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
@@ -291,10 +289,10 @@ def test_an_outage_of_the_database_however_long_refuses_nobody(settings: Setting
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_a_deadlock_is_tried_again(
+def test_deadlock_is_retried(
     pauses: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another session holds the buyer and wants the sale; the fulfilment has the sale already."""
+    """Another session holds the buyer and wants the sale, which fulfilment has locked."""
     sale, buyers = make_sale(), make_buyers(50)
     (token,) = reserved(sale, buyers[:1])
     holds_buyers, has_sale, done = threading.Event(), threading.Event(), threading.Event()
@@ -343,9 +341,7 @@ def test_a_deadlock_is_tried_again(
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("pauses")
 @pytest.mark.parametrize("at", ["before the begin", "after the lock", "before the commit"])
-def test_a_connection_that_is_killed_is_opened_again(
-    at: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     killed: list[int] = []
@@ -390,7 +386,7 @@ def test_a_connection_that_is_killed_is_opened_again(
     ],
     ids=["2013", "2006", "closed"],
 )
-def test_a_commit_whose_answer_was_lost_is_found_done(
+def test_commit_with_lost_answer_is_found_done(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -412,7 +408,7 @@ def test_a_commit_whose_answer_was_lost_is_found_done(
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks", "impatient")
-def test_after_a_fault_the_lock_is_asked_for_before_the_next_try(
+def test_lost_lock_stops_retries_after_an_error(
     ledger: Redis, settings: Settings, pauses: list[Callable[[], None]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -436,7 +432,7 @@ def test_after_a_fault_the_lock_is_asked_for_before_the_next_try(
 
 
 @pytest.mark.parametrize("number", [1020, 1040, 1205, 1213, 1290, 1836, 1927, 2002, 2006, 2013])
-def test_errors_of_connection_lock_and_read_only_are_transient(number: int) -> None:
+def test_connection_lock_and_read_only_errors_are_transient(number: int) -> None:
     assert is_transient(OperationalError(number, "…"))
 
 
@@ -444,5 +440,5 @@ def test_errors_of_connection_lock_and_read_only_are_transient(number: int) -> N
     "error",
     [OperationalError(1364, "…"), IntegrityError(1062, "…"), DataError(1264, "…"), ValueError()],
 )
-def test_errors_that_may_be_an_entrys_own_are_not_transient(error: Exception) -> None:
+def test_errors_caused_by_an_entry_are_not_transient(error: Exception) -> None:
     assert not is_transient(error)

@@ -1,4 +1,4 @@
-"""Orders that end: the unit goes back in the database and in the ledger, once, whoever dies."""
+"""Ending orders: the unit returns to database and ledger once, also after crashes."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ STAFF = Actor(ActorKind.STAFF)
 
 
 def won(sale: SeckillVoucher, buyers: list[User]) -> list[int]:
-    """Let these buyers win an unpaid order each; return the ids."""
+    """Create an unpaid order for each buyer; return the ids."""
     tokens = reserved(sale, buyers)
     fulfill_sale(sale_id=sale.pk)
     return [token.order_id for token in tokens]
@@ -58,7 +58,7 @@ def buy(sale: SeckillVoucher, buyer: User) -> int:
 
 
 def overdue(sale: SeckillVoucher) -> None:
-    """Let the time to pay of all unpaid orders of a sale be over."""
+    """End the time to pay of a sale's unpaid orders."""
     orders = VoucherOrder.objects.filter(seckill_voucher=sale, status=OrderStatus.UNPAID)
     orders.update(pay_by=timezone.now() - dt.timedelta(seconds=1))
 
@@ -70,7 +70,7 @@ def status_of(order_id: int) -> str:
 # --- Cancelling ----------------------------------------------------------------------------------
 
 
-def test_a_cancelled_order_gives_its_unit_back_in_both_places() -> None:
+def test_cancelled_order_returns_its_unit() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
     assert snapshot(sale_id=sale.pk).remaining == 0
@@ -87,7 +87,7 @@ def test_a_cancelled_order_gives_its_unit_back_in_both_places() -> None:
     assert buy(sale, make_buyer())
 
 
-def test_the_history_says_who_cancelled_when_and_why() -> None:
+def test_history_has_canceller_time_and_reason() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     before = timezone.now()
@@ -105,7 +105,7 @@ def test_the_history_says_who_cancelled_when_and_why() -> None:
 @pytest.mark.parametrize(
     "status", ["paid", "used", "refunding", "refunded", "cancelled", "expired"]
 )
-def test_only_an_unpaid_order_is_cancelled(status: str) -> None:
+def test_only_unpaid_orders_are_cancelled(status: str) -> None:
     sale = make_sale()
     (order_id,) = won(sale, [make_buyer()])
     live = status in ("paid", "used", "refunding") or None
@@ -117,7 +117,7 @@ def test_only_an_unpaid_order_is_cancelled(status: str) -> None:
     assert (ledger_contents(), rows(), OrderEvent.objects.count()) == before
 
 
-def test_one_who_cancels_meets_another_at_the_user_key_that_fulfilment_holds() -> None:
+def test_cancelling_waits_for_fulfilments_user_key() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     key = LedgerKeys(sale.pk).user_lock(buyer.pk)
@@ -131,7 +131,7 @@ def test_one_who_cancels_meets_another_at_the_user_key_that_fulfilment_holds() -
     assert_conserved(sale)
 
 
-def test_fulfilment_waits_for_one_who_holds_the_user_key_and_takes_the_others() -> None:
+def test_fulfilment_skips_a_held_user_key() -> None:
     sale = make_sale(limit=2)
     mine, other = make_buyers(2)
     won(sale, [mine])
@@ -146,7 +146,7 @@ def test_fulfilment_waits_for_one_who_holds_the_user_key_and_takes_the_others() 
     assert_conserved(sale)
 
 
-def test_the_user_key_is_let_go_after_a_cancel_and_after_a_refusal() -> None:
+def test_user_key_is_released_after_cancel_and_refusal() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
@@ -156,7 +156,7 @@ def test_the_user_key_is_let_go_after_a_cancel_and_after_a_refusal() -> None:
     assert not RedisLock(ledger_connection(), key).locked()
 
 
-def test_without_redis_nothing_is_cancelled(lose_ledger: Callable[[], None]) -> None:
+def test_cancelling_needs_redis(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     (order_id,) = won(sale, [make_buyer()])
     lose_ledger()
@@ -168,7 +168,7 @@ def test_without_redis_nothing_is_cancelled(lose_ledger: Callable[[], None]) -> 
 # --- Buying again --------------------------------------------------------------------------------
 
 
-def test_the_same_buyer_buys_again_where_the_sale_allows_it() -> None:
+def test_buyer_buys_again_with_rebuy() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
@@ -178,7 +178,7 @@ def test_the_same_buyer_buys_again_where_the_sale_allows_it() -> None:
     assert_conserved(sale)
 
 
-def test_where_it_does_not_the_buyer_is_led_to_the_ended_order() -> None:
+def test_barred_buyer_is_led_to_the_ended_order() -> None:
     sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
     (order_id,) = won(sale, [buyer])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
@@ -188,7 +188,7 @@ def test_where_it_does_not_the_buyer_is_led_to_the_ended_order() -> None:
     assert buy(sale, make_buyer())
 
 
-def test_the_database_bars_too_where_the_ledger_has_forgotten(ledger: Redis) -> None:
+def test_database_bars_if_the_ledger_forgot(ledger: Redis) -> None:
     sale, buyer = make_sale(stock=1, rebuy=False), make_buyer()
     (order_id,) = won(sale, [buyer])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
@@ -200,7 +200,7 @@ def test_the_database_bars_too_where_the_ledger_has_forgotten(ledger: Redis) -> 
     assert_conserved(sale)
 
 
-def test_what_was_only_refused_bars_nobody() -> None:
+def test_refused_order_bars_nobody_in_either_place() -> None:
     sale = make_sale(stock=1, rebuy=False)
     buyer = make_buyer()
     User.objects.filter(pk=buyer.pk).update(is_active=False)
@@ -215,11 +215,12 @@ def test_what_was_only_refused_bars_nobody() -> None:
 # --- Expiring ------------------------------------------------------------------------------------
 
 
-def test_an_order_expires_when_its_time_is_over_and_not_before() -> None:
+def test_order_expires_at_its_deadline() -> None:
     sale = make_sale(stock=2, pay_within_s=600)
     early, late = won(sale, make_buyers(2))
     now = timezone.now()
     pay_by = VoucherOrder.objects.values_list("pay_by", flat=True).get(pk=early)
+    assert pay_by is not None
     assert now + dt.timedelta(seconds=590) < pay_by <= now + dt.timedelta(seconds=600)
     assert expire_orders(now=now) == 0
     VoucherOrder.objects.filter(pk=early).update(pay_by=now)
@@ -229,7 +230,7 @@ def test_an_order_expires_when_its_time_is_over_and_not_before() -> None:
     assert snapshot(sale_id=sale.pk).remaining == 1
 
 
-def test_a_paid_order_does_not_expire() -> None:
+def test_paid_order_does_not_expire() -> None:
     sale = make_sale()
     (order_id,) = won(sale, [make_buyer()])
     VoucherOrder.objects.filter(pk=order_id).update(status="paid")
@@ -237,7 +238,7 @@ def test_a_paid_order_does_not_expire() -> None:
     assert expire_orders(now=timezone.now()) == 0
 
 
-def test_orders_of_several_sales_expire_and_one_sale_that_fails_stops_none(
+def test_failing_sale_does_not_stop_expiry_of_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     bad, good = make_sale(), make_sale()
@@ -256,7 +257,7 @@ def test_orders_of_several_sales_expire_and_one_sale_that_fails_stops_none(
     assert live_ids(good) == []
 
 
-def test_the_row_of_the_sale_is_locked_before_anything_else() -> None:
+def test_expiry_locks_the_sale_row_first() -> None:
     sale = make_sale()
     won(sale, make_buyers(2))
     overdue(sale)
@@ -270,7 +271,7 @@ def test_the_row_of_the_sale_is_locked_before_anything_else() -> None:
 
 
 @pytest.mark.parametrize("count", [1, 10, 500])
-def test_the_statements_of_a_batch_do_not_grow_with_its_orders(count: int) -> None:
+def test_expiry_statements_do_not_grow_with_orders(count: int) -> None:
     sale = make_sale(stock=count)
     won(sale, make_buyers(count))
     overdue(sale)
@@ -306,7 +307,7 @@ def test_many_orders_expire_in_batches() -> None:
 
 
 @pytest.mark.parametrize("point", ["end.before_commit", "end.committed", "end.released"])
-def test_a_worker_that_dies_at_any_step_leaves_what_reconciling_puts_right(point: str) -> None:
+def test_crash_at_any_step_is_repaired_by_reconcile(point: str) -> None:
     sale = make_sale(stock=3)
     order_ids = won(sale, make_buyers(3))
     overdue(sale)
@@ -326,7 +327,7 @@ def test_a_worker_that_dies_at_any_step_leaves_what_reconciling_puts_right(point
     assert_conserved(sale)
 
 
-def test_units_that_redis_did_not_take_back_come_with_reconciling(
+def test_unreleased_units_return_with_reconcile(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale = make_sale(stock=1)
@@ -346,7 +347,7 @@ def test_units_that_redis_did_not_take_back_come_with_reconciling(
     assert_conserved(sale)
 
 
-def test_a_release_of_an_ended_order_that_comes_late_takes_nobody_elses_unit() -> None:
+def test_late_release_takes_no_other_buyers_unit() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (order_id,) = won(sale, [buyer])
     orders = [VoucherOrder.objects.get(pk=order_id)]
@@ -359,7 +360,7 @@ def test_a_release_of_an_ended_order_that_comes_late_takes_nobody_elses_unit() -
     assert_conserved(sale)
 
 
-def test_the_task_of_an_hour_ago_finds_nothing_to_do_for_a_cancelled_order() -> None:
+def test_old_task_ignores_a_cancelled_order() -> None:
     sale = make_sale(stock=1)
     (order_id,) = won(sale, [make_buyer()])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())
@@ -370,7 +371,7 @@ def test_the_task_of_an_hour_ago_finds_nothing_to_do_for_a_cancelled_order() -> 
     assert_conserved(sale)
 
 
-def test_an_ended_order_that_is_over_by_now_is_passed_over() -> None:
+def test_already_ended_order_is_skipped() -> None:
     sale = make_sale()
     first, second = won(sale, make_buyers(2))
     cancel_order(order_id=first, by=STAFF, now=timezone.now())

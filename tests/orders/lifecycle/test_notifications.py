@@ -1,4 +1,4 @@
-"""Telling buyers by mail what has become of their orders: each change once, and nothing lost."""
+"""Mails about changes of orders: one for each change, none lost."""
 
 from __future__ import annotations
 
@@ -28,7 +28,11 @@ from orders.lifecycle.transitions import PROVIDER, Actor, note
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.refunds import refund_order
 from tests.support.orders import make_buyers, make_order, make_sale
-from tests.support.payments import paid, won
+from tests.support.payments import (
+    owner_of,
+    paid,
+    won,
+)
 from vouchers.inventory.keys import LedgerUnavailable
 
 pytestmark = pytest.mark.django_db
@@ -37,7 +41,7 @@ NOW = timezone.now()
 
 
 class Server(EmailBackend):
-    """A mail server that does what the test says before it takes a mail in."""
+    """A mail server that calls a function of the test before it accepts a mail."""
 
     before: Callable[[EmailMessage], None] = staticmethod(lambda message: None)
     opened = 0
@@ -69,7 +73,7 @@ def buyers_with_addresses(count: int) -> list[User]:
 
 
 def orders_won(count: int) -> list[VoucherOrder]:
-    """Return new orders of buyers with addresses; the change that made each is untold."""
+    """Return new orders of buyers with addresses, whose events were not notified yet."""
     sale = make_sale(stock=count)
     orders = [make_order(sale, user) for user in buyers_with_addresses(count)]
     for order in orders:
@@ -97,7 +101,7 @@ def recipients() -> list[str]:
 # --- What is written ------------------------------------------------------------------------------
 
 
-def test_each_change_of_an_order_is_one_mail(settings: Any) -> None:
+def test_each_change_sends_one_mail(settings: Any) -> None:
     settings.SECKILL_SITE_URL = "https://shop.example"
     (buyer,) = buyers_with_addresses(1)
     order = won(make_sale(), [buyer])
@@ -114,7 +118,7 @@ def test_each_change_of_an_order_is_one_mail(settings: Any) -> None:
 
 
 @pytest.mark.parametrize("after", OrderStatus)
-def test_every_status_has_its_mail_in_plain_text(settings: Any, after: OrderStatus) -> None:
+def test_every_status_has_a_plain_text_mail(settings: Any, after: OrderStatus) -> None:
     settings.LANGUAGE_CODE = "en"
     (user,) = buyers_with_addresses(1)
     reason = "sold_out" if after == "refused" else ""
@@ -127,7 +131,7 @@ def test_every_status_has_its_mail_in_plain_text(settings: Any, after: OrderStat
     assert "\n\n\n\n" not in body
 
 
-def test_a_won_order_says_how_much_until_when_and_where(settings: Any) -> None:
+def test_unpaid_mail_has_price_deadline_and_link(settings: Any) -> None:
     settings.LANGUAGE_CODE = "en"
     order = won(make_sale(), buyers_with_addresses(1))
     tell()
@@ -136,7 +140,7 @@ def test_a_won_order_says_how_much_until_when_and_where(settings: Any) -> None:
     assert f"To pay: ¥80.00, until {time}" in mail.outbox[0].body
 
 
-def test_a_paid_order_brings_its_code() -> None:
+def test_paid_mail_has_the_code() -> None:
     order = won(make_sale(), buyers_with_addresses(1))
     paid(order)
     tell()
@@ -145,7 +149,7 @@ def test_a_paid_order_brings_its_code() -> None:
     assert written_code(order.code) in mail.outbox[-1].body
 
 
-def test_a_code_that_was_given_back_meanwhile_is_not_sent() -> None:
+def test_code_of_refunded_order_is_not_sent() -> None:
     (buyer,) = buyers_with_addresses(1)
     order = won(make_sale(), [buyer])
     paid(order)
@@ -155,7 +159,7 @@ def test_a_code_that_was_given_back_meanwhile_is_not_sent() -> None:
     assert not any(written_code(code) in message.body for message in mail.outbox)
 
 
-def test_a_refused_order_says_why(settings: Any) -> None:
+def test_refused_mail_has_the_reason(settings: Any) -> None:
     settings.LANGUAGE_CODE = "en"
     (user,) = buyers_with_addresses(1)
     order = make_order(make_sale(), user, status=OrderStatus.REFUSED, reason="sold_out")
@@ -164,7 +168,7 @@ def test_a_refused_order_says_why(settings: Any) -> None:
     assert "The last unit went to someone ahead of you." in mail.outbox[0].body
 
 
-def test_staff_who_cancel_give_their_reason_in_the_mail() -> None:
+def test_staff_reason_is_in_the_mail() -> None:
     order = won(make_sale(), buyers_with_addresses(1))
     cancel_order(
         order_id=order.pk, by=Actor.staff(None), why="the kitchen burnt down", now=timezone.now()
@@ -173,7 +177,7 @@ def test_staff_who_cancel_give_their_reason_in_the_mail() -> None:
     assert "the kitchen burnt down" in mail.outbox[-1].body
 
 
-def test_a_title_is_written_as_it_is_and_cannot_break_the_subject() -> None:
+def test_title_cannot_break_the_subject() -> None:
     (order,) = orders_won(1)
     voucher = order.seckill_voucher.voucher
     voucher.title = "Fish & <chips>\nBcc: all@example.com"
@@ -181,34 +185,34 @@ def test_a_title_is_written_as_it_is_and_cannot_break_the_subject() -> None:
     assert tell() == 1
     assert "Fish & <chips>" in mail.outbox[0].body
     assert "\n" not in mail.outbox[0].subject
-    assert mail.outbox[0].recipients() == [order.user.email]
+    assert mail.outbox[0].recipients() == [owner_of(order).email]
 
 
 # --- Once, and not never --------------------------------------------------------------------------
 
 
-def test_in_quiet_times_nobody_is_told_twice_and_no_server_is_asked(server: type[Server]) -> None:
+def test_without_news_no_mail_server_is_contacted(server: type[Server]) -> None:
     orders_won(3)
     assert [tell(), tell(), tell()] == [3, 0, 0]
     assert len(mail.outbox) == 3
     assert server.opened == 1
 
 
-def test_a_buyer_without_an_address_counts_as_told(server: type[Server]) -> None:
+def test_buyer_without_address_counts_as_told(server: type[Server]) -> None:
     order = won(make_sale())
     assert tell() == 0
     assert OrderEvent.objects.get(order=order).told_at == NOW
     assert server.opened == 0
 
 
-def test_the_order_of_an_account_that_is_gone_counts_as_told() -> None:
+def test_deleted_account_counts_as_told() -> None:
     order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="inactive_buyer")
     an_event(order, OrderStatus.REFUSED)
     assert tell() == 0
     assert untold() == 0
 
 
-def test_what_a_server_that_is_away_did_not_take_comes_with_the_next_call(
+def test_unsent_mail_follows_with_the_next_call(
     server: type[Server],
 ) -> None:
     orders = orders_won(3)
@@ -235,13 +239,11 @@ def test_what_a_server_that_is_away_did_not_take_comes_with_the_next_call(
         ValueError("no address"),
     ],
 )
-def test_a_mail_that_is_refused_for_good_does_not_hold_up_the_others(
-    server: type[Server], error: Exception
-) -> None:
+def test_rejected_mail_does_not_stop_the_others(server: type[Server], error: Exception) -> None:
     first, second = orders_won(2)
     refuse(server, first, error)
     assert tell() == 1
-    assert recipients() == [second.user.email]
+    assert recipients() == [owner_of(second).email]
     assert untold() == 0
 
 
@@ -253,22 +255,20 @@ def refuse(server: type[Server], order: VoucherOrder, error: Exception) -> None:
     server.before = staticmethod(before)
 
 
-def test_an_address_that_takes_no_mail_just_now_is_tried_again_for_a_day(
+def test_temporary_refusal_is_retried_for_a_day(
     server: type[Server],
 ) -> None:
     first, second = orders_won(2)
     refuse(server, first, smtplib.SMTPRecipientsRefused({"x": (450, b"later")}))
     assert tell() == 1
-    assert recipients() == [second.user.email]
+    assert recipients() == [owner_of(second).email]
     assert untold() == 1
     assert tell_buyers(now=timezone.now() + dt.timedelta(days=2)) == 0
     assert untold() == 0
 
 
 @pytest.mark.parametrize("error", [smtplib.SMTPSenderRefused(550, b"", "we")])
-def test_where_the_server_takes_nothing_nothing_counts_as_told(
-    server: type[Server], error: Exception
-) -> None:
+def test_mail_server_down_marks_nothing_as_told(server: type[Server], error: Exception) -> None:
     (order,) = orders_won(1)
     refuse(server, order, error)
     with pytest.raises(smtplib.SMTPException):
@@ -276,9 +276,7 @@ def test_where_the_server_takes_nothing_nothing_counts_as_told(
     assert untold() == 1
 
 
-def test_while_another_process_tells_nobody_else_does(
-    ledger: Redis, elsewhere: Callable[..., Any]
-) -> None:
+def test_only_one_process_sends_mails(ledger: Redis, elsewhere: Callable[..., Any]) -> None:
     orders_won(1)
     theirs = RedisLock(ledger, "lock:telling")
     elsewhere(theirs.acquire)
@@ -288,7 +286,7 @@ def test_while_another_process_tells_nobody_else_does(
     assert tell() == 1
 
 
-def test_while_redis_is_away_nobody_is_told(lose_ledger: Callable[[], None]) -> None:
+def test_without_redis_no_mail_is_sent(lose_ledger: Callable[[], None]) -> None:
     orders_won(1)
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
@@ -296,7 +294,7 @@ def test_while_redis_is_away_nobody_is_told(lose_ledger: Callable[[], None]) -> 
     assert (len(mail.outbox), untold()) == (0, 1)
 
 
-def test_a_batch_takes_three_statements_however_long_it_is() -> None:
+def test_mail_batch_takes_three_statements() -> None:
     def statements() -> int:
         with CaptureQueriesContext(connection) as captured:
             tell()
@@ -308,7 +306,7 @@ def test_a_batch_takes_three_statements_however_long_it_is() -> None:
     assert statements() == one == 3
 
 
-def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> None:
+def test_late_payment_mail_announces_the_refund() -> None:
     (order,) = orders_won(1)
     tell()
     mail.outbox.clear()
@@ -328,7 +326,7 @@ def test_of_money_that_came_too_late_the_buyer_is_told_that_it_goes_back() -> No
         assert message.body.count(gettext(why)) == 1
 
 
-def test_who_gave_no_address_does_not_keep_the_others_waiting(
+def test_buyers_without_address_delay_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 2)
@@ -341,7 +339,7 @@ def test_who_gave_no_address_does_not_keep_the_others_waiting(
     assert not OrderEvent.objects.filter(told_at=None).exists()
 
 
-def test_a_call_tells_so_many_and_the_next_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_call_sends_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(notifications, "MAILS_AT_ONCE", 2)
     orders = orders_won(5)
     assert [tell(), tell(), tell(), tell()] == [2, 2, 1, 0]

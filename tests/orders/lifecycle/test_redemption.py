@@ -1,4 +1,4 @@
-"""Redeeming: a code is read however it is typed, and gives what it is worth once."""
+"""Redeeming: a code may be typed in any spelling and is accepted once."""
 
 from __future__ import annotations
 
@@ -78,13 +78,13 @@ def events(order: VoucherOrder) -> list[tuple[str, str, str, int | None]]:
         "https://shop.example/staff/redeem/?code=AB01-CDEF-0V1T-VWXY",
     ],
 )
-def test_a_code_is_read_however_it_is_typed(typed: str) -> None:
+def test_code_may_be_typed_in_any_spelling(typed: str) -> None:
     assert read_code(typed) == CODE
     order = with_code()
     assert find_by_code(code=typed).order == order
 
 
-def test_a_code_that_is_shown_is_read_again() -> None:
+def test_displayed_code_can_be_read() -> None:
     for _ in range(50):
         code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
         shown = written_code(code)
@@ -96,7 +96,7 @@ def test_a_code_that_is_shown_is_read_again() -> None:
     "typed",
     ["", " ", "-", "%", "_" * 16, "AB01", CODE[:-1], CODE + "0", "9" * 5000, "\0", "é🙂", "٣"],
 )
-def test_what_is_no_code_is_no_such_code(typed: str) -> None:
+def test_malformed_code_is_unknown(typed: str) -> None:
     with_code()
     with_code(code="X" * CODE_LENGTH)
     with pytest.raises(NoSuchCode):
@@ -105,7 +105,7 @@ def test_what_is_no_code_is_no_such_code(typed: str) -> None:
         redeem(code=typed, by=Actor.staff(None), now=timezone.now())
 
 
-def test_orders_without_a_code_are_found_by_none() -> None:
+def test_order_without_code_is_never_found() -> None:
     make_order(make_sale(loaded=False), make_buyer())
     with pytest.raises(NoSuchCode):
         find_by_code(code="")
@@ -114,7 +114,7 @@ def test_orders_without_a_code_are_found_by_none() -> None:
 # --- Redeeming -----------------------------------------------------------------------------------
 
 
-def test_a_paid_voucher_is_used_and_the_history_says_by_whom_and_when() -> None:
+def test_redeeming_is_recorded_with_actor_and_time() -> None:
     order, staff, before = with_code(), clerk(), timezone.now()
     assert find_by_code(code=CODE).may_be_used
     found = redeem(code=CODE, by=Actor.staff(staff.pk), now=timezone.now())
@@ -126,14 +126,14 @@ def test_a_paid_voucher_is_used_and_the_history_says_by_whom_and_when() -> None:
     assert events(order) == [("paid", "used", "staff", staff.pk)]
 
 
-def test_a_used_voucher_still_holds_its_unit() -> None:
+def test_used_voucher_holds_its_unit() -> None:
     order = with_code()
     redeem(code=CODE, by=Actor.staff(clerk().pk), now=timezone.now())
     order.refresh_from_db()
     assert order.live is True
 
 
-def test_a_voucher_is_used_once_and_the_second_is_told_who_was_first() -> None:
+def test_second_redeem_names_the_first() -> None:
     with_code()
     first, second = clerk("anna"), clerk("ben")
     redeem(code=CODE, by=Actor.staff(first.pk), now=timezone.now())
@@ -148,7 +148,7 @@ def test_a_voucher_is_used_once_and_the_second_is_told_who_was_first() -> None:
 
 
 @pytest.mark.parametrize("status", sorted(set(OrderStatus.values) - {"paid", "refused"}))
-def test_only_a_paid_voucher_is_used(status: str) -> None:
+def test_only_paid_vouchers_are_redeemed(status: str) -> None:
     with_code(status=OrderStatus(status))
     before = rows()
     with pytest.raises(NotRedeemable) as refused:
@@ -159,7 +159,7 @@ def test_only_a_paid_voucher_is_used(status: str) -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
-def test_of_two_who_redeem_at_the_same_time_exactly_one_wins() -> None:
+def test_concurrent_redeems_succeed_once() -> None:
     staff = [clerk("anna"), clerk("ben")]
     for _ in range(20):
         code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
@@ -177,10 +177,10 @@ def test_of_two_who_redeem_at_the_same_time_exactly_one_wins() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
-def test_the_race_happens_where_the_state_is_read_first_and_saved_after(
+def test_control_read_then_save_redeems_twice(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The control: without the condition in the statement both win, every time."""
+    """Without the condition in the statement both succeed."""
     meet = threading.Barrier(2, timeout=10)
 
     def read_then_save(*, order_id: int, to: str, **kwargs: Any) -> None:
@@ -217,7 +217,7 @@ def wrong(count: int, **options: Any) -> None:
             guess(**options)
 
 
-def test_after_so_many_wrong_codes_one_has_to_wait_for_the_next_minute() -> None:
+def test_wrong_codes_are_limited_per_minute() -> None:
     wrong(MOST_WRONG)
     with pytest.raises(TooManyGuesses) as refused:
         guess(right=True)
@@ -225,44 +225,44 @@ def test_after_so_many_wrong_codes_one_has_to_wait_for_the_next_minute() -> None
     guess(now=NOW + dt.timedelta(seconds=40), right=True)
 
 
-def test_right_codes_do_not_count_however_many() -> None:
+def test_valid_codes_do_not_count() -> None:
     for _ in range(2 * MOST_WRONG):
         guess(right=True)
     wrong(MOST_WRONG)
 
 
-def test_a_right_code_that_cannot_be_redeemed_does_not_count() -> None:
+def test_unredeemable_valid_code_does_not_count() -> None:
     for _ in range(MOST_WRONG + 5):
         with pytest.raises(ZeroDivisionError), counted_guess(user_id=1, now=NOW):
             raise ZeroDivisionError
 
 
-def test_each_member_of_staff_is_counted_alone() -> None:
+def test_guesses_are_counted_per_account() -> None:
     wrong(MOST_WRONG, user_id=1)
     guess(2, right=True)
 
 
-def test_many_guesses_at_once_get_no_further() -> None:
+def test_concurrent_guesses_are_limited_too() -> None:
     outcomes = at_once(*[guess] * (MOST_WRONG + 10))
     kinds = [type(it) for it in outcomes]
     assert kinds.count(NoSuchCode) == MOST_WRONG
     assert kinds.count(TooManyGuesses) == 10
 
 
-def test_the_count_goes_away_by_itself(redis_databases: list[Redis]) -> None:
+def test_guess_count_expires(redis_databases: list[Redis]) -> None:
     wrong(1)
     _, cached, _ = redis_databases
     (key,) = cached.keys("*redeem-wrong*")
     assert 0 < cached.ttl(key) <= 2 * WINDOW_S
 
 
-def test_where_the_cache_is_away_no_code_is_looked_at(lose_cache: Callable[[], None]) -> None:
+def test_without_cache_no_code_is_checked(lose_cache: Callable[[], None]) -> None:
     lose_cache()
     with pytest.raises(GuessesUnknown):
         guess(right=True)
 
 
-def test_a_cache_that_forgets_in_between_does_no_harm() -> None:
+def test_cache_loss_during_a_guess_is_harmless() -> None:
     with counted_guess(user_id=1, now=NOW):
         cache.clear()
     wrong(MOST_WRONG)
@@ -270,7 +270,7 @@ def test_a_cache_that_forgets_in_between_does_no_harm() -> None:
 
 @pytest.fixture
 def lose_cache(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Call it, and nothing listens where the cache was."""
+    """Return a function that takes the cache away."""
     return partial(lose_the_cache, monkeypatch)
 
 

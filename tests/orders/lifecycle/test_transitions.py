@@ -1,4 +1,4 @@
-"""The states of an order: which change is allowed, that it is one statement, and its history."""
+"""Changes of an order's state: which are allowed, their one statement, and their history."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def orders_in(status: OrderStatus, count: int) -> list[int]:
 
 
 def sale_of(order_id: int) -> int:
-    """Return the sale of an order, 1 where there is no such order."""
+    """Return the sale of an order, or 1 if there is no such order."""
     found = VoucherOrder.objects.filter(pk=order_id).values_list("seckill_voucher_id", flat=True)
     return found.first() or 1
 
@@ -66,9 +66,7 @@ def change(order_id: int, to: OrderStatus, *, by: Actor = SYSTEM, why: str = "")
 
 
 @pytest.mark.parametrize(("source", "to"), ALLOWED)
-def test_each_allowed_change_is_made_and_holds_a_unit_or_none(
-    source: OrderStatus, to: OrderStatus
-) -> None:
+def test_allowed_change_sets_status_and_live(source: OrderStatus, to: OrderStatus) -> None:
     order = an_order(source)
     change(order.pk, to)
     order.refresh_from_db()
@@ -76,9 +74,7 @@ def test_each_allowed_change_is_made_and_holds_a_unit_or_none(
 
 
 @pytest.mark.parametrize(("source", "to"), REFUSED)
-def test_every_other_change_is_refused_and_changes_nothing(
-    source: OrderStatus, to: OrderStatus
-) -> None:
+def test_other_changes_are_refused(source: OrderStatus, to: OrderStatus) -> None:
     order = an_order(source)
     before = rows()
     with pytest.raises(WrongState) as refused:
@@ -87,18 +83,18 @@ def test_every_other_change_is_refused_and_changes_nothing(
     assert rows() == before
 
 
-def test_nothing_leads_to_refused_and_all_else_is_led_to() -> None:
+def test_every_state_but_refused_has_a_source() -> None:
     assert {*SOURCES, OrderStatus.REFUSED} == set(OrderStatus)
     assert len(ALLOWED) == len(SOURCES)
 
 
-def test_an_order_that_is_not_there_is_not_changed() -> None:
+def test_change_of_missing_order_raises() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
         change(404, OrderStatus.PAID)
     assert not OrderEvent.objects.exists()
 
 
-def test_what_comes_with_the_state_is_set_in_the_same_statement() -> None:
+def test_fields_are_set_with_the_state() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
         change_order(
@@ -120,8 +116,8 @@ def test_what_comes_with_the_state_is_set_in_the_same_statement() -> None:
 # --- Conditional ---------------------------------------------------------------------------------
 
 
-def test_what_an_object_says_of_its_state_does_not_matter() -> None:
-    """Someone who read the order as unpaid cannot pay it after it was cancelled."""
+def test_stale_object_state_is_ignored() -> None:
+    """An order read as unpaid cannot be paid after it was cancelled."""
     order = an_order(OrderStatus.UNPAID)
     stale = VoucherOrder.objects.get(pk=order.pk)
     change(order.pk, OrderStatus.CANCELLED)
@@ -133,7 +129,7 @@ def test_what_an_object_says_of_its_state_does_not_matter() -> None:
     assert (order.status, order.live) == ("cancelled", None)
 
 
-def test_the_condition_stands_in_the_statement_that_changes() -> None:
+def test_update_statement_has_the_condition() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries:
         change(order.pk, OrderStatus.PAID)
@@ -143,13 +139,13 @@ def test_the_condition_stands_in_the_statement_that_changes() -> None:
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
-def test_of_changes_that_meet_exactly_one_is_made() -> None:
+def test_concurrent_changes_succeed_once() -> None:
     ends = (OrderStatus.PAID, OrderStatus.CANCELLED, OrderStatus.EXPIRED)
     for _ in range(10):
         order = an_order(OrderStatus.UNPAID)
         outcomes = at_once(*[partial(change, order.pk, to) for to in ends])
         (winner,) = (to for to, what in zip(ends, outcomes, strict=True) if what is None)
-        assert sorted(str(it) for it in outcomes if it) == [winner, winner]
+        assert sorted(it.status for it in outcomes if it) == [winner, winner]
         order.refresh_from_db()
         assert order.status == winner
         assert [event.after for event in order.events.all()] == [winner]
@@ -159,7 +155,7 @@ def test_of_changes_that_meet_exactly_one_is_made() -> None:
 
 
 @pytest.mark.parametrize("kind", ["buyer", "staff", "provider", "system"])
-def test_each_change_leaves_a_row_with_who_when_and_why(kind: str) -> None:
+def test_change_leaves_event_with_actor_time_and_reason(kind: str) -> None:
     order, user = an_order(OrderStatus.UNPAID), make_buyer()
     by = {
         "buyer": Actor.buyer(user.pk),
@@ -174,7 +170,7 @@ def test_each_change_leaves_a_row_with_who_when_and_why(kind: str) -> None:
     assert (event.reason, event.told_at) == ("the buyer called", None)
 
 
-def test_the_history_of_a_whole_life_is_in_order() -> None:
+def test_history_is_in_order() -> None:
     order = an_order(OrderStatus.UNPAID)
     for to in (OrderStatus.PAID, OrderStatus.REFUNDING, OrderStatus.REFUNDED):
         change(order.pk, to)
@@ -182,13 +178,13 @@ def test_the_history_of_a_whole_life_is_in_order() -> None:
     assert steps == [("unpaid", "paid"), ("paid", "refunding"), ("refunding", "refunded")]
 
 
-def test_a_reason_that_is_too_long_is_cut() -> None:
+def test_long_reason_is_cut() -> None:
     order = an_order(OrderStatus.UNPAID)
     change(order.pk, OrderStatus.PAID, why="é" * 500)
     assert order.events.get().reason == "é" * 200
 
 
-def test_a_change_that_is_rolled_back_leaves_no_history() -> None:
+def test_rolled_back_change_leaves_no_event() -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
     with transaction.atomic():
@@ -203,7 +199,7 @@ def test_a_change_that_is_rolled_back_leaves_no_history() -> None:
     assert rows() == before
 
 
-def test_the_history_stays_where_its_actor_is_deleted() -> None:
+def test_history_survives_its_deleted_actor() -> None:
     order, staff = an_order(OrderStatus.UNPAID), make_buyer()
     change(order.pk, OrderStatus.CANCELLED, by=Actor.staff(staff.pk))
     staff.delete()
@@ -214,7 +210,7 @@ def test_the_history_stays_where_its_actor_is_deleted() -> None:
 # --- Many at once --------------------------------------------------------------------------------
 
 
-def test_many_orders_are_changed_in_two_statements_each_with_its_history() -> None:
+def test_many_orders_change_in_two_statements() -> None:
     ids = orders_in(OrderStatus.UNPAID, 5)
     sale_id = sale_of(ids[0])
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
@@ -232,8 +228,8 @@ def test_many_orders_are_changed_in_two_statements_each_with_its_history() -> No
     assert sorted(events.values_list("order", flat=True)) == ids
 
 
-def test_where_one_of_many_cannot_be_changed_none_has_a_history() -> None:
-    """The caller is told how many, and rolls back: a history must not name the wrong ones."""
+def test_partial_change_writes_no_history() -> None:
+    """The caller gets the count and rolls back: the history must not name unchanged orders."""
     ids = orders_in(OrderStatus.UNPAID, 3)
     change(ids[1], OrderStatus.PAID)
     OrderEvent.objects.all().delete()
@@ -247,14 +243,14 @@ def test_where_one_of_many_cannot_be_changed_none_has_a_history() -> None:
     assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"unpaid", "paid"}
 
 
-def test_to_change_none_is_no_change() -> None:
+def test_empty_change_does_nothing() -> None:
     with transaction.atomic():
         assert change_orders(sale_id=1, order_ids=[], to=OrderStatus.PAID, by=SYSTEM, at=AT) == 0
 
 
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.parametrize("how", ["one", "many"])
-def test_outside_of_a_transaction_nothing_is_changed(how: str) -> None:
+def test_change_needs_a_transaction(how: str) -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
     common: dict[str, Any] = {"sale_id": 1, "to": OrderStatus.PAID, "by": SYSTEM, "at": AT}
@@ -262,12 +258,12 @@ def test_outside_of_a_transaction_nothing_is_changed(how: str) -> None:
         "one": partial(change_order, order_id=order.pk, **common),
         "many": partial(change_orders, order_ids=[order.pk], **common),
     }
-    with pytest.raises(AssertionError, match="the change and its history are one"):
+    with pytest.raises(AssertionError, match="a change and its history belong together"):
         calls[how]()
     assert rows() == before
 
 
-def test_a_note_begins_the_history_of_each_order() -> None:
+def test_note_adds_an_event_to_each_order() -> None:
     ids = orders_in(OrderStatus.UNPAID, 2)
     note(order_ids=ids, before="", after="unpaid", by=SYSTEM, at=timezone.now())
     found = OrderEvent.objects.values_list("order", "before", "after")
@@ -286,12 +282,12 @@ def arrows() -> set[tuple[str, str]]:
     return set(found)
 
 
-def test_the_diagram_of_the_docs_shows_the_states_as_they_are() -> None:
+def test_docs_diagram_equals_the_state_machine() -> None:
     changes = {(before, after) for before, after in arrows() if "[*]" not in (before, after)}
     assert changes == {(source.value, to.value) for to, source in SOURCES.items()}
 
 
-def test_the_diagram_begins_and_ends_where_orders_do() -> None:
+def test_docs_diagram_has_first_and_last_states() -> None:
     begins = {after for before, after in arrows() if before == "[*]"}
     ends = {before for before, after in arrows() if after == "[*]"}
     # A refused order is over too, unless staff tries it again.

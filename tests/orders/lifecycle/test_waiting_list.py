@@ -1,4 +1,4 @@
-"""Waiting for a unit that comes back: one place to a buyer, in the order of asking, never lost."""
+"""The waiting list: one place per buyer, in order of joining, never lost."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ pytestmark = pytest.mark.django_db
 
 
 def sold_out(**terms: object) -> tuple[SeckillVoucher, int]:
-    """Return a sale whose only unit is sold, and the order that has it."""
+    """Return a sale whose only unit is sold, and that order."""
     sale = make_sale(stock=1, **terms)  # type: ignore[arg-type]
     (token,) = reserved(sale, [make_buyer()])
     fulfill_sale(sale_id=sale.pk)
@@ -61,13 +61,13 @@ def outcomes() -> list[str]:
     return list(entries.values_list("outcome", flat=True))
 
 
-def test_buyers_stand_in_line_in_the_order_of_asking() -> None:
+def test_buyers_wait_in_order_of_joining() -> None:
     sale, _ = sold_out()
     assert [wait_in(sale, buyer).place for buyer in make_buyers(3)] == [1, 2, 3]
     assert snapshot(sale_id=sale.pk).waiting == 3
 
 
-def test_one_who_asks_again_keeps_the_place_and_the_order_id() -> None:
+def test_joining_again_keeps_place_and_order_id() -> None:
     sale, _ = sold_out()
     first, second = make_buyers(2)
     before = wait_in(sale, first)
@@ -76,7 +76,7 @@ def test_one_who_asks_again_keeps_the_place_and_the_order_id() -> None:
     assert WaitingEntry.objects.filter(user=first).count() == 1
 
 
-def test_a_unit_that_comes_back_is_the_first_ones_order_with_its_own_time_to_pay() -> None:
+def test_returned_unit_becomes_the_first_buyers_order() -> None:
     sale, held = sold_out(pay_within_s=300)
     buyers = make_buyers(2)
     first, second = [wait_in(sale, buyer) for buyer in buyers]
@@ -94,7 +94,7 @@ def test_a_unit_that_comes_back_is_the_first_ones_order_with_its_own_time_to_pay
     assert_conserved(sale)
 
 
-def test_an_offer_that_is_not_paid_goes_to_the_next() -> None:
+def test_unpaid_offer_goes_to_the_next() -> None:
     sale, held = sold_out()
     first, second = [wait_in(sale, buyer) for buyer in make_buyers(2)]
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
@@ -106,7 +106,7 @@ def test_an_offer_that_is_not_paid_goes_to_the_next() -> None:
     assert_conserved(sale)
 
 
-def test_who_leaves_is_passed_over() -> None:
+def test_buyer_who_left_is_skipped() -> None:
     sale, held = sold_out()
     first, second = make_buyers(2)
     wait_in(sale, first)
@@ -120,7 +120,7 @@ def test_who_leaves_is_passed_over() -> None:
     assert outcomes() == ["left"]
 
 
-def test_who_leaves_just_after_the_turn_came_is_told_so() -> None:
+def test_leaving_after_an_offer_returns_the_offer() -> None:
     sale, held = sold_out()
     buyer = make_buyer()
     place = wait_in(sale, buyer)
@@ -130,7 +130,7 @@ def test_who_leaves_just_after_the_turn_came_is_told_so() -> None:
     assert live_ids(sale) == [place.order_id]
 
 
-def test_one_may_wait_again_after_leaving_at_the_end_of_the_line() -> None:
+def test_rejoining_goes_to_the_end_of_the_line() -> None:
     sale, _ = sold_out()
     first, second = make_buyers(2)
     wait_in(sale, first)
@@ -139,7 +139,7 @@ def test_one_may_wait_again_after_leaving_at_the_end_of_the_line() -> None:
     assert wait_in(sale, first).place == 2
 
 
-def test_where_a_unit_is_free_nobody_waits() -> None:
+def test_joining_with_free_unit_is_refused() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     with pytest.raises(UnitAvailable):
         wait_in(sale, buyer)
@@ -153,14 +153,16 @@ def test_where_a_unit_is_free_nobody_waits() -> None:
         ({"begins_in_s": -60, "ends_in_s": -1}, SaleEnded),
     ],
 )
-def test_outside_of_the_window_nobody_waits(terms: dict[str, int], error: type[Exception]) -> None:
+def test_joining_outside_the_window_is_refused(
+    terms: dict[str, int], error: type[Exception]
+) -> None:
     sale, buyer = make_sale(stock=0, **terms), make_buyer()  # type: ignore[arg-type]
     with pytest.raises(error):
         wait_in(sale, buyer)
     assert not WaitingEntry.objects.filter(live=True).exists()
 
 
-def test_who_has_an_order_does_not_wait_for_another() -> None:
+def test_buyer_with_an_order_cannot_join() -> None:
     sale, buyer = make_sale(stock=1), make_buyer()
     (token,) = reserved(sale, [buyer])
     with pytest.raises(AlreadyOrdered) as refused:
@@ -168,7 +170,7 @@ def test_who_has_an_order_does_not_wait_for_another() -> None:
     assert refused.value.order_id == token.order_id
 
 
-def test_a_token_of_somebody_else_puts_nobody_in_line() -> None:
+def test_other_buyers_token_cannot_join() -> None:
     sale, _ = sold_out()
     mine, theirs = make_buyers(2)
     with pytest.raises(BadToken):
@@ -178,7 +180,7 @@ def test_a_token_of_somebody_else_puts_nobody_in_line() -> None:
     assert not WaitingEntry.objects.exists()
 
 
-def test_without_redis_nobody_knows_and_the_same_call_again_is_safe(
+def test_joining_without_redis_can_be_repeated(
     lose_ledger: Callable[[], None],
 ) -> None:
     sale, _ = sold_out()
@@ -193,7 +195,7 @@ def test_without_redis_nobody_knows_and_the_same_call_again_is_safe(
 # --- A line that was lost ------------------------------------------------------------------------
 
 
-def test_a_line_that_was_lost_is_restored_in_its_order(ledger: Redis) -> None:
+def test_lost_line_is_restored_in_order(ledger: Redis) -> None:
     sale, _ = sold_out()
     buyers = make_buyers(3)
     places = [wait_in(sale, buyer) for buyer in buyers]
@@ -203,7 +205,7 @@ def test_a_line_that_was_lost_is_restored_in_its_order(ledger: Redis) -> None:
     assert restore_lines(now=timezone.now()) == 0
 
 
-def test_a_line_that_was_lost_while_a_unit_came_back_is_restored_and_served(ledger: Redis) -> None:
+def test_line_lost_during_a_return_is_served(ledger: Redis) -> None:
     sale, held = sold_out()
     places = [wait_in(sale, buyer) for buyer in make_buyers(3)]
     ledger.delete(LedgerKeys(sale.pk).waiting)
@@ -215,9 +217,7 @@ def test_a_line_that_was_lost_while_a_unit_came_back_is_restored_and_served(ledg
     assert_conserved(sale)
 
 
-def test_one_who_leaves_while_the_line_is_being_restored_stays_out(
-    monkeypatch: pytest.MonkeyPatch, ledger: Redis
-) -> None:
+def test_leaving_during_restore_stays_out(monkeypatch: pytest.MonkeyPatch, ledger: Redis) -> None:
     sale, held = sold_out()
     buyer = make_buyer()
     place = wait_in(sale, buyer)
@@ -235,7 +235,7 @@ def test_one_who_leaves_while_the_line_is_being_restored_stays_out(
     assert snapshot(sale_id=sale.pk).waiting == 0
 
 
-def test_one_in_line_whose_row_waits_no_more_is_taken_out(ledger: Redis) -> None:
+def test_entry_with_closed_row_leaves_the_line(ledger: Redis) -> None:
     sale, held = sold_out()
     place = wait_in(sale, make_buyer())
     WaitingEntry.objects.update(live=None, outcome="left")
@@ -248,8 +248,8 @@ def test_one_in_line_whose_row_waits_no_more_is_taken_out(ledger: Redis) -> None
     assert not VoucherOrder.objects.filter(pk=place.order_id).exists()
 
 
-def test_an_edit_that_died_half_way_ends_nobodys_waiting(ledger: Redis) -> None:
-    """It has narrowed the ledger, where the sale is over now, and not the row."""
+def test_unfinished_edit_ends_no_waiting(ledger: Redis) -> None:
+    """The edit has ended the sale in the ledger, but not in the row."""
     sale, _ = sold_out()
     buyer = make_buyer()
     wait_in(sale, buyer)
@@ -264,7 +264,7 @@ def test_an_edit_that_died_half_way_ends_nobodys_waiting(ledger: Redis) -> None:
     assert place_of(sale_id=sale.pk, user_id=buyer.pk).place == 1
 
 
-def test_the_receipt_of_one_who_waits_never_says_lost(ledger: Redis) -> None:
+def test_waiting_buyers_receipt_is_never_lost(ledger: Redis) -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
     token = replace(token_for(sale, buyer), order_id=id_minted(seconds_ago=60))
@@ -276,8 +276,8 @@ def test_the_receipt_of_one_who_waits_never_says_lost(ledger: Redis) -> None:
         find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)
 
 
-def test_a_unit_that_was_never_there_does_not_go_down_the_line(ledger: Redis) -> None:
-    """The ledger lacks a buyer: one of the line is refused, and not each after the other."""
+def test_nonexistent_unit_is_not_passed_on(ledger: Redis) -> None:
+    """The ledger lacks a buyer: one waiting buyer is refused, not each in turn."""
     sale, _ = sold_out()
     for buyer in make_buyers(3):
         wait_in(sale, buyer)
@@ -292,7 +292,7 @@ def test_a_unit_that_was_never_there_does_not_go_down_the_line(ledger: Redis) ->
     assert_conserved(sale)
 
 
-def test_a_ledger_that_is_built_anew_has_its_line(ledger: Redis) -> None:
+def test_rebuilt_ledger_has_its_line(ledger: Redis) -> None:
     sale, held = sold_out()
     buyers = make_buyers(3)
     places = [wait_in(sale, buyer) for buyer in buyers]
@@ -307,7 +307,7 @@ def test_a_ledger_that_is_built_anew_has_its_line(ledger: Redis) -> None:
     assert_conserved(sale)
 
 
-def test_a_unit_that_lies_free_beside_the_line_is_given_by_beat(ledger: Redis) -> None:
+def test_beat_gives_a_free_unit_to_the_line(ledger: Redis) -> None:
     sale, held = sold_out()
     place = wait_in(sale, make_buyer())
     keys = LedgerKeys(sale.pk)
@@ -322,7 +322,7 @@ def test_a_unit_that_lies_free_beside_the_line_is_given_by_beat(ledger: Redis) -
     assert_conserved(sale)
 
 
-def test_after_the_end_of_the_sale_the_waiting_is_over(ledger: Redis) -> None:
+def test_ended_sale_closes_the_line(ledger: Redis) -> None:
     sale, _ = sold_out()
     for buyer in make_buyers(2):
         wait_in(sale, buyer)
@@ -337,7 +337,7 @@ def test_after_the_end_of_the_sale_the_waiting_is_over(ledger: Redis) -> None:
     assert place_of(sale_id=sale.pk, user_id=entry.user_id) == Place(entry.order_id, None)
 
 
-def test_an_order_of_the_line_that_is_a_row_is_noted_as_offered() -> None:
+def test_written_order_closes_entry_as_offered() -> None:
     sale, held = sold_out()
     wait_in(sale, make_buyer())
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
@@ -355,7 +355,7 @@ def test_an_order_of_the_line_that_is_a_row_is_noted_as_offered() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
-def test_many_clicks_at_once_are_one_place() -> None:
+def test_concurrent_clicks_get_one_place() -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
     tokens = [token_for(sale, buyer) for _ in range(8)]
@@ -368,7 +368,7 @@ def test_many_clicks_at_once_are_one_place() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.concurrency
 @pytest.mark.usefixtures("row_locks")
-def test_units_that_come_back_while_buyers_join_are_given_once_each() -> None:
+def test_units_returned_while_joining_are_given_once() -> None:
     sale = make_sale(stock=8)
     held = [token.order_id for token in reserved(sale, make_buyers(8))]
     fulfill_sale(sale_id=sale.pk)

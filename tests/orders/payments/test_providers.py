@@ -1,4 +1,4 @@
-"""Which payment providers there are, and under which name each is found."""
+"""Finding payment providers by the settings and by name."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from tests.support.payments import use_fake
 pytestmark = pytest.mark.quick
 
 
-def test_the_sandbox_is_the_provider_unless_told_otherwise() -> None:
+def test_sandbox_is_the_default_provider() -> None:
     provider: PaymentProvider = current_provider()
     assert isinstance(provider, Sandbox)
     assert provider_named("sandbox") is provider
 
 
-def test_new_payments_go_to_the_first_and_the_others_are_still_found(settings: Any) -> None:
+def test_first_provider_takes_new_payments(settings: Any) -> None:
     fake = use_fake(settings)
     assert current_provider() is fake
     assert provider_named("fake") is fake
@@ -27,25 +27,25 @@ def test_new_payments_go_to_the_first_and_the_others_are_still_found(settings: A
 
 
 @pytest.mark.parametrize("name", ["", "Sandbox", "fake", "sandbox "])
-def test_a_name_that_the_settings_do_not_have_is_no_provider(name: str) -> None:
+def test_unknown_provider_name_raises(name: str) -> None:
     with pytest.raises(LookupError):
         provider_named(name)
 
 
-def test_a_provider_that_was_taken_out_is_not_found_any_more(settings: Any) -> None:
+def test_removed_provider_is_not_found(settings: Any) -> None:
     use_fake(settings)
     settings.SECKILL_PAYMENT_PROVIDERS = ["tests.support.payments.FakeProvider"]
     with pytest.raises(LookupError):
         provider_named("sandbox")
 
 
-def test_a_provider_is_made_once_and_then_asked_again_and_again(settings: Any) -> None:
+def test_provider_is_created_once(settings: Any) -> None:
     fake = use_fake(settings)
     assert current_provider() is fake
     assert provider_named("fake") is fake
 
 
-def test_a_class_that_there_is_not_is_said_at_once(settings: Any) -> None:
+def test_missing_provider_class_raises(settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.NoSuch"]
     with pytest.raises(ImportError):
         current_provider()

@@ -1,8 +1,9 @@
-"""Refunding: money goes back once and the unit with it, whoever is away or dies between."""
+"""Refunds: money and unit go back once, despite outages and crashes."""
 
 from __future__ import annotations
 
 import datetime as dt
+from functools import partial
 from typing import Any
 
 import pytest
@@ -40,6 +41,7 @@ from tests.support.payments import (
     begun,
     history,
     nowhere,
+    owner_of,
     paid,
     payment_status,
     receipt_url,
@@ -83,7 +85,7 @@ def paid_at_fake(order: VoucherOrder) -> Payment:
 
 
 def assert_unit_is_back(sale: SeckillVoucher) -> None:
-    """Assert that nobody holds anything of this sale any more, in either place."""
+    """Assert that no unit of this sale is held in database or ledger."""
     assert_conserved(sale)
     assert (sale.sold, live_ids(sale), buyers_of(sale)) == (0, [], {})
     assert snapshot(sale_id=sale.pk).remaining == sale.stock
@@ -92,7 +94,7 @@ def assert_unit_is_back(sale: SeckillVoucher) -> None:
 # --- From paid to refunded -----------------------------------------------------------------------
 
 
-def test_a_refund_gives_money_and_unit_back_and_the_history_says_who_and_when() -> None:
+def test_refund_returns_money_and_unit() -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     payment = paid(order)
@@ -114,7 +116,7 @@ def test_a_refund_gives_money_and_unit_back_and_the_history_says_who_and_when() 
     assert_unit_is_back(sale)
 
 
-def test_the_unit_of_a_refunded_order_is_won_by_the_next() -> None:
+def test_refunded_unit_is_sold_again() -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     paid(order)
@@ -124,7 +126,7 @@ def test_the_unit_of_a_refunded_order_is_won_by_the_next() -> None:
     assert_conserved(sale)
 
 
-def test_what_cost_nothing_is_refunded_without_a_provider() -> None:
+def test_free_order_is_refunded_without_provider() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
     order = won(sale)
@@ -134,11 +136,11 @@ def test_what_cost_nothing_is_refunded_without_a_provider() -> None:
     assert_unit_is_back(sale)
 
 
-def test_the_buyer_does_it_over_http(client: Client) -> None:
+def test_buyer_refunds_over_http(client: Client) -> None:
     sale = make_sale()
     order = won(sale)
     paid(order)
-    client.force_login(order.user)
+    client.force_login(owner_of(order))
     assert client.get(receipt_url(order)).json()["refundable"] is True
     body = client.post(f"{receipt_url(order)}refund/").json()
     assert (body["status"], body["code"], body["late_payment"]) == ("refunded", "", "")
@@ -157,12 +159,12 @@ def assert_refusal(order: VoucherOrder, by: Actor, error: type[Exception]) -> An
     return refused.value
 
 
-def test_where_the_sales_rule_says_no_the_buyer_cannot_and_staff_can(client: Client) -> None:
+def test_non_refundable_sale_lets_only_staff_refund(client: Client) -> None:
     sale = make_sale(refundable=False)
     order = won(sale)
     payment = paid(order)
     assert_refusal(order, buyer_of(order), NotRefundable)
-    client.force_login(order.user)
+    client.force_login(owner_of(order))
     assert client.get(receipt_url(order)).json()["refundable"] is False
     assert_refused(client.post(f"{receipt_url(order)}refund/"), 409, "not_refundable")
     assert trade_state(payment) == "paid"
@@ -174,14 +176,14 @@ def test_where_the_sales_rule_says_no_the_buyer_cannot_and_staff_can(client: Cli
 
 
 @pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.PAID}))
-def test_only_a_paid_order_is_refunded(status: OrderStatus) -> None:
+def test_only_paid_orders_are_refunded(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     for by in (buyer_of(order), STAFF):
         assert assert_refusal(order, by, WrongState).status == status
 
 
-def test_a_voucher_that_was_used_is_not_refunded() -> None:
+def test_used_voucher_is_not_refunded() -> None:
     order = won(make_sale())
     paid(order)
     order.refresh_from_db()
@@ -189,12 +191,12 @@ def test_a_voucher_that_was_used_is_not_refunded() -> None:
     assert_refusal(order, STAFF, WrongState)
 
 
-def test_an_order_that_there_is_not_is_not_refunded() -> None:
+def test_refund_of_missing_order_raises() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
         refund_order(order_id=404, by=STAFF, now=timezone.now())
 
 
-def test_somebody_elses_order_is_not_found(client: Client) -> None:
+def test_other_buyers_order_cannot_be_refunded(client: Client) -> None:
     order = won(make_sale())
     paid(order)
     client.force_login(make_buyer())
@@ -202,7 +204,7 @@ def test_somebody_elses_order_is_not_found(client: Client) -> None:
     assert status_of(order) == "paid"
 
 
-def test_a_refund_that_was_begun_is_not_begun_again(fake: FakeProvider) -> None:
+def test_started_refund_cannot_start_again(fake: FakeProvider) -> None:
     order = won(make_sale())
     paid_at_fake(order)
     fake.away = True
@@ -213,7 +215,7 @@ def test_a_refund_that_was_begun_is_not_begun_again(fake: FakeProvider) -> None:
 # --- A provider that is away, or slow ------------------------------------------------------------
 
 
-def test_a_provider_that_is_away_is_told_again_until_it_has_done_it(fake: FakeProvider) -> None:
+def test_unavailable_provider_is_asked_until_refunded(fake: FakeProvider) -> None:
     sale = make_sale()
     order = won(sale)
     payment = paid_at_fake(order)
@@ -242,7 +244,7 @@ def test_a_provider_that_is_away_is_told_again_until_it_has_done_it(fake: FakePr
     assert_unit_is_back(sale)
 
 
-def test_a_provider_that_is_still_at_it_is_asked_again(fake: FakeProvider) -> None:
+def test_unfinished_refund_is_asked_about_again(fake: FakeProvider) -> None:
     sale = make_sale()
     order = won(sale)
     payment = paid_at_fake(order)
@@ -255,9 +257,7 @@ def test_a_provider_that_is_still_at_it_is_asked_again(fake: FakeProvider) -> No
     assert_unit_is_back(sale)
 
 
-def test_a_provider_that_was_taken_out_of_the_settings_waits_until_it_is_back(
-    fake: FakeProvider, settings: Any
-) -> None:
+def test_refund_waits_for_a_removed_provider(fake: FakeProvider, settings: Any) -> None:
     order = won(make_sale())
     paid_at_fake(order)
     known = settings.SECKILL_PAYMENT_PROVIDERS
@@ -269,7 +269,7 @@ def test_a_provider_that_was_taken_out_of_the_settings_waits_until_it_is_back(
     assert status_of(order) == "refunded"
 
 
-def test_one_refund_that_does_not_go_through_does_not_stop_the_others(fake: FakeProvider) -> None:
+def test_failing_refund_does_not_stop_the_others(fake: FakeProvider) -> None:
     sale = make_sale(stock=3)
     won(sale, make_buyers(3))
     orders = list(VoucherOrder.objects.order_by("pk"))
@@ -284,7 +284,7 @@ def test_one_refund_that_does_not_go_through_does_not_stop_the_others(fake: Fake
     assert_conserved(sale)
 
 
-def test_one_call_tells_no_more_than_its_time_allows(fake: FakeProvider) -> None:
+def test_refund_walk_stops_after_its_time(fake: FakeProvider) -> None:
     order = won(make_sale())
     paid_at_fake(order)
     (charge,) = fake.charges.values()
@@ -303,7 +303,7 @@ def test_one_call_tells_no_more_than_its_time_allows(fake: FakeProvider) -> None
     assert status_of(order) == "paid", "money beside the order's own leaves it alone"
 
 
-def test_late_money_that_is_back_does_not_end_an_order_whose_own_is_still_on_its_way(
+def test_late_payments_refund_does_not_end_the_order(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -326,10 +326,10 @@ def test_late_money_that_is_back_does_not_end_an_order_whose_own_is_still_on_its
 # --- Told twice ----------------------------------------------------------------------------------
 
 
-def test_a_refund_that_is_finished_again_from_an_old_look_changes_nothing(
+def test_refund_finished_from_stale_data_changes_nothing(
     fake: FakeProvider,
 ) -> None:
-    """Two workers that have found the same payment: the second comes after the first is done."""
+    """Two workers have read the same payment; the second continues after the first has finished."""
     sale = make_sale(stock=2)
     order = won(sale)
     payment = paid_at_fake(order)
@@ -347,7 +347,7 @@ def test_a_refund_that_is_finished_again_from_an_old_look_changes_nothing(
     assert_conserved(sale)
 
 
-def test_word_of_the_payment_that_comes_after_its_refund_changes_nothing() -> None:
+def test_notification_after_refund_changes_nothing() -> None:
     order = won(make_sale())
     payment = paid(order)
     refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
@@ -367,11 +367,11 @@ POINTS = {
     "refund.closed": "refunded",
     "end.released": "refunded",
 }
-"""Where it dies, and what the order is then."""
+"""The point of the crash, and the order's state afterwards."""
 
 
 def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
-    """Do what comes again by itself: the buyer's click, and ``beat``."""
+    """Repeat what happens again by itself: the buyer's click, and ``beat``."""
     if status_of(order) == "paid":
         refund_order(order_id=order.pk, by=by, now=timezone.now())
     finish_refunds(now=timezone.now() + AN_HOUR)
@@ -380,7 +380,7 @@ def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_a_death_at_any_step_of_a_refund_is_brought_to_its_end(point: str) -> None:
+def test_refund_survives_a_crash_at_any_step(point: str) -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     payment = paid(order)
@@ -401,9 +401,7 @@ def test_a_death_at_any_step_of_a_refund_is_brought_to_its_end(point: str) -> No
 
 
 @pytest.mark.parametrize("point", list(POINTS)[2:])
-def test_a_death_while_beat_finishes_a_refund_is_brought_to_its_end(
-    point: str, fake: FakeProvider
-) -> None:
+def test_beats_refund_survives_a_crash(point: str, fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     payment = paid_at_fake(order)
@@ -422,7 +420,7 @@ def test_a_death_while_beat_finishes_a_refund_is_brought_to_its_end(
 
 
 @pytest.mark.parametrize("point", ["refund.told", "refund.closing", "refund.closed"])
-def test_a_death_while_late_money_goes_back_sends_it_once(point: str, fake: FakeProvider) -> None:
+def test_late_payment_is_refunded_once_despite_a_crash(point: str, fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
     order = won(sale)
     payment = begun(order)
@@ -437,7 +435,7 @@ def test_a_death_while_late_money_goes_back_sends_it_once(point: str, fake: Fake
     assert history(order)[1:] == ["expired by provider"], "the word to the buyer"
 
 
-def test_a_ledger_that_is_away_does_not_hold_a_refund_up_that_the_provider_has_made(
+def test_refund_finishes_without_redis(
     fake: FakeProvider,
 ) -> None:
     sale = make_sale(stock=1)
@@ -461,7 +459,7 @@ def test_a_ledger_that_is_away_does_not_hold_a_refund_up_that_the_provider_has_m
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_of_refunds_at_once_one_counts(fake: FakeProvider) -> None:
+def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     sale = make_sale(stock=2)
     order = won(sale)
     payment = paid_at_fake(order)
@@ -477,15 +475,15 @@ def test_of_refunds_at_once_one_counts(fake: FakeProvider) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_of_refund_and_use_at_once_one_counts(fake: FakeProvider) -> None:
+def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(10):
         sale = make_sale(stock=1)
         order = won(sale)
         paid_at_fake(order)
         order.refresh_from_db()
         refunded, used = at_once(
-            lambda order=order: refund_order(order_id=order.pk, by=STAFF, now=timezone.now()),
-            lambda order=order: redeem(code=order.code, by=STAFF, now=timezone.now()),
+            partial(refund_order, order_id=order.pk, by=STAFF, now=timezone.now()),
+            partial(redeem, code=order.code or "", by=STAFF, now=timezone.now()),
         )
         assert isinstance(refunded, WrongState) != isinstance(used, Exception)
         assert status_of(order) == ("used" if isinstance(refunded, WrongState) else "refunded")
@@ -495,7 +493,7 @@ def test_of_refund_and_use_at_once_one_counts(fake: FakeProvider) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_workers_that_finish_refunds_at_once_give_each_unit_back_once(fake: FakeProvider) -> None:
+def test_concurrent_refund_workers_return_units_once(fake: FakeProvider) -> None:
     count = 30
     sale = make_sale(stock=count)
     won(sale, make_buyers(count))

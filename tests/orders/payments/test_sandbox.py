@@ -1,4 +1,4 @@
-"""The sandbox: its books, its signed word over real HTTP, and the page where no money moves."""
+"""The sandbox: its books, its signed notifications over real HTTP, and its page."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
 import pytest
+from celery import current_app
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -41,7 +42,7 @@ from orders.payments.sandbox import (
 from orders.payments.service import Addresses
 from seckill_site import ledger_connection as ledger_module
 from seckill_site.celery import app
-from tests.fixtures.orders import CLOSED_PORT
+from tests.fixtures.site import CLOSED_PORT
 from tests.support.inspection import assert_conserved, broker_length
 from tests.support.orders import PRICE_CENTS, at_once, make_sale
 from tests.support.payments import (
@@ -94,7 +95,7 @@ def state_in_books(trade: SandboxTrade) -> str:
 # --- The books -----------------------------------------------------------------------------------
 
 
-def test_a_charge_is_paid_at_the_shops_own_host_and_the_same_call_again_says_the_same() -> None:
+def test_charge_has_one_address_at_the_shops_host() -> None:
     charge = a_charge(return_url="https://shop.example:8443/vouchers/1/orders/2/?x=1")
     urls = {Sandbox().create(charge) for _ in range(3)}
     assert urls == {"https://shop.example:8443/sandbox/a1b2/"}
@@ -103,7 +104,7 @@ def test_a_charge_is_paid_at_the_shops_own_host_and_the_same_call_again_says_the
     assert (trade.pay_by, trade.state) == (charge.pay_by, "open")
 
 
-def test_a_subject_that_is_longer_than_the_books_are_wide_is_cut() -> None:
+def test_long_subject_is_cut() -> None:
     Sandbox().create(a_charge(subject="券" * 300))
     assert SandboxTrade.objects.get().subject == "券" * 200
 
@@ -119,17 +120,19 @@ def test_a_subject_that_is_longer_than_the_books_are_wide_is_cut() -> None:
         (State.REFUNDED, 600, ChargeState.CLOSED),
     ],
 )
-def test_a_query_says_what_the_books_say(state: str, seconds_left: int, said: ChargeState) -> None:
+def test_query_returns_the_state_in_the_books(
+    state: str, seconds_left: int, said: ChargeState
+) -> None:
     trade = a_trade(state, seconds_left=seconds_left)
     assert Sandbox().query("a1b2") == Statement("a1b2", said, PRICE_CENTS, str(trade.pk))
 
 
-def test_a_charge_that_the_books_do_not_know_is_closed() -> None:
+def test_unknown_charge_is_closed() -> None:
     assert Sandbox().query("nobody") == Statement("nobody", ChargeState.CLOSED, 0)
 
 
-def test_a_charge_of_which_a_query_said_that_it_is_closed_cannot_be_paid_afterwards() -> None:
-    """Also by one who has looked at the clock before: the shop asks no more."""
+def test_charge_reported_closed_cannot_be_paid() -> None:
+    """Not even with an earlier clock reading: the shop does not ask again."""
     trade = a_trade(seconds_left=-1)
     before = timezone.now() - dt.timedelta(seconds=2)
     assert Sandbox().query("a1b2").state is ChargeState.CLOSED
@@ -138,14 +141,14 @@ def test_a_charge_of_which_a_query_said_that_it_is_closed_cannot_be_paid_afterwa
     assert state_in_books(trade) == "closed"
 
 
-def test_a_refund_gives_the_money_back_once_however_often_it_is_asked_for() -> None:
+def test_repeated_refund_moves_money_once() -> None:
     trade = a_trade(State.PAID)
     assert [Sandbox().refund("a1b2", amount_cents=PRICE_CENTS) for _ in range(3)] == [True] * 3
     assert state_in_books(trade) == "refunded"
 
 
 @pytest.mark.parametrize("state", [State.OPEN, State.CLOSED])
-def test_money_that_never_came_does_not_go_back(state: str) -> None:
+def test_unpaid_charge_is_not_refunded(state: str) -> None:
     trade = a_trade(state)
     with pytest.raises(ProviderUnavailable):
         Sandbox().refund("a1b2", amount_cents=PRICE_CENTS)
@@ -154,14 +157,14 @@ def test_money_that_never_came_does_not_go_back(state: str) -> None:
 
 @pytest.mark.parametrize("amount_cents", [PRICE_CENTS - 1, PRICE_CENTS + 1, 0])
 @pytest.mark.parametrize("state", [State.PAID, State.REFUNDED])
-def test_another_amount_than_came_does_not_go_back(state: str, amount_cents: int) -> None:
+def test_refund_of_another_amount_is_refused(state: str, amount_cents: int) -> None:
     trade = a_trade(state)
     with pytest.raises(ProviderUnavailable):
         Sandbox().refund("a1b2", amount_cents=amount_cents)
     assert state_in_books(trade) == state
 
 
-def test_the_money_of_a_charge_that_there_is_not_does_not_go_back() -> None:
+def test_unknown_charge_is_not_refunded() -> None:
     with pytest.raises(ProviderUnavailable):
         Sandbox().refund("nobody", amount_cents=1)
 
@@ -179,7 +182,7 @@ def test_the_money_of_a_charge_that_there_is_not_does_not_go_back() -> None:
         (Choice.DECLINE, "closed", (0,)),
     ],
 )
-def test_a_choice_pays_or_closes_and_says_when_the_shop_hears_of_it(
+def test_choice_sets_state_and_notification_times(
     choice: Choice, state: str, pauses_s: tuple[int, ...]
 ) -> None:
     trade = a_trade()
@@ -187,27 +190,27 @@ def test_a_choice_pays_or_closes_and_says_when_the_shop_hears_of_it(
     assert state_in_books(trade) == state
 
 
-def test_every_choice_has_its_notifications() -> None:
+def test_every_choice_has_notification_times() -> None:
     assert set(NOTIFIED_AFTER_S) == set(Choice)
 
 
 @pytest.mark.parametrize("state", [State.PAID, State.CLOSED, State.REFUNDED])
 @pytest.mark.parametrize("choice", [Choice.PAY, Choice.DECLINE])
-def test_what_is_decided_stays_decided(state: str, choice: Choice) -> None:
+def test_decided_charge_stays_decided(state: str, choice: Choice) -> None:
     trade = a_trade(state)
     with pytest.raises(NotOpen):
         decide(reference="a1b2", choice=choice, now=timezone.now())
     assert state_in_books(trade) == state
 
 
-def test_nothing_is_paid_at_or_after_the_end_of_its_time() -> None:
+def test_expired_charge_cannot_be_paid() -> None:
     trade = a_trade()
     with pytest.raises(NotOpen):
         decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by)
     decide(reference="a1b2", choice=Choice.PAY, now=trade.pay_by - dt.timedelta(microseconds=1))
 
 
-def test_a_charge_that_there_is_not_is_not_open() -> None:
+def test_unknown_charge_cannot_be_decided() -> None:
     with pytest.raises(NotOpen):
         decide(reference="nobody", choice=Choice.PAY, now=timezone.now())
 
@@ -215,7 +218,7 @@ def test_a_charge_that_there_is_not_is_not_open() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_of_two_decisions_at_once_one_counts() -> None:
+def test_concurrent_decisions_succeed_once() -> None:
     trade, now = a_trade(), timezone.now()
     pay, decline = at_once(
         lambda: decide(reference="a1b2", choice=Choice.NEVER, now=now),
@@ -231,19 +234,19 @@ GOOD_WORD = {"reference": "a1b2", "state": "paid", "amount_cents": PRICE_CENTS, 
 
 
 def read(content: Any) -> Statement:
-    """Read a notification that has a good signature, whatever it says."""
+    """Read a notification with a valid signature."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
     headers, body = signed(body)
     return Sandbox().read_notification(headers=headers, body=body)
 
 
 @pytest.mark.parametrize("state", ChargeState)
-def test_its_own_word_is_read(state: ChargeState) -> None:
+def test_signed_notification_is_read(state: ChargeState) -> None:
     said = Statement("a1b2", state, PRICE_CENTS, "7")
     assert read({**GOOD_WORD, "state": state}) == said
 
 
-def test_the_word_of_a_trade_is_read_as_the_books_have_it() -> None:
+def test_notification_of_a_trade_is_read() -> None:
     payment = begun(won(make_sale()))
     choose(payment)
     headers, body = word_of(payment)
@@ -253,7 +256,7 @@ def test_the_word_of_a_trade_is_read_as_the_books_have_it() -> None:
     )
 
 
-def test_a_body_that_was_changed_by_one_byte_is_refused() -> None:
+def test_changed_body_is_refused() -> None:
     headers, body = signed(json.dumps(GOOD_WORD).encode())
     for changed in (body.replace(b"8000", b"8001"), body + b" ", b"", body[:-1]):
         with pytest.raises(BadNotification, match="signature"):
@@ -261,13 +264,13 @@ def test_a_body_that_was_changed_by_one_byte_is_refused() -> None:
 
 
 @pytest.mark.parametrize("signature", [None, "", "0" * 64, "é" * 64, "\udcff", "a" * 10_000])
-def test_a_signature_that_is_none_is_refused(signature: str | None) -> None:
+def test_malformed_signature_is_refused(signature: str | None) -> None:
     headers = {} if signature is None else {SIGNATURE_HEADER: signature}
     with pytest.raises(BadNotification, match="signature"):
         Sandbox().read_notification(headers=headers, body=json.dumps(GOOD_WORD).encode())
 
 
-def test_a_word_that_was_signed_with_another_key_is_refused(settings: Any) -> None:
+def test_signature_with_other_key_is_refused(settings: Any) -> None:
     settings.SECKILL_SANDBOX_KEY = "another key"
     headers, body = signed(json.dumps(GOOD_WORD).encode())
     settings.SECKILL_SANDBOX_KEY = "our key"
@@ -313,7 +316,7 @@ def without(key: str) -> dict[str, Any]:
     ],
     ids=lambda content: repr(content)[:60],
 )
-def test_a_body_that_cannot_be_is_refused_also_with_a_good_signature(content: Any) -> None:
+def test_invalid_signed_body_is_refused(content: Any) -> None:
     with pytest.raises(BadNotification):
         read(content)
 
@@ -328,7 +331,7 @@ with_odd_values = st.fixed_dictionaries(dict.fromkeys(GOOD_WORD, anything))
 
 @examples(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(content=st.binary() | anything | with_odd_values)
-def test_whatever_a_body_is_it_is_a_statement_or_refused_by_name(content: Any) -> None:
+def test_fuzzed_body_is_read_or_refused(content: Any) -> None:
     with suppress(BadNotification):
         assert isinstance(read(content), Statement)
 
@@ -337,7 +340,7 @@ def test_whatever_a_body_is_it_is_a_statement_or_refused_by_name(content: Any) -
 
 
 class Shop(BaseHTTPRequestHandler):
-    """A shop that answers as the test says, and remembers what it was sent."""
+    """A shop that answers as the test says, and records what it receives."""
 
     status, answer, where = 200, b"success", ""
     heard: list[tuple[str, str, bytes]]
@@ -364,7 +367,7 @@ class Shop(BaseHTTPRequestHandler):
 
 @contextmanager
 def a_shop(**answers: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]:
-    """Run a shop of its own; its address, and what it hears."""
+    """Run a shop; yield its address and the requests it receives."""
     heard: list[tuple[str, str, bytes]] = []
     handler = type("ThisShop", (Shop,), {**answers, "heard": heard})
     with HTTPServer(("127.0.0.1", 0), handler) as server:
@@ -377,7 +380,7 @@ def a_shop(**answers: Any) -> Iterator[tuple[str, list[tuple[str, str, bytes]]]]
             thread.join()
 
 
-def test_a_notification_is_posted_signed_to_the_address_that_the_shop_named() -> None:
+def test_notification_is_posted_signed_to_the_shop() -> None:
     with a_shop() as (url, heard):
         trade = a_trade(State.PAID, notify_url=url)
         assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
@@ -399,7 +402,7 @@ def test_a_notification_is_posted_signed_to_the_address_that_the_shop_named() ->
         {"status": 503},
     ],
 )
-def test_another_answer_than_success_means_that_it_comes_again(answers: dict[str, Any]) -> None:
+def test_other_answer_than_success_is_retried(answers: dict[str, Any]) -> None:
     with a_shop(**answers) as (url, heard):
         a_trade(State.PAID, notify_url=url)
         assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
@@ -407,21 +410,21 @@ def test_another_answer_than_success_means_that_it_comes_again(answers: dict[str
 
 
 @pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-def test_a_notification_follows_nobody_elsewhere(status: int) -> None:
+def test_notification_follows_no_redirect(status: int) -> None:
     with a_shop() as (other_url, elsewhere), a_shop(status=status, where=other_url) as (url, _):
         a_trade(State.PAID, notify_url=url)
         assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
     assert elsewhere == []
 
 
-def test_the_pauses_grow_and_then_it_is_given_up() -> None:
+def test_notification_pauses_grow_until_giving_up() -> None:
     a_trade(State.PAID, notify_url=f"http://127.0.0.1:{CLOSED_PORT}/")
     pauses_s = [notify(reference="a1b2", tries=tries, now=timezone.now()) for tries in range(1, 7)]
     assert pauses_s == [5, 15, 60, 300, None, None]
     assert PAUSES_S == (5, 15, 60, 300)
 
 
-def test_a_shop_that_takes_the_call_and_says_nothing_holds_nobody_for_long(
+def test_silent_shop_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sandbox, "NOTIFY_TIMEOUT_S", 0.1)
@@ -433,7 +436,7 @@ def test_a_shop_that_takes_the_call_and_says_nothing_holds_nobody_for_long(
 @pytest.mark.parametrize(
     "url", ["file:///etc/hostname", "ftp://127.0.0.1/", "", "http://", "http://[", "http://a b/"]
 )
-def test_an_address_that_is_none_is_not_called(url: str) -> None:
+def test_invalid_address_is_not_called(url: str) -> None:
     a_trade(State.PAID, notify_url=url)
     assert notify(reference="a1b2", tries=1, now=timezone.now()) == 5
 
@@ -441,14 +444,14 @@ def test_an_address_that_is_none_is_not_called(url: str) -> None:
 @pytest.mark.parametrize(
     ("state", "said"), [(State.CLOSED, ChargeState.CLOSED), (State.REFUNDED, ChargeState.CLOSED)]
 )
-def test_the_shop_also_hears_of_what_was_not_paid(state: str, said: ChargeState) -> None:
+def test_shop_is_notified_of_declined_charge(state: str, said: ChargeState) -> None:
     with a_shop() as (url, heard):
         a_trade(state, notify_url=url)
         assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
     assert json.loads(heard[0][2])["state"] == said
 
 
-def test_nothing_is_said_of_a_charge_that_is_open_or_not_there() -> None:
+def test_open_or_unknown_charge_sends_no_notification() -> None:
     with a_shop() as (url, heard):
         a_trade(State.OPEN, notify_url=url)
         assert notify(reference="a1b2", tries=1, now=timezone.now()) is None
@@ -456,7 +459,7 @@ def test_nothing_is_said_of_a_charge_that_is_open_or_not_there() -> None:
     assert heard == []
 
 
-def test_the_task_sends_it_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_task_sends_again_after_the_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     published = []
     monkeypatch.setattr(
         sandbox, "publish_notification", lambda **arguments: published.append(arguments)
@@ -475,7 +478,7 @@ def addresses_at(live_server: Any) -> Addresses:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_shop_takes_the_sandboxs_word_over_http(live_server: Any) -> None:
+def test_shop_accepts_notification_over_http(live_server: Any) -> None:
     sale = make_sale()
     order = won(sale)
     payment = begun(order, addresses_at(live_server))
@@ -487,7 +490,7 @@ def test_the_shop_takes_the_sandboxs_word_over_http(live_server: Any) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_what_the_shop_could_not_take_comes_again_until_it_does(
+def test_notification_is_repeated_until_accepted(
     live_server: Any,
 ) -> None:
     order = won(make_sale())
@@ -509,7 +512,7 @@ def choose_on_page(client: Client, trade: SandboxTrade, choice: str) -> Any:
     return client.post(page_of(trade), {"choice": choice}, headers={"Accept": HTML})
 
 
-def test_the_page_shows_what_is_paid_and_that_no_money_moves(client: Client) -> None:
+def test_page_shows_amount_and_that_no_money_moves(client: Client) -> None:
     trade = a_trade()
     response = client.get(page_of(trade), headers={"Accept": HTML, "Accept-Language": "en"})
     page = response.content.decode()
@@ -521,7 +524,7 @@ def test_the_page_shows_what_is_paid_and_that_no_money_moves(client: Client) -> 
     assert response["Cache-Control"] == "private, no-store"
 
 
-def test_the_page_needs_no_script_and_no_style_of_its_own(client: Client) -> None:
+def test_page_needs_no_inline_script_or_style(client: Client) -> None:
     response = client.get(page_of(a_trade()))
     page = response.content.decode()
     assert "<script" not in page
@@ -530,7 +533,7 @@ def test_the_page_needs_no_script_and_no_style_of_its_own(client: Client) -> Non
     assert "'unsafe-inline'" not in response["Content-Security-Policy"]
 
 
-def test_a_subject_is_shown_as_text(client: Client) -> None:
+def test_subject_is_escaped(client: Client) -> None:
     trade = a_trade(subject="<script>alert(1)</script>")
     assert b"<script>" not in client.get(page_of(trade)).content
 
@@ -545,7 +548,7 @@ def test_a_subject_is_shown_as_text(client: Client) -> None:
         ("decline", "closed", 1),
     ],
 )
-def test_a_choice_leads_back_to_the_shop_and_the_shop_is_told(
+def test_choice_redirects_and_notifies_the_shop(
     client: Client, choice: str, state: str, messages: int
 ) -> None:
     trade = a_trade()
@@ -556,20 +559,18 @@ def test_a_choice_leads_back_to_the_shop_and_the_shop_is_told(
 
 
 @pytest.mark.parametrize(("choice", "in_s"), [("pay", [0]), ("twice", [0, 0]), ("late", [20])])
-def test_the_shop_is_told_at_the_time_that_was_chosen(
+def test_shop_is_notified_at_the_chosen_time(
     client: Client, monkeypatch: pytest.MonkeyPatch, choice: str, in_s: list[int]
 ) -> None:
     published = []
-    monkeypatch.setattr(
-        sandbox.current_app, "send_task", lambda name, **options: published.append(options)
-    )
+    monkeypatch.setattr(current_app, "send_task", lambda name, **options: published.append(options))
     choose_on_page(client, a_trade(), choice)
     assert [it["countdown"] for it in published] == in_s
     assert all(it["kwargs"] == {"reference": "a1b2", "tries": 1} for it in published)
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_a_broker_that_is_away_is_no_error_for_who_pays(
+def test_broker_down_is_no_error_for_the_buyer(
     client: Client, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(app.amqp, "_producer_pool", None)  # that of the broker which was there
@@ -591,7 +592,7 @@ def test_a_broker_that_is_away_is_no_error_for_who_pays(
         (State.OPEN, -1, "The time to pay has run out."),
     ],
 )
-def test_what_cannot_be_paid_any_more_says_so_and_leads_back(
+def test_closed_charge_page_leads_back(
     client: Client, state: str, seconds_left: int, says: str
 ) -> None:
     trade = a_trade(state, seconds_left=seconds_left)
@@ -607,14 +608,14 @@ def test_what_cannot_be_paid_any_more_says_so_and_leads_back(
 
 
 @pytest.mark.parametrize("choice", ["", "PAY", "refund", "\0", "券", "pay "])
-def test_a_choice_that_there_is_not_is_invalid(client: Client, choice: str) -> None:
+def test_unknown_choice_is_invalid(client: Client, choice: str) -> None:
     trade = a_trade()
     assert choose_on_page(client, trade, choice).status_code == 400
     assert client.post(page_of(trade), b"[]", content_type="application/json").status_code == 400
     assert state_in_books(trade) == "open"
 
 
-def test_nobody_elses_page_can_choose_for_the_buyer() -> None:
+def test_cross_site_choice_is_refused() -> None:
     trade = a_trade()
     response = choose_on_page(Client(enforce_csrf_checks=True), trade, "pay")
     assert response.status_code == 403
@@ -622,13 +623,13 @@ def test_nobody_elses_page_can_choose_for_the_buyer() -> None:
 
 
 @pytest.mark.parametrize("reference", ["nobody", "a" * 65, "a" * 5_000])
-def test_a_charge_that_there_is_not_has_no_page(client: Client, reference: str) -> None:
+def test_unknown_charge_has_no_page(client: Client, reference: str) -> None:
     url = reverse("sandbox", args=[reference])
     assert client.get(url).json()["code"] == "not_found"
     assert client.post(url, {"choice": "pay"}).status_code == 404
 
 
-def test_a_shop_without_a_sandbox_has_no_such_page(client: Client, settings: Any) -> None:
+def test_shop_without_sandbox_has_no_page(client: Client, settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = ["tests.support.payments.FakeProvider"]
     trade = a_trade()
     assert client.get(page_of(trade)).status_code == 404
@@ -636,9 +637,7 @@ def test_a_shop_without_a_sandbox_has_no_such_page(client: Client, settings: Any
     assert state_in_books(trade) == "open"
 
 
-def test_the_page_of_a_sandbox_that_takes_no_new_payments_is_still_there(
-    client: Client, settings: Any
-) -> None:
+def test_secondary_sandbox_keeps_its_page(client: Client, settings: Any) -> None:
     settings.SECKILL_PAYMENT_PROVIDERS = [
         "tests.support.payments.FakeProvider",
         "orders.payments.sandbox.Sandbox",
@@ -647,12 +646,12 @@ def test_the_page_of_a_sandbox_that_takes_no_new_payments_is_still_there(
 
 
 @pytest.mark.parametrize("method", ["put", "delete", "patch"])
-def test_other_methods_are_refused(client: Client, method: str) -> None:
+def test_sandbox_page_refuses_other_methods(client: Client, method: str) -> None:
     response = getattr(client, method)(page_of(a_trade()))
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD, POST")
 
 
-def test_a_buyer_who_declined_pays_with_a_new_payment_once_the_shop_has_heard_of_it() -> None:
+def test_buyer_who_declined_can_pay_again() -> None:
     order = won(make_sale())
     declined = begun(order)
     choose(declined, Choice.DECLINE)

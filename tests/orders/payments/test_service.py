@@ -1,4 +1,4 @@
-"""Paying: the provider's word makes an order paid once, whenever and however often it comes."""
+"""Payments: a provider's report pays an order once, whenever and however often it comes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -71,6 +72,7 @@ from tests.support.payments import (
     notify_url,
     nowhere,
     over,
+    owner_of,
     paid,
     payment_status,
     receipt_url,
@@ -114,7 +116,7 @@ def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
 # --- Beginning to pay ----------------------------------------------------------------------------
 
 
-def test_a_payment_begun_again_is_the_same_one_at_the_same_address() -> None:
+def test_repeated_start_returns_the_same_payment() -> None:
     order = won(make_sale())
     urls = {
         start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now()) for _ in range(3)
@@ -125,7 +127,7 @@ def test_a_payment_begun_again_is_the_same_one_at_the_same_address() -> None:
     assert (payment.amount_cents, payment.status) == (PRICE_CENTS, "open")
 
 
-def test_the_provider_is_told_what_for_how_much_until_when_and_where_to(
+def test_charge_has_subject_amount_deadline_and_addresses(
     fake: FakeProvider,
 ) -> None:
     order = won(make_sale())
@@ -139,20 +141,20 @@ def test_the_provider_is_told_what_for_how_much_until_when_and_where_to(
     assert (charge.return_url, charge.notify_url) == (ADDRESSES.return_url, ADDRESSES.notify_url)
 
 
-def test_the_price_is_that_of_the_order_and_not_that_of_today(fake: FakeProvider) -> None:
+def test_charge_has_the_price_of_the_order(fake: FakeProvider) -> None:
     order = won(make_sale())
     Voucher.objects.update(price_cents=1)
     assert begun(order).amount_cents == PRICE_CENTS
 
 
-def test_an_order_of_an_older_release_has_no_time_to_pay_and_can_be_paid_all_the_same() -> None:
+def test_order_without_deadline_can_be_paid() -> None:
     order = make_order(make_sale(), make_buyer())
     assert order.pay_by is None
     choose(begun(order))
 
 
 @pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.UNPAID}))
-def test_only_an_unpaid_order_is_paid(status: OrderStatus) -> None:
+def test_only_unpaid_orders_can_be_paid(status: OrderStatus) -> None:
     reason = "sold_out" if status == OrderStatus.REFUSED else ""
     order = make_order(make_sale(), make_buyer(), status=status, reason=reason)
     with pytest.raises(WrongState) as refused:
@@ -161,7 +163,7 @@ def test_only_an_unpaid_order_is_paid(status: OrderStatus) -> None:
     assert not Payment.objects.exists()
 
 
-def test_an_order_whose_time_is_over_is_not_paid_though_it_is_still_unpaid() -> None:
+def test_overdue_order_cannot_start_a_payment() -> None:
     order = won(make_sale())
     over(order)
     with pytest.raises(WrongState) as refused:
@@ -169,12 +171,12 @@ def test_an_order_whose_time_is_over_is_not_paid_though_it_is_still_unpaid() -> 
     assert refused.value.status == "expired"
 
 
-def test_an_order_that_there_is_not_is_not_paid() -> None:
+def test_payment_of_missing_order_raises() -> None:
     with pytest.raises(VoucherOrder.DoesNotExist):
         start_payment(order_id=404, addresses=ADDRESSES, now=timezone.now())
 
 
-def test_what_costs_nothing_is_paid_at_once() -> None:
+def test_free_order_is_paid_at_once() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
     order = won(sale)
@@ -191,7 +193,7 @@ def test_what_costs_nothing_is_paid_at_once() -> None:
     assert_conserved(sale)
 
 
-def test_a_provider_that_is_away_is_tried_again_with_the_same_payment(fake: FakeProvider) -> None:
+def test_unavailable_provider_is_retried_with_same_payment(fake: FakeProvider) -> None:
     order = won(make_sale())
     fake.away = True
     with pytest.raises(ProviderUnavailable):
@@ -202,10 +204,10 @@ def test_a_provider_that_is_away_is_tried_again_with_the_same_payment(fake: Fake
     assert payment.pay_url == f"https://pay.example/{payment.reference}"
 
 
-def test_a_charge_that_was_thought_closed_while_it_was_made_is_not_paid(
+def test_charge_closed_during_creation_is_unavailable(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would ask for it any more: the buyer gets an address of a new one."""
+    """A closed payment is never asked about again, so the buyer gets a new one."""
     order = won(make_sale())
     create = fake.create
 
@@ -222,7 +224,7 @@ def test_a_charge_that_was_thought_closed_while_it_was_made_is_not_paid(
     assert Payment.objects.count() == 2
 
 
-def test_whoever_changes_the_order_just_now_is_waited_for_and_then_it_is_busy(
+def test_locked_order_is_busy(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
@@ -239,7 +241,7 @@ def test_whoever_changes_the_order_just_now_is_waited_for_and_then_it_is_busy(
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 @pytest.mark.parametrize("price_cents", [PRICE_CENTS, 0])
-def test_clicks_at_once_make_one_payment(price_cents: int) -> None:
+def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=price_cents)
     order = won(sale)
@@ -257,7 +259,7 @@ def test_clicks_at_once_make_one_payment(price_cents: int) -> None:
 # --- The word that it is paid ---------------------------------------------------------------------
 
 
-def test_the_word_makes_the_order_paid_and_its_code_is_there_with_it() -> None:
+def test_notification_makes_order_paid_with_code() -> None:
     sale = make_sale()
     order = won(sale)
     assert order.code is None
@@ -270,18 +272,19 @@ def test_the_word_makes_the_order_paid_and_its_code_is_there_with_it() -> None:
     order.refresh_from_db()
     payment.refresh_from_db()
     assert (order.status, order.live) == ("paid", True)
-    assert len(order.code) == CODE_LENGTH
-    assert set(order.code) <= set(CODE_ALPHABET)
+    code = VoucherOrder.objects.get(pk=order.pk).code or ""
+    assert len(code) == CODE_LENGTH
+    assert set(code) <= set(CODE_ALPHABET)
     assert (payment.status, payment.settles, payment.ask_at) == ("paid", True, None)
     assert payment.provider_reference
-    event = OrderEvent.objects.filter(order=order).last()
+    event = OrderEvent.objects.filter(order=order).latest("pk")
     assert (event.before, event.after) == ("unpaid", "paid")
     assert (event.actor_kind, event.actor_id) == (ActorKind.PROVIDER, None)
     assert before <= event.at <= timezone.now()
     assert_conserved(sale)
 
 
-def test_the_order_is_locked_before_its_payments_as_in_every_flow() -> None:
+def test_order_is_locked_before_its_payments() -> None:
     payment = begun(won(make_sale()))
     choose(payment)
     with CaptureQueriesContext(connection) as queries:
@@ -297,7 +300,7 @@ def test_the_order_is_locked_before_its_payments_as_in_every_flow() -> None:
     ]
 
 
-def test_the_codes_are_all_different() -> None:
+def test_codes_are_unique() -> None:
     sale = make_sale(stock=20)
     first = won(sale, make_buyers(20))
     orders = VoucherOrder.objects.filter(seckill_voucher=sale)
@@ -308,7 +311,7 @@ def test_the_codes_are_all_different() -> None:
     assert len(CODE_ALPHABET) == 32
 
 
-def test_the_word_said_again_changes_nothing() -> None:
+def test_repeated_notification_changes_nothing() -> None:
     order = won(make_sale())
     payment = paid(order)
     order.refresh_from_db()
@@ -320,7 +323,7 @@ def test_the_word_said_again_changes_nothing() -> None:
     assert history(order) == ["unpaid by system", "paid by provider"]
 
 
-def test_the_word_said_again_of_what_was_used_or_refunded_since_changes_nothing() -> None:
+def test_repeated_notification_after_use_or_refund_changes_nothing() -> None:
     order = won(make_sale())
     payment = paid(order)
     VoucherOrder.objects.filter(pk=order.pk).update(status="used")
@@ -328,7 +331,7 @@ def test_the_word_said_again_of_what_was_used_or_refunded_since_changes_nothing(
     assert (status_of(order), payment_status(payment)) == ("used", "paid")
 
 
-def test_paid_that_comes_before_open_and_closed_stays_paid(fake: FakeProvider) -> None:
+def test_late_open_or_closed_report_keeps_paid(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     for state in (ChargeState.PAID, ChargeState.OPEN, ChargeState.CLOSED):
@@ -336,7 +339,7 @@ def test_paid_that_comes_before_open_and_closed_stays_paid(fake: FakeProvider) -
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
 
 
-def test_paid_that_comes_after_closed_is_money_all_the_same(fake: FakeProvider) -> None:
+def test_paid_report_after_closed_counts(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     tell_of_fake(payment, ChargeState.CLOSED)
@@ -345,7 +348,7 @@ def test_paid_that_comes_after_closed_is_money_all_the_same(fake: FakeProvider) 
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
 
 
-def test_an_order_that_is_paid_twice_gives_the_second_money_back(fake: FakeProvider) -> None:
+def test_second_payment_is_refunded(fake: FakeProvider) -> None:
     order = won(make_sale())
     first = begun(order)
     tell_of_fake(first, ChargeState.CLOSED)
@@ -366,12 +369,12 @@ def cancelled(order: VoucherOrder) -> None:
 
 
 def expired(order: VoucherOrder) -> None:
-    """Let it expire although its provider says that it is not paid yet."""
+    """Expire an order whose provider says that it is not paid yet."""
     assert expire_orders(now=over(order)) == 1
 
 
 @pytest.mark.parametrize("end", [cancelled, expired])
-def test_money_for_an_order_that_is_over_goes_back_and_the_buyer_reads_so(
+def test_late_payment_is_refunded_and_shown(
     end: Callable[[VoucherOrder], None], fake: FakeProvider, client: Client
 ) -> None:
     sale = make_sale(stock=1)
@@ -390,7 +393,7 @@ def test_money_for_an_order_that_is_over_goes_back_and_the_buyer_reads_so(
     assert (status_of(order), payment_status(payment)) == (ended, "refunded")
     assert fake.refunds == [payment.reference]
     assert receipt_of(order).late_payment == "refunded"
-    client.force_login(order.user)
+    client.force_login(owner_of(order))
     assert client.get(receipt_url(order)).json()["late_payment"] == "refunded"
     assert history(order)[1:] == [
         f"{ended} by {'buyer' if end is cancelled else 'system'}",
@@ -400,7 +403,7 @@ def test_money_for_an_order_that_is_over_goes_back_and_the_buyer_reads_so(
     assert_conserved(sale)
 
 
-def test_late_money_does_not_take_the_unit_of_who_bought_it_since(fake: FakeProvider) -> None:
+def test_late_payment_takes_no_unit(fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
     late = won(sale)
     payment = begun(late)
@@ -412,7 +415,7 @@ def test_late_money_does_not_take_the_unit_of_who_bought_it_since(fake: FakeProv
     assert_conserved(sale)
 
 
-def test_a_buyer_without_late_money_reads_nothing_of_it() -> None:
+def test_receipt_without_late_payment_mentions_none() -> None:
     order = won(make_sale())
     begun(order)
     assert receipt_of(order).late_payment == ""
@@ -420,7 +423,7 @@ def test_a_buyer_without_late_money_reads_nothing_of_it() -> None:
     assert receipt_of(order).late_payment == ""
 
 
-def test_an_order_is_asked_for_before_it_expires_and_is_paid_if_it_was() -> None:
+def test_provider_is_asked_before_expiry() -> None:
     sale = make_sale()
     order = won(sale)
     payment = begun(order)
@@ -430,7 +433,7 @@ def test_an_order_is_asked_for_before_it_expires_and_is_paid_if_it_was() -> None
     assert_conserved(sale)
 
 
-def test_an_order_whose_charge_is_closed_expires_with_its_payment() -> None:
+def test_order_with_closed_charge_expires() -> None:
     order = won(make_sale())
     payment = begun(order)
     choose(payment, Choice.DECLINE)
@@ -442,7 +445,7 @@ def test_an_order_whose_charge_is_closed_expires_with_its_payment() -> None:
 
 
 @pytest.mark.parametrize("amount_cents", [0, 1, PRICE_CENTS - 1, PRICE_CENTS + 1, 2**31 - 1])
-def test_another_amount_than_the_price_pays_nothing_and_staff_can_see_it(
+def test_wrong_amount_pays_nothing_and_is_recorded(
     amount_cents: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     order = won(make_sale())
@@ -458,14 +461,14 @@ def test_another_amount_than_the_price_pays_nothing_and_staff_can_see_it(
     assert status_of(order) == "paid"
 
 
-def test_a_payment_that_is_not_ours_is_refused() -> None:
+def test_unknown_payment_is_refused() -> None:
     payment = begun(won(make_sale()))
     choose(payment)
     with pytest.raises(BadNotification):
         tell(payment, reference="somebody-elses")
 
 
-def test_one_provider_does_not_speak_for_another(settings: Any) -> None:
+def test_provider_cannot_report_for_another(settings: Any) -> None:
     order = won(make_sale())
     payment = begun(order)
     use_fake(settings)
@@ -474,7 +477,7 @@ def test_one_provider_does_not_speak_for_another(settings: Any) -> None:
     assert status_of(order) == "unpaid"
 
 
-def test_a_provider_that_there_is_not_is_refused_before_its_word_is_read() -> None:
+def test_unknown_provider_is_refused_before_reading() -> None:
     with pytest.raises(LookupError):
         take_notification(provider_name="nobody", headers={}, body=b"", now=timezone.now())
 
@@ -486,7 +489,7 @@ def post(client: Client, headers: dict[str, str], body: bytes, provider: str = "
     return client.post(notify_url(provider), body, content_type="application/json", headers=headers)
 
 
-def test_a_notification_needs_no_session_and_no_csrf_token() -> None:
+def test_notification_needs_no_session_and_no_csrf_token() -> None:
     order = won(make_sale())
     payment = begun(order)
     choose(payment)
@@ -496,7 +499,7 @@ def test_a_notification_needs_no_session_and_no_csrf_token() -> None:
     assert status_of(order) == "paid"
 
 
-def test_a_notification_with_a_bad_signature_is_refused(client: Client) -> None:
+def test_notification_with_bad_signature_returns_400(client: Client) -> None:
     order = won(make_sale())
     payment = begun(order)
     choose(payment)
@@ -509,24 +512,24 @@ def test_a_notification_with_a_bad_signature_is_refused(client: Client) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"reference": "nobody"}', b"x" * 100_000])
-def test_nothing_that_is_sent_is_answered_with_a_500(client: Client, body: bytes) -> None:
+def test_malformed_notification_is_no_server_error(client: Client, body: bytes) -> None:
     assert_refused(post(client, {}, body), 400, "invalid")
     assert_refused(post(client, *signed(body)), 400, "invalid")
 
 
-def test_a_word_of_an_unknown_payment_or_of_another_amount_is_refused(client: Client) -> None:
+def test_notification_of_unknown_payment_or_amount_returns_400(client: Client) -> None:
     payment = begun(won(make_sale()))
     choose(payment)
     assert_refused(post(client, *word_of(payment, reference="nobody")), 400, "invalid")
     assert_refused(post(client, *word_of(payment, amount_cents=1)), 400, "invalid")
 
 
-def test_an_unknown_provider_and_another_method_are_refused(client: Client) -> None:
+def test_webhook_refuses_unknown_provider_and_other_methods(client: Client) -> None:
     assert_refused(post(client, *signed(b"{}"), provider="nobody"), 404, "not_found")
     assert_refused(client.get(notify_url()), 405, "invalid")
 
 
-def test_without_redis_the_word_is_answered_503_and_counts_when_it_comes_again(
+def test_notification_without_redis_returns_503_until_repeated(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = won(make_sale())
@@ -540,7 +543,7 @@ def test_without_redis_the_word_is_answered_503_and_counts_when_it_comes_again(
     assert status_of(order) == "paid"
 
 
-def test_without_the_database_the_word_is_answered_503(
+def test_notification_without_database_returns_503(
     client: Client, lose_database: Callable[[], None]
 ) -> None:
     client.raise_request_exception = False
@@ -551,10 +554,10 @@ def test_without_the_database_the_word_is_answered_503(
     assert_refused(post(client, *signed(body)), 503, "unavailable")
 
 
-def test_the_owner_is_led_to_the_provider_and_back(client: Client) -> None:
+def test_owner_is_redirected_to_the_provider(client: Client) -> None:
     sale = make_sale()
     order = won(sale)
-    client.force_login(order.user)
+    client.force_login(owner_of(order))
     response = client.post(f"{receipt_url(order)}pay/", headers={"Accept": "text/html"})
     payment = Payment.objects.get()
     assert (response.status_code, response["Location"]) == (303, payment.pay_url)
@@ -569,7 +572,7 @@ def test_the_owner_is_led_to_the_provider_and_back(client: Client) -> None:
 # --- A word that never comes ----------------------------------------------------------------------
 
 
-def test_of_what_no_word_comes_the_shop_asks() -> None:
+def test_shop_asks_about_unreported_payments() -> None:
     sale = make_sale()
     order = won(sale)
     payment = begun(order)
@@ -581,7 +584,7 @@ def test_of_what_no_word_comes_the_shop_asks() -> None:
     assert_conserved(sale)
 
 
-def test_the_pauses_between_asking_double_up_to_ten_minutes(fake: FakeProvider) -> None:
+def test_query_pauses_double_up_to_ten_minutes(fake: FakeProvider) -> None:
     payment = begun(won(make_sale()))
     pauses_s = []
     now = timezone.now() + dt.timedelta(seconds=15)
@@ -596,9 +599,7 @@ def test_the_pauses_between_asking_double_up_to_ten_minutes(fake: FakeProvider) 
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_a_day_after_the_last_moment_to_pay_a_provider_that_answers_is_asked_no_more(
-    fake: FakeProvider, away: bool
-) -> None:
+def test_queries_stop_a_day_after_the_deadline(fake: FakeProvider, away: bool) -> None:
     order = won(make_sale())
     payment = begun(order)
     fake.away = away
@@ -617,7 +618,7 @@ def test_a_day_after_the_last_moment_to_pay_a_provider_that_answers_is_asked_no_
     assert payment.status == "open"
 
 
-def test_a_week_to_pay_is_a_week_of_asking(fake: FakeProvider) -> None:
+def test_queries_continue_for_a_long_deadline(fake: FakeProvider) -> None:
     order = won(make_sale(pay_within_s=7 * 24 * 3600))
     payment = begun(order)
     poll_payments(now=timezone.now() + dt.timedelta(days=3))
@@ -626,7 +627,7 @@ def test_a_week_to_pay_is_a_week_of_asking(fake: FakeProvider) -> None:
     assert status_of(order) == "paid"
 
 
-def test_a_provider_that_raises_anything_is_a_silent_one(
+def test_any_error_of_a_provider_is_silence(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad, good = won(make_sale()), won(make_sale())
@@ -642,10 +643,10 @@ def test_a_provider_that_raises_anything_is_a_silent_one(
     assert (status_of(bad), status_of(good)) == ("unpaid", "expired")
 
 
-def test_an_answer_that_cannot_be_acted_on_yet_never_counts_as_silence(
+def test_unapplied_answer_is_not_silence(
     fake: FakeProvider,
 ) -> None:
-    """The provider says paid, and somebody else holds the buyer's lock for long after the grace."""
+    """The provider reports paid while the buyer's lock is held for longer than the grace."""
     order = won(make_sale())
     payment = begun(order)
     fake.says[payment.reference] = ChargeState.PAID
@@ -659,7 +660,7 @@ def test_an_answer_that_cannot_be_acted_on_yet_never_counts_as_silence(
     assert status_of(order) == "paid"
 
 
-def test_word_that_comes_after_nobody_asks_any_more_still_counts(fake: FakeProvider) -> None:
+def test_notification_after_queries_stopped_counts(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     Payment.objects.update(ask_at=None)
@@ -667,7 +668,7 @@ def test_word_that_comes_after_nobody_asks_any_more_still_counts(fake: FakeProvi
     assert status_of(order) == "paid"
 
 
-def test_a_provider_that_is_away_is_asked_again_later(fake: FakeProvider) -> None:
+def test_unavailable_provider_is_asked_later(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     fake.says[payment.reference] = ChargeState.PAID
@@ -681,7 +682,7 @@ def test_a_provider_that_is_away_is_asked_again_later(fake: FakeProvider) -> Non
     assert status_of(order) == "paid"
 
 
-def test_one_payment_of_which_nobody_knows_does_not_stop_the_others(fake: FakeProvider) -> None:
+def test_silent_payment_does_not_stop_the_others(fake: FakeProvider) -> None:
     sale = make_sale(stock=3)
     won(sale, make_buyers(3))
     first, second, third = (begun(order) for order in VoucherOrder.objects.order_by("pk"))
@@ -693,7 +694,7 @@ def test_one_payment_of_which_nobody_knows_does_not_stop_the_others(fake: FakePr
     assert [payment_status(it) for it in (first, second, third)] == ["open", "open", "paid"]
 
 
-def test_one_call_asks_for_no_more_than_its_time_allows(fake: FakeProvider) -> None:
+def test_query_walk_is_limited(fake: FakeProvider) -> None:
     order = won(make_sale())
     Payment.objects.bulk_create(
         Payment(
@@ -710,7 +711,7 @@ def test_one_call_asks_for_no_more_than_its_time_allows(fake: FakeProvider) -> N
     assert len(set(fake.asked)) == ASKED_AT_ONCE + 5
 
 
-def test_a_payment_that_the_provider_does_not_know_is_closed(fake: FakeProvider) -> None:
+def test_payment_unknown_to_provider_is_closed(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     fake.says.clear()
@@ -722,7 +723,7 @@ def test_a_payment_that_the_provider_does_not_know_is_closed(fake: FakeProvider)
 # --- Expiring while the provider is away ----------------------------------------------------------
 
 
-def test_an_order_of_which_nobody_knows_stands_for_the_grace_and_then_expires(
+def test_order_expires_after_grace_of_silence(
     fake: FakeProvider,
 ) -> None:
     order = won(make_sale())
@@ -739,8 +740,8 @@ def test_an_order_of_which_nobody_knows_stands_for_the_grace_and_then_expires(
     assert (status_of(order), payment_status(payment)) == ("expired", "refunding")
 
 
-def test_a_provider_that_is_away_keeps_no_other_order_from_expiring(fake: FakeProvider) -> None:
-    """Each question may cost its time-out: after some in vain it is not asked in this call."""
+def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
+    """Each query may cost a timeout: a silent provider is not asked again in this call."""
     sale = make_sale(stock=30)
     won(sale, make_buyers(30))
     orders = list(VoucherOrder.objects.order_by("pk"))
@@ -758,7 +759,7 @@ def test_a_provider_that_is_away_keeps_no_other_order_from_expiring(fake: FakePr
     assert_conserved(sale)
 
 
-def test_after_an_outage_of_our_own_nothing_expires_before_the_provider_was_asked(
+def test_after_our_outage_provider_is_asked_before_expiry(
     fake: FakeProvider,
 ) -> None:
     """Workers were down for longer than the grace; the provider fails a few times, then works."""
@@ -775,10 +776,10 @@ def test_after_an_outage_of_our_own_nothing_expires_before_the_provider_was_aske
     assert set(VoucherOrder.objects.values_list("status", flat=True)) == {"paid"}
 
 
-def test_what_was_asked_counts_also_where_the_time_is_up_before_all_are(
+def test_answers_count_if_time_runs_out(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With a slow provider the task ends before it has asked for all: the next one goes on."""
+    """With a slow provider the task ends before it has asked about all; the next one continues."""
     count = 2 * ASK_AT_ONCE + 5
     sale = make_sale(stock=count)
     won(sale, make_buyers(count))
@@ -806,7 +807,7 @@ def test_what_was_asked_counts_also_where_the_time_is_up_before_all_are(
 
 @pytest.mark.parametrize("end", [None, cancelled])
 @pytest.mark.parametrize("point", ["settle.before_commit", "settle.committed"])
-def test_a_death_at_any_step_of_the_word_is_made_good_when_it_comes_again(
+def test_repeated_notification_recovers_from_a_crash(
     point: str, end: Callable[[VoucherOrder], None] | None, fake: FakeProvider
 ) -> None:
     sale = make_sale()
@@ -828,7 +829,7 @@ def test_a_death_at_any_step_of_the_word_is_made_good_when_it_comes_again(
     assert_conserved(sale)
 
 
-def test_a_death_while_the_shop_asked_is_made_good_when_it_asks_again(fake: FakeProvider) -> None:
+def test_repeated_query_recovers_from_a_crash(fake: FakeProvider) -> None:
     order = won(make_sale())
     payment = begun(order)
     fake.says[payment.reference] = ChargeState.PAID
@@ -842,13 +843,13 @@ def test_a_death_while_the_shop_asked_is_made_good_when_it_asks_again(fake: Fake
 
 
 def again_where_it_failed(answer: Any, call: Callable[[], Any]) -> Any:
-    """Do as a provider does: send again what was not taken in."""
+    """Repeat a notification that was not accepted, like a provider."""
     refused = isinstance(answer, Busy | LedgerUnavailable | OperationalError)
     return call() if refused else answer
 
 
 def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: FakeProvider) -> str:
-    """Assert that either the payment won or the end, and that nobody loses money or a unit."""
+    """Assert that either the payment or the end succeeded, and that no money or unit is lost."""
     finish_refunds(now=timezone.now() + A_MINUTE)
     outcome = status_of(order), payment_status(payment)
     assert outcome in {("paid", "paid"), (ended, "refunded")}
@@ -863,7 +864,7 @@ def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: Fake
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_the_word_from_many_sides_at_once_pays_once(fake: FakeProvider) -> None:
+def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     sale = make_sale()
     order = won(sale)
     payment = begun(order)
@@ -880,7 +881,7 @@ def test_the_word_from_many_sides_at_once_pays_once(fake: FakeProvider) -> None:
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
 @pytest.mark.parametrize("when", ["at once", "after the last question"])
-def test_of_payment_and_expiry_exactly_one_wins(fake: FakeProvider, when: str) -> None:
+def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> None:
     for _ in range(ROUNDS):
         order = won(make_sale(stock=1))
         payment = begun(order)
@@ -893,7 +894,7 @@ def test_of_payment_and_expiry_exactly_one_wins(fake: FakeProvider, when: str) -
             return tell_of_fake(payment)
 
         fake.when_asked = asked.set
-        told, _expired = at_once(tell_it, lambda now=now: expire_orders(now=now))
+        told, _expired = at_once(tell_it, partial(expire_orders, now=now))
         assert again_where_it_failed(told, tell_it) == "OK"
         expire_orders(now=now)
         assert_one_won(order, payment, "expired", fake)
@@ -902,13 +903,13 @@ def test_of_payment_and_expiry_exactly_one_wins(fake: FakeProvider, when: str) -
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_of_payment_and_cancel_exactly_one_wins(fake: FakeProvider) -> None:
+def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(ROUNDS):
         order = won(make_sale(stock=1))
         payment = begun(order)
         told, refused = at_once(
-            lambda payment=payment: tell_of_fake(payment),
-            lambda order=order: cancelled(order),
+            partial(tell_of_fake, payment),
+            partial(cancelled, order),
         )
         assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
         won_by = assert_one_won(order, payment, "cancelled", fake)
@@ -918,7 +919,7 @@ def test_of_payment_and_cancel_exactly_one_wins(fake: FakeProvider) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_of_cancels_at_once_one_counts_and_the_unit_is_back_once() -> None:
+def test_concurrent_cancels_return_the_unit_once() -> None:
     sale = make_sale(stock=3)
     order = won(sale)
     answers = at_once(*[lambda: cancelled(order)] * 4)
@@ -932,7 +933,7 @@ def test_of_cancels_at_once_one_counts_and_the_unit_is_back_once() -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_two_workers_that_expire_at_once_give_each_unit_back_once(fake: FakeProvider) -> None:
+def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
     count = 600
     sale = make_sale(stock=count)
     won(sale, make_buyers(count))
@@ -956,18 +957,18 @@ def test_two_workers_that_expire_at_once_give_each_unit_back_once(fake: FakeProv
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_without_the_user_key_the_row_still_lets_one_of_payment_and_cancel_win(
+def test_without_user_key_row_lets_one_change_win(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lock in Redis only keeps them from meeting: the database decides."""
+    """The lock in Redis only avoids collisions: the database decides."""
     monkeypatch.setattr(paying, "user_key", lambda **names: nullcontext())
     monkeypatch.setattr("orders.lifecycle.cancellation.user_key", lambda **names: nullcontext())
     for _ in range(ROUNDS):
         order = won(make_sale(stock=1))
         payment = begun(order)
         told, _refused = at_once(
-            lambda payment=payment: tell_of_fake(payment),
-            lambda order=order: cancelled(order),
+            partial(tell_of_fake, payment),
+            partial(cancelled, order),
         )
         assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
         if status_of(order) == "unpaid":

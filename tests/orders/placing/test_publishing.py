@@ -1,4 +1,4 @@
-"""Publishing: one small message that expires, a bounded wait, and a short circuit."""
+"""Publishing: one small message that expires, a bounded wait, and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def silent_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_the_message_names_the_sale_and_expires_no_later_than_the_kick() -> None:
+def test_message_names_sale_and_expires_with_the_kick() -> None:
     sent = publishes("sent")
     before = time.time()
     assert publish(FULFILL_SALE, sale_id=7) is True
@@ -48,14 +48,14 @@ def _epoch_s(text: str) -> float:
     return dt.datetime.fromisoformat(text).timestamp()
 
 
-def test_nothing_but_the_message_is_left_in_the_broker() -> None:
+def test_broker_holds_only_the_message() -> None:
     publish_fulfillment(sale_id=7)
     keys = {key.decode() for key in broker_client().scan_iter()}
     assert keys <= {"celery", "_kombu.binding.celery"}
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_a_broker_that_refuses_is_counted_and_not_asked_again_for_a_while() -> None:
+def test_refusing_broker_is_counted_and_paused() -> None:
     failed, skipped = publishes("failed"), publishes("skipped")
     began = time.monotonic()
     assert publish(FULFILL_SALE, sale_id=7) is False
@@ -66,7 +66,7 @@ def test_a_broker_that_refuses_is_counted_and_not_asked_again_for_a_while() -> N
 
 
 @pytest.mark.usefixtures("silent_broker")
-def test_a_broker_that_never_answers_costs_a_moment() -> None:
+def test_silent_broker_costs_only_the_timeout() -> None:
     failed = publishes("failed")
     began = time.monotonic()
     assert publish(FULFILL_SALE, sale_id=7) is False
@@ -74,7 +74,7 @@ def test_a_broker_that_never_answers_costs_a_moment() -> None:
     assert publishes("failed") == failed + 1
 
 
-def test_once_the_pause_is_over_the_broker_is_asked_again(
+def test_broker_is_asked_again_after_the_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with monkeypatch.context() as patch:
@@ -88,7 +88,7 @@ def test_once_the_pause_is_over_the_broker_is_asked_again(
     assert broker_length() == 1
 
 
-def test_the_circuit_is_open_for_its_pause_and_closed_before_and_after(
+def test_circuit_is_open_for_its_pause(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = 100.0
@@ -102,7 +102,7 @@ def test_the_circuit_is_open_for_its_pause_and_closed_before_and_after(
     assert circuit.closed()
 
 
-def test_a_short_kick_makes_a_short_expiry(settings: Settings) -> None:
+def test_message_expiry_follows_the_kick_setting(settings: Settings) -> None:
     settings.SECKILL_KICK_MS = 1_000
     publish_fulfillment(sale_id=7)
     (text,) = broker_client().lrange("celery", 0, -1)

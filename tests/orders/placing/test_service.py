@@ -221,7 +221,7 @@ def test_accepted_token_stays_accepted_after_closing(ledger: Redis, edit: dict[s
     sale = make_sale()
     token = token_for(sale, make_buyer())
     place(token)
-    ledger.hset(LedgerKeys(sale.pk).sale, mapping=edit)
+    ledger.hset(LedgerKeys(sale.pk).sale, *next(iter(edit.items())))
     assert place(token) == token
     with pytest.raises((AlreadyOrdered, ReservationRefused)):
         place(token_for(sale, make_buyer()))

@@ -35,9 +35,13 @@ from tests.support.orders import (
     reserved,
     tokens_for,
 )
-from vouchers.inventory.buyer_holdings import BuyerHoldings
+from vouchers.inventory.buyer_holdings import (
+    BuyerHoldings,
+    read_buyer_holdings,
+)
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
+from vouchers.inventory.receipt_cache import cache_row
 from vouchers.inventory.reservations import confirm, reserve
 from vouchers.inventory.restart_watch import rebuild_after_restart
 from vouchers.models import SeckillVoucher
@@ -221,7 +225,7 @@ def test_row_read_before_a_change_is_not_copied(
     order = make_order(sale, buyer)
     (token,) = tokens_for(sale, [buyer])
     token = replace(token, order_id=order.pk)
-    keep = receipts.cache_row
+    keep = cache_row
 
     def paid_meanwhile(**kept: Any) -> None:
         paid(token)
@@ -239,7 +243,6 @@ def test_payment_between_commit_and_confirm_shows(
     """The worker stands still after the commit: its copies come when the order is paid already."""
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
-    confirm = worker.confirm
 
     def late(**told: Any) -> None:
         paid(token)
@@ -299,7 +302,11 @@ def test_deleted_account_receipt_needs_the_token() -> None:
     (token,) = reserved(sale, [buyer])
     User.objects.filter(pk=buyer.pk).delete()
     fulfill_sale(sale_id=sale.pk)
-    asked = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": token.user_id}
+    asked: dict[str, Any] = {
+        "sale_id": sale.pk,
+        "order_id": token.order_id,
+        "user_id": token.user_id,
+    }
     assert find_receipt(**asked, has_token=True).reason == "inactive_buyer"
     with pytest.raises(NoReceipt):
         find_receipt(**asked)
@@ -343,7 +350,7 @@ def test_reservation_surviving_a_lost_key_is_queued(ledger: Redis, key: str) -> 
 def test_row_written_between_the_reads_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
-    look = receipts.read_buyer_holdings
+    look = read_buyer_holdings
 
     def refused_meanwhile(**kwargs: Any) -> BuyerHoldings:
         User.objects.filter(pk=buyer.pk).update(is_active=False)
@@ -373,7 +380,7 @@ def test_restarted_redis_is_not_trusted_until_rebuilt(
     """It may have gone back, and what it has forgotten may yet become an order."""
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+    who: dict[str, Any] = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
     ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
     with pytest.raises(LedgerUnavailable):
         find_receipt(**who)
@@ -388,7 +395,7 @@ def test_ledger_rebuilt_between_reads_is_unavailable(
 ) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+    who: dict[str, Any] = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
 
     def rebuilt(sale_id: int, *_: int) -> None:
         rebuild_sale(sale_id=sale_id)

@@ -170,7 +170,7 @@ def test_cached_refusal_uses_the_language_cookie(late: PurchaseToken, language: 
     assert from_gate.json["message"] == place_with(late, HTTP_COOKIE=cookie).json["message"]
 
 
-def place_with(token: PurchaseToken, **headers: str) -> Answer:
+def place_with(token: PurchaseToken, **headers: Any) -> Answer:
     path = f"/vouchers/{token.sale_id}/orders/"
     return ask("POST", path, {"token": token.sign(), "attempt": 1}, **headers)
 

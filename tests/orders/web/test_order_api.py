@@ -393,7 +393,7 @@ def mine(client: Client, sale: SeckillVoucher) -> dict[str, Any]:
 
 
 NOTHING = {
-    **dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url")),
+    **dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url", "own_state")),
     **{"holds": 0, "limit": 1, "may_buy": True, "waits": False},
 }
 
@@ -423,15 +423,16 @@ def test_buyer_status_follows_an_order_to_its_end(client: Client, buyer: User) -
         "holds": 1,
         "may_buy": False,
     }
-    queued = {"status": "queued", "place": 2, "poll_after_ms": 300}
+    queued = {"status": "queued", "own_state": "queued", "place": 2, "poll_after_ms": 300}
     assert mine(client, sale) == {**held, **queued}
     fulfill_sale(sale_id=sale.pk)
     order = VoucherOrder.objects.get(pk=token.order_id)
     assert order.pay_by
     pay_by_ms = epoch_ms(order.pay_by)
-    assert mine(client, sale) == {**held, "status": "unpaid", "pay_by_ms": pay_by_ms}
+    unpaid = {"status": "unpaid", "own_state": "yours", "pay_by_ms": pay_by_ms}
+    assert mine(client, sale) == {**held, **unpaid}
     VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.PAID)
-    assert mine(client, sale) == {**held, "status": "paid"}
+    assert mine(client, sale) == {**held, "status": "paid", "own_state": "already_ordered"}
     VoucherOrder.objects.filter(pk=order.pk).update(status=OrderStatus.REFUNDED, live=None)
     assert mine(client, sale) == NOTHING
 
@@ -449,7 +450,7 @@ def test_order_to_pay_soonest_is_shown_first(client: Client, buyer: User) -> Non
     assert (found["order_id"], found["status"]) == ("3", "unpaid")
     assert (found["holds"], found["limit"], found["may_buy"]) == (3, 4, True)
     make_order(sale, buyer, order_id=4, unit=4)
-    assert mine(client, sale)["may_buy"] is False
+    assert mine(client, sale)["own_state"] == "yours"
 
 
 def test_queued_order_is_shown_before_a_paid_one(client: Client, buyer: User) -> None:
@@ -466,7 +467,7 @@ def test_ended_order_is_shown_if_it_bars_another(client: Client, buyer: User, st
     order = make_order(make_sale(rebuy=False), buyer, status=OrderStatus(status))
     found = mine(client, order.seckill_voucher)
     assert (found["order_id"], found["status"]) == (str(order.pk), status)
-    assert (found["holds"], found["may_buy"]) == (0, False)
+    assert (found["holds"], found["may_buy"], found["own_state"]) == (0, False, "barred")
 
 
 def test_refused_order_bars_nobody(client: Client, buyer: User) -> None:

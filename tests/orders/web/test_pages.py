@@ -139,7 +139,7 @@ def test_ended_order_shows_only_if_it_bars_another(
     sale = make_sale(rebuy=rebuy)
     order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
     page = get_page(client, sale).text
-    assert ('data-state="already_ordered"' in page) is not rebuy
+    assert ('data-state="barred"' in page) is not rebuy
     assert (f"/orders/{order.pk}/" in page) is not rebuy
 
 

@@ -160,6 +160,7 @@ def test_json_has_the_place(client: Client, buyer: User) -> None:
     assert client.get(waiting_url(sale), headers=JSON).json() == {
         "order_id": str(order_id),
         "voucher_id": str(sale.pk),
+        "state": "first",
         "waiting": True,
         "place": 1,
         "offered": False,

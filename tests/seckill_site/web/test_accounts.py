@@ -49,7 +49,7 @@ def stays_inside(response, path):
 # --- signing up ----------------------------------------------------------------------------------
 
 
-def test_signing_up_makes_an_account_and_signs_in(client):
+def test_signup_creates_account_and_signs_in(client):
     response = client.post("/accounts/signup/", SIGNUP)
 
     assert response.status_code == 302
@@ -62,7 +62,7 @@ def test_signing_up_makes_an_account_and_signs_in(client):
 
 
 @pytest.mark.parametrize("email", ["", "ada@example.com", "x" * 60 + "@example.com"])
-def test_an_address_may_be_given_and_need_not(client, email):
+def test_signup_email_is_optional(client, email):
     client.post("/accounts/signup/", {**SIGNUP, "email": email})
 
     assert User.objects.get().email == email
@@ -71,14 +71,14 @@ def test_an_address_may_be_given_and_need_not(client, email):
 @pytest.mark.parametrize(
     "email", ["ada", "ada@", "a b@example.com", "a@b.cn\nBcc: x@y.cn", "x" * 250 + "@example.com"]
 )
-def test_what_is_no_address_is_shown_and_makes_no_account(client, email):
+def test_signup_with_invalid_email_is_refused(client, email):
     response = client.post("/accounts/signup/", {**SIGNUP, "email": email})
 
     assert list(response.context["form"].errors) == ["email"]
     assert not User.objects.exists()
 
 
-def test_the_rights_of_staff_cannot_be_posted(client):
+def test_signup_ignores_posted_staff_rights(client):
     client.post("/accounts/signup/", {**SIGNUP, "is_staff": "on", "is_superuser": "on", "id": "9"})
 
     user = User.objects.get()
@@ -87,7 +87,7 @@ def test_the_rights_of_staff_cannot_be_posted(client):
 
 
 @pytest.mark.parametrize("where", ["query", "field"])
-def test_signing_up_goes_on_to_a_next_of_this_site(client, where):
+def test_signup_follows_local_next(client, where):
     if where == "query":
         response = client.post("/accounts/signup/?next=/vouchers/7/%3Fa%3Db", SIGNUP)
     else:
@@ -97,7 +97,7 @@ def test_signing_up_goes_on_to_a_next_of_this_site(client, where):
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
-def test_signing_up_never_leads_outside(client, outside):
+def test_signup_ignores_foreign_next(client, outside):
     response = client.post("/accounts/signup/", {**SIGNUP, "next": outside})
 
     assert response.status_code == 302
@@ -106,14 +106,14 @@ def test_signing_up_never_leads_outside(client, outside):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_next_is_no_error_of_ours(client, odd):
+def test_signup_survives_malformed_next(client, odd):
     response = client.post("/accounts/signup/", {**SIGNUP, "next": odd})
 
     assert response.status_code == 302
     assert stays_inside(response, "/accounts/signup/")
 
 
-def test_an_endless_next_is_no_error_of_ours(client):
+def test_signup_survives_very_long_next(client):
     response = client.post("/accounts/signup/", {**SIGNUP, "next": "/" + "x" * 100_000})
 
     assert response.status_code < 500
@@ -133,7 +133,7 @@ def test_an_endless_next_is_no_error_of_ours(client):
         {"password1": "password123", "password2": "password123"},
     ],
 )
-def test_what_is_wrong_is_shown_and_makes_no_account(client, changes):
+def test_invalid_signup_shows_errors_and_creates_nothing(client, changes):
     response = client.post("/accounts/signup/", {**SIGNUP, **changes}, headers=HTML)
 
     assert response.status_code == 200
@@ -143,7 +143,7 @@ def test_what_is_wrong_is_shown_and_makes_no_account(client, changes):
 
 
 @pytest.mark.parametrize("name", ["ada", "ADA", "ａｄａ"])
-def test_a_name_that_is_taken_is_shown(client, name):
+def test_signup_with_taken_name_is_refused(client, name):
     client.post("/accounts/signup/", SIGNUP)
 
     response = Client().post("/accounts/signup/", {**SIGNUP, "username": name})
@@ -154,7 +154,7 @@ def test_a_name_that_is_taken_is_shown(client, name):
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_name_taken_at_the_same_moment_is_shown_and_no_error_of_ours(client, monkeypatch):
+def test_signup_race_for_a_name_shows_an_error(client, monkeypatch):
     save = SignUpForm.save
 
     def a_moment_later(form, *args, **kwargs):
@@ -170,13 +170,13 @@ def test_a_name_taken_at_the_same_moment_is_shown_and_no_error_of_ours(client, m
     assert list(response.context["form"].errors) == ["username"]
 
 
-def test_the_page_keeps_where_its_reader_came_from(client):
+def test_signup_page_keeps_next(client):
     page = client.get("/accounts/signup/?next=/vouchers/7/", headers=HTML).content.decode()
 
     assert 'name="next" value="/vouchers/7/"' in page
 
 
-def test_other_methods_are_refused(client):
+def test_signup_refuses_other_methods(client):
     response = client.delete("/accounts/signup/")
 
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD, POST")
@@ -198,7 +198,7 @@ def fail(client, times, **extra):
     return [log_in(client, password="wrong", **extra).status_code for _ in range(times)]
 
 
-def test_signing_in_and_out(client, ada):
+def test_login_and_logout(client, ada):
     assert log_in(client).status_code == 302
     assert signed_in_as(client) == "ada"
 
@@ -207,7 +207,7 @@ def test_signing_in_and_out(client, ada):
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
-def test_signing_in_never_leads_outside(client, ada, outside):
+def test_login_ignores_foreign_next(client, ada, outside):
     credentials = {"username": "ada", "password": PASSWORD}
 
     response = client.post("/accounts/login/", {**credentials, "next": outside})
@@ -216,7 +216,7 @@ def test_signing_in_never_leads_outside(client, ada, outside):
     assert response["Location"] == "/"
 
 
-def test_five_failed_logins_lock_out_also_with_the_right_password(client, ada):
+def test_five_failed_logins_lock_the_account(client, ada):
     assert fail(client, 4) == [200] * 4
     assert fail(client, 1) == [429]
 
@@ -228,7 +228,7 @@ def test_five_failed_logins_lock_out_also_with_the_right_password(client, ada):
     assert signed_in_as(client) is None
 
 
-def test_who_is_locked_out_in_a_browser_gets_a_page(client, ada):
+def test_lockout_shows_a_page_in_browsers(client, ada):
     fail(client, 5)
 
     response = log_in(client, headers=HTML)
@@ -238,7 +238,7 @@ def test_who_is_locked_out_in_a_browser_gets_a_page(client, ada):
     assert response["Retry-After"] == "360"
 
 
-def test_while_locked_out_no_password_is_hashed(client, ada, monkeypatch):
+def test_lockout_hashes_no_password(client, ada, monkeypatch):
     fail(client, 5)
     asked = []
     monkeypatch.setattr(ModelBackend, "authenticate", lambda *args, **kwargs: asked.append(args))
@@ -248,7 +248,7 @@ def test_while_locked_out_no_password_is_hashed(client, ada, monkeypatch):
     assert asked == []
 
 
-def test_others_may_sign_in_while_one_is_locked_out(client, ada):
+def test_lockout_leaves_other_users_alone(client, ada):
     User.objects.create_user("bob", password=PASSWORD)
     fail(client, 5)
 
@@ -256,14 +256,14 @@ def test_others_may_sign_in_while_one_is_locked_out(client, ada):
     assert log_in(Client(REMOTE_ADDR="203.0.113.7")).status_code == 302
 
 
-def test_after_six_minutes_the_lock_is_over(client, ada):
+def test_lockout_ends_after_six_minutes(client, ada):
     fail(client, 5)
 
     with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=6, seconds=1)):
         assert log_in(client).status_code == 302
 
 
-def test_a_login_that_succeeds_starts_the_count_again(client, ada):
+def test_successful_login_resets_the_count(client, ada):
     fail(client, 4)
     log_in(client)
     client.post("/accounts/logout/")
@@ -271,7 +271,7 @@ def test_a_login_that_succeeds_starts_the_count_again(client, ada):
     assert fail(client, 4) == [200] * 4
 
 
-def test_the_admins_login_is_locked_too(client, ada):
+def test_admin_login_is_locked_too(client, ada):
     fail(client, 5)
 
     response = client.post("/admin/login/", {"username": "ada", "password": PASSWORD})
@@ -292,7 +292,7 @@ ODD_NAMES = {
 
 @pytest.mark.parametrize("path", ["/accounts/login/", "/admin/login/"])
 @pytest.mark.parametrize("name", ODD_NAMES.values(), ids=ODD_NAMES)
-def test_an_odd_name_is_a_failed_login_and_no_error_of_ours(client, path, name):
+def test_malformed_name_is_a_failed_login(client, path, name):
     client.raise_request_exception = False
 
     assert client.post(path, {"username": name, "password": "x"}).status_code == 200
@@ -309,7 +309,7 @@ JUNK = "x" * 5_000 + "\x7f\x00" + "🍜".encode().decode("latin-1")
     ],
     ids=["agent", "accept", "forwarded", "cookie", "cookies"],
 )
-def test_an_odd_header_of_a_failed_login_is_no_error_of_ours(client, headers):
+def test_failed_login_survives_malformed_headers(client, headers):
     client.raise_request_exception = False
 
     assert log_in(client, password="wrong", headers=headers).status_code == 200
@@ -319,7 +319,7 @@ def test_an_odd_header_of_a_failed_login_is_no_error_of_ours(client, headers):
 
 
 @pytest.mark.parametrize("code", ["en", "zh-hans"])
-def test_the_language_is_kept_in_a_cookie_and_the_page_is_shown_again(client, code):
+def test_language_link_sets_cookie_and_returns(client, code):
     response = client.get(f"/language/{code}/?next=/vouchers/7/")
 
     cookie = response.cookies["django_language"]
@@ -330,14 +330,14 @@ def test_the_language_is_kept_in_a_cookie_and_the_page_is_shown_again(client, co
     assert f'<html lang="{code}">' in page
 
 
-def test_the_languages_cookie_is_for_https_where_the_site_is(client, settings):
+def test_language_cookie_is_secure_over_https(client, settings):
     settings.HTTPS_ONLY = True
 
     assert client.get("/language/en/").cookies["django_language"]["secure"]
 
 
 @pytest.mark.parametrize("outside", OUTSIDE)
-def test_the_languages_link_never_leads_outside(client, outside):
+def test_language_link_ignores_foreign_next(client, outside):
     response = client.get("/language/en/", {"next": outside})
 
     assert response.status_code == 302
@@ -345,7 +345,7 @@ def test_the_languages_link_never_leads_outside(client, outside):
 
 
 @pytest.mark.parametrize("odd", ODD)
-def test_an_odd_next_of_the_languages_link_is_no_error_of_ours(client, odd):
+def test_language_link_survives_malformed_next(client, odd):
     response = client.get("/language/en/", {"next": odd})
 
     assert response.status_code == 302
@@ -353,19 +353,19 @@ def test_an_odd_next_of_the_languages_link_is_no_error_of_ours(client, odd):
 
 
 @pytest.mark.parametrize("code", ["fr", "EN", "zh_hans", "x" * 1_000])
-def test_a_language_that_there_is_not_is_not_found(client, code):
+def test_unknown_language_returns_404(client, code):
     response = client.get(f"/language/{code}/")
 
     assert response.status_code == 404
     assert not response.cookies
 
 
-def test_the_languages_link_is_only_followed(client):
+def test_language_link_refuses_other_methods(client):
     response = client.post("/language/en/")
 
     assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
 
 
-def test_the_language_costs_no_sql(client, django_assert_num_queries):
+def test_language_needs_no_sql(client, django_assert_num_queries):
     with django_assert_num_queries(0):
         client.get("/language/en/?next=/vouchers/7/")

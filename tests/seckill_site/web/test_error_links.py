@@ -35,11 +35,11 @@ def ways(
     return ways_out(request, retry_after_s=retry_after_s, now=NOW)
 
 
-def test_a_page_is_asked_for_again_by_its_own_address():
+def test_get_is_retried_at_its_own_address():
     assert ways().again_url == ways().here == "/orders/?page=2"
 
 
-def test_what_was_sent_is_begun_again_on_the_page_before():
+def test_post_is_retried_from_the_page_before():
     sent = ways("/vouchers/7/orders/", method="post", Referer="https://shop.example/vouchers/7/")
 
     assert sent.again_url == sent.back_url == "/vouchers/7/"
@@ -63,32 +63,32 @@ def test_what_was_sent_is_begun_again_on_the_page_before():
         ("\x00", ""),
     ],
 )
-def test_back_leads_to_a_page_of_this_site_or_nowhere(referer, back):
+def test_back_link_stays_on_this_site(referer, back):
     assert ways(Referer=referer).back_url == back
 
 
-def test_nobody_is_sent_back_to_where_they_are():
+def test_back_link_never_leads_to_same_page():
     assert ways(Referer="https://shop.example/orders/?page=2").back_url == ""
 
 
-def test_an_address_that_looks_like_another_site_stays_on_this_one():
+def test_double_slash_path_stays_on_this_site():
     assert ways("/", environ={"PATH_INFO": "//evil.example/"}).again_url == "/%2Fevil.example/"
 
 
-def test_the_wait_ends_at_a_moment():
+def test_retry_time_is_a_moment():
     assert ways(retry_after_s=90).again_at == NOW + dt.timedelta(seconds=90)
     assert ways().again_at is None
 
 
-def test_the_sale_of_the_address_is_known_where_there_is_one():
+def test_sale_id_is_taken_from_the_address():
     assert ways(match=resolve("/vouchers/7/orders/")).sale_id == 7
     assert ways(match=resolve("/orders/")).sale_id is None
 
 
-def test_the_admin_is_known_by_its_address():
+def test_admin_is_recognised_by_its_address():
     assert ways("/admin/auth/").in_admin
     assert not ways("/administration/").in_admin
 
 
-def test_a_host_that_is_not_ours_is_no_error_here():
+def test_foreign_host_raises_nothing():
     assert ways(Host="a b", Referer="http://a b/").back_url == ""

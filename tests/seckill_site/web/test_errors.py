@@ -41,7 +41,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("path", "status", "code"), CASES)
-def test_an_error_is_json_by_default(faulty, path, status, code):
+def test_error_is_json_by_default(faulty, path, status, code):
     response = faulty.get(path)
 
     assert response.status_code == status
@@ -50,7 +50,7 @@ def test_an_error_is_json_by_default(faulty, path, status, code):
 
 
 @pytest.mark.parametrize(("path", "status", "code"), CASES)
-def test_an_error_is_a_page_where_one_is_wanted(faulty, path, status, code):
+def test_error_is_a_page_for_browsers(faulty, path, status, code):
     response = faulty.get(path, headers=HTML)
 
     assert response.status_code == status
@@ -60,7 +60,7 @@ def test_an_error_is_a_page_where_one_is_wanted(faulty, path, status, code):
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 @pytest.mark.parametrize("path", [case[0] for case in CASES])
-def test_an_error_gives_nothing_away_and_is_kept_by_no_cache(faulty, path, accept):
+def test_error_shows_no_internals_and_is_not_cached(faulty, path, accept):
     response = faulty.get(path, headers={"Accept": accept})
 
     assert b"a secret of ours" not in response.content
@@ -69,9 +69,7 @@ def test_an_error_gives_nothing_away_and_is_kept_by_no_cache(faulty, path, accep
 
 
 @pytest.mark.django_db
-def test_an_error_page_asks_the_database_nothing_also_for_who_is_signed_in(
-    faulty, django_assert_num_queries
-):
+def test_error_page_needs_no_sql(faulty, django_assert_num_queries):
     faulty.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
     with django_assert_num_queries(0):
@@ -81,7 +79,7 @@ def test_an_error_page_asks_the_database_nothing_also_for_who_is_signed_in(
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
 @pytest.mark.parametrize("path", ["/", "/accounts/login/", "/accounts/signup/"])
-def test_a_database_that_is_away_is_unavailable_for_now(database_gone, path, accept):
+def test_missing_database_returns_503(database_gone, path, accept):
     client = Client(raise_request_exception=False)
 
     if path == "/":
@@ -96,7 +94,7 @@ def test_a_database_that_is_away_is_unavailable_for_now(database_gone, path, acc
     assert response["Content-Type"].startswith(accept)
 
 
-def test_an_error_speaks_the_language_of_its_reader(faulty):
+def test_error_is_in_the_readers_language(faulty):
     english = faulty.get("/nowhere/", headers={"Accept-Language": "en"}).json()["message"]
     chinese = faulty.get("/nowhere/", headers={"Accept-Language": "zh-CN"}).json()["message"]
 
@@ -105,7 +103,7 @@ def test_an_error_speaks_the_language_of_its_reader(faulty):
 
 
 @pytest.mark.parametrize("host", ["evil.example", "a b", "x" * 300, ""])
-def test_a_host_that_is_not_ours_is_invalid(client, host):
+def test_foreign_host_returns_400(client, host):
     response = client.get("/healthz", headers={"Host": host})
 
     assert response.status_code == 400
@@ -113,7 +111,7 @@ def test_a_host_that_is_not_ours_is_invalid(client, host):
 
 
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
-def test_a_form_without_its_csrf_token_is_refused(accept):
+def test_form_without_csrf_token_returns_403(accept):
     client = Client(enforce_csrf_checks=True, headers={"Accept": accept})
 
     response = client.post("/accounts/signup/", {"username": "ada"})
@@ -122,14 +120,14 @@ def test_a_form_without_its_csrf_token_is_refused(accept):
     assert response["Content-Type"].startswith(accept)
 
 
-def test_a_body_that_is_too_large_is_invalid_not_an_error(client):
+def test_too_large_body_returns_413(client):
     response = client.post("/accounts/signup/", {"username": "x" * 2_000_000})
 
     assert response.status_code in (400, 413)
     assert response.json()["code"] == "invalid"
 
 
-def test_more_fields_than_any_form_has_are_invalid_not_an_error(client):
+def test_too_many_fields_return_400(client):
     response = client.post("/accounts/signup/", {f"field{n}": "" for n in range(2_000)})
 
     assert response.status_code == 400
@@ -140,7 +138,7 @@ def test_more_fields_than_any_form_has_are_invalid_not_an_error(client):
     "path", ["/%00", "/%ff%fe", "/?%ff=%00", "//evil.example/", "/vouchers/%0a/live/", "/" * 3_000]
 )
 @pytest.mark.django_db
-def test_no_odd_address_is_an_error_of_ours(client, path):
+def test_malformed_address_is_no_server_error(client, path):
     assert client.get(path).status_code < 500
 
 
@@ -155,7 +153,7 @@ def main_of(response):
     return text, re.findall(r'href="([^"]+)"', main)
 
 
-def test_what_is_not_there_leads_back_and_to_the_sales(faulty):
+def test_404_page_links_back_and_to_sales(faulty):
     before = {"Referer": "http://testserver/orders/?state=over"}
 
     text, links = main_of(faulty.get("/nowhere/", headers={**ENGLISH, **before}))
@@ -165,14 +163,14 @@ def test_what_is_not_there_leads_back_and_to_the_sales(faulty):
     assert main_of(faulty.get("/nowhere/", headers=ENGLISH))[1] == ["/"]
 
 
-def test_what_was_not_understood_says_how_to_go_on(faulty):
+def test_400_page_says_how_to_continue(faulty):
     text, links = main_of(faulty.get("/faults/suspicious/", headers=ENGLISH))
 
     assert "Go back, reload that page" in text
     assert links == ["/"]
 
 
-def test_a_visitor_who_may_not_is_led_to_the_login_and_back(faulty):
+def test_403_page_leads_visitors_through_login(faulty):
     text, links = main_of(faulty.get("/faults/forbidden/?a=1", headers=ENGLISH))
 
     assert "Sign in" in text
@@ -180,7 +178,7 @@ def test_a_visitor_who_may_not_is_led_to_the_login_and_back(faulty):
 
 
 @pytest.mark.django_db
-def test_who_is_signed_in_and_may_not_is_told_that_the_account_lacks_the_permission(faulty):
+def test_403_page_names_the_missing_permission(faulty):
     faulty.force_login(make_user("ada"), backend=PASSWORDS)
 
     text, links = main_of(faulty.get("/faults/forbidden/", headers=ENGLISH))
@@ -195,7 +193,7 @@ def test_who_is_signed_in_and_may_not_is_told_that_the_account_lacks_the_permiss
     }
 
 
-def test_a_form_that_is_too_old_leads_to_a_fresh_one():
+def test_old_form_page_links_to_a_fresh_one():
     client = Client(enforce_csrf_checks=True, headers=ENGLISH)
     page = {"Referer": "http://testserver/accounts/signup/?next=/orders/"}
 
@@ -205,7 +203,7 @@ def test_a_form_that_is_too_old_leads_to_a_fresh_one():
     assert links == ["/accounts/signup/?next=/orders/", "/"]
 
 
-def test_a_method_that_is_not_taken_leads_back_to_the_sale(client):
+def test_405_page_links_to_the_sale(client):
     response = client.get("/vouchers/7/orders/", headers=ENGLISH)
 
     text, links = main_of(response)
@@ -214,14 +212,14 @@ def test_a_method_that_is_not_taken_leads_back_to_the_sale(client):
     assert links == ["/vouchers/7/", "/orders/", "/"]
 
 
-def test_what_is_too_large_says_how_large_it_may_be(client):
+def test_413_page_names_the_limit(client):
     response = client.post("/accounts/signup/", {"username": "x" * 2_000_000}, headers=ENGLISH)
 
     assert response.status_code == 413
     assert "10 MB" in main_of(response)[0]
 
 
-def test_who_has_to_wait_is_told_how_long_and_has_a_button(faulty):
+def test_503_page_has_countdown_and_button(faulty):
     response = faulty.get("/faults/database/?page=2", headers=ENGLISH)
 
     text, links = main_of(response)
@@ -230,7 +228,7 @@ def test_who_has_to_wait_is_told_how_long_and_has_a_button(faulty):
     assert links == ["/faults/database/?page=2", "/"]
 
 
-def test_what_was_sent_is_not_sent_again_by_a_link(faulty):
+def test_retry_link_never_repeats_a_post(faulty):
     before = {"Referer": "http://testserver/orders/"}
 
     _, links = main_of(faulty.post("/faults/database/", headers={**ENGLISH, **before}))
@@ -240,7 +238,7 @@ def test_what_was_sent_is_not_sent_again_by_a_link(faulty):
 
 @pytest.mark.django_db
 @time_machine.travel("2026-11-21 04:00:00+00:00", tick=False)
-def test_who_is_locked_out_is_told_from_when_on_to_try_again(client, cheap_passwords):
+def test_lockout_page_names_the_retry_time(client, cheap_passwords):
     form = {"username": "ada", "password": "wrong"}
     before = {"Referer": "http://testserver/accounts/login/?next=/orders/"}
     AxesProxyHandler.reset_attempts()
@@ -269,7 +267,7 @@ def clerk(db):
     return client
 
 
-def test_the_admin_answers_in_the_same_way_and_leads_back_into_it(clerk):
+def test_admin_errors_lead_back_into_the_admin(clerk):
     missing = clerk.get("/admin/nowhere/")
     forbidden = clerk.get("/admin/auth/user/")
 
@@ -281,7 +279,7 @@ def test_the_admin_answers_in_the_same_way_and_leads_back_into_it(clerk):
         assert response["Cache-Control"] == "no-store"
 
 
-def test_the_admin_answers_programs_in_json(clerk):
+def test_admin_errors_are_json_for_programs(clerk):
     headers = {"Accept": "application/json"}
 
     assert clerk.get("/admin/nowhere/", headers=headers).json()["code"] == "not_found"
@@ -289,7 +287,7 @@ def test_the_admin_answers_programs_in_json(clerk):
 
 
 @pytest.mark.django_db
-def test_a_form_of_the_admin_that_is_too_old_is_refused_in_the_same_way():
+def test_old_admin_form_is_refused_alike():
     client = Client(enforce_csrf_checks=True, headers=ENGLISH)
 
     response = client.post("/admin/login/", {"username": "ada", "password": "x"})
@@ -312,7 +310,7 @@ def references_told(response):
 
 
 @pytest.mark.parametrize("headers", [HTML, {}])
-def test_an_error_of_ours_has_a_reference_that_stands_in_the_log(faulty, caplog, headers):
+def test_server_error_reference_is_logged(faulty, caplog, headers):
     with caplog.at_level(logging.ERROR, logger="django.request"):
         shown = references_told(faulty.get("/faults/crash/", headers=headers))
 
@@ -323,13 +321,13 @@ def test_an_error_of_ours_has_a_reference_that_stands_in_the_log(faulty, caplog,
     assert record.exc_info  # the traceback stands under the same reference
 
 
-def test_each_error_has_its_own_reference(faulty):
+def test_each_server_error_has_its_own_reference(faulty):
     shown = [references_told(faulty.get("/faults/crash/")).pop() for _ in range(3)]
 
     assert len(set(shown)) == 3
 
 
-def test_other_lines_of_the_log_have_none(faulty, caplog):
+def test_other_log_lines_have_no_reference(faulty, caplog):
     with caplog.at_level(logging.WARNING, logger="django.request"):
         faulty.get("/nowhere/")
 
@@ -356,7 +354,7 @@ def broken(request, faulty, settings, monkeypatch):
 @pytest.mark.parametrize(
     ("path", "status"), [("/faults/crash/", 500), ("/faults/database/", 503), ("/nowhere/", 500)]
 )
-def test_whatever_else_is_broken_there_is_a_page(faulty, broken, caplog, path, status):
+def test_broken_error_page_falls_back_to_plain_page(faulty, broken, caplog, path, status):
     response = faulty.get(path, headers=HTML)
 
     page = response.content.decode()
@@ -370,7 +368,7 @@ def test_whatever_else_is_broken_there_is_a_page(faulty, broken, caplog, path, s
     assert ("Retry-After" in response) is (status == 503)
 
 
-def test_whatever_else_is_broken_programs_get_json(faulty, monkeypatch):
+def test_broken_error_page_falls_back_to_json(faulty, monkeypatch):
     monkeypatch.setattr("seckill_site.web.errors.problem", None)
 
     response = faulty.get("/faults/crash/")
@@ -381,9 +379,7 @@ def test_whatever_else_is_broken_programs_get_json(faulty, monkeypatch):
 
 
 @pytest.mark.django_db
-def test_an_error_page_stands_without_redis_and_without_the_database(
-    faulty, redis_gone, database_gone
-):
+def test_error_page_needs_neither_redis_nor_database(faulty, redis_gone, database_gone):
     faulty.cookies[site_settings.SESSION_COOKIE_NAME] = "somebodys"
 
     with redis_gone():
@@ -394,7 +390,7 @@ def test_an_error_page_stands_without_redis_and_without_the_database(
 
 
 @pytest.mark.django_db
-def test_a_page_of_a_sale_without_the_database_leads_back_to_the_sale(database_gone):
+def test_sale_page_without_database_links_to_sale(database_gone):
     client = Client(raise_request_exception=False)
 
     response = client.get("/vouchers/7/", headers=ENGLISH)
@@ -406,7 +402,7 @@ def test_a_page_of_a_sale_without_the_database_leads_back_to_the_sale(database_g
 # --- What nginx says by itself -------------------------------------------------------------------
 
 
-def test_every_error_that_nginx_answers_has_its_page_and_its_json():
+def test_every_nginx_error_has_page_and_json():
     conf = (NGINX_ERRORS.parent / "nginx.conf").read_text(encoding="utf-8")
     names = re.findall(r"/errors/([a-z-]+)\.\$error_type;", conf)
 
@@ -422,7 +418,7 @@ def test_every_error_that_nginx_answers_has_its_page_and_its_json():
 
 
 @pytest.mark.django_db
-def test_an_address_of_a_sale_that_is_not_there_does_not_lead_to_it(client):
+def test_404_page_of_missing_sale_has_no_sale_link(client):
     url = f"/vouchers/{make_sale().pk + 1}/"
 
     assert main_of(client.get(url, headers=ENGLISH))[1] == ["/"]

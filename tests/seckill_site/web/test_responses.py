@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import AnonymousUser, User
@@ -40,11 +41,11 @@ def asking(accept=None, method="get"):
         ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8", True),
     ],
 )
-def test_html_is_for_who_names_it(accept, html):
+def test_html_only_for_clients_that_accept_it(accept, html):
     assert wants_html(asking(accept)) is html
 
 
-def test_a_refusal_is_a_code_and_a_message():
+def test_refusal_has_code_and_message():
     response = problem(asking(), status=409, code="ended", message="It is over.")
 
     assert response.status_code == 409
@@ -54,7 +55,7 @@ def test_a_refusal_is_a_code_and_a_message():
     assert "Retry-After" not in response
 
 
-def test_a_refusal_may_say_more_and_when_to_come_again():
+def test_refusal_may_have_details_and_retry_after():
     response = problem(
         asking(), status=503, code="unavailable", message="Wait.", retry_after_s=0, order_id="501"
     )
@@ -63,7 +64,7 @@ def test_a_refusal_may_say_more_and_when_to_come_again():
     assert response["Retry-After"] == "0"
 
 
-def test_a_page_has_the_same_status_and_says_the_same():
+def test_refusal_page_has_same_status_and_message():
     response = problem(
         asking("text/html"), status=409, code="ended", message="It is <over>.", retry_after_s=3
     )
@@ -77,7 +78,7 @@ def test_a_page_has_the_same_status_and_says_the_same():
     assert "It is <over>." not in page
 
 
-def test_caches_may_keep_what_everybody_sees_and_nothing_of_anybody():
+def test_public_answers_are_cacheable_and_private_ones_not():
     assert for_everybody(HttpResponse())["Cache-Control"] == "public, max-age=1"
     assert for_owner(HttpResponse())["Cache-Control"] == "private, no-store"
 
@@ -85,7 +86,7 @@ def test_caches_may_keep_what_everybody_sees_and_nothing_of_anybody():
 @pytest.mark.parametrize(
     ("user", "kept"), [(AnonymousUser(), "public, max-age=1"), (User(pk=7), "private, no-store")]
 )
-def test_caches_may_keep_a_page_for_visitors_only(user, kept):
+def test_only_visitors_pages_are_cacheable(user, kept):
     request = asking("text/html")
     request.user = user
 
@@ -93,19 +94,20 @@ def test_caches_may_keep_a_page_for_visitors_only(user, kept):
 
 
 @allow("GET", "HEAD")
-def fine(request, **kwargs):
+def fine(request, **kwargs) -> Any:
     """Answer."""
     return HttpResponse(str(kwargs))
 
 
-def test_an_allowed_method_reaches_the_view():
-    assert fine(asking(), sale_id=7).content == b"{'sale_id': 7}"
+def test_allowed_method_reaches_the_view():
+    response: Any = fine(asking(), sale_id=7)
+    assert response.content == b"{'sale_id': 7}"
     assert fine(asking(method="head")).status_code == 200
 
 
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options", "trace"])
-def test_another_method_is_refused_with_those_that_are_allowed(method):
-    response = fine(asking(method=method))
+def test_other_method_returns_405_with_allow_header(method):
+    response: Any = fine(asking(method=method))
 
     assert response.status_code == 405
     assert response["Allow"] == "GET, HEAD"
@@ -114,7 +116,7 @@ def test_another_method_is_refused_with_those_that_are_allowed(method):
     assert "GET, HEAD" in body["message"]
 
 
-def test_another_method_is_refused_with_a_page_where_one_is_wanted():
+def test_other_method_returns_a_page_to_browsers():
     response = fine(asking("text/html", method="post"))
 
     assert response.status_code == 405

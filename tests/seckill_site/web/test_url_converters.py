@@ -11,7 +11,7 @@ pytestmark = pytest.mark.quick
 
 
 @pytest.mark.parametrize("number", [1, 9, 10, 2**53 + 1, LARGEST_ID - 1, LARGEST_ID])
-def test_an_id_goes_there_and_back(number):
+def test_id_survives_the_round_trip(number):
     url = reverse("live", args=[number])
 
     assert url == f"/vouchers/{number}/live/"
@@ -45,11 +45,11 @@ def test_an_id_goes_there_and_back(number):
         "None",
     ],
 )
-def test_anything_else_is_no_url_of_the_site(text):
+def test_malformed_id_matches_no_url(text):
     with pytest.raises(Resolver404):
         resolve(f"/vouchers/{text}/live/")
 
 
-def test_more_than_63_bits_are_refused_by_name():
+def test_id_over_63_bits_is_refused():
     with pytest.raises(ValueError, match=str(LARGEST_ID + 1)):
         IdConverter().to_python(str(LARGEST_ID + 1))

@@ -1,4 +1,4 @@
-"""The shop's side, through its real pages."""
+"""The admin of sales, through its real pages."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LIST = "/admin/vouchers/seckillvoucher/"
 CHECK = f"{LIST}check/"
 WINDOW = ("begins_at_0", "begins_at_1", "ends_at_0", "ends_at_1")
 
-# Pages that say something after the commit need a real one; the others go without.
+# Pages with messages after the commit need a real one; the others do without.
 committing = pytest.mark.django_db(transaction=True)
 
 ENTRIES = {
@@ -86,13 +86,13 @@ def errors(response):
 
 
 def refused(response):
-    """What the form says of an edit that was right and could not be: it keeps what was typed."""
+    """Return the refusals of a valid edit; the form keeps the entries."""
     assert response.status_code == 200
     return errors(response).get("__all__", [])
 
 
 def typed(response, field):
-    """What stands in a field of the page that came back."""
+    """Return the value of a field on the returned page."""
     return response.context["adminform"].form[field].value()
 
 
@@ -102,7 +102,7 @@ def as_typed(moment):
 
 
 def entries_of(sale, **changes):
-    """What the change page of this sale sends back when nothing else is typed."""
+    """Return what the change page of this sale sends with only these changes."""
     begins, ends = as_typed(sale.begins_at), as_typed(sale.ends_at)
     return {
         **ENTRIES,
@@ -117,7 +117,7 @@ def entries_of(sale, **changes):
     }
 
 
-# --- making a sale -------------------------------------------------------------------------------
+# --- creating a sale ------------------------------------------------------------------------------
 
 
 @committing
@@ -235,7 +235,7 @@ def test_page_has_no_field_for_sold_count(shop, url):
     assert not {"sold", "epoch", "fence", "voucher"} & names
 
 
-# --- editing a running sale ----------------------------------------------------------------------
+# --- editing a running sale -----------------------------------------------------------------------
 
 
 @committing
@@ -461,7 +461,7 @@ def test_change_page_works_without_redis(shop, redis_gone):
         assert shop.get(change_url(sale)).status_code == 200
 
 
-# --- the list ------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 def cells(page):
@@ -564,7 +564,7 @@ def test_viewer_cannot_load_sales(client):
     assert client.post(change_url(sale), entries_of(sale)).status_code == 403
 
 
-# --- what is said while a form is typed -----------------------------------------------------------
+# --- checks while a form is filled in -------------------------------------------------------------
 
 
 def checked(shop, entries, sale=None, method="post"):
@@ -911,7 +911,7 @@ def test_unchanged_save_is_recorded_as_such(shop):
     assert last_change() == "No fields changed."
 
 
-# --- deleting ------------------------------------------------------------------------------------
+# --- deleting -------------------------------------------------------------------------------------
 
 
 @committing
@@ -1022,7 +1022,7 @@ def test_missing_sale_is_no_server_error(shop, odd, view, method):
     assert response.status_code in (302, 404)
 
 
-# --- who may -------------------------------------------------------------------------------------
+# --- permissions ----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -1096,7 +1096,7 @@ def test_running_staff_edits_started_sale(client):
 
 @pytest.mark.django_db
 def test_form_error_keeps_coming_sale_editable(client):
-    """What is typed does not decide who may type: a begin in the past is no sale that has begun."""
+    """The permission depends on the stored start, not on the one in the form."""
     now = timezone.now()
     clerk(client, *PREPARE)
     sale = make_loaded_sale(begins_at=now + HOUR, ends_at=now + 2 * HOUR)

@@ -1,4 +1,4 @@
-"""Importing vouchers through the admin's pages: upload, look, confirm."""
+"""The import of vouchers through the admin's pages: upload, preview, confirm."""
 
 from __future__ import annotations
 

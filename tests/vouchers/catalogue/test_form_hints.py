@@ -1,4 +1,4 @@
-"""What is said beside the fields of a sale: by what is typed, what is stored, and the moment."""
+"""The hints beside the fields of a sale, by entries, stored sale and time."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHANGHAI = dt.timezone(dt.timedelta(hours=8))
 NOW = dt.datetime(2026, 11, 21, 17, 50, tzinfo=SHANGHAI)
 MINUTE = dt.timedelta(minutes=1)
 AT_EIGHT = NOW + 130 * MINUTE
-"""Eight in the evening, shop's time."""
+"""Eight in the evening in the shop."""
 
 
 @pytest.fixture(autouse=True)
@@ -32,13 +32,13 @@ def sale(begins_at, ends_at, **fields):
 
 
 def said(entries, **around):
-    """What is said of each field, as ``{field: [texts]}``."""
+    """Return the hints as ``{field: [texts]}``."""
     found = sale_hints(entries=entries, **{"now": NOW, **around})
     return {field: [hint.text for hint in hints] for field, hints in found.items()}
 
 
 def warned(entries, **around):
-    """The texts of the warnings alone."""
+    """Return the texts of the warnings."""
     found = sale_hints(entries=entries, **{"now": NOW, **around})
     every = [hint for hints in found.values() for hint in hints]
     return [hint.text for hint in every if hint.level is Level.WARNING]
@@ -96,7 +96,7 @@ def test_length_counts_the_skipped_hour():
     assert said(entries)["ends_at"] == ["Lasts 11 h."]
 
 
-# --- A begin that has passed ----------------------------------------------------------------------
+# --- A start in the past --------------------------------------------------------------------------
 
 BEGUN = Entries(begins_at=NOW - 5 * MINUTE, ends_at=NOW + 5 * MINUTE)
 

@@ -1,4 +1,4 @@
-"""Changing a sale that runs: what each changes, what goes first where, and what each refuses."""
+"""Changes of a running sale: their effects, the order of the two writes, and the refusals."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MINUTE = dt.timedelta(minutes=1)
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks):
-    """Run what waits for the commit when the block ends."""
+    """Return a block after which the callbacks of the commit run."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
@@ -71,10 +71,10 @@ ACTIONS = {
 
 
 class Crash(Exception):
-    """Whatever ends a process between two writes."""
+    """The end of a process between two writes."""
 
 
-# --- what each changes ---------------------------------------------------------------------------
+# --- effects --------------------------------------------------------------------------------------
 
 
 def test_paused_sale_refuses_and_resumed_sale_accepts(committed):
@@ -147,7 +147,7 @@ def test_pending_entries_of_ended_sale_become_orders(committed):
     assert entry.accepted_at_ms < epoch_ms(stored(sale).ends_at)
 
 
-# --- what goes first where -----------------------------------------------------------------------
+# --- order of the writes --------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -193,7 +193,7 @@ def test_rolled_back_resume_never_reaches_redis():
     assert state_of(sale) is SaleState.PAUSED
 
 
-# --- refusals ------------------------------------------------------------------------------------
+# --- refusals -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ACTIONS)
@@ -300,7 +300,7 @@ def test_nobody_is_accepted_after_clock_is_read(monkeypatch, is_closed_first):
             reserve(sale_id=sale_id, order_id=501, user_id=1)
         return moment
 
-    # The first reading is of a sale that is open, whatever comes of it.
+    # The first reading is of an open sale in both cases.
     readings = iter([read_clock, read_clock])
     monkeypatch.setattr(
         live_changes,

@@ -1,4 +1,4 @@
-"""Pictures: whatever is uploaded becomes one small WebP, or is refused with the reason."""
+"""Pictures: each upload becomes one small WebP, or is refused with the reason."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from django.utils import translation
 from PIL import Image, ImageCms
 
 from tests.support.orders import at_once
+from tests.support.patience import GENEROUS_S
 from tests.support.photos import RED, film_file, image_file, noise_file, opened, saved
 from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import (
@@ -52,7 +53,7 @@ def exif(**tags):
     return found
 
 
-# --- What becomes of a file ----------------------------------------------------------------------
+# --- Encoding -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP", "GIF"])
@@ -154,11 +155,11 @@ def test_webp_with_trailing_bytes_is_encoded_again():
     assert b"hidden" not in as_webp(content=once + b"hidden").content
 
 
-# --- What is refused -----------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
 def bomb(width, height):
-    """Return a small file that would be a huge picture."""
+    """Return a small file that unpacks to a huge picture."""
     return saved(Image.new("1", (width, height)), "PNG")
 
 
@@ -214,7 +215,7 @@ def test_png_text_bomb_is_never_unpacked():
         as_webp(content=whole[:33] + bomb + whole[33:])
 
 
-# --- In the database -----------------------------------------------------------------------------
+# --- In the database ------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -301,7 +302,7 @@ def test_refused_file_keeps_former_picture(voucher, django_capture_on_commit_cal
 
 @pytest.mark.django_db(transaction=True)
 def test_picture_being_assigned_is_not_dropped(row_locks):
-    """One voucher is given the picture that another has just lost."""
+    """One voucher gets the picture that another has just lost."""
     digest = store_picture(content=image_file()).pk
     voucher, stored = make_voucher(), Event()
 
@@ -312,7 +313,7 @@ def test_picture_being_assigned_is_not_dropped(row_locks):
             voucher.save(update_fields=["picture"])
 
     def drop():
-        assert stored.wait(10)
+        assert stored.wait(GENEROUS_S)
         drop_unused(digest=digest)
 
     assert at_once(give, drop) == [None, None]
@@ -321,7 +322,7 @@ def test_picture_being_assigned_is_not_dropped(row_locks):
 
 @pytest.mark.django_db(transaction=True)
 def test_control_without_lock_picture_is_dropped(row_locks):
-    """The control: found, dropped by another, and then there is nothing to point at."""
+    """The control: the picture is found, then dropped by another, and cannot be assigned."""
     digest = store_picture(content=image_file()).pk
     voucher = make_voucher()
 

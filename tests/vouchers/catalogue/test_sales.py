@@ -1,4 +1,4 @@
-"""Making, editing and deleting sales: which side is written first, and what each refuses."""
+"""Creating, editing and deleting sales: the order of the two writes, and the refusals."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from tests.support.patience import GENEROUS_S
 from tests.support.sales import (
     HOUR,
     change_stock,
@@ -60,7 +61,7 @@ DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_c
 
 @pytest.fixture
 def committed(django_capture_on_commit_callbacks):
-    """Run what waits for the commit when the block ends."""
+    """Return a block after which the callbacks of the commit run."""
     return lambda: django_capture_on_commit_callbacks(execute=True)
 
 
@@ -73,10 +74,10 @@ def total_in_redis(sale):
 
 
 class Crash(Exception):
-    """Whatever ends a process between two writes."""
+    """The end of a process between two writes."""
 
 
-# --- making --------------------------------------------------------------------------------------
+# --- creating -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -163,7 +164,7 @@ def test_sale_created_without_redis_is_loaded_later(committed, redis_gone):
     assert snapshot(sale_id=sale.pk).remaining == 5
 
 
-# --- stock: up -----------------------------------------------------------------------------------
+# --- stock: up ------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -220,7 +221,7 @@ def test_rolled_back_raise_never_reaches_redis():
     assert stored(sale).stock == total_in_redis(sale) == 1
 
 
-# --- stock: down ---------------------------------------------------------------------------------
+# --- stock: down ----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -360,7 +361,7 @@ def test_unloaded_sale_is_widened_and_loaded(committed):
     assert stored(sale).stock == total_in_redis(sale) == 9
 
 
-# --- window, pause, limit ------------------------------------------------------------------------
+# --- window, pause, limit -------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -390,7 +391,7 @@ def test_moved_window_holds_at_once(committed):
 
 
 def changed(sale, changes):
-    """Return a sale's terms with these changes; those of its window are added to it."""
+    """Return a sale's terms with these changes; time deltas move its window."""
     moved = {
         name: getattr(sale, name) + value
         for name, value in changes.items()
@@ -477,7 +478,7 @@ def test_mixed_edit_narrows_first():
 
 @pytest.mark.django_db
 def test_oversold_ledger_can_be_paused(committed):
-    """As after a loss: live orders, and promises that fulfilment has yet to refuse."""
+    """After a lost ledger: live orders, and reservations that fulfilment has yet to refuse."""
     sale = make_loaded_sale(stock=1)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     add_buyers(sale_id=sale.pk, holdings=[Holding(400, 2, 1)])
@@ -605,7 +606,7 @@ def test_edit_of_missing_sale_raises():
         edit_sale(sale_id=404, terms=terms())
 
 
-# --- sold is what buyers did ---------------------------------------------------------------------
+# --- the sold count -------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -634,7 +635,7 @@ def test_edit_waits_for_fulfilment(row_locks):
             row.sold += 3
             row.save(update_fields=["sold"])
             held.set()
-            assert go_on.wait(5)
+            assert go_on.wait(GENEROUS_S)
         connection.close()
 
     def edit():
@@ -645,12 +646,12 @@ def test_edit_waits_for_fulfilment(row_locks):
 
     threads = [threading.Thread(target=fulfil), threading.Thread(target=edit)]
     threads[0].start()
-    assert held.wait(5)
+    assert held.wait(GENEROUS_S)
     threads[1].start()
     assert not edited.wait(0.3)
     go_on.set()
     for thread in threads:
-        thread.join(10)
+        thread.join(GENEROUS_S)
 
     assert (stored(sale).sold, stored(sale).stock) == (3, 5)
 
@@ -668,7 +669,7 @@ def test_edit_names_columns_it_writes():
         assert f"`{column}` =" not in update
 
 
-# --- deleting ------------------------------------------------------------------------------------
+# --- deleting -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -838,7 +839,7 @@ def test_row_or_ledger_shows_buyers(redis_gone):
     assert has_buyers(sale=never_loaded)
 
 
-# --- crossing edits ------------------------------------------------------------------------------
+# --- crossing edits -------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)
@@ -847,7 +848,7 @@ def test_crossing_edits_leave_ledger_like_row(row_locks):
     barrier = threading.Barrier(4)
 
     def edit(stocks):
-        barrier.wait(5)
+        barrier.wait(GENEROUS_S)
         for stock in stocks:
             change_stock(sale_id=sale.pk, stock=stock)
         connection.close()
@@ -859,7 +860,7 @@ def test_crossing_edits_leave_ledger_like_row(row_locks):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(30)
+        thread.join(GENEROUS_S)
 
     assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
 

@@ -1,4 +1,4 @@
-"""Many sales at once: planned, looked at, then made, all or none."""
+"""Series and copies of sales: planned, shown, then all or none created."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from django.db import connection
 from django.utils import timezone
 
 from seckill_site.formatting import timestamp
+from tests.support.patience import GENEROUS_S
 from tests.support.sales import HOUR, make_sale, make_user, make_voucher, terms
 from tests.vouchers.admin.test_sale import LIST, committing, errors, said, stored
 from vouchers.catalogue import series as series_module
@@ -40,7 +41,7 @@ COPIES = f"{LIST}copies/"
 DAY = dt.timedelta(days=1)
 SHANGHAI, BERLIN = ZoneInfo("Asia/Shanghai"), ZoneInfo("Europe/Berlin")
 FRIDAY = dt.datetime(2030, 3, 29, 20, tzinfo=BERLIN)
-"""Two days before the clock is put forward there, at 02:00 on 31 March 2030."""
+"""Two days before the clock change in Berlin, at 02:00 on 31 March 2030."""
 
 ENTRIES = {
     "begins_at_0": "2030-01-01",
@@ -59,7 +60,7 @@ ENTRIES = {
 
 
 def planned(first, number=1, unit=SeriesUnit.DAYS, weekdays=(), sales=3, zone=BERLIN):
-    """The begins of a series of half-hour sales."""
+    """Return the starts of a series of half-hour sales."""
     plan = plan_series(
         voucher=Voucher(pk=1),
         first=terms(begins_at=first, ends_at=first + HOUR / 2),
@@ -89,26 +90,26 @@ def clock(moments):
         (6, SeriesUnit.HOURS, ["29 20:00", "30 02:00", "30 08:00"]),
     ],
 )
-def test_days_keep_their_time_of_day_when_the_clock_changes_and_hours_are_hours(number, unit, days):
+def test_days_keep_time_of_day_across_clock_change(number, unit, days):
     assert clock(planned(FRIDAY, number, unit)) == days
 
 
 @pytest.mark.django_db
-def test_chosen_weekdays_begin_with_the_first_of_them_and_follow_each_other():
+def test_weekdays_start_with_the_first_chosen_one():
     monday_and_saturday = planned(FRIDAY, unit=SeriesUnit.WEEKDAYS, weekdays=(0, 5), sales=4)
 
     assert clock(monday_and_saturday) == ["30 20:00", "01 20:00", "06 20:00", "08 20:00"]
 
 
 @pytest.mark.django_db
-def test_a_time_that_the_clock_skips_is_an_hour_later_that_day_alone():
+def test_skipped_time_moves_an_hour_that_day_only():
     first = dt.datetime(2030, 3, 30, 2, 30, tzinfo=BERLIN)
 
     assert clock(planned(first)) == ["30 02:30", "31 03:30", "01 02:30"]
 
 
 @pytest.mark.django_db
-def test_without_a_weekday_there_is_no_series_and_no_end_of_looking_for_one():
+def test_series_without_weekday_is_empty():
     assert planned(FRIDAY, unit=SeriesUnit.WEEKDAYS) == []
 
 
@@ -125,7 +126,7 @@ def test_without_a_weekday_there_is_no_series_and_no_end_of_looking_for_one():
         (dt.datetime(2030, 2, 1, 19), dt.datetime(2030, 2, 1, 20)),
     ],
 )
-def test_a_copy_is_a_draft_at_the_same_time_of_day_tomorrow_or_next(now, begins):
+def test_copy_is_draft_at_same_time_of_day(now, begins):
     begins_at = dt.datetime(2030, 1, 10, 20, tzinfo=SHANGHAI)
     sale = SeckillVoucher(
         begins_at=begins_at, ends_at=begins_at + 2 * DAY, stock=7, limit=3, paused=True,
@@ -140,7 +141,7 @@ def test_a_copy_is_a_draft_at_the_same_time_of_day_tomorrow_or_next(now, begins)
 
 
 @pytest.mark.django_db
-def test_a_copy_goes_to_the_first_day_on_which_no_sale_of_its_voucher_begins_then():
+def test_copy_moves_to_first_free_day():
     sale = make_sale(begins_at=FRIDAY, ends_at=FRIDAY + HOUR)
     next_day = FRIDAY + DAY
     make_sale(voucher=sale.voucher, begins_at=next_day, ends_at=next_day + HOUR)
@@ -153,7 +154,7 @@ def test_a_copy_goes_to_the_first_day_on_which_no_sale_of_its_voucher_begins_the
 
 
 @pytest.mark.django_db
-def test_copies_of_one_voucher_at_one_time_of_day_follow_each_other():
+def test_copies_of_one_voucher_take_successive_days():
     voucher, other = make_voucher(), make_voucher()
     begins_at = timezone.now() - 10 * DAY
     sales = [
@@ -172,7 +173,7 @@ def test_copies_of_one_voucher_at_one_time_of_day_follow_each_other():
 
 
 def half_hours(voucher, first, number=1, sales=3, **changes):
-    """A series that goes on every so many hours, each of half an hour."""
+    """Return a series of half-hour sales with this many hours between their starts."""
     return plan_series(
         voucher=voucher,
         first=terms(begins_at=first, ends_at=first + HOUR / 2, **changes),
@@ -183,7 +184,7 @@ def half_hours(voucher, first, number=1, sales=3, **changes):
 
 
 @pytest.mark.django_db
-def test_a_plan_marks_what_each_sale_overlaps_with(django_assert_num_queries):
+def test_plan_marks_overlaps_of_each_sale(django_assert_num_queries):
     voucher, first = make_voucher(), FRIDAY
     begins_at = first + HOUR
     there = make_sale(voucher=voucher, begins_at=begins_at, ends_at=begins_at + HOUR)
@@ -201,7 +202,7 @@ def test_a_plan_marks_what_each_sale_overlaps_with(django_assert_num_queries):
 
 
 @pytest.mark.django_db
-def test_sales_longer_than_their_distance_overlap_with_each_other():
+def test_long_sales_of_a_series_overlap():
     plan = plan_series(
         voucher=make_voucher(),
         first=terms(begins_at=FRIDAY, ends_at=FRIDAY + 2 * HOUR),
@@ -214,7 +215,7 @@ def test_sales_longer_than_their_distance_overlap_with_each_other():
 
 
 @committing
-def test_a_series_is_made_and_loaded():
+def test_series_is_created_and_loaded():
     plan = half_hours(make_voucher(), FRIDAY, stock=7)
 
     sales = create_sales(plan=plan)
@@ -224,7 +225,7 @@ def test_a_series_is_made_and_loaded():
 
 
 @committing
-def test_a_series_of_which_one_begins_like_another_makes_none():
+def test_series_with_taken_start_creates_nothing():
     voucher = make_voucher()
     make_sale(voucher=voucher, begins_at=FRIDAY + HOUR, ends_at=FRIDAY + 2 * HOUR)
 
@@ -235,7 +236,7 @@ def test_a_series_of_which_one_begins_like_another_makes_none():
 
 
 @committing
-def test_a_series_that_fails_at_its_last_sale_makes_none(monkeypatch):
+def test_series_failing_at_last_sale_creates_nothing(monkeypatch):
     made: list[SeckillVoucher] = []
 
     def failing(**wanted):
@@ -254,7 +255,7 @@ def test_a_series_that_fails_at_its_last_sale_makes_none(monkeypatch):
 
 
 @committing
-def test_the_vouchers_are_locked_before_anything_of_a_series_is_written(steps):
+def test_series_locks_vouchers_before_writing(steps):
     plan = half_hours(make_voucher(), FRIDAY)
     steps.clear()
 
@@ -264,7 +265,7 @@ def test_the_vouchers_are_locked_before_anything_of_a_series_is_written(steps):
 
 
 @committing
-def test_a_series_made_while_redis_is_away_waits_for_it_once(redis_gone, monkeypatch):
+def test_series_without_redis_waits_once(redis_gone, monkeypatch):
     load, tried = rebuild.load_sale, []
 
     def counted(**sale):
@@ -281,12 +282,12 @@ def test_a_series_made_while_redis_is_away_waits_for_it_once(redis_gone, monkeyp
 
 
 def both(call):
-    """Call something in two threads at once and return what came of each."""
+    """Call a function in two threads at once and return both results."""
     start = Barrier(2)
 
     def one(_):
         try:
-            start.wait(10)
+            start.wait(GENEROUS_S)
             return call()
         except SameBegin as refusal:
             return refusal
@@ -299,7 +300,7 @@ def both(call):
 
 @committing
 @pytest.mark.concurrency
-def test_one_series_made_by_two_at_once_is_made_once(row_locks):
+def test_simultaneous_series_is_created_once(row_locks):
     plan = half_hours(make_voucher(), FRIDAY)
 
     came_of_it = both(lambda: create_sales(plan=plan))
@@ -310,13 +311,13 @@ def test_one_series_made_by_two_at_once_is_made_once(row_locks):
 
 @committing
 @pytest.mark.concurrency
-def test_control_without_the_lock_two_at_once_make_two(row_locks, monkeypatch):
+def test_control_without_lock_series_is_created_twice(row_locks, monkeypatch):
     plan = half_hours(make_voucher(), FRIDAY)
     looked, refuse = Barrier(2), series_module._refuse_same_begin
 
     def both_have_looked(planned):
         refuse(planned)
-        looked.wait(10)
+        looked.wait(GENEROUS_S)
 
     monkeypatch.setattr(series_module, "lock_vouchers", lambda **vouchers: None)
     monkeypatch.setattr(series_module, "_refuse_same_begin", both_have_looked)
@@ -341,13 +342,13 @@ def looked_at(page):
 
 
 def create(shop, entries, url=SERIES):
-    """Look at the sales, then make them."""
+    """Show the sales, then create them."""
     found = looked_at(shop.post(url, entries))
     return shop.post(url, {**entries, "_create": "", "looked_at": found})
 
 
 @pytest.mark.django_db
-def test_a_series_is_shown_in_the_shops_time_before_it_is_made(shop):
+def test_series_preview_uses_shop_time(shop):
     page = shop.post(SERIES, filled()).content.decode()
 
     begins = re.findall(r"2030-01-\d\d 20:00:00", page)
@@ -359,7 +360,7 @@ def test_a_series_is_shown_in_the_shops_time_before_it_is_made(shop):
 
 @committing
 @pytest.mark.parametrize("stage", ["draft", "public"])
-def test_what_was_looked_at_is_made_with_a_line_in_each_history(shop, stage):
+def test_confirmed_series_is_created_with_history(shop, stage):
     response = create(shop, filled(stage=stage))
 
     assert (response.status_code, response["Location"]) == (302, LIST)
@@ -374,7 +375,7 @@ def test_what_was_looked_at_is_made_with_a_line_in_each_history(shop, stage):
 
 
 @committing
-def test_the_same_series_sent_twice_is_made_once(shop):
+def test_series_sent_twice_is_created_once(shop):
     entries = filled()
     found = looked_at(shop.post(SERIES, entries))
     sent = {**entries, "_create": "", "looked_at": found}
@@ -391,7 +392,7 @@ def test_the_same_series_sent_twice_is_made_once(shop):
 
 
 @committing
-def test_what_was_changed_after_it_was_looked_at_is_shown_again(shop):
+def test_changed_series_is_shown_again(shop):
     entries = filled()
     found = looked_at(shop.post(SERIES, entries))
 
@@ -431,7 +432,7 @@ def test_what_was_changed_after_it_was_looked_at_is_shown_again(shop):
         ({"pay_within_s": "59"}, "pay_within_s"),
     ],
 )
-def test_a_wrong_entry_of_a_series_has_its_message_at_its_field(shop, changes, field):
+def test_invalid_series_entry_is_reported_at_its_field(shop, changes, field):
     response = shop.post(SERIES, filled() | changes)
 
     assert response.status_code == 200
@@ -440,7 +441,7 @@ def test_a_wrong_entry_of_a_series_has_its_message_at_its_field(shop, changes, f
 
 
 @pytest.mark.django_db
-def test_a_series_begins_with_everything_of_the_sale_it_is_asked_for_from(shop):
+def test_series_form_starts_with_terms_of_sale(shop):
     begins_at = dt.datetime(2030, 1, 1, 20, tzinfo=SHANGHAI)
     sale = make_sale(begins_at=begins_at, ends_at=begins_at + 2 * HOUR, stock=9, limit=3)
 
@@ -455,13 +456,13 @@ def test_a_series_begins_with_everything_of_the_sale_it_is_asked_for_from(shop):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("query", ["sale=0", "sale=x", "sale=" + "9" * 5_000, "sale=²"])
-def test_a_series_asked_for_from_no_sale_begins_empty(shop, query):
+def test_series_form_without_sale_starts_empty(shop, query):
     assert shop.get(f"{SERIES}?{query}").status_code == 200
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("url", [SERIES, COPIES])
-def test_who_may_not_add_sales_plans_none(client, url):
+def test_series_needs_permission_to_add(client, url):
     clerk = make_user("clerk", is_staff=True)
     clerk.user_permissions.add(Permission.objects.get(codename="change_seckillvoucher"))
     client.force_login(clerk, backend="django.contrib.auth.backends.ModelBackend")
@@ -479,14 +480,14 @@ def chosen(shop, sales):
 
 
 @pytest.mark.django_db
-def test_one_sale_is_copied_in_the_form(shop):
+def test_one_chosen_sale_is_copied_in_the_form(shop):
     sale = make_sale()
 
     assert chosen(shop, [sale]) == f"{LIST}{sale.pk}/copy/"
 
 
 @committing
-def test_several_sales_are_looked_at_and_then_copied_as_drafts(shop):
+def test_several_sales_are_previewed_and_copied(shop):
     sales = [make_sale(stock=3), make_sale(stock=4)]
     url = chosen(shop, sales)
     page = shop.get(url)
@@ -505,14 +506,14 @@ def test_several_sales_are_looked_at_and_then_copied_as_drafts(shop):
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("ids", ["", "0", "x", "1,,x", "9" * 5_000, "²"])
-def test_copies_of_no_sale_lead_back_to_the_list(shop, ids):
+def test_copies_of_no_sale_redirect_to_list(shop, ids):
     response = shop.get(COPIES, {"ids": ids})
 
     assert (response.status_code, response["Location"]) == (302, LIST)
 
 
 @pytest.mark.django_db
-def test_a_plan_is_told_from_another():
+def test_digest_differs_between_plans():
     voucher = make_voucher()
     plan = half_hours(voucher, FRIDAY)
 

@@ -30,7 +30,7 @@ def form_with(content, *, name="photo.jpg"):
     return PictureForm({}, MultiValueDict({"picture": [SimpleUploadedFile(name, content)]}))
 
 
-def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
+def test_cleaned_value_is_the_encoded_picture():
     form = form_with(image_file(size=(3000, 1000)))
 
     assert form.is_valid()
@@ -38,7 +38,7 @@ def test_the_cleaned_value_is_the_bytes_as_they_are_stored():
 
 
 @pytest.mark.django_db
-def test_the_cleaned_value_is_stored_as_it_is():
+def test_cleaned_value_is_stored_unchanged():
     form, voucher = form_with(image_file()), make_voucher()
     assert form.is_valid()
 
@@ -49,7 +49,7 @@ def test_the_cleaned_value_is_stored_as_it_is():
     assert bytes(voucher.picture.content) == form.cleaned_data["picture"]
 
 
-def test_no_file_is_no_picture_and_no_change():
+def test_missing_file_is_no_change():
     form = PictureForm({}, MultiValueDict())
 
     assert form.is_valid()
@@ -66,7 +66,7 @@ def test_no_file_is_no_picture_and_no_change():
         (b"", "The submitted file is empty."),
     ],
 )
-def test_what_cannot_be_shown_is_an_error_at_the_field(content, why):
+def test_unusable_file_is_reported_at_the_field(content, why):
     form = form_with(content)
 
     assert not form.is_valid()
@@ -74,12 +74,12 @@ def test_what_cannot_be_shown_is_an_error_at_the_field(content, why):
     assert message.startswith(why)
 
 
-def test_the_form_is_sent_with_its_file_and_browsers_offer_pictures_only():
+def test_form_is_multipart_and_accepts_pictures():
     form = PictureForm()
 
     assert form.is_multipart()
     assert 'accept="image/jpeg,image/png,image/webp,image/gif"' in str(form["picture"])
 
 
-def test_the_name_of_a_file_decides_nothing():
+def test_file_name_decides_nothing():
     assert form_with(image_file(kind="PNG"), name="photo.exe").is_valid()

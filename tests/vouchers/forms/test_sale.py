@@ -1,4 +1,4 @@
-"""The one form for a voucher on sale: every wrong entry has its message at its field."""
+"""The form for a voucher on sale: every invalid entry has its message at its field."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ ENTRIES = {
 
 
 def form_class(instance=None):
-    """Return the form as the admin makes it for its superuser."""
+    """Return the form that the admin builds for its superuser."""
     request = RequestFactory().get("/")
     request.user = User(is_staff=True, is_superuser=True)
     admin = site.get_model_admin(SeckillVoucher)
@@ -55,7 +55,7 @@ def filled(instance=None, **changes):
     return form_class(instance)(data, instance=instance)
 
 
-def test_a_filled_form_gives_terms_and_details():
+def test_valid_form_gives_terms_and_details():
     form = filled(paused="on", limit="2")
 
     assert form.is_valid(), form.errors
@@ -74,7 +74,7 @@ def test_a_filled_form_gives_terms_and_details():
 
 
 @pytest.mark.parametrize("seconds", ["60", "604800"])
-def test_what_comes_after_the_win_is_for_the_shop_to_decide(seconds):
+def test_form_sets_payment_and_refund_terms(seconds):
     form = filled(pay_within_s=seconds, rebuy=None, refundable=None)
 
     assert form.is_valid(), form.errors
@@ -82,7 +82,7 @@ def test_what_comes_after_the_win_is_for_the_shop_to_decide(seconds):
     assert decided == (int(seconds), False, False)
 
 
-def test_a_time_is_typed_in_the_shops_time_zone():
+def test_time_is_read_in_shop_zone():
     form = filled()
 
     assert form.is_valid()
@@ -90,7 +90,7 @@ def test_a_time_is_typed_in_the_shops_time_zone():
 
 
 @pytest.mark.parametrize("field", ["stock", "begins_at", "ends_at", "limit", "pay_within_s"])
-def test_what_is_left_out_is_asked_for(field):
+def test_missing_entries_are_required(field):
     assert list(filled(**{field: None}).errors) == [field]
 
 
@@ -113,7 +113,7 @@ def test_what_is_left_out_is_asked_for(field):
         ("ends_at", "2030-01-01 09:59"),
     ],
 )
-def test_a_wrong_entry_has_its_message_at_its_field_alone(field, value):
+def test_invalid_entry_has_message_at_its_field_only(field, value):
     assert list(filled(**{field: value}).errors) == [field]
 
 
@@ -121,14 +121,14 @@ def test_a_wrong_entry_has_its_message_at_its_field_alone(field, value):
     ("typed", "cents"),
     [("0", 0), ("0.01", 1), ("80", 8_000), ("79.9", 7_990), ("64.35", 6_435), ("1e2", 10_000)],
 )
-def test_an_amount_in_yuan_becomes_exact_cents(typed, cents):
+def test_yuan_become_exact_cents(typed, cents):
     form = filled(price=typed)
 
     assert form.is_valid(), form.errors
     assert form.details.price_cents == cents
 
 
-def test_an_existing_voucher_stands_for_a_description():
+def test_existing_voucher_replaces_description():
     voucher = make_voucher()
 
     form = filled(existing_voucher=voucher.pk, title=None, rules=None, price=None, face_value=None)
@@ -138,14 +138,14 @@ def test_an_existing_voucher_stands_for_a_description():
     assert form.cleaned_data["existing_voucher"] == voucher
 
 
-def test_neither_an_existing_voucher_nor_a_description_is_asked_for_at_each_field():
+def test_voucher_or_description_is_required():
     form = filled(title=None, rules=None, price=None, face_value=None)
 
     assert sorted(form.errors) == ["face_value", "price", "title"]
 
 
 @pytest.mark.parametrize("typed", ["title", "rules", "price", "face_value"])
-def test_an_existing_voucher_and_a_description_are_not_both_taken(typed):
+def test_voucher_and_description_together_are_refused(typed):
     nothing = dict.fromkeys(("title", "rules", "price", "face_value"))
     form = filled(existing_voucher=make_voucher().pk, **{**nothing, typed: ENTRIES[typed]})
 
@@ -153,20 +153,20 @@ def test_an_existing_voucher_and_a_description_are_not_both_taken(typed):
 
 
 @pytest.mark.parametrize("unknown", ["404", "x", str(10**30), "-1"])
-def test_a_voucher_that_there_is_not_is_refused(unknown):
+def test_missing_voucher_is_refused(unknown):
     form = filled(existing_voucher=unknown, title=None, rules=None, price=None, face_value=None)
 
     assert "existing_voucher" in form.errors
 
 
-# --- editing -------------------------------------------------------------------------------------
+# --- editing --------------------------------------------------------------------------------------
 
 
 def edited(sale, **changes):
     return filled(instance=SeckillVoucher.objects.get(pk=sale.pk), **changes)
 
 
-def test_an_edit_shows_what_the_voucher_says_with_amounts_in_yuan():
+def test_edit_form_shows_voucher_in_yuan():
     sale = make_sale(voucher=make_voucher(title="Rice", price_cents=7_990))
 
     form = form_class(sale)(instance=sale)
@@ -177,11 +177,11 @@ def test_an_edit_shows_what_the_voucher_says_with_amounts_in_yuan():
     assert form["stock"].value() == 5
 
 
-def test_a_running_sale_may_be_edited_down_to_none_left():
+def test_stock_may_be_lowered_to_units_taken():
     assert edited(make_loaded_sale(), stock="0").is_valid()
 
 
-def test_a_stock_below_what_is_taken_is_refused_with_the_number_pending_included():
+def test_stock_below_units_taken_is_refused():
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
@@ -193,14 +193,14 @@ def test_a_stock_below_what_is_taken_is_refused_with_the_number_pending_included
     assert edited(sale, stock="2").is_valid()
 
 
-def test_a_stock_below_what_is_sold_is_refused_also_while_not_loaded():
+def test_stock_below_sold_is_refused_when_not_loaded():
     sale = make_sale(stock=5)
     make_order(sale, make_user("ada"), order_id=501)
 
     assert list(edited(sale, stock="0").errors) == ["stock"]
 
 
-def test_while_redis_is_gone_the_stock_may_rise_but_not_fall(redis_gone):
+def test_stock_may_only_rise_without_redis(redis_gone):
     sale = make_loaded_sale(stock=5)
 
     with redis_gone():
@@ -209,7 +209,7 @@ def test_while_redis_is_gone_the_stock_may_rise_but_not_fall(redis_gone):
         assert edited(sale, stock="6").is_valid()
 
 
-def test_a_lowered_limit_is_refused_with_the_one_that_stands():
+def test_lowered_limit_is_refused():
     sale = make_sale(limit=3)
 
     form = edited(sale, limit="2")
@@ -220,7 +220,7 @@ def test_a_lowered_limit_is_refused_with_the_one_that_stands():
     assert edited(sale, limit="4").is_valid()
 
 
-def test_what_is_checked_is_what_is_stored_not_what_the_instance_remembers():
+def test_checks_use_the_stored_row():
     sale = make_loaded_sale(stock=5, limit=1)
     SeckillVoucher.objects.filter(pk=sale.pk).update(stock=9, sold=7, limit=2)
 
@@ -229,12 +229,12 @@ def test_what_is_checked_is_what_is_stored_not_what_the_instance_remembers():
     assert sorted(form.errors) == ["limit", "stock"]
 
 
-def test_what_nobody_types_is_no_field():
+def test_sold_count_is_no_field():
     assert not {"sold", "epoch", "fence", "voucher", "created_at"} & set(form_class()().fields)
 
 
-def test_a_description_that_was_not_touched_has_not_changed():
-    """What has changed is what the admin's history says of an edit."""
+def test_untouched_description_is_unchanged():
+    """The admin's history lists the changed fields."""
     sale = make_sale(voucher=make_voucher(price_cents=7_990, rules="One bowl."))
     names = ("title", "rules", "price", "face_value")
     shown = form_class(sale)(instance=sale)
@@ -245,7 +245,7 @@ def test_a_description_that_was_not_touched_has_not_changed():
 
 
 @pytest.mark.parametrize("language", ["zh-hans", "en"])
-def test_a_window_keeps_its_second_where_it_is_not_touched(language):
+def test_untouched_window_keeps_its_seconds(language):
     begins_at = dt.datetime(2030, 1, 1, 2, 3, 4, tzinfo=dt.UTC)
     sale = make_sale(begins_at=begins_at, ends_at=begins_at + HOUR)
     with translation.override(language):

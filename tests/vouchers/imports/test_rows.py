@@ -1,4 +1,4 @@
-"""What cells mean: headings in two languages, amounts and moments as people write them."""
+"""The meaning of cells: headings in two languages, amounts and moments in many notations."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read(*rows: Sequence[Cell], headings: Sequence[str] = ENGLISH) -> list[ReadR
 
 
 def read_cell(column: str, cell: Cell) -> ReadRow:
-    """Read a row that is right, with one cell put in place of another."""
+    """Read a valid row with one cell replaced."""
     row: list[Cell] = list(HOTPOT)
     row[ENGLISH.index(column)] = cell
     return read(row)[0]
@@ -52,7 +52,7 @@ def test_headings_are_chinese_or_english(headings: list[str]) -> None:
     assert hotpot.terms.stage == SaleStage.DRAFT
 
 
-def test_headings_may_be_in_any_order_with_underscores_and_only_some_of_them() -> None:
+def test_headings_may_be_reordered_and_left_out() -> None:
     headings = ["face_value", " Title ", "售价"]
     assert read(["100", "Noodles", "80"], headings=headings)[0].details == {
         "title": "Noodles",
@@ -61,35 +61,35 @@ def test_headings_may_be_in_any_order_with_underscores_and_only_some_of_them() -
     }
 
 
-def test_the_name_of_a_column_with_a_typing_error_is_told_with_those_that_are_known() -> None:
+def test_unknown_heading_is_reported_with_known_ones() -> None:
     text = refused(["titel", "price", "face value"])
     assert text.startswith("Unknown column “titel”. Known columns: id (编号), title (标题), ")
 
 
-def test_a_missing_column_is_named() -> None:
+def test_missing_column_is_named() -> None:
     assert "missing: price (售价), face value (面值)." in refused(["title", "rules"])
     assert read(["7", "New title"], headings=["id", "title"])[0].voucher_id == 7
 
 
-def test_a_column_that_stands_twice_is_named() -> None:
+def test_repeated_column_is_named() -> None:
     assert refused(["title", "price", "face value", "标题"]) == (
         "The column “title (标题)” appears twice."
     )
 
 
-def test_a_file_without_rows_is_refused() -> None:
+def test_file_without_rows_is_refused() -> None:
     with pytest.raises(FileRefused, match="nothing below"):
         read()
     with pytest.raises(FileRefused, match="empty"):
         text_rows([])
 
 
-def test_a_heading_that_is_a_formula_is_refused() -> None:
+def test_formula_as_heading_is_refused() -> None:
     with pytest.raises(FileRefused, match="Unknown column"):
         text_rows([(1, ["title", BadCell.FORMULA]), (2, ["a"])])
 
 
-def test_columns_are_named_in_the_readers_language_first() -> None:
+def test_columns_are_named_in_reader_language_first() -> None:
     with translation.override("zh-hans"), pytest.raises(FileRefused, match=r"售价 \(price\)"):
         read(NOODLES, headings=["title", "rules"])
 
@@ -115,7 +115,7 @@ def test_columns_are_named_in_the_readers_language_first() -> None:
         ("1,000,000", 100_000_000),
     ],
 )
-def test_an_amount_keeps_its_cents_however_it_is_written(text: str, cents: int) -> None:
+def test_amount_keeps_its_cents_in_any_notation(text: str, cents: int) -> None:
     row = read(["", "Noodles", "", text, "1,000,000", "", "", "", ""])[0]
     assert row.problems == ()
     assert row.details["price_cents"] == cents
@@ -135,7 +135,7 @@ def test_an_amount_keeps_its_cents_however_it_is_written(text: str, cents: int) 
         ("79.905", "Ensure that there are no more than 2 decimal places."),
     ],
 )
-def test_a_wrong_amount_is_told_with_its_cell_and_what_to_do(text: str, why: str) -> None:
+def test_wrong_amount_is_reported_with_its_cell(text: str, why: str) -> None:
     short = text if len(text) <= 40 else text[:39] + "…"
     assert read_cell("price", text).problems[0] == f"price (售价), “{short}”: {why}"
 
@@ -155,7 +155,7 @@ def test_a_wrong_amount_is_told_with_its_cell_and_what_to_do(text: str, why: str
         "２０３０-01-02 10：00",
     ],
 )
-def test_a_moment_is_the_shops_however_it_is_written(text: str) -> None:
+def test_moment_is_read_in_shop_zone_in_any_notation(text: str) -> None:
     row = read(["", "x", "", "1", "2", "5", text, "2030-01-03 10:00", ""])[0]
     assert row.terms is not None, row.problems
     begins_at = timezone.localtime(row.terms.begins_at)
@@ -166,14 +166,14 @@ def test_a_moment_is_the_shops_however_it_is_written(text: str) -> None:
     "text",
     ["2030-01-01", "01/02/2030 10:00", "tomorrow", "2030-02-30 10:00", "2030-01-01 25:00", "10:00"],
 )
-def test_what_is_no_moment_is_told_so(text: str) -> None:
+def test_wrong_moment_is_reported(text: str) -> None:
     assert read_cell("begins at", text).problems == (
         f"begins at (开始时间), “{text}”: This is not a date with a time. "
         "Write it like 2026-12-01 10:00.",
     )
 
 
-def test_a_time_that_the_clock_leaves_out_is_told_so(settings: object) -> None:
+def test_skipped_time_is_reported(settings: object) -> None:
     with timezone.override("Europe/Berlin"):
         assert "2030-03-31 02:30" in read_cell("begins at", "2030-03-31 02:30").problems[0]
 
@@ -201,14 +201,14 @@ def test_a_time_that_the_clock_leaves_out_is_told_so(settings: object) -> None:
         ("price", BadCell.ERROR, "This is a spreadsheet error."),
     ],
 )
-def test_each_wrong_cell_has_its_sentence(column: str, cell: Cell, why: str) -> None:
+def test_each_wrong_cell_has_its_message(column: str, cell: Cell, why: str) -> None:
     problems = read_cell(column, cell).problems
     assert len(problems) == 1, problems
     assert problems[0].startswith(f"{column} (")
     assert why in problems[0]
 
 
-def test_a_cell_to_the_right_of_the_headings_is_told() -> None:
+def test_cell_without_heading_is_reported() -> None:
     row = read([*NOODLES, "more"])[0]
     assert row.problems == (
         "to the right of the headings, “more”: This cell has no heading. Put "
@@ -216,13 +216,13 @@ def test_a_cell_to_the_right_of_the_headings_is_told() -> None:
     )
 
 
-def test_a_row_with_an_id_may_leave_everything_else_out() -> None:
+def test_row_with_id_needs_no_other_cell() -> None:
     row = read(["7", *[""] * 8])[0]
     assert (row.voucher_id, dict(row.details), row.problems) == (7, {}, ())
 
 
 @pytest.mark.parametrize("chinese", [True, False])
-def test_the_example_can_be_imported_as_it_is(chinese: bool) -> None:
+def test_example_rows_are_valid(chinese: bool) -> None:
     now = dt.datetime(2026, 11, 22, 9, 30, tzinfo=dt.UTC)
     headings, *rows = example_rows(chinese=chinese, now=now)
     alone, on_sale = read(*rows, headings=headings)

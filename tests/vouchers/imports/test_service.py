@@ -1,4 +1,4 @@
-"""Importing: what a file would do, and that it does just that, all of it or nothing, once."""
+"""The import: it does what its preview showed, all of it or nothing, once."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def stored() -> list[tuple[Any, ...]]:
 
 
 def row_of(voucher: Voucher, **cells: object) -> list[object]:
-    """Return a row about a stored voucher that changes these cells."""
+    """Return a row with the id of a stored voucher and these cells."""
     given = {"id": voucher.pk, **cells}
     return [given.get(name.replace(" ", "_"), "") for name in ENGLISH]
 
@@ -70,7 +70,7 @@ def row_of(voucher: Voucher, **cells: object) -> list[object]:
 # --- The preview ----------------------------------------------------------------------------------
 
 
-def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Importer) -> None:
+def test_preview_plans_each_row_and_writes_nothing(boss: Importer) -> None:
     changes, stays = make_voucher(rules="One bowl"), make_voucher(title="Stays")
     before = stored()
 
@@ -117,7 +117,7 @@ def test_a_preview_says_what_becomes_of_each_row_and_writes_nothing(boss: Import
     ],
     ids=["GBK with tabs", "UTF-8 with semicolons", "XLSX as text", "XLSX with numbers and dates"],
 )  # fmt: skip
-def test_every_kind_of_file_comes_to_the_same(boss: Importer, content: bytes) -> None:
+def test_every_file_type_gives_the_same_plan(boss: Importer, content: bytes) -> None:
     confirm(boss, preview(boss, content=content))
 
     noodles, hotpot = Voucher.objects.order_by("pk")
@@ -129,20 +129,20 @@ def test_every_kind_of_file_comes_to_the_same(boss: Importer, content: bytes) ->
     assert (sale.begins_at, sale.ends_at) == (BEGINS_AT, BEGINS_AT + 2 * HOUR)
 
 
-def test_an_empty_cell_leaves_what_is_stored(boss: Importer) -> None:
+def test_empty_cell_keeps_stored_value(boss: Importer) -> None:
     voucher = make_voucher(rules="One bowl")
     confirm(boss, preview(boss, row_of(voucher, title="Soup")))
     voucher.refresh_from_db()
     assert (voucher.title, voucher.rules, voucher.price_cents) == ("Soup", "One bowl", 8_000)
 
 
-def test_how_a_spreadsheet_ends_its_lines_is_no_change(boss: Importer) -> None:
+def test_other_line_endings_are_no_change(boss: Importer) -> None:
     voucher = make_voucher(rules="one\r\ntwo")
     plan = preview(boss, row_of(voucher, rules="one\ntwo", price="80.00")).plan
     assert plan.rows[0].what == RowOutcome.UNCHANGED
 
 
-def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
+def test_repeated_title_warns(boss: Importer) -> None:
     there = [make_voucher(title="noodles").pk for _ in range(5)]
     row = ["", "Noodles", *NOODLES[2:]]
 
@@ -157,13 +157,13 @@ def test_a_title_that_is_there_already_is_warned_of(boss: Importer) -> None:
     assert plan.writes
 
 
-def test_a_voucher_that_keeps_its_title_is_not_warned_of_itself(boss: Importer) -> None:
+def test_kept_title_does_not_warn(boss: Importer) -> None:
     voucher = make_voucher()
     plan = preview(boss, row_of(voucher, title="Noodles", price="1")).plan
     assert plan.rows[0].warnings == []
 
 
-def test_sales_at_the_same_time_and_sales_that_are_over_are_warned_of(boss: Importer) -> None:
+def test_overlapping_and_ended_sales_warn(boss: Importer) -> None:
     voucher = make_voucher()
     sale = make_sale(voucher=voucher, begins_at=BEGINS_AT - HOUR, ends_at=BEGINS_AT + HOUR)
     over = [*HOTPOT[:6], "2029-01-01 10:00", "2029-01-01 12:00", ""]
@@ -176,7 +176,7 @@ def test_sales_at_the_same_time_and_sales_that_are_over_are_warned_of(boss: Impo
     assert plan.rows[1].warnings == ["The end of the sale has already passed."]
 
 
-def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -> None:
+def test_problems_with_stored_rows_name_row_and_cell(boss: Importer) -> None:
     voucher = make_voucher()
     make_sale(voucher=voucher, begins_at=BEGINS_AT, ends_at=BEGINS_AT + HOUR)
 
@@ -202,13 +202,13 @@ def test_what_only_the_shop_can_tell_is_told_with_row_and_cell(boss: Importer) -
     assert shown.key == ""
 
 
-def test_a_price_above_the_stored_face_value_is_told(boss: Importer) -> None:
+def test_price_above_stored_face_value_is_reported(boss: Importer) -> None:
     voucher = make_voucher()
     plan = preview(boss, row_of(voucher, price="100.01")).plan
     assert plan.rows[0].problems == ("price (售价): The price cannot be above the face value.",)
 
 
-def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
+def test_importer_without_sale_permission_imports_vouchers_only(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=False)
     assert (
         "You do not have permission to create sales."
@@ -217,7 +217,7 @@ def test_who_may_make_no_sales_imports_vouchers_alone(boss: Importer) -> None:
     assert preview(clerk, NOODLES).plan.writes
 
 
-def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer) -> None:
+def test_voucher_on_sale_needs_permission_to_run(boss: Importer) -> None:
     clerk = Importer(boss.user_id, may_sell=True, may_run=False)
     running, coming = make_voucher(title="Running"), make_voucher(title="Coming")
     make_sale(voucher=running, begins_at=NOW, ends_at=NOW + HOUR)
@@ -230,13 +230,13 @@ def test_what_is_on_sale_now_is_changed_only_by_who_may_run_sales(boss: Importer
     assert not any(row.problems for row in preview(boss, *cheap).plan.rows)
 
 
-def test_one_file_makes_at_most_a_hundred_sales(boss: Importer) -> None:
+def test_one_file_creates_at_most_a_hundred_sales(boss: Importer) -> None:
     rows = [["", f"Hotpot {number}", *HOTPOT[2:]] for number in range(MOST_SALES + 1)]
     plan = preview(boss, *rows).plan
     assert [row.number for row in plan.rows if row.problems] == [MOST_SALES + 2]
 
 
-def test_a_preview_takes_as_many_queries_for_a_thousand_rows_as_for_one(boss: Importer) -> None:
+def test_preview_queries_do_not_depend_on_rows(boss: Importer) -> None:
     vouchers = [make_voucher(title=f"Voucher {number}") for number in range(20)]
 
     def queries(count: int) -> int:
@@ -249,7 +249,7 @@ def test_a_preview_takes_as_many_queries_for_a_thousand_rows_as_for_one(boss: Im
     assert queries(20) == queries(1) == 3
 
 
-def test_nothing_to_do_cannot_be_confirmed(boss: Importer) -> None:
+def test_plan_without_changes_cannot_be_confirmed(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="80"))
     assert (shown.plan.counts[RowOutcome.UNCHANGED], shown.key) == (1, "")
@@ -258,7 +258,7 @@ def test_nothing_to_do_cannot_be_confirmed(boss: Importer) -> None:
 # --- The confirmation -----------------------------------------------------------------------------
 
 
-def test_what_was_confirmed_is_logged_for_each_voucher_and_sale(boss: Importer) -> None:
+def test_import_is_logged_for_each_voucher_and_sale(boss: Importer) -> None:
     voucher = make_voucher()
     confirm(boss, preview(boss, row_of(voucher, price="79.90"), row_of(make_voucher()), HOTPOT))
 
@@ -276,13 +276,13 @@ def test_what_was_confirmed_is_logged_for_each_voucher_and_sale(boss: Importer) 
 
 
 @pytest.mark.django_db(transaction=True)
-def test_a_draft_sale_is_loaded_once_it_is_committed(boss: Importer) -> None:
+def test_imported_draft_is_loaded_after_commit(boss: Importer) -> None:
     confirm(boss, preview(boss, HOTPOT))
     found = snapshot(sale_id=SeckillVoucher.objects.get().pk)
     assert (found.remaining, found.terms.paused) == (500, True)
 
 
-def test_a_preview_is_confirmed_once(boss: Importer) -> None:
+def test_preview_is_confirmed_once(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
     confirm(boss, shown)
     after = stored()
@@ -292,7 +292,7 @@ def test_a_preview_is_confirmed_once(boss: Importer) -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_of_two_confirmations_at_once_one_imports(boss: Importer) -> None:
+def test_simultaneous_confirmations_import_once(boss: Importer) -> None:
     shown = preview(boss, NOODLES, HOTPOT)
 
     def answer(_number: int) -> str:
@@ -311,7 +311,7 @@ def test_of_two_confirmations_at_once_one_imports(boss: Importer) -> None:
     assert Voucher.objects.count() == 2
 
 
-def test_a_file_that_is_uploaded_twice_is_warned_of_or_does_nothing(boss: Importer) -> None:
+def test_second_upload_warns_or_does_nothing(boss: Importer) -> None:
     first, second = preview(boss, NOODLES), preview(boss, NOODLES)
     confirm(boss, first)
     with pytest.raises(VouchersChanged) as error:
@@ -330,9 +330,7 @@ def test_a_file_that_is_uploaded_twice_is_warned_of_or_does_nothing(boss: Import
     ],
     ids=["its price was changed", "it was deleted", "its title came up", "it was put on sale"],
 )
-def test_what_has_changed_since_the_preview_is_shown_again_and_not_written(
-    boss: Importer, meanwhile: Any
-) -> None:
+def test_change_since_preview_writes_nothing(boss: Importer, meanwhile: Any) -> None:
     voucher = make_voucher()
     shown = preview(boss, [voucher.pk, "", "", "79", "", *HOTPOT[5:]], HOTPOT)
     meanwhile(voucher)
@@ -345,7 +343,7 @@ def test_what_has_changed_since_the_preview_is_shown_again_and_not_written(
     assert error.value.preview.plan.digest != shown.plan.digest
 
 
-def test_what_is_shown_again_can_be_confirmed_then(boss: Importer) -> None:
+def test_new_preview_can_be_confirmed(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="79"))
     Voucher.objects.update(price_cents=7_000)
@@ -356,7 +354,7 @@ def test_what_is_shown_again_can_be_confirmed_then(boss: Importer) -> None:
     assert voucher.price_cents == 7_900
 
 
-def test_a_change_of_what_the_file_does_not_touch_is_none(boss: Importer) -> None:
+def test_change_of_untouched_column_does_not_matter(boss: Importer) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="79"))
     Voucher.objects.update(rules="Another rule")
@@ -365,9 +363,7 @@ def test_a_change_of_what_the_file_does_not_touch_is_none(boss: Importer) -> Non
     assert (voucher.price_cents, voucher.rules) == (7_900, "Another rule")
 
 
-def test_where_the_last_row_fails_none_is_written(
-    boss: Importer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_failing_last_row_writes_nothing(boss: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     voucher = make_voucher()
     shown = preview(boss, row_of(voucher, price="79"), NOODLES, HOTPOT)
     before = stored()
@@ -382,7 +378,7 @@ def test_where_the_last_row_fails_none_is_written(
     assert LogEntry.objects.count() == 0
 
 
-def test_nobody_confirms_the_preview_of_somebody_else(boss: Importer) -> None:
+def test_preview_of_another_user_is_gone(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
     other = Importer(make_user("other").pk, may_sell=True)
     with pytest.raises(PreviewGone):
@@ -391,28 +387,26 @@ def test_nobody_confirms_the_preview_of_somebody_else(boss: Importer) -> None:
 
 
 @pytest.mark.parametrize("key", ["", "x", "x" * 10_000, "*", "ключ\n"])
-def test_a_key_that_nobody_gave_confirms_nothing(boss: Importer, key: str) -> None:
+def test_invented_key_confirms_nothing(boss: Importer, key: str) -> None:
     preview(boss, NOODLES)
     with pytest.raises(PreviewGone):
         confirm_import(key=key, by=boss, now=NOW)
 
 
-def test_a_cache_that_lost_the_preview_asks_for_the_file_again(boss: Importer) -> None:
+def test_preview_lost_by_cache_is_gone(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
     cache.clear()
     with pytest.raises(PreviewGone):
         confirm(boss, shown)
 
 
-def test_a_cache_that_is_away_says_so_at_the_preview(
-    boss: Importer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unavailable_cache_refuses_preview(boss: Importer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "add", lambda *_args, **_options: False)
     with pytest.raises(PreviewNotKept):
         preview(boss, NOODLES)
 
 
-def test_a_preview_waits_for_an_hour(boss: Importer) -> None:
+def test_preview_is_kept_for_an_hour(boss: Importer) -> None:
     shown = preview(boss, NOODLES)
     name = importing._cache_key(boss, shown.key)
     assert 3_590 < cache.ttl(name) <= 3_600  # type: ignore[attr-defined]

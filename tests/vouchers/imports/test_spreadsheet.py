@@ -1,4 +1,4 @@
-"""Tables out of files: every encoding and delimiter that Excel saves, and no bomb."""
+"""Tables read from files: every encoding and delimiter that Excel saves, and no bomb."""
 
 from __future__ import annotations
 
@@ -50,32 +50,32 @@ def test_csv_is_read_as_excel_saves_it(encoding: str, delimiter: str) -> None:
 
 
 @pytest.mark.parametrize("end", ["\n", "\r\n", "\r"])
-def test_every_end_of_line_is_one(end: str) -> None:
+def test_every_line_ending_is_read(end: str) -> None:
     assert cells(f"a,b{end}c,d{end}".encode()) == [["a", "b"], ["c", "d"]]
 
 
-def test_a_cell_may_have_several_lines_and_counts_as_one_row() -> None:
+def test_multiline_cell_counts_as_one_row() -> None:
     rows = cells(as_csv(["a"], ['one\ntwo "three", four'], ["last"]))
     assert rows == [["a"], ['one\ntwo "three", four'], ["last"]]
 
 
-def test_blank_rows_are_left_out_and_the_others_keep_their_numbers() -> None:
+def test_blank_rows_are_skipped_but_counted() -> None:
     assert read_sheet(b"a\r\n\r\nb\r\n\r\n,,\r\n") == [(1, ["a"]), (3, ["b"])]
 
 
 @pytest.mark.parametrize("broken", ['"open, b', 'a,"b"c\r\n', "x" * 200_000])
-def test_a_row_that_is_no_csv_is_named_by_its_number(broken: str) -> None:
+def test_invalid_csv_row_is_named(broken: str) -> None:
     assert refused(f"a,b\r\n{broken}".encode()).startswith("Row 2 cannot be read")
 
 
-def test_neither_utf_8_nor_gbk_is_refused() -> None:
+def test_unknown_encoding_is_refused() -> None:
     assert "neither a CSV file in UTF-8 or GBK" in refused(b"\xff\x81\xff\xff")
 
 
 # --- XLSX -----------------------------------------------------------------------------------------
 
 
-def test_xlsx_is_read_from_its_first_sheet() -> None:
+def test_first_sheet_of_xlsx_is_read() -> None:
     assert cells(as_xlsx(*ROWS)) == [CHINESE, NOODLES[:5]]
 
 
@@ -93,29 +93,29 @@ def test_xlsx_is_read_from_its_first_sheet() -> None:
         ("#REF!", BadCell.ERROR),
     ],
 )
-def test_a_cell_becomes_the_text_that_excel_shows(value: Any, text: object) -> None:
+def test_cell_becomes_text_shown_by_excel(value: Any, text: object) -> None:
     assert xlsx_cell(value) == text
 
 
-def test_a_text_that_looks_like_a_formula_is_text() -> None:
+def test_text_like_a_formula_is_text() -> None:
     book = as_xlsx(["text"])
     sheet = part(book, SHEET).replace(b"<t>text</t>", b"<t>=1+1</t>")
     assert cells(repacked(book, {SHEET: sheet})) == [["=1+1"]]
 
 
-def test_a_workbook_that_lies_about_its_size_is_read_whole() -> None:
+def test_workbook_with_wrong_dimensions_is_read_whole() -> None:
     book = as_xlsx(["a", "b"], ["c", "d"])
     lying = part(book, SHEET).replace(b'ref="A1:B2"', b'ref="A1"')
     assert cells(repacked(book, {SHEET: lying})) == [["a", "b"], ["c", "d"]]
 
 
-def test_a_row_far_below_keeps_its_number() -> None:
+def test_distant_row_keeps_its_number() -> None:
     book = as_xlsx(["a"], ["b"])
     far = part(book, SHEET).replace(b'<row r="2">', b'<row r="9000">').replace(b'"A2"', b'"A9000"')
     assert read_sheet(repacked(book, {SHEET: far})) == [(1, ["a"]), (9000, ["b"])]
 
 
-def test_a_row_below_the_last_there_can_be_is_not_waited_for(
+def test_row_beyond_excel_limit_is_ignored(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(spreadsheet, "_LAST_ROW", 1_000)
@@ -124,33 +124,33 @@ def test_a_row_below_the_last_there_can_be_is_not_waited_for(
     assert cells(repacked(book, {SHEET: far})) == [["a"]]
 
 
-# --- Refused --------------------------------------------------------------------------------------
+# --- Refusals -------------------------------------------------------------------------------------
 
 
-def test_a_file_above_5_mb_is_refused() -> None:
+def test_file_above_5_mb_is_refused() -> None:
     assert "larger than 5 MB" in refused(b"a" * (spreadsheet.MOST_BYTES + 1))
 
 
-def test_5_000_rows_are_read_and_one_more_is_refused() -> None:
+def test_more_than_5_000_rows_are_refused() -> None:
     rows = [["title"], *([f"{number}"] for number in range(spreadsheet.MOST_ROWS))]
     assert len(read_sheet(as_csv(*rows))) == 5_001
     assert "more than 5,000 rows" in refused(as_csv(*rows, ["one more"]))
 
 
 @pytest.mark.parametrize("made", [as_csv, as_xlsx])
-def test_a_row_of_more_than_a_thousand_cells_is_refused(made: Any) -> None:
+def test_row_with_too_many_cells_is_refused(made: Any) -> None:
     assert len(cells(made(["a"] * 1_000))[0]) == 1_000
     assert refused(made(["a"], ["b"] * 1_001)) == "Row 2 has too many cells."
 
 
-def test_the_fullest_file_that_may_come_is_read() -> None:
+def test_largest_allowed_file_is_read() -> None:
     row = [*NOODLES[:3], 79.9, 100, 500, *[dt.datetime(2030, 1, 1, hour) for hour in (10, 12)], 1]
     assert (
         len(read_sheet(as_xlsx(CHINESE, *([number, *row[1:]] for number in range(5_000))))) == 5_001
     )
 
 
-def test_an_old_excel_file_is_refused_with_what_to_do() -> None:
+def test_old_excel_file_is_refused_with_advice() -> None:
     assert "Save it as .xlsx" in refused(b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + b"\0" * 500)
 
 
@@ -169,18 +169,18 @@ def test_macros_are_refused() -> None:
     ],
     ids=["large", "tags", "entities", "entities in UTF-16", "entities in UTF-16 without a mark"],
 )
-def test_a_bomb_is_refused_before_it_is_read(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_zip_bomb_is_refused_before_unpacking(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreadsheet, "load_workbook", None)
     content = repacked(as_xlsx(["a"]), {SHEET: bomb})
     assert len(content) < 100_000
     assert "Excel file contains too much data" in refused(content)
 
 
-def test_a_zip_that_is_no_workbook_is_refused() -> None:
+def test_zip_without_workbook_is_refused() -> None:
     assert "cannot be read" in refused(repacked(as_xlsx(["a"]), {"[Content_Types].xml": b"<a/>"}))
 
 
-def test_a_workbook_without_a_sheet_is_refused() -> None:
+def test_workbook_without_sheet_is_refused() -> None:
     book = as_xlsx(["a"])
     sheets_of = part(book, "xl/workbook.xml")
     begin, end = sheets_of.index(b"<sheets>"), sheets_of.index(b"</sheets>")
@@ -190,7 +190,7 @@ def test_a_workbook_without_a_sheet_is_refused() -> None:
 
 @settings(max_examples=150, deadline=None)
 @given(st.binary(max_size=300), st.sampled_from([b"", b"PK\x03\x04", b"\xef\xbb\xbf", b"\xff\xfe"]))
-def test_garbage_is_a_table_or_refused_and_nothing_else(garbage: bytes, begin: bytes) -> None:
+def test_garbage_is_read_or_refused(garbage: bytes, begin: bytes) -> None:
     try:
         rows = read_sheet(begin + garbage)
     except FileRefused:
@@ -200,7 +200,7 @@ def test_garbage_is_a_table_or_refused_and_nothing_else(garbage: bytes, begin: b
 
 @settings(max_examples=60, deadline=None)
 @given(st.data())
-def test_a_damaged_workbook_is_a_table_or_refused_and_nothing_else(data: st.DataObject) -> None:
+def test_damaged_workbook_is_read_or_refused(data: st.DataObject) -> None:
     book = as_xlsx(*ROWS)
     name = data.draw(st.sampled_from([SHEET, "xl/workbook.xml", "xl/styles.xml"]))
     xml = bytearray(part(book, name))

@@ -62,7 +62,7 @@ def test_check_holdings_answers_in_order_in_one_round_trip(ledger_trips: list[in
     assert check_holdings(sale_id=1, holdings=[]) == []
 
 
-# --- make_pending --------------------------------------------------------------------------------
+# --- make_pending ---------------------------------------------------------------------------------
 
 
 def test_make_pending_adds_entry_with_time_of_redis() -> None:
@@ -113,7 +113,7 @@ def test_make_pending_uses_one_round_trip(ledger_trips: list[int]) -> None:
     assert read_pending(sale_id=1) == set(missing)
 
 
-# --- add_buyers ----------------------------------------------------------------------------------
+# --- add_buyers -----------------------------------------------------------------------------------
 
 
 def test_add_buyers_adds_missing_order_once() -> None:

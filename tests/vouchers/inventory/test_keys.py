@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.vouchers import Dump, RedisGone
+from tests.fixtures.site import RedisGone
+from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.audit import (
@@ -73,7 +74,7 @@ ENTRY = PendingEntry(501, 7, 1, accepted_at_ms=1)
 TERMS = LedgerTerms(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True, rebuy=True)
 
 
-# --- codes ---------------------------------------------------------------------------------------
+# --- codes ----------------------------------------------------------------------------------------
 
 CODES: dict[str, type[StrEnum]] = {
     "claim": ClaimCode,
@@ -101,7 +102,7 @@ def test_every_script_that_returns_codes_has_an_enum() -> None:
     assert {it for it in names if _RETURNED_CODE.search(ledger_script(it).source)} == set(CODES)
 
 
-# --- a ledger that is not whole ------------------------------------------------------------------
+# --- a ledger that is not whole -------------------------------------------------------------------
 
 NEED_LEDGER: dict[str, Callable[[], object]] = {
     "reserve": lambda: reserve(sale_id=1, order_id=501, user_id=7),
@@ -160,7 +161,7 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
     assert dump() == before
 
 
-# --- Redis gone ----------------------------------------------------------------------------------
+# --- Redis gone -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,8 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.clock import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import Dump, RedisGone
+from tests.fixtures.site import RedisGone
+from tests.fixtures.vouchers import Dump
 from tests.support.orders import another_session, at_once, hold_row
 from tests.support.sales import (
     HOUR,
@@ -70,7 +71,7 @@ FIELDS = (
 )
 
 
-# --- a new sale ----------------------------------------------------------------------------------
+# --- a new sale -----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -187,7 +188,7 @@ def test_contents_beyond_one_chunk_are_all_loaded(
     assert {holding.order_id for holding in read_buyers(sale_id=sale.pk)} == set(range(501, 506))
 
 
-# --- a lost ledger -------------------------------------------------------------------------------
+# --- a lost ledger --------------------------------------------------------------------------------
 
 
 class RunningSale:
@@ -563,7 +564,7 @@ def test_fence_rises_before_ledger_is_built(ledger: Any, monkeypatch: pytest.Mon
         snapshot(sale_id=sale.pk)
 
 
-# --- load.lua ------------------------------------------------------------------------------------
+# --- load.lua -------------------------------------------------------------------------------------
 
 
 SIDE = ("buyers", "pending", "ended", "barred", "waiting")
@@ -655,7 +656,7 @@ def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
     assert read_pending(sale_id=1) == {Holding(502, 8, 1)}
 
 
-# --- other ways to load --------------------------------------------------------------------------
+# --- other ways to load ---------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
@@ -750,7 +751,7 @@ def test_load_after_commit_with_locked_row_only_warns(
     assert f"sale {sale.pk} is saved but not loaded" in caplog.text
 
 
-# --- two at once ---------------------------------------------------------------------------------
+# --- two at once ----------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)

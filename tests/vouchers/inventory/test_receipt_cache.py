@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures.vouchers import Dump, RedisGone
+from tests.fixtures.site import RedisGone
+from tests.fixtures.vouchers import Dump
 from tests.support.sales import all_pending, open_ledger, redis_now_ms
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.receipt_cache import (

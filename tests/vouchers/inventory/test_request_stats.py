@@ -23,7 +23,7 @@ from django.test import Client, override_settings
 from orders.placing.tokens import issue_tokens
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.ledger_connection import ledger_connection
-from tests.fixtures.vouchers import RedisGone
+from tests.fixtures.site import RedisGone
 from tests.support.patience import wait_for
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.sales import make_loaded_sale, make_sale, make_user
@@ -122,7 +122,7 @@ def run_processes(code: str, *, times: int = 1, **environ: str) -> list[int]:
     return [process.wait(timeout=60) for process in running]
 
 
-# --- counting ------------------------------------------------------------------------------------
+# --- counting -------------------------------------------------------------------------------------
 
 
 def test_answers_are_counted_per_sale_and_second(clock: Clock) -> None:
@@ -210,7 +210,7 @@ def test_forked_process_adds_only_its_own_counts() -> None:
     assert read_redis_counts(1) == {"accepted": 1, "sold_out": 2}
 
 
-# --- Redis away ----------------------------------------------------------------------------------
+# --- Redis away -----------------------------------------------------------------------------------
 
 
 def test_counts_are_kept_while_redis_is_away(redis_gone: RedisGone) -> None:
@@ -316,7 +316,7 @@ def test_counts_last_two_weeks_and_batch_numbers_an_hour(ledger: Any) -> None:
     assert 3600 - 60 < ledger.ttl(number_key) <= 3600
 
 
-# --- the order request ---------------------------------------------------------------------------
+# --- the order request ----------------------------------------------------------------------------
 
 
 def post_order(client: Client, sale_id: int, token: object, **fields: str) -> int:
@@ -408,7 +408,7 @@ def test_requests_without_valid_token_create_no_key(client: Client, ledger: Any,
     assert set(ledger.scan_iter("*")) == before
 
 
-# --- storing -------------------------------------------------------------------------------------
+# --- storing --------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db

@@ -49,7 +49,7 @@ from vouchers.inventory.sale_state import snapshot, write_terms
 ABOVE_53_BITS = 9_007_199_254_740_993
 
 
-# --- reserve: accepted ---------------------------------------------------------------------------
+# --- reserve: accepted ----------------------------------------------------------------------------
 
 
 def test_accepted_buyer_is_in_buyers_and_pending(ledger: Any) -> None:
@@ -234,7 +234,7 @@ def test_sales_are_independent() -> None:
     assert snapshot(sale_id=1).taken == snapshot(sale_id=11).taken == 1
 
 
-# --- reserve: refused ----------------------------------------------------------------------------
+# --- reserve: refused -----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_sale_opens_at_start_and_closes_at_end() -> None:
         reserve(sale_id=2, order_id=502, user_id=7)
 
 
-# --- reserve: ended orders that bar another ------------------------------------------------------
+# --- reserve: ended orders that bar another -------------------------------------------------------
 
 
 def end_order(*, order_id: int = 501, user_id: int = 7) -> None:
@@ -438,7 +438,7 @@ def test_barring_ids_above_53_bits_are_exact() -> None:
     assert refused.value.order_id == ABOVE_53_BITS
 
 
-# --- reserve: not loaded -------------------------------------------------------------------------
+# --- reserve: not loaded --------------------------------------------------------------------------
 
 
 def test_lost_buyers_do_not_look_like_unsold_sale(ledger: Any) -> None:
@@ -462,7 +462,7 @@ def test_control_without_sentinel_sells_lost_units_again(
     assert reserve(sale_id=1, order_id=502, user_id=8).order_id == 502
 
 
-# --- confirm -------------------------------------------------------------------------------------
+# --- confirm --------------------------------------------------------------------------------------
 
 
 def test_confirmed_entry_leaves_pending_and_keeps_buyer(ledger: Any) -> None:
@@ -489,7 +489,7 @@ def test_repeated_confirm_changes_nothing(dump: Dump) -> None:
     assert dump() == before
 
 
-# --- release -------------------------------------------------------------------------------------
+# --- release --------------------------------------------------------------------------------------
 
 
 def test_releasing_nothing_costs_no_round_trip(ledger_trips: list[int]) -> None:
@@ -653,7 +653,7 @@ def test_earlier_end_does_not_shorten_retention_of_ended_ids(ledger: Any) -> Non
     assert ledger.pexpiretime(keys.ended) == kept_until_ms
 
 
-# --- pending entries, kicks and sweeps -----------------------------------------------------------
+# --- pending entries, kicks and sweeps ------------------------------------------------------------
 
 
 def test_pending_entries_are_oldest_first_after_skipped(ledger: Any) -> None:
@@ -775,7 +775,7 @@ def test_sweep_pause_doubles_up_to_maximum_and_resets(ledger: Any, settings: Any
     assert ledger.hget(keys.swept, "pause") == "2000"
 
 
-# --- claim ---------------------------------------------------------------------------------------
+# --- claim ----------------------------------------------------------------------------------------
 
 
 def set_aside_entry(*, order_id: int = 501, user_id: int = 7) -> PendingEntry:

@@ -20,7 +20,7 @@ OPEN = LedgerTerms(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=Fa
 NEW = LedgerTerms(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=True, rebuy=True)
 
 
-# --- snapshot ------------------------------------------------------------------------------------
+# --- snapshot -------------------------------------------------------------------------------------
 
 
 def test_snapshot_has_all_terms_and_counts(ledger: Any) -> None:
@@ -87,7 +87,7 @@ def test_state_is_first_that_applies(changes: dict[str, Any], state: SaleState) 
     assert snapshot(sale_id=1).state is state
 
 
-# --- write_terms ---------------------------------------------------------------------------------
+# --- write_terms ----------------------------------------------------------------------------------
 
 
 def test_written_terms_leave_epoch_and_buyers(ledger: Any) -> None:
@@ -150,7 +150,7 @@ def test_terms_without_ledger_create_no_key(ledger: Any) -> None:
     assert not ledger.exists(LedgerKeys(1).sale)
 
 
-# --- LedgerTerms ---------------------------------------------------------------------------------
+# --- LedgerTerms ----------------------------------------------------------------------------------
 
 TERMS = LedgerTerms(
     total=5, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paused=False, rebuy=True

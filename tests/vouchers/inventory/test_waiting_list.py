@@ -99,7 +99,7 @@ def add_units_without_giving(ledger: Any, count: int = 1) -> None:
     ledger.hincrby(LedgerKeys(1).sale, "total", count)
 
 
-# --- joining -------------------------------------------------------------------------------------
+# --- joining --------------------------------------------------------------------------------------
 
 
 def test_joining_returns_position_and_changes_nothing_else(ledger: Any) -> None:
@@ -278,7 +278,7 @@ def test_given_unit_comes_before_closed_sale(ledger: Any, change: dict[str, Any]
     assert refused.value.order_id == 501
 
 
-# --- leaving and reading -------------------------------------------------------------------------
+# --- leaving and reading --------------------------------------------------------------------------
 
 
 def test_leaving_moves_others_up() -> None:
@@ -334,7 +334,7 @@ def test_long_waiting_list_is_read_whole(ledger: Any) -> None:
     assert waiting_order_ids(sale_id=2) == set()
 
 
-# --- giving: a unit comes back -------------------------------------------------------------------
+# --- giving: a unit comes back --------------------------------------------------------------------
 
 
 def test_freed_unit_is_reserved_for_first_waiting_buyer(ledger: Any) -> None:
@@ -478,7 +478,7 @@ def test_closed_sale_keeps_freed_unit_and_waiting_list(ledger: Any, closed: dict
     assert snapshot(sale_id=1).remaining == 1
 
 
-# --- giving: the terms change --------------------------------------------------------------------
+# --- giving: the terms change ---------------------------------------------------------------------
 
 
 def test_added_units_go_to_waiting_buyers(ledger: Any) -> None:
@@ -542,7 +542,7 @@ def test_stock_edit_gives_added_units() -> None:
     assert held_order_ids(sale_id=sale.pk, user_id=bob.pk, limit=1) == [502]
 
 
-# --- giving: a buyer who may have no unit drops out ----------------------------------------------
+# --- giving: a buyer who may have no unit drops out -----------------------------------------------
 
 
 def test_buyer_at_limit_is_dropped_for_the_next(ledger: Any) -> None:
@@ -603,7 +603,7 @@ def test_malformed_entries_are_dropped_for_the_next(ledger: Any) -> None:
     assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
 
 
-# --- giving: another buyer reserves --------------------------------------------------------------
+# --- giving: another buyer reserves ---------------------------------------------------------------
 
 
 def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
@@ -745,7 +745,7 @@ def test_newcomer_to_closed_sale_writes_nothing(
     assert dump() == before
 
 
-# --- after a unit was given ----------------------------------------------------------------------
+# --- after a unit was given -----------------------------------------------------------------------
 
 
 @pytest.mark.django_db(transaction=True)

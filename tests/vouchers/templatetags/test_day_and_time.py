@@ -1,4 +1,4 @@
-"""Amounts and moments as a buyer would say them."""
+"""Amounts and moments as buyers read them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
 pytestmark = pytest.mark.quick
 
 LATE = dt.datetime(2026, 11, 21, 15, 30, tzinfo=dt.UTC)
-"""23:30 of a Saturday in Shanghai, where it is Sunday half an hour later."""
+"""23:30 on a Saturday in Shanghai."""
 
 HOUR, DAY = dt.timedelta(hours=1), dt.timedelta(days=1)
 
@@ -41,11 +41,11 @@ def said(value, *, now=LATE, language="en"):
         (60 * DAY, "20 Jan 2027, 23:30"),
     ],
 )
-def test_a_day_has_its_word_while_that_says_enough(after, words):
+def test_near_days_are_named_by_words(after, words):
     assert said(LATE + after) == words
 
 
-def test_days_are_those_of_the_shop_and_not_of_utc():
+def test_days_are_counted_in_shop_zone():
     midnight = dt.datetime(2026, 11, 21, 16, 0, tzinfo=dt.UTC)
 
     assert said(midnight - HOUR, now=LATE) == "today, 23:00"
@@ -55,11 +55,11 @@ def test_days_are_those_of_the_shop_and_not_of_utc():
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("days", range(-3, 10))
-def test_in_each_language_the_time_is_there(language, days):
+def test_time_is_shown_in_each_language(language, days):
     assert "23:30" in said(LATE + days * DAY, language=language)
 
 
-def test_the_moment_and_its_date_go_with_the_words():
+def test_element_carries_moment_and_date():
     with time_machine.travel(LATE, tick=False), translation.override("en"):
         element = day_and_time(LATE + HOUR)
 
@@ -69,13 +69,13 @@ def test_the_moment_and_its_date_go_with_the_words():
     )
 
 
-def test_the_day_ends_at_the_shops_midnight():
+def test_day_ends_at_midnight_of_shop():
     with time_machine.travel(LATE, tick=False):
         assert day_ends_at_ms() == epoch_ms(LATE + HOUR / 2)
 
 
 @time_machine.travel("2026-03-28 12:00:00+00:00", tick=False)
-def test_a_day_may_be_shorter_where_clocks_are_put_forward():
+def test_day_of_clock_change_is_shorter():
     with timezone.override("Europe/Berlin"):
         assert said(dt.datetime(2026, 3, 29, 22, 30, tzinfo=dt.UTC), now=timezone.now()) == (
             "Mon, 00:30"
@@ -94,5 +94,5 @@ def test_a_day_may_be_shorter_where_clocks_are_put_forward():
         (100_000_000, "¥1,000,000"),
     ],
 )
-def test_an_amount_has_its_thousands_apart_and_cents_where_there_are_any(cents, text):
+def test_short_money_groups_thousands_and_drops_zero_cents(cents, text):
     assert short_money(cents) == text

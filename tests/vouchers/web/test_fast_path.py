@@ -1,4 +1,4 @@
-"""``live/`` from memory: one look at the ledger for a crowd, and the time goes on by itself."""
+"""``live/`` from memory: one call to the ledger for many requests, with a running clock."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.django_db
 
 @pytest.fixture(autouse=True)
 def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
-    """Begin as a new process; the clock that only goes forward stands still, until it is set."""
+    """Start as a new process, and stop the monotonic clock until a test sets it."""
     gate._samples.clear()
     now = [1000.0]
     monkeypatch.setattr(gate, "monotonic", lambda: now[0])

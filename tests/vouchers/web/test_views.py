@@ -1,4 +1,4 @@
-"""What everybody may see over HTTP: the list, the live figures, pictures and reminders."""
+"""The public pages: the list, live figures, pictures and reminders."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ def live(client, sale_id, **extra):
     return client.get(f"/vouchers/{sale_id}/live/", **extra)
 
 
-# --- live ----------------------------------------------------------------------------------------
+# --- live -----------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_live_answers_exactly_the_contracts_fields(client):
+def test_live_has_exactly_the_documented_fields(client):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
     before_ms = redis_now_ms()
@@ -66,7 +66,7 @@ def test_live_answers_exactly_the_contracts_fields(client):
         ({"stock": 1}, -1, 1, "open"),
     ],
 )
-def test_live_says_the_first_state_that_holds(client, fields, begins, ends, state):
+def test_live_shows_first_state_that_applies(client, fields, begins, ends, state):
     now = timezone.now()
     sale = make_loaded_sale(begins_at=now + begins * HOUR, ends_at=now + ends * HOUR, **fields)
 
@@ -86,7 +86,7 @@ def test_live_follows_an_edit(client, django_capture_on_commit_callbacks):
 
 
 @pytest.mark.django_db
-def test_live_may_be_a_second_old_and_is_the_same_for_everybody(client):
+def test_live_is_public_and_cached_for_a_second(client):
     sale = make_loaded_sale()
 
     response = live(client, sale.pk)
@@ -109,7 +109,7 @@ def test_live_costs_one_round_trip_and_no_sql(client, django_assert_num_queries,
 
 
 @pytest.mark.django_db
-def test_live_costs_a_signed_in_visitor_no_sql_either(client, django_assert_num_queries):
+def test_live_costs_signed_in_buyer_no_sql(client, django_assert_num_queries):
     sale = make_loaded_sale()
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
@@ -124,7 +124,7 @@ def assert_unavailable(response):
 
 
 @pytest.mark.django_db
-def test_a_sale_that_is_not_loaded_is_loaded_by_who_looks(client):
+def test_live_loads_unloaded_sale(client):
     sale = make_sale(stock=5)
 
     assert live(client, sale.pk).json()["remaining"] == 5
@@ -133,13 +133,13 @@ def test_a_sale_that_is_not_loaded_is_loaded_by_who_looks(client):
 
 @pytest.fixture
 def loading_elsewhere(ledger, db):
-    """A sale that another process is loading."""
+    """Return a sale that another process is loading."""
     sale = make_sale()
     ledger.set(LedgerKeys(sale.pk).loading, "1")
     return sale
 
 
-def test_a_sale_that_is_being_loaded_is_unavailable_for_now(client, loading_elsewhere):
+def test_live_of_sale_being_loaded_returns_503(client, loading_elsewhere):
     response = live(client, loading_elsewhere.pk)
 
     assert_unavailable(response)
@@ -148,14 +148,14 @@ def test_a_sale_that_is_being_loaded_is_unavailable_for_now(client, loading_else
 
 
 @pytest.mark.django_db
-def test_while_redis_is_gone_live_is_unavailable(client, redis_gone):
+def test_live_without_redis_returns_503(client, redis_gone):
     sale = make_loaded_sale()
 
     with redis_gone():
         assert_unavailable(live(client, sale.pk))
 
 
-def test_who_asks_for_html_gets_a_refusal_as_a_page(client, loading_elsewhere):
+def test_refusal_is_a_page_for_html(client, loading_elsewhere):
     response = live(client, loading_elsewhere.pk, headers=HTML)
 
     assert_unavailable(response)
@@ -163,7 +163,7 @@ def test_who_asks_for_html_gets_a_refusal_as_a_page(client, loading_elsewhere):
 
 
 @pytest.mark.django_db
-def test_live_of_a_sale_that_there_is_not_is_not_found(client):
+def test_live_of_missing_sale_returns_404(client):
     response = live(client, 404)
 
     assert response.status_code == 404
@@ -174,7 +174,7 @@ ODD_IDS = ["9223372036854775808", str(10**30), "0", "01", "-1", "1.0", "1_000", 
 
 
 @pytest.mark.parametrize("odd", ODD_IDS)
-def test_what_is_no_id_is_not_found_and_asks_nothing(client, odd, ledger_trips):
+def test_invalid_id_returns_404_without_queries(client, odd, ledger_trips):
     response = live(client, odd)
 
     assert response.status_code == 404
@@ -183,7 +183,7 @@ def test_what_is_no_id_is_not_found_and_asks_nothing(client, odd, ledger_trips):
 
 
 @pytest.mark.django_db
-def test_the_largest_id_is_an_id(client):
+def test_largest_id_is_accepted(client):
     response = live(client, 2**63 - 1)
 
     assert (response.status_code, response.json()["code"]) == (404, "not_found")
@@ -194,7 +194,7 @@ def test_the_largest_id_is_an_id(client):
     "path", ["/", "/vouchers/1/live/", "/vouchers/1/calendar.ics", f"/pictures/{'0' * 32}.webp"]
 )
 @pytest.mark.parametrize("method", ["post", "put", "patch", "delete", "options"])
-def test_other_methods_are_refused_with_what_is_allowed(client, path, method):
+def test_other_methods_return_405_with_allow(client, path, method):
     response = getattr(client, method)(path)
 
     assert response.status_code == 405
@@ -203,7 +203,7 @@ def test_other_methods_are_refused_with_what_is_allowed(client, path, method):
 
 
 @pytest.mark.django_db
-def test_head_answers_without_a_body(client):
+def test_head_has_no_body(client):
     sale = make_loaded_sale()
 
     for path in ("/", f"/vouchers/{sale.pk}/live/"):
@@ -212,11 +212,11 @@ def test_head_answers_without_a_body(client):
         assert response.content == b""
 
 
-# --- the list ------------------------------------------------------------------------------------
+# --- the list -------------------------------------------------------------------------------------
 
 
 @pytest.mark.django_db
-def test_the_list_as_json(client):
+def test_list_as_json(client):
     sale = make_loaded_sale(stock=5)
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
 
@@ -241,7 +241,7 @@ def test_the_list_as_json(client):
 
 
 @pytest.mark.django_db
-def test_the_list_as_a_page_leads_to_each_sale(client):
+def test_list_page_links_to_each_sale(client):
     sale = make_loaded_sale()
 
     response = client.get("/", headers=HTML)
@@ -253,7 +253,7 @@ def test_the_list_as_a_page_leads_to_each_sale(client):
 
 
 @pytest.mark.django_db
-def test_an_empty_list_is_a_page_too(client):
+def test_empty_list_is_a_page(client):
     assert client.get("/", headers=HTML).status_code == 200
     assert client.get("/").json() == {"vouchers": []}
 
@@ -270,7 +270,7 @@ def test_list_works_without_redis(client, redis_gone):
 
 
 @pytest.mark.django_db
-def test_a_title_cannot_become_markup(client):
+def test_title_is_escaped(client):
     make_loaded_sale(voucher=make_voucher(title="<script>alert(1)</script>"))
 
     page = client.get("/", headers=HTML).content.decode()
@@ -280,14 +280,14 @@ def test_a_title_cannot_become_markup(client):
 
 
 @pytest.mark.django_db
-def test_the_list_says_that_it_depends_on_what_was_asked_for(client):
-    """One address, a page or JSON: a cache or a back button must not mix them up."""
+def test_list_varies_by_accept_header(client):
+    """The address answers a page or JSON: no cache may mix them up."""
     assert "Accept" in [part.strip() for part in client.get("/")["Vary"].split(",")]
 
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("accept", ["text/html", "application/json"])
-def test_the_list_may_be_a_second_old_for_visitors(client, accept):
+def test_list_is_cached_a_second_for_visitors(client, accept):
     make_loaded_sale()
 
     response = client.get("/", headers={"Accept": accept})
@@ -297,14 +297,14 @@ def test_the_list_may_be_a_second_old_for_visitors(client, accept):
 
 
 @pytest.mark.django_db
-def test_a_cached_page_for_visitors_is_not_shown_to_who_is_signed_in(client):
+def test_cached_visitor_page_is_not_shown_to_users(client):
     response = client.get("/", headers=HTML)
 
     assert "Cookie" in [part.strip() for part in response["Vary"].split(",")]
 
 
 @pytest.mark.django_db
-def test_the_page_of_who_is_signed_in_is_kept_by_no_cache(client):
+def test_page_of_signed_in_user_is_not_stored(client):
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
     response = client.get("/", headers=HTML)
@@ -314,7 +314,7 @@ def test_the_page_of_who_is_signed_in_is_kept_by_no_cache(client):
 
 
 @pytest.mark.django_db
-def test_the_json_of_the_list_is_json(client):
+def test_list_json_has_json_content_type(client):
     response = client.get("/", headers={"Accept": "application/json"})
 
     assert response["Content-Type"] == "application/json"
@@ -322,7 +322,7 @@ def test_the_json_of_the_list_is_json(client):
 
 
 @pytest.mark.django_db
-def test_a_voucher_with_a_picture_shows_it_on_its_card(client):
+def test_card_shows_picture(client):
     sale, plain = make_loaded_sale(), make_loaded_sale()
     picture = give_picture(sale.voucher, size=(800, 400))
 
@@ -338,9 +338,7 @@ def test_a_voucher_with_a_picture_shows_it_on_its_card(client):
 
 
 @pytest.mark.django_db
-def test_the_page_of_a_visitor_costs_two_queries_with_pictures_too(
-    client, django_assert_num_queries
-):
+def test_visitor_page_costs_two_queries(client, django_assert_num_queries):
     for colour in ("red", "blue", "green"):
         give_picture(make_loaded_sale().voucher, colour=colour)
 
@@ -352,7 +350,7 @@ def test_the_page_of_a_visitor_costs_two_queries_with_pictures_too(
 
 
 @pytest.mark.django_db
-def test_the_json_of_the_list_is_what_it_was_before_there_were_pictures(client):
+def test_list_json_has_no_picture(client):
     give_picture(make_loaded_sale().voucher)
 
     [sale] = client.get("/").json()["vouchers"]
@@ -363,7 +361,7 @@ def test_the_json_of_the_list_is_what_it_was_before_there_were_pictures(client):
     }  # fmt: skip
 
 
-# --- pictures ------------------------------------------------------------------------------------
+# --- pictures -------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -371,7 +369,7 @@ def picture(db):
     return give_picture(make_voucher())
 
 
-def test_a_picture_may_be_kept_for_ever(client, picture):
+def test_picture_is_cached_for_ever(client, picture):
     response = client.get(f"/pictures/{picture.pk}.webp")
 
     assert response.status_code == 200
@@ -384,7 +382,7 @@ def test_a_picture_may_be_kept_for_ever(client, picture):
     assert "Cookie" not in response.get("Vary", "")
 
 
-def test_who_has_a_picture_is_told_so_without_its_bytes(client, picture):
+def test_known_picture_returns_304(client, picture):
     url, etag = f"/pictures/{picture.pk}.webp", f'"{picture.pk}"'
 
     same = client.get(url, headers={"If-None-Match": etag})
@@ -396,9 +394,7 @@ def test_who_has_a_picture_is_told_so_without_its_bytes(client, picture):
     assert other.status_code == 200
 
 
-def test_a_picture_costs_one_query_also_who_is_signed_in(
-    client, picture, django_assert_num_queries
-):
+def test_picture_costs_one_query(client, picture, django_assert_num_queries):
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
     with django_assert_num_queries(1):
@@ -410,7 +406,7 @@ def test_a_picture_costs_one_query_also_who_is_signed_in(
     "name", ["0" * 32 + ".webp", "0" * 31 + ".webp", "A" * 32 + ".webp", "0" * 32 + ".png", ""]
 )
 @pytest.mark.django_db
-def test_a_picture_that_there_is_not_is_not_found(client, name, headers):
+def test_missing_picture_returns_404(client, name, headers):
     response = client.get(f"/pictures/{name}", headers=headers)
 
     assert response.status_code == 404
@@ -418,7 +414,7 @@ def test_a_picture_that_there_is_not_is_not_found(client, name, headers):
     assert response["Cache-Control"] == "no-store"
 
 
-# --- reminders -----------------------------------------------------------------------------------
+# --- reminders ------------------------------------------------------------------------------------
 
 
 def reminder(client, sale, **headers):
@@ -431,7 +427,7 @@ def coming_sale(**fields):
 
 
 @pytest.mark.django_db
-def test_a_reminder_is_a_calendar_file_that_leads_to_the_sale(client):
+def test_reminder_is_calendar_file_linking_to_sale(client):
     sale = coming_sale()
 
     response = reminder(client, sale, **{"Accept-Language": "en"})
@@ -447,7 +443,7 @@ def test_a_reminder_is_a_calendar_file_that_leads_to_the_sale(client):
 
 
 @pytest.mark.django_db
-def test_a_reminder_may_be_a_minute_old_and_depends_on_the_language(client):
+def test_reminder_is_cached_a_minute_per_language(client):
     response = reminder(client, coming_sale())
 
     assert response["Cache-Control"] == "public, max-age=60"
@@ -457,7 +453,7 @@ def test_a_reminder_may_be_a_minute_old_and_depends_on_the_language(client):
 
 
 @pytest.mark.django_db
-def test_a_reminder_costs_one_query_also_who_is_signed_in(client, django_assert_num_queries):
+def test_reminder_costs_one_query(client, django_assert_num_queries):
     sale = coming_sale()
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
@@ -467,7 +463,7 @@ def test_a_reminder_costs_one_query_also_who_is_signed_in(client, django_assert_
 
 @pytest.mark.django_db
 @pytest.mark.parametrize("stage", [SaleStage.DRAFT, SaleStage.REHEARSAL])
-def test_of_what_is_not_public_nobody_is_reminded(client, shop, stage):
+def test_reminder_of_draft_or_rehearsal_returns_404(client, shop, stage):
     sale = coming_sale(stage=stage)
 
     assert reminder(client, sale).json()["code"] == "not_found"
@@ -476,7 +472,7 @@ def test_of_what_is_not_public_nobody_is_reminded(client, shop, stage):
 
 
 @pytest.mark.django_db
-def test_of_a_sale_that_is_over_nobody_is_reminded(client):
+def test_reminder_of_ended_sale_returns_410(client):
     now = timezone.now()
     sale = make_sale(begins_at=now - 2 * HOUR, ends_at=now - HOUR)
 

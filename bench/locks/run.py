@@ -1,12 +1,11 @@
-"""How the measures are run: in turn among the libraries, in processes of their own."""
+"""One run: its plan, and each library in turn, in processes of its own."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Executor, ProcessPoolExecutor
+from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
-from multiprocessing import get_context
 from typing import Any
 
 from redis import Redis
@@ -16,14 +15,14 @@ from bench.locks.figures import Value
 from bench.locks.libraries import Library, is_installed
 
 BEGIN, END = "bench:begin", "bench:end"
-"""What is sent (ECHO) around the commands that count."""
+"""The marks that are sent (ECHO) around the commands that count."""
 
 CONTROL_TIMEOUT_S = 30
 
 
 @dataclass(frozen=True)
 class Plan:
-    """How long a run takes."""
+    """The length of a run."""
 
     cycle_rounds: int
     cycle_s: float
@@ -35,30 +34,12 @@ class Plan:
     lease_s: int
 
 
-FULL = Plan(
-    cycle_rounds=5,
-    cycle_s=0.4,
-    contended_rounds=3,
-    contended_s=1.0,
-    wake_rounds=18,
-    wakes=10,
-    held=1000,
-    lease_s=10,
-)
-QUICK = Plan(
-    cycle_rounds=2,
-    cycle_s=0.1,
-    contended_rounds=1,
-    contended_s=0.3,
-    wake_rounds=1,
-    wakes=4,
-    held=100,
-    lease_s=2,
-)
+FULL = Plan(5, 0.4, 3, 1.0, wake_rounds=18, wakes=10, held=1_000, lease_s=10)
+QUICK = Plan(2, 0.1, 1, 0.3, wake_rounds=1, wakes=4, held=100, lease_s=2)
 
 
 @dataclass(frozen=True)
-class Course:
+class Run:
     """One run: its plan, its Redis and its processes."""
 
     plan: Plan
@@ -68,7 +49,7 @@ class Course:
     def in_turn(
         self, libraries: Sequence[type[Library]], *, rounds: int, what: str
     ) -> Iterator[type[Library]]:
-        """Yield the installed libraries in rounds, for noise hits all alike; Redis is empty."""
+        """Yield the installed libraries in rounds, so noise hits all alike; Redis is empty."""
         installed = [library for library in libraries if is_installed(library)]
         with control_of(self.url) as control:
             for library in tqdm(installed * rounds, desc=what, unit="run", disable=None):
@@ -82,15 +63,8 @@ class Course:
 
 
 @contextmanager
-def processes(count: int) -> Iterator[Executor]:
-    """Offer processes that share nothing with this one and its threads."""
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        yield pool
-
-
-@contextmanager
 def control_of(url: str) -> Iterator[Redis]:
-    """Offer a client for what is not measured."""
+    """Offer a client for commands that are not measured."""
     with Redis.from_url(url, decode_responses=True, socket_timeout=CONTROL_TIMEOUT_S) as client:
         yield client
 
@@ -99,10 +73,10 @@ def control_of(url: str) -> Iterator[Redis]:
 def commands_sent(url: str) -> Iterator[list[str]]:
     """Fill the list, at the end, with the commands that clients sent between the two marks.
 
-    MONITOR tells them from what a script calls, which travels nowhere.
+    MONITOR tells them from the calls of a script, which are no round trips.
     """
     sent: list[str] = []
-    with control_of(url) as control, control.monitor() as monitor:
+    with control_of(url) as control, control.monitor() as monitor:  # type: ignore[no-untyped-call]
         yield sent
         commands = iter(monitor.next_command, None)
         for command in commands:

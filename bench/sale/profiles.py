@@ -1,7 +1,7 @@
-"""Where a request's time goes: the WSGI application alone, in this process, under a profiler.
+"""Profiles of requests: the WSGI application alone, in this process, under a profiler.
 
-The profiler makes Python slower and waiting not, so its shares say what to look at, not how much
-there is to win; the processor time beside them is measured without it.
+The profiler slows down Python but not waiting, so its shares show what to look at, not how much
+there is to gain; the processor time beside them is measured without it.
 """
 
 from __future__ import annotations
@@ -13,30 +13,29 @@ import sys
 import time
 from collections.abc import Sequence
 from itertools import cycle, islice
-from pathlib import Path
 from typing import Any
 
 from bench.sale import wire
-from bench.sale.answering import KINDS
-from bench.sale.course import Course
+from bench.sale.requests import KINDS
+from bench.sale.run import Run
+from bench.sale.site import ROOT
 from seckill_site.web.fast_path import Application
 from seckill_site.wsgi import application
 
-ROOT = Path(__file__).resolve().parents[2]
 MOST_LINES = 40
 
 
-def profile(course: Course) -> str:
+def profile(run: Run) -> str:
     """Return, for each kind of request, its processor time and its most expensive functions."""
-    count = course.plan.single_requests
+    count = run.plan.single_requests
     parts = [_titled("an empty view", [wire.EMPTY], count, again=True)]
-    for kind in course.steps(KINDS, what="profile"):
-        parts.append(_titled(kind.name, kind.make(course), count, again=kind.again))
+    for kind in run.steps(KINDS, what="profile"):
+        parts.append(_titled(kind.name, kind.make(run), count, again=kind.again))
     return "\n".join(parts)
 
 
 def _titled(name: str, requests: Sequence[bytes], count: int, *, again: bool) -> str:
-    """Ask a third of the requests to get warm, time the next, and profile the last."""
+    """Warm up with a third of the requests, time the next third, and profile the last."""
     asked = list(islice(cycle(requests), 3 * count)) if again else requests[: 3 * count]
     size = len(asked) // 3
     _ask(application, asked[:size])
@@ -48,24 +47,21 @@ def _titled(name: str, requests: Sequence[bytes], count: int, *, again: bool) ->
 
 
 def _costs(profiler: cProfile.Profile, count: int) -> str:
-    """Return a line a function: microseconds a request inside it, and with all that it calls."""
+    """Return a line per function: microseconds a request inside it, and with its calls."""
     stats = pstats.Stats(profiler, stream=io.StringIO())
     found = stats.stats.items()  # type: ignore[attr-defined]
     by_cumulative = sorted(found, key=lambda item: item[1][3], reverse=True)[:MOST_LINES]
     lines = ["   own     all  calls  function"]
     for (path, line, name), (_, calls, own_s, all_s, _) in by_cumulative:
         own, everything = (seconds / count * 1e6 for seconds in (own_s, all_s))
-        where = f"{_short(path)}:{line} {name}" if line else name
+        short = path.split("site-packages/")[-1].removeprefix(f"{ROOT}/")
+        where = f"{short}:{line} {name}" if line else name
         lines.append(f"{own:6.0f}  {everything:6.0f}  {calls / count:5.1f}  {where}")
     return "\n".join([*lines, ""])
 
 
-def _short(path: str) -> str:
-    return path.split("site-packages/")[-1].removeprefix(f"{ROOT}/")
-
-
 def _ask(app: Application, requests: Sequence[bytes]) -> float:
-    """Ask the application in turn and return the processor time of this process."""
+    """Send the requests in turn; return the processor time of this process."""
     environs = [environ_of(request) for request in requests]
     began_at = time.process_time()
     for environ in environs:

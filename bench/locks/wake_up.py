@@ -1,4 +1,4 @@
-"""Row 3: one holder and one process that waits already: from the release until that one has it."""
+"""Row 3: a waiter in another process, from the release until it has the lock."""
 
 from __future__ import annotations
 
@@ -9,22 +9,25 @@ from functools import partial
 
 from redis import Redis
 
-from bench.locks.contended import LIBRARIES
-from bench.locks.course import CONTROL_TIMEOUT_S, Course, control_of, values_of
-from bench.locks.figures import Better, Figure, percentile
+from bench.locks.contention import LIBRARIES
+from bench.locks.figures import Better, Figure
 from bench.locks.libraries import Library, client_of
+from bench.locks.run import CONTROL_TIMEOUT_S, Run, control_of, values_of
+from bench.tables import percentile
 
 ROW = "3 wake-up in another process"
 KEY = "{bench}:waking"
 HELD, HAD = "bench:held", "bench:had"
 HELD_FOR_S = (0.01, 0.11)
-"""Spread over redis-py's 0.1 s between attempts, which would else be met in step."""
+"""Spread over redis-py's 0.1 s between attempts, so that the two do not run in step."""
 
 
-def measure(course: Course) -> list[Figure]:
+def measure(run: Run) -> list[Figure]:
     wakes: defaultdict[type[Library], list[float]] = defaultdict(list)
-    for library in course.in_turn(LIBRARIES, rounds=course.plan.wake_rounds, what=ROW):
-        wakes[library] += _wakes_ms(course, library)
+    for library in run.in_turn(LIBRARIES, rounds=run.plan.wake_rounds, what=ROW):
+        calls = [partial(call, library, run.url, run.plan.wakes) for call in (hold, wait)]
+        pairs = zip(*run.at_once(*calls), strict=True)
+        wakes[library] += [(got_at - released_at) / 1e6 for released_at, got_at in pairs]
 
     def figure(name: str, share: float) -> Figure:
         values = values_of(LIBRARIES, lambda library: percentile(wakes[library], share))
@@ -33,16 +36,8 @@ def measure(course: Course) -> list[Figure]:
     return [figure("median, ms", 0.5), figure("p99, ms", 0.99)]
 
 
-def _wakes_ms(course: Course, library: type[Library]) -> list[float]:
-    released, had = course.at_once(
-        partial(hold, library, course.url, course.plan.wakes),
-        partial(wait, library, course.url, course.plan.wakes),
-    )
-    return [(after - before) / 1e6 for before, after in zip(released, had, strict=True)]
-
-
 def hold(library: type[Library], url: str, times: int) -> list[int]:
-    """Hold the lock while the other waits, and return when each release began (ns)."""
+    """Hold the lock while the other waits; return the start of each release (ns)."""
     lock = library(client_of(library, url), KEY)
     released = []
     with control_of(url) as control:
@@ -57,13 +52,13 @@ def hold(library: type[Library], url: str, times: int) -> list[int]:
 
 
 def wait(library: type[Library], url: str, times: int) -> list[int]:
-    """Wait for the lock while the other holds it, and return when it was had (ns)."""
+    """Wait for the lock while the other holds it; return when it was granted (ns)."""
     lock = library(client_of(library, url), KEY)
     had = []
     with control_of(url) as control:
         for _ in range(times):
             await_sign(control, HELD)
-            assert lock.acquire(), "the lock was not had in time"
+            assert lock.acquire(), "the lock was not granted in time"
             had.append(time.monotonic_ns())
             lock.release()
             control.rpush(HAD, 1)
@@ -71,9 +66,9 @@ def wait(library: type[Library], url: str, times: int) -> list[int]:
 
 
 def await_sign(control: Redis, name: str) -> None:
-    """Wait for the other process.
+    """Wait for a sign of the other process.
 
-    :raises TimeoutError: it gave no sign in time
+    :raises TimeoutError: none came in time
     """
     if control.blpop([name], timeout=CONTROL_TIMEOUT_S - 5) is None:
         raise TimeoutError(f"the other process gave no sign: {name}")

@@ -1,8 +1,8 @@
-"""Fills a shop to a size, as a program of its own in that shop's place, for row g.
+"""Bulk data: fill a shop to a size, as a program with that shop's settings, for row g.
 
-Usage: ``python -m bench.sale.filling BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it
-writes, as JSON, what may be asked of the shop. Tables and ledger are filled by bulk: what stands
-there is as if the shop had made it, except that its users have no rows of their own.
+Usage: ``python -m bench.sale.bulk_data BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it
+writes, as JSON, the requests that the shop can answer. Tables and ledger look as if the shop had
+filled them, except that its users have no rows of their own.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import MySQLdb
 from django.db import connection
 from django.utils import timezone
 
+from bench.sale.data import MOST_UNITS, insert_statement, open_sale, strangers, users
 from bench.sale.plan import Size
-from bench.sale.shop import MOST_UNITS, open_sale, strangers, users
 from orders.fulfilment.bulk_insert import ORDER_COLUMNS
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken
@@ -34,15 +34,18 @@ CHUNK = 5_000
 
 
 def fill(size: Size, *, requests: int) -> dict[str, Any]:
-    """Make the sales, the orders of all and the buyers of one; return what may be asked."""
+    """Make sales, their orders and the buyers of one sale; return what can be asked of it."""
     sales = [open_sale() for _ in range(size.sales)]
-    orders = _orders(sales, count=size.orders)
+    user_ids = users(count=-(-size.orders // len(sales)))
+    pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
+    orders = [(FIRST_ORDER_ID + n, *of) for n, of in zip(range(size.orders), pairs, strict=False)]
     _insert(orders)
     crowded = sales[len(sales) // 2]
-    # A sale has at most a million units: the last of a million buyers are those who are measured.
+    # A sale has at most a million units, so the requests are from the last of a million buyers.
     _hold(crowded, count=min(size.buyers, MOST_UNITS - requests))
     every = max(1, len(orders) // requests)
-    tokens = [_token_of(order, crowded) for order in orders[::every][:requests]]
+    ends_at_ms = epoch_ms(crowded.ends_at)
+    tokens = [PurchaseToken(*order, ends_at_ms) for order in orders[::every][:requests]]
     return {
         "sale_id": crowded.pk,
         "reserve": [token.sign() for token in strangers(crowded, count=requests)],
@@ -50,29 +53,20 @@ def fill(size: Size, *, requests: int) -> dict[str, Any]:
     }
 
 
-def _orders(sales: Sequence[SeckillVoucher], *, count: int) -> list[tuple[int, int, int]]:
-    """Return order id, user and sale of so many orders, the sales' among each other."""
-    user_ids = users(count=-(-count // len(sales)))
-    pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
-    return [(FIRST_ORDER_ID + n, *pair) for n, pair in zip(range(count), pairs, strict=False)]
-
-
 def _insert(orders: Sequence[tuple[int, int, int]]) -> None:
     at = connection.ops.adapt_datetimefield_value(timezone.now())
     rest = (1, OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
-    names = ", ".join(f"`{column}`" for column in ORDER_COLUMNS)
-    marks = ", ".join(["%s"] * len(ORDER_COLUMNS))
-    table = VoucherOrder._meta.db_table
+    statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
     with connection.cursor() as cursor:
         for start in range(0, len(orders), CHUNK):
             rows = [(*order, *rest) for order in orders[start : start + CHUNK]]
-            cursor.executemany(f"INSERT INTO {table} ({names}) VALUES ({marks})", rows)
-        cursor.execute(f"ANALYZE TABLE {table}")
+            cursor.executemany(statement, rows)
+        cursor.execute(f"ANALYZE TABLE {VoucherOrder._meta.db_table}")
         cursor.fetchall()
 
 
 def _hold(sale: SeckillVoucher, *, count: int) -> None:
-    """Put so many buyers into a ledger, as after their orders were written."""
+    """Put buyers into a ledger, as after their orders were written."""
     key = LedgerKeys(sale.pk).buyers
     for start in range(0, count, CHUNK):
         numbers = range(start, min(start + CHUNK, count))
@@ -80,13 +74,8 @@ def _hold(sale: SeckillVoucher, *, count: int) -> None:
         ledger_connection().hset(key, mapping=held)
 
 
-def _token_of(order: tuple[int, int, int], like: SeckillVoucher) -> PurchaseToken:
-    order_id, user_id, sale_id = order
-    return PurchaseToken(order_id, user_id, sale_id, epoch_ms(like.ends_at))
-
-
 def copy_tables(model_database: str) -> None:
-    """Make the database that the settings name, with the empty tables of another one."""
+    """Create the database of the settings, with the empty tables of another one."""
     parameters = connection.get_connection_params()
     name = parameters.pop("database")
     with MySQLdb.connect(**parameters) as server, server.cursor() as cursor:

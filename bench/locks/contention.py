@@ -1,8 +1,8 @@
 """Row 2: sixteen threads that all want one lock, in one process and in four.
 
-Every thread notes when it asked, when it got the lock and when it began to let go. The clock is
-the same for all processes of a machine, so these times tell the hand-over from one thread to
-another and whether two were ever inside at once.
+Every thread notes when it asked, when it got the lock and when it started to release it. All
+processes of a machine share the clock, so these times show the hand-over from one thread to
+another, and whether two were ever inside at once.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from typing import NamedTuple
 
 from redis import Redis
 
-from bench.locks.course import Course, control_of, values_of
-from bench.locks.figures import Better, Figure, Value, percentile
+from bench.locks.figures import Better, Figure, Value
 from bench.locks.libraries import (
     EagerRedisPy,
     Library,
@@ -31,11 +30,13 @@ from bench.locks.libraries import (
     RedisPy,
     client_of,
 )
+from bench.locks.run import Run, control_of, values_of
+from bench.tables import percentile
 
 LIBRARIES = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)
 THREADS = 16
 INSIDE_S = 0.0001  # a sleep, so that the interpreter's own lock does not exclude the threads
-MEETING_S = 20.0
+START_S = 20.0
 
 
 class Visit(NamedTuple):
@@ -50,9 +51,9 @@ class Visit(NamedTuple):
 
 @dataclass(frozen=True)
 class Round:
-    """What one round of one library showed."""
+    """The visits of one round of one library."""
 
-    visits: list[Visit]  # in the order in which the lock was got
+    visits: list[Visit]  # in the order in which they got the lock
     seconds: float
 
     @property
@@ -68,35 +69,31 @@ class Round:
         return 100 * max(by_visitor.values(), default=0) / max(1, by_visitor.total())
 
     def left_out(self) -> float:
-        """Return how many threads never got the lock in time."""
+        """Return the number of threads that never got the lock in time."""
         return float(THREADS - len({visit.visitor for visit in self.counted}))
 
     def hand_overs_ms(self) -> list[float]:
-        """Return how long after each beginning release another thread had the lock."""
+        """Return the times from the start of a release until another thread had the lock."""
         return [
             (after.got_at - before.left_at) / 1e6
             for before, after in pairwise(self.counted)
             if before.visitor != after.visitor
         ]
 
-    def waits_s(self) -> list[float]:
-        """Return all waits, also of those who got the lock only when the round was over."""
-        return [(visit.got_at - visit.asked_at) / 1e9 for visit in self.visits]
-
     def meetings(self) -> int:
-        """Return how often one came in before the last one had begun to leave."""
+        """Return how often a thread came in before the last one started to leave."""
         return sum(after.got_at < before.left_at for before, after in pairwise(self.visits))
 
 
-def measure(course: Course) -> list[Figure]:
-    in_one = _figures(course, row="2 one key, 16 threads", processes=1)
-    return in_one + _figures(course, row="2 one key, 4 processes × 4", processes=4)
+def measure(run: Run) -> list[Figure]:
+    in_one = _figures(run, row="2 one key, 16 threads", processes=1)
+    return in_one + _figures(run, row="2 one key, 4 processes × 4", processes=4)
 
 
-def _figures(course: Course, *, row: str, processes: int) -> list[Figure]:
+def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
     rounds: defaultdict[type[Library], list[Round]] = defaultdict(list)
-    for library in course.in_turn(LIBRARIES, rounds=course.plan.contended_rounds, what=row):
-        rounds[library].append(_round(course, library, processes))
+    for library in run.in_turn(LIBRARIES, rounds=run.plan.contended_rounds, what=row):
+        rounds[library].append(_round(run, library, processes))
 
     def figure(name: str, better: Better, value: Callable[[list[Round]], Value]) -> Figure:
         values = values_of(LIBRARIES, lambda library: value(rounds[library]))
@@ -108,54 +105,56 @@ def _figures(course: Course, *, row: str, processes: int) -> list[Figure]:
             "busiest thread, %", Better.LOWER, lambda of: median(it.busiest_percent() for it in of)
         ),
         figure("threads left out", Better.LOWER, lambda of: fmean(it.left_out() for it in of)),
-        figure("hand-over median, ms", Better.LOWER, lambda of: percentile(_hand_overs(of), 0.5)),
-        figure("hand-over p99, ms", Better.LOWER, lambda of: percentile(_hand_overs(of), 0.99)),
-        figure("longest wait, s", Better.LOWER, lambda of: max(_waits(of))),
+        figure("hand-over median, ms", Better.LOWER, lambda of: _hand_over_ms(of, 0.5)),
+        figure("hand-over p99, ms", Better.LOWER, lambda of: _hand_over_ms(of, 0.99)),
+        figure("longest wait, s", Better.LOWER, _longest_wait_s),
         figure("two holders met", Better.ZERO, lambda of: float(sum(it.meetings() for it in of))),
     ]
 
 
-def _hand_overs(rounds: Sequence[Round]) -> list[float]:
-    return [ms for it in rounds for ms in it.hand_overs_ms()]
+def _hand_over_ms(rounds: Sequence[Round], share: float) -> Value:
+    all_ms = [ms for it in rounds for ms in it.hand_overs_ms()]
+    return percentile(all_ms, share) if all_ms else "none"
 
 
-def _waits(rounds: Sequence[Round]) -> list[float]:
-    return [seconds for it in rounds for seconds in it.waits_s()]
+def _longest_wait_s(rounds: Sequence[Round]) -> float:
+    """Return the longest wait, also of threads that got the lock after the end of the round."""
+    return max(visit.got_at - visit.asked_at for it in rounds for visit in it.visits) / 1e9
 
 
-def _round(course: Course, library: type[Library], processes: int) -> Round:
-    seconds = course.plan.contended_s
-    call = partial(contend, library, course.url, processes=processes, seconds=seconds)
-    visits = chain.from_iterable(course.at_once(*[call] * processes))
+def _round(run: Run, library: type[Library], processes: int) -> Round:
+    seconds = run.plan.contended_s
+    call = partial(contend, library, run.url, processes=processes, seconds=seconds)
+    visits = chain.from_iterable(run.at_once(*[call] * processes))
     return Round(sorted(visits, key=lambda visit: visit.got_at), seconds)
 
 
 def contend(library: type[Library], url: str, *, processes: int, seconds: float) -> list[Visit]:
-    """Let this process's share of the threads contend, from when all processes are there."""
+    """Run this process's share of the threads, from when all processes are ready."""
     client = client_of(library, url)
     threads = THREADS // processes
     with control_of(url) as control, ThreadPoolExecutor(threads) as pool:
-        meet(control, processes)
+        wait_for_all(control, processes)
         until = time.monotonic_ns() + int(seconds * 1e9)
         each = pool.map(partial(visits_of, library, client, until), range(threads))
         return list(chain.from_iterable(each))
 
 
-def meet(control: Redis, parties: int) -> None:
-    """Wait until all the processes have come here.
+def wait_for_all(control: Redis, processes: int) -> None:
+    """Wait until all processes have called this.
 
-    :raises TimeoutError: one did not come
+    :raises TimeoutError: one did not
     """
-    deadline = time.monotonic() + MEETING_S
+    deadline = time.monotonic() + START_S
     control.incr("bench:arrived")
-    while int(control.get("bench:arrived") or 0) < parties:
+    while int(control.get("bench:arrived") or 0) < processes:
         if time.monotonic() > deadline:
             raise TimeoutError("a process of the benchmark did not start")
         time.sleep(0.001)
 
 
 def visits_of(library: type[Library], client: Redis, until: int, number: int) -> list[Visit]:
-    """Take the lock and let it go, as one thread, until the time is over."""
+    """Take and release the lock, as one thread, until the time is over."""
     lock = library(client, "{bench}:contended")
     visitor = (os.getpid(), number)
     visits = []

@@ -1,4 +1,4 @@
-"""Row 1: one thread that takes a free lock and lets it go, again and again."""
+"""Row 1: one thread that takes a free lock and releases it, again and again."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections import defaultdict
 from functools import partial
 from statistics import median
 
-from bench.locks.course import BEGIN, END, Course, commands_sent, control_of, values_of
 from bench.locks.figures import Better, Figure
 from bench.locks.libraries import (
     Library,
@@ -18,6 +17,7 @@ from bench.locks.libraries import (
     RenewingPythonRedisLock,
     client_of,
 )
+from bench.locks.run import BEGIN, END, Run, commands_sent, control_of, values_of
 
 ROW = "1 uncontended"
 LIBRARIES = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
@@ -25,34 +25,20 @@ WARM_UP_CYCLES = 20
 COUNTED_CYCLES = 100
 
 
-def measure(course: Course) -> list[Figure]:
-    rates = _rates(course)
-    commands = _commands(course)
+def measure(run: Run) -> list[Figure]:
+    rates: defaultdict[type[Library], list[float]] = defaultdict(list)
+    for library in run.in_turn(LIBRARIES, rounds=run.plan.cycle_rounds, what=ROW):
+        rates[library] += run.at_once(partial(rate, library, run.url, run.plan.cycle_s))
+    commands = {}
+    for library in run.in_turn(LIBRARIES, rounds=1, what=f"{ROW}, commands"):
+        with commands_sent(run.url) as sent:
+            run.at_once(partial(marked_cycles, library, run.url))
+        commands[library] = len(sent) / COUNTED_CYCLES
+    medians = values_of(LIBRARIES, lambda library: median(rates[library]))
     return [
-        Figure(
-            ROW,
-            "cycles/s",
-            Better.HIGHER,
-            values_of(LIBRARIES, lambda library: median(rates[library])),
-        ),
+        Figure(ROW, "cycles/s", Better.HIGHER, medians),
         Figure(ROW, "commands a cycle", Better.LOWER, values_of(LIBRARIES, commands.__getitem__)),
     ]
-
-
-def _rates(course: Course) -> dict[type[Library], list[float]]:
-    rates: defaultdict[type[Library], list[float]] = defaultdict(list)
-    for library in course.in_turn(LIBRARIES, rounds=course.plan.cycle_rounds, what=ROW):
-        rates[library] += course.at_once(partial(rate, library, course.url, course.plan.cycle_s))
-    return rates
-
-
-def _commands(course: Course) -> dict[type[Library], float]:
-    commands = {}
-    for library in course.in_turn(LIBRARIES, rounds=1, what=f"{ROW}, commands"):
-        with commands_sent(course.url) as sent:
-            course.at_once(partial(marked_cycles, library, course.url))
-        commands[library] = len(sent) / COUNTED_CYCLES
-    return commands
 
 
 def rate(library: type[Library], url: str, seconds: float) -> float:

@@ -1,8 +1,8 @@
 """Row f: a whole sale, from the first request to the last committed row, by both designs.
 
-Every buyer asks twice, as the impatient do; the second request says that it is one, so that the
-shop may not refuse it out of hand. Each design must sell every unit, none twice, to exactly the
-buyers whom it told so.
+Every buyer asks twice, as impatient buyers do. The second request says that it is one, so the shop
+may not refuse it from memory. Each design must sell every unit, none twice, to exactly the buyers
+that it told so.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from concurrent.futures import Future
 from dataclasses import dataclass
 from functools import partial
 
-from bench.classic import opening
+from bench.classic import orders as classic
 from bench.classic.models import ClassicOrder, ClassicSale
 from bench.sale import wire
-from bench.sale.course import Course
-from bench.sale.figures import Line, Target, ratios
-from bench.sale.found import CLASSIC, EXACT, OURS, Found, verdict_on
+from bench.sale.data import open_sale, users
+from bench.sale.figures import Line, Target, comparison
 from bench.sale.generator import Hits, Shot
-from bench.sale.places import back_half
+from bench.sale.outcome import CLASSIC, EXACT, OURS, Outcome, verdict_on
 from bench.sale.plan import SALE_CONNECTIONS
-from bench.sale.shop import open_sale, users
+from bench.sale.run import Run
+from bench.sale.site import back_half
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
@@ -39,7 +39,7 @@ WARM_UP_UNITS = 5
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sale about to begin: its requests and whose they are, and how to look at its rows."""
+    """A sale before its first request: the requests, their buyers, and ways to read its rows."""
 
     requests: Sequence[bytes]
     buyers: Sequence[int]
@@ -48,51 +48,47 @@ class Prepared:
     books_agree: Callable[[], bool]
 
 
-def measure(course: Course) -> tuple[list[Line], list[Found]]:
-    user_ids = users(count=course.plan.sale_buyers)
-    found: defaultdict[str, list[Found]] = defaultdict(list)
+def measure(run: Run) -> tuple[list[Line], list[Outcome]]:
+    user_ids = users(count=run.plan.sale_buyers)
+    outcomes: defaultdict[str, list[Outcome]] = defaultdict(list)
     turns = [
         turn
-        for repetition in range(course.plan.sale_repetitions)
+        for repetition in range(run.plan.sale_repetitions)
         for turn in (DESIGNS, DESIGNS[::-1])[repetition % 2]
     ]
-    with back_half(course.place):
-        _warm_up(course, user_ids)
-        for design, prepare in course.steps(turns, what="f whole sales"):
-            prepared = prepare(units=course.plan.sale_units, asking=_asking(course, user_ids))
-            found[design].append(_run(course, design, prepared, units=course.plan.sale_units))
-    return _lines(course, found[OURS], found[CLASSIC]), found[OURS] + found[CLASSIC]
+    with back_half(run.site):
+        for design, prepare in DESIGNS:  # every process does once what it is measured at
+            prepared = prepare(units=WARM_UP_UNITS, asking=user_ids[: run.plan.warm_up])
+            _sell(run, design, prepared, units=WARM_UP_UNITS)
+        for design, prepare in run.steps(turns, what="f whole sales"):
+            prepared = prepare(units=run.plan.sale_units, asking=_asking(run, user_ids))
+            outcomes[design].append(_sell(run, design, prepared, units=run.plan.sale_units))
+    ours, theirs = outcomes[OURS], outcomes[CLASSIC]
+    return _lines(run, ours, theirs), ours + theirs
 
 
-def _warm_up(course: Course, user_ids: Sequence[int]) -> None:
-    """Let every process do once what it will be measured at."""
-    for design, prepare in DESIGNS:
-        prepared = prepare(units=WARM_UP_UNITS, asking=user_ids[: course.plan.warm_up])
-        _run(course, design, prepared, units=WARM_UP_UNITS)
-
-
-def _asking(course: Course, user_ids: Sequence[int]) -> list[int]:
-    """Return who asks, in the order of asking, the same in every run."""
-    times = course.plan.sale_requests // len(user_ids)
+def _asking(run: Run, user_ids: Sequence[int]) -> list[int]:
+    """Return the buyer of each request, in the same order in every run."""
+    times = run.plan.sale_requests // len(user_ids)
     asking = list(user_ids) * times
     random.Random(7).shuffle(asking)
     return asking
 
 
-def _run(course: Course, design: str, prepared: Prepared, *, units: int) -> Found:
-    shot = Shot(course.web.port, prepared.requests, SALE_CONNECTIONS)
-    firing = course.begin(shot)
+def _sell(run: Run, design: str, prepared: Prepared, *, units: int) -> Outcome:
+    shot = Shot(run.web.port, prepared.requests, SALE_CONNECTIONS)
+    firing = run.start(shot)
     committed_at = _wait_until_committed(prepared.sold, units, firing)
     hits = firing.result()
-    told = {prepared.buyers[it.number] for it in hits.answers if it.status == ACCEPTED}
+    winners = {prepared.buyers[it.number] for it in hits.answers if it.status == ACCEPTED}
     verdict = verdict_on(
         units=units,
-        told=told,
+        winners=winners,
         rows=prepared.rows(),
         books_agree=prepared.books_agree(),
         others={it.status for it in hits.answers} - {ACCEPTED, REFUSED},
     )
-    return Found(
+    return Outcome(
         design=design,
         to_last_row_s=committed_at - hits.began_at,
         to_last_answer_s=hits.ended_at - hits.began_at,
@@ -102,7 +98,7 @@ def _run(course: Course, design: str, prepared: Prepared, *, units: int) -> Foun
 
 
 def _wait_until_committed(sold: Callable[[], int], units: int, firing: Future[Hits]) -> float:
-    """Return when the last unit had its row, or when nothing has come for too long."""
+    """Return the time at which the last unit had its row, or of the timeout."""
     deadline = time.monotonic() + LONGEST_S
     while sold() < units and time.monotonic() < deadline:
         if firing.done():
@@ -136,7 +132,7 @@ def _prepare_ours(*, units: int, asking: Sequence[int]) -> Prepared:
 
 
 def _ours_agree(sale_id: int, units: int) -> bool:
-    """Say whether ledger and database agree, once the ledger has been told of the last batch."""
+    """Return whether ledger and database agree, once the last batch is confirmed."""
     deadline = time.monotonic() + LONGEST_S
     while (books := reconcile(sale_id=sale_id)).pending and time.monotonic() < deadline:
         time.sleep(LOOK_S)
@@ -144,9 +140,9 @@ def _ours_agree(sale_id: int, units: int) -> bool:
 
 
 def _prepare_classic(*, units: int, asking: Sequence[int]) -> Prepared:
-    sale = opening.open_sale(stock=units)
+    sale = classic.open_sale(stock=units)
     buyers = sorted(set(asking))
-    tokens = dict(zip(buyers, opening.sign_in(user_ids=buyers), strict=True))
+    tokens = dict(zip(buyers, classic.sign_in(user_ids=buyers), strict=True))
     sales = ClassicSale.objects.filter(pk=sale.pk)
     rows = ClassicOrder.objects.filter(sale=sale)
     return Prepared(
@@ -164,26 +160,24 @@ DESIGNS = ((OURS, _prepare_ours), (CLASSIC, _prepare_classic))
 # --- The lines ------------------------------------------------------------------------------------
 
 
-def _lines(course: Course, ours: Sequence[Found], classic: Sequence[Found]) -> list[Line]:
-    plan = course.plan
+def _lines(run: Run, ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list[Line]:
+    plan = run.plan
     what = f"{plan.sale_requests:,} requests for {plan.sale_units:,} units"
-    verdicts = "; ".join(f"{of[0].design}: {_verdict_of(of)}" for of in (ours, classic))
+    faults = {
+        of[0].design: next((it.verdict for it in of if it.verdict != EXACT), EXACT)
+        for of in (ours, theirs)
+    }
+    verdicts = "; ".join(f"{design}: {verdict}" for design, verdict in faults.items())
 
     def line(
-        name: str, unit: str, value: Callable[[Found], float], bound: float | None, note: str = ""
+        name: str, unit: str, value: Callable[[Outcome], float], bound: float | None, note: str = ""
     ) -> Line:
-        mine, theirs = [value(it) for it in ours], [value(it) for it in classic]
-        is_latency = unit == "ms"
-        return Line(
-            row="f",
-            name=name,
-            against="the classic design",
-            target=Target(bound, at_least=not is_latency) if bound else None,
-            values=ratios(mine, theirs) if is_latency else ratios(theirs, mine),
-            unit=unit,
-            ours=mine,
-            theirs=theirs,
-            note=note,
+        mine, others = [value(it) for it in ours], [value(it) for it in theirs]
+        faster = unit != "ms"  # times of the whole sale, as theirs / ours
+        target = Target(bound, at_least=faster) if bound else None
+        against = "the classic design"
+        return comparison(
+            "f", name, against, target, mine, others, unit, theirs_first=faster, note=note
         )
 
     return [
@@ -192,7 +186,3 @@ def _lines(course: Course, ours: Sequence[Found], classic: Sequence[Found]) -> l
         line("p50 of its requests", "ms", lambda it: it.latency_ms(0.5), None),
         line("p99 of its requests", "ms", lambda it: it.latency_ms(0.99), 0.5),
     ]
-
-
-def _verdict_of(found: Sequence[Found]) -> str:
-    return next((it.verdict for it in found if not it.exact), EXACT)

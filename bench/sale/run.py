@@ -1,29 +1,32 @@
-"""One run: its plan, its processes, and how far it is."""
+"""One run: its plan, the shop's processes, the load generator and the progress."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
+from django.core.management import call_command
 from django.db import connection
-from rich.progress import Progress
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench.processes import cpu_s, spawned
 from bench.sale.generator import Hits, Shot, fire
-from bench.sale.places import Place, Web
 from bench.sale.plan import DEPTH, Plan
-from bench.sale.processor import used_s
+from bench.sale.site import Site, Web, web
 from seckill_site.ledger_connection import ledger_connection
 
 Item = TypeVar("Item")
+Result = TypeVar("Result")
 GENERATOR_LIMIT = 0.9
-"""A generator that uses so much of a core was the limit, not the server."""
+"""A generator that uses this share of a core was the limit, not the server."""
 
 
 class WrongAnswers(Exception):
-    """Requests were answered otherwise than the measure means."""
+    """Requests got other answers than those to be measured."""
 
 
 @dataclass(frozen=True)
@@ -41,61 +44,59 @@ class Sample:
     def cpu_s(self) -> float:
         return self.web_cpu_s + self.redis_cpu_s + self.database_cpu_s
 
-    @property
-    def generator_was_the_limit(self) -> bool:
-        return self.generator_load >= GENERATOR_LIMIT
-
 
 @dataclass(frozen=True)
-class Course:
+class Run:
     """What all measures need."""
 
     plan: Plan
-    place: Place
+    site: Site
     web: Web
     generator: Executor
     progress: Progress
 
     def steps(self, items: Sequence[Item], *, what: str) -> Iterator[Item]:
-        """Yield the items and show how far the run is."""
+        """Yield the items and show the progress."""
         yield from self.progress.track(items, description=what)
 
-    def begin(self, shot: Shot) -> Future[Hits]:
-        """Let the generator fire, and go on meanwhile."""
+    def start(self, shot: Shot) -> Future[Hits]:
+        """Let the generator fire without waiting for it."""
         return self.generator.submit(fire, shot)
 
-    def saturate(
-        self, requests: Sequence[bytes], *, expect: int, again: bool, seconds: float | None = None
-    ) -> Sample:
+    def saturate(self, requests: Sequence[bytes], *, expect: int, again: bool) -> Sample:
         """Send as many as the server can answer.
 
         :raises WrongAnswers: one had another status than expected.
         """
         plan = self.plan
-        shot = Shot(
-            port=self.web.port,
-            requests=requests,
-            connections=plan.connections,
-            depth=DEPTH,
-            seconds=plan.shot_s if seconds is None else seconds,
-            again=again,
-        )
+        shot = Shot(self.web.port, requests, plan.connections, DEPTH, plan.shot_s, again)
         return self.sample(shot, web=self.web, expect=expect)
 
     def sample(self, shot: Shot, *, web: Web, expect: int) -> Sample:
-        """Fire, and see what it cost.
+        """Fire, and return the cost.
 
         :raises WrongAnswers: one had another status than expected.
         """
         parts = (web.pids, [redis_pid()], [database_pid()])
-        before = [used_s(pids) for pids in parts]
-        hits = self.generator.submit(fire, shot).result()
-        after = [used_s(pids) for pids in parts]
+        before = [cpu_s(pids) for pids in parts]
+        hits = self.start(shot).result()
+        after = [cpu_s(pids) for pids in parts]
         if set(hits.statuses()) != {expect}:
             raise WrongAnswers(f"statuses {dict(hits.statuses())}, where {expect} was expected")
         count = len(hits.answers)
-        costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
-        return Sample(hits.rate, *costs, hits.generator_load, hits)
+        of_web, of_redis, of_database = (
+            (b - a) / count for a, b in zip(before, after, strict=True)
+        )
+        return Sample(hits.rate, of_web, of_redis, of_database, hits.generator_load, hits)
+
+
+def run_on(site: Site, plan: Plan, work: Callable[[Run], Result]) -> Result:
+    """Migrate the site, start its web server and a load generator, and work with them."""
+    call_command("migrate", interactive=False, verbosity=0)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
+    with progress, web(site) as server, spawned(1) as generator:
+        return work(Run(plan, site, server, generator, progress))
 
 
 def redis_pid() -> int:

@@ -1,7 +1,7 @@
-"""Where a shop runs: its database, its Redis databases, and the processes that serve it.
+"""A site: one shop with its database, its Redis databases and the processes that serve it.
 
-The servers are those of ``bench/__main__.py``. Web server, worker and beat run as ``script/server``
-runs them, except that nothing starts them again.
+``bench/__main__.py`` started the servers. Web server, worker and beat run as ``script/server`` runs
+them, except that nothing restarts them.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from urllib.parse import urlsplit
 
 from servers import free_port, part
 
+from bench.processes import family_of
 from bench.sale.plan import THREADS, WORKERS
-from bench.sale.processor import family_of
 
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
@@ -28,12 +28,12 @@ GRANIAN_STARTED = b"Started worker-"
 
 
 class NotStarted(Exception):
-    """A part did not come up; carries the end of its log."""
+    """A part did not start; the text has the end of its log."""
 
 
 @dataclass(frozen=True)
-class Place:
-    """A shop's settings; place 0 is that of the environment."""
+class Site:
+    """The settings of a shop; site 0 is that of the environment."""
 
     number: int
     environ: dict[str, str]
@@ -55,13 +55,13 @@ class Web:
     pids: Sequence[int]
 
 
-def here() -> Place:
-    """Return the place that this process works in."""
-    return Place(0, dict(os.environ))
+def here() -> Site:
+    """Return the site of this process."""
+    return Site(0, dict(os.environ))
 
 
-def another(number: int) -> Place:
-    """Return a place with a database and three Redis databases of its own, on the same servers."""
+def another(number: int) -> Site:
+    """Return a site with a database and three Redis databases of its own, on the same servers."""
     environ = dict(os.environ)
     database = urlsplit(environ["DATABASE_URL"])
     environ["BENCH_MODEL_DATABASE"] = database.path.strip("/")
@@ -69,31 +69,31 @@ def another(number: int) -> Place:
     for offset, name in enumerate(("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")):
         url = urlsplit(environ[name])
         environ[name] = url._replace(path=f"/{3 * number + offset}").geturl()
-    return Place(number, environ)
+    return Site(number, environ)
 
 
 @contextmanager
-def web(place: Place) -> Iterator[Web]:
-    """Run granian with the number of workers and threads that the shop has."""
+def web(site: Site) -> Iterator[Web]:
+    """Run granian with the workers and threads of the shop."""
     port = free_port()
     command = granian(port, WORKERS, THREADS)
-    with serving(place, f"web-{place.number}", command, port, workers=WORKERS) as running:
+    with serving(site, f"web-{site.number}", command, port, workers=WORKERS) as running:
         yield running
 
 
 @contextmanager
 def serving(
-    place: Place, name: str, command: Sequence[str], port: int, *, workers: int = 0
+    site: Site, name: str, command: Sequence[str], port: int, *, workers: int = 0
 ) -> Iterator[Web]:
-    """Run a web server; of granian, which says so, wait for so many workers.
+    """Run a web server; wait for this many workers of granian, which logs their start.
 
-    Each of them listens for itself: the first alone would get the connections of all.
+    Each worker listens for itself: the first alone would get all connections.
     """
 
     def is_up(log: bytes) -> bool:
         return log.count(GRANIAN_STARTED) >= workers and _answers(port)
 
-    with _process(place, name, command, is_up) as processes:
+    with _process(site, name, command, is_up) as processes:
         yield Web(port, processes)
 
 
@@ -109,29 +109,27 @@ def granian(port: int, workers: int, threads: int) -> list[str]:
 
 
 @contextmanager
-def back_half(place: Place) -> Iterator[None]:
+def back_half(site: Site) -> Iterator[None]:
     """Run a worker and beat, and the classic design's consumer."""
     celery = ["celery", "--app", "seckill_site", "--quiet"]
     worker = [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"]
     worker += ["--without-gossip", "--without-mingle"]
-    beat = [*celery, "beat", "--schedule", str(place.scratch / "beat-schedule")]
+    beat = [*celery, "beat", "--schedule", str(site.scratch / "beat-schedule")]
     with ExitStack() as stack:
-        stack.enter_context(_process(place, "worker", worker, lambda log: b" ready." in log))
-        stack.enter_context(_process(place, "beat", beat, lambda log: True))
-        stack.enter_context(
-            _process(place, "consumer", ["django", "consume_classic"], lambda log: True)
-        )
+        stack.enter_context(_process(site, "worker", worker, lambda log: b" ready." in log))
+        for name, command in (("beat", beat), ("consumer", ["django", "consume_classic"])):
+            stack.enter_context(_process(site, name, command, lambda log: True))
         yield
 
 
 @contextmanager
 def _process(
-    place: Place, name: str, command: Sequence[str], is_up: Callable[[bytes], bool]
+    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool]
 ) -> Iterator[list[int]]:
-    """Run a module as a part of the shop; offer the ids of its processes once it is up."""
-    log = place.scratch / f"{name}.log"
+    """Run a module as a part of the shop; yield the ids of its processes once it is up."""
+    log = site.scratch / f"{name}.log"
     with log.open("wb") as output:
-        environ = {**place.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
+        environ = {**site.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
         options = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
         with part(name, [sys.executable, "-m", *command], **options) as process:
             deadline = time.monotonic() + START_S

@@ -1,0 +1,85 @@
+"""The front half of the classic design: a sale in Redis, sessions, and orders.
+
+An order takes four round trips: session, id, script, message.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench.classic.models import ClassicSale
+from locks.lua_script import LuaScript
+from seckill_site.ledger_connection import ledger_connection
+
+STREAM = "classic:orders"
+SESSION_S = 30 * 60
+ID_EPOCH_S = 1_640_995_200
+SEQUENCE_BITS = 32
+
+_DECIDE = LuaScript(Path(__file__).parent / "lua" / "decide.lua")
+
+
+class NotSignedIn(Exception):
+    """The token names no session."""
+
+
+class Refused(Exception):
+    """The script refused the order; the argument is its answer."""
+
+
+def open_sale(*, stock: int) -> ClassicSale:
+    """Make a sale and put its stock into Redis; the messages of the last sale are deleted."""
+    sale: ClassicSale = ClassicSale.objects.create(stock=stock)
+    redis = ledger_connection()
+    redis.delete(_buyers_key(sale.pk))
+    redis.set(_stock_key(sale.pk), stock)
+    redis.xtrim(STREAM, maxlen=0)
+    return sale
+
+
+def sign_in(*, user_ids: Sequence[int]) -> list[str]:
+    """Return a session's token for each user."""
+    tokens = [secrets.token_hex(16) for _ in user_ids]
+    with ledger_connection().pipeline(transaction=False) as pipe:
+        for token, user_id in zip(tokens, user_ids, strict=True):
+            user = {"id": user_id, "nick_name": f"user_{user_id}", "icon": ""}
+            pipe.hset(_session_key(token), mapping=user)
+            pipe.expire(_session_key(token), SESSION_S)
+        pipe.execute()
+    return tokens
+
+
+def order(*, token: str, sale_id: int) -> int:
+    """Take one unit for the session's user, send its order on and return the order's id.
+
+    :raises NotSignedIn: the token names no session.
+    :raises Refused: by the script.
+    """
+    redis = ledger_connection()
+    with redis.pipeline(transaction=False) as pipe:
+        user, _ = pipe.hgetall(_session_key(token)).expire(_session_key(token), SESSION_S).execute()
+    if not user:
+        raise NotSignedIn("no session")
+    sequence = int(redis.incr(f"classic:ids:{time.strftime('%Y:%m:%d')}"))
+    order_id = (int(time.time()) - ID_EPOCH_S) << SEQUENCE_BITS | sequence
+    keys = [_stock_key(sale_id), _buyers_key(sale_id)]
+    answer = _DECIDE.run(redis, keys=keys, args=[user["id"]])
+    if answer != "TAKEN":
+        raise Refused(answer)
+    redis.xadd(STREAM, {"id": order_id, "user_id": user["id"], "sale_id": sale_id})
+    return order_id
+
+
+def _session_key(token: str) -> str:
+    return f"classic:session:{token}"
+
+
+def _stock_key(sale_id: int) -> str:
+    return f"classic:stock:{sale_id}"
+
+
+def _buyers_key(sale_id: int) -> str:
+    return f"classic:buyers:{sale_id}"

@@ -1,0 +1,146 @@
+"""Rows a to d: requests of buyers, against an empty view of the same server.
+
+Each repetition sends both one after the other, in changing order. The ratio is of answers per
+second. The load generator uses the same cores, so the ratio of the server's own processor time for
+an answer is beside it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+
+from bench.sale import wire
+from bench.sale.data import open_sale, reserve_all, strangers, users
+from bench.sale.figures import Line, Target
+from bench.sale.run import GENERATOR_LIMIT, Run, Sample
+from bench.tables import ratios
+from orders.fulfilment.worker import fulfill_sale
+from orders.placing.tokens import issue_tokens
+
+DIFFERENT = 512
+"""The number of different requests sent in turn, if they may be repeated."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of request, its status, and its least rate beside the empty view."""
+
+    row: str
+    name: str
+    bound: float
+    status: int
+    make: Callable[[Run], Sequence[bytes]]
+    again: bool = True
+
+
+@dataclass
+class _Samples:
+    ours: list[Sample] = field(default_factory=list)
+    empty: list[Sample] = field(default_factory=list)
+
+
+def measure(run: Run, *, rows: str = "abcd") -> list[Line]:
+    kinds = [kind for kind in KINDS if kind.row in rows]
+    made = {kind.name: kind.make(run) for kind in kinds if kind.again}
+    samples: defaultdict[str, _Samples] = defaultdict(_Samples)
+    turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
+    for turn, kind in run.steps(turns, what="a–d requests"):
+        requests = made[kind.name] if kind.again else kind.make(run)
+        of_kind = samples[kind.name]
+        if turn % 2 == 0:
+            of_kind.empty.append(_sample(run, EMPTY, [wire.EMPTY] * run.plan.warm_up))
+        of_kind.ours.append(_sample(run, kind, requests))
+        if turn % 2 != 0:
+            of_kind.empty.append(_sample(run, EMPTY, [wire.EMPTY] * run.plan.warm_up))
+    return [_line(kind, samples[kind.name]) for kind in kinds]
+
+
+def _sample(run: Run, kind: Kind, requests: Sequence[bytes]) -> Sample:
+    """Warm up with the first requests, then measure."""
+    warm_up = run.plan.warm_up
+    run.saturate(requests[:warm_up], expect=kind.status, again=False)
+    rest = requests if kind.again else requests[warm_up:]
+    return run.saturate(rest, expect=kind.status, again=kind.again)
+
+
+def _line(kind: Kind, samples: _Samples) -> Line:
+    ours, empty = samples.ours, samples.empty
+    rates, empty_rates = [it.rate for it in ours], [it.rate for it in empty]
+    by_cpu = ratios([it.web_cpu_s for it in empty], [it.web_cpu_s for it in ours])
+    limited = any(it.generator_load >= GENERATOR_LIMIT for it in ours + empty)
+
+    def cost(of: Callable[[Sample], float], by: Sequence[Sample]) -> str:
+        return f"{median(of(it) for it in by) * 1e6:.0f} µs"
+
+    note = (
+        f"web {cost(lambda it: it.web_cpu_s, ours)}, "
+        f"Redis {cost(lambda it: it.redis_cpu_s, ours)}, "
+        f"MariaDB {cost(lambda it: it.database_cpu_s, ours)} "
+        f"(empty {cost(lambda it: it.web_cpu_s, empty)})"
+    )
+    return Line(
+        row=kind.row,
+        name=kind.name,
+        against="an empty view",
+        target=Target(kind.bound),
+        values=by_cpu if limited else ratios(rates, empty_rates),
+        unit="/s",
+        ours=rates,
+        theirs=empty_rates,
+        processor=by_cpu,
+        note=f"the generator was the limit, so by processor time; {note}" if limited else note,
+    )
+
+
+def _wins(run: Run) -> list[bytes]:
+    sale = open_sale()
+    tokens = strangers(sale, count=run.plan.wins)
+    return [wire.order(sale.pk, token.sign(), attempt=1) for token in tokens]
+
+
+def _sold_out(attempt: int | None) -> Callable[[Run], list[bytes]]:
+    def make(run: Run) -> list[bytes]:
+        sale = open_sale(stock=1)
+        first, *others = strangers(sale, count=DIFFERENT + 1)
+        reserve_all([first])
+        return [wire.order(sale.pk, token.sign(), attempt=attempt) for token in others]
+
+    return make
+
+
+def _ordered_already(run: Run) -> list[bytes]:
+    """Return requests with a second token of each buyer."""
+    sale = open_sale()
+    reserve_all(strangers(sale, count=DIFFERENT))
+    tokens = strangers(sale, count=DIFFERENT)
+    return [wire.order(sale.pk, token.sign(), attempt=1) for token in tokens]
+
+
+def _queued(run: Run) -> list[bytes]:
+    sale = open_sale()
+    tokens = strangers(sale, count=DIFFERENT)
+    reserve_all(tokens)
+    return [wire.receipt(sale.pk, token.order_id, token.sign()) for token in tokens]
+
+
+def _finished(run: Run) -> list[bytes]:
+    sale = open_sale()
+    tokens = issue_tokens(sale=sale, user_ids=users(count=DIFFERENT))
+    reserve_all(tokens)
+    fulfill_sale(sale_id=sale.pk)
+    return [wire.receipt(sale.pk, token.order_id, token.sign()) for token in tokens]
+
+
+EMPTY = Kind("", "an empty view", 1, 200, lambda run: [wire.EMPTY])
+KINDS = (
+    Kind("a", "order request that wins", 0.5, 202, _wins, again=False),
+    Kind("a", "refused by the ledger: sold out", 0.5, 409, _sold_out(None)),
+    Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
+    Kind("b", "sold out, first attempt", 5, 409, _sold_out(1)),
+    Kind("c", "live/", 3, 200, lambda run: [wire.get(f"/vouchers/{open_sale().pk}/live/")]),
+    Kind("d", "receipt of a queued order", 0.5, 200, _queued),
+    Kind("d", "receipt of a finished order", 0.5, 200, _finished),
+)

@@ -1,0 +1,67 @@
+"""Tables of figures: numbers as text, Markdown, the terminal and a part of a document."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from math import ceil
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+COLOURS = {"pass": "green", "MISS": "bold red", "shown": "dim"}
+
+
+def shown(value: float | str) -> str:
+    """Return a number with about three digits, and a word as it is."""
+    if isinstance(value, str):
+        return value
+    if value == round(value) or value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2g}" if value < 0.1 else f"{value:.2f}"
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Return the value that this share of all values does not exceed (nearest rank)."""
+    return sorted(values)[ceil(share * len(values)) - 1]
+
+
+def ratios(ours: Sequence[float], theirs: Sequence[float]) -> list[float]:
+    """Return ours / theirs, repetition by repetition."""
+    return [mine / other for mine, other in zip(ours, theirs, strict=True)]
+
+
+def spread(values: Sequence[float]) -> str:
+    """Return the least and the greatest of several values."""
+    return "–" if len(values) < 2 else f"{shown(min(values))}–{shown(max(values))}"
+
+
+def markdown(
+    headings: Sequence[str], rows: Sequence[Sequence[str]], *, words: int | None = None
+) -> str:
+    """Return a Markdown table; columns after the first ``words`` are aligned to the right."""
+    words = len(headings) if words is None else words
+    marks = ["---"] * words + ["---:"] * (len(headings) - words)
+    return "\n".join(f"| {' | '.join(row)} |" for row in (headings, marks, *rows))
+
+
+def show(headings: Sequence[str], rows: Sequence[Sequence[str]], text: str, *, width: int) -> None:
+    """Print a table and a text; ``width`` counts if the output is no terminal."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.width = width
+    table = Table(*headings, show_lines=True)
+    for row in rows:
+        table.add_row(*(f"[{COLOURS[it]}]{it}[/]" if it in COLOURS else escape(it) for it in row))
+    console.print(table)
+    console.print(text, soft_wrap=True)
+
+
+def write_part(path: Path, name: str, text: str) -> None:
+    """Write a text between the two marks of this name in a document, or into a new file."""
+    begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
+    document = path.read_text() if path.exists() else ""
+    before, found, rest = document.partition(begin)
+    after = rest.partition(end)[2] if found else "\n"
+    path.write_text(f"{before if found else ''}{begin}\n{text}\n{end}{after}")
