@@ -15,9 +15,9 @@ WORDS = {
     "oversold": gettext_noop("%(count)s sold beyond the stock"),
     "doubled": gettext_noop("%(count)s given to buyers who already had one"),
     "lost": gettext_noop("%(count)s promised and never written"),
-    "undersold": gettext_noop("%(count)s left over, though there were buyers enough"),
-    "turned_away": gettext_noop("%(count)s sent away while units were left"),
-    "stuck": gettext_noop("%(count)s barred for ever by what was left behind"),
+    "undersold": gettext_noop("%(count)s left over although there were enough buyers"),
+    "turned_away": gettext_noop("%(count)s turned away while units were left"),
+    "stuck": gettext_noop("%(count)s blocked for ever by leftover data"),
     "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
 }
 

@@ -67,7 +67,7 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether every unit was sold once, to one buyer each, and nobody's promise was broken."""
+        """Whether every unit was sold once, to one buyer each, and every promise was kept."""
         return self.is_quiet and not self.findings
 
 

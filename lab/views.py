@@ -52,7 +52,7 @@ def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpRe
         text = _("Another race is being played on this server. Try again in a few seconds.")
         return _page(request, step, race, notice=text, status=409)
     except (ForkServerGone, NeverCame) as error:
-        text = _("It could not be played: %(error)s") % {"error": error}
+        text = _("The race could not be played: %(error)s") % {"error": error}
         return _page(request, step, race, notice=text, status=503)
     except RedisError:
         return unavailable(request)

@@ -19,7 +19,7 @@ from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from vouchers.admin.sale_list import STATES
 from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SaleStage
-from vouchers.templatetags.sentences import DAYS
+from vouchers.templatetags.buyer_texts import DAYS
 
 REFUSALS = {
     "sold_out": _("sold out"),

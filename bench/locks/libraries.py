@@ -29,22 +29,25 @@ class Library(ABC):
     module: ClassVar[str]
     distribution: ClassVar[str | None] = None
     socket_timeout_s: ClassVar[int] = 5
+    wait_option: ClassVar[str] = "timeout"
     renewals_a_lease: ClassVar[float | None] = None
     """Renewals of a lease without being asked; the base of the round trips per renewal."""
+
+    _lock: Any
 
     @abstractmethod
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None: ...
 
-    @abstractmethod
     def acquire(self) -> bool:
         """Wait for the lock at most ``WAIT_S``; return whether it was granted."""
+        return bool(self._lock.acquire(**{self.wait_option: WAIT_S}))
 
-    @abstractmethod
     def release(self) -> None:
         """Release the lock.
 
         :raises Exception: the library's own, if the lock was lost
         """
+        self._lock.release()
 
 
 class Ours(Library):
@@ -62,9 +65,6 @@ class Ours(Library):
             return False
         return True
 
-    def release(self) -> None:
-        self._lock.release()
-
 
 class RedisPy(Library):
     """redis-py's lock, which sleeps 0.1 s between its attempts unless told otherwise."""
@@ -72,16 +72,11 @@ class RedisPy(Library):
     title = "redis-py"
     module = "redis.lock"
     distribution = "redis"
+    wait_option = "blocking_timeout"
     options: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
         self._lock = Lock(client, key, timeout=lease_s, **self.options)
-
-    def acquire(self) -> bool:
-        return bool(self._lock.acquire(blocking_timeout=WAIT_S))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 class EagerRedisPy(RedisPy):
@@ -100,12 +95,6 @@ class PythonRedisLock(Library):
 
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
         self._lock = import_module(self.module).Lock(client, key, expire=lease_s, **self.options)
-
-    def acquire(self) -> bool:
-        return bool(self._lock.acquire(timeout=WAIT_S))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 class RenewingPythonRedisLock(PythonRedisLock):
@@ -126,12 +115,6 @@ class Pottery(Library):
     def __init__(self, client: Redis, key: str, *, lease_s: int = LEASE_S) -> None:
         redlock = import_module(self.module).Redlock
         self._lock = redlock(key=key, masters={client}, auto_release_time=lease_s)
-
-    def acquire(self) -> bool:
-        return bool(self._lock.acquire(timeout=WAIT_S))
-
-    def release(self) -> None:
-        self._lock.release()
 
 
 ALL = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)

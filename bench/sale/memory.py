@@ -19,24 +19,23 @@ CHUNK = 5_000
 
 def measure(run: Run) -> list[Line]:
     held = run.plan.held
-    pending, written, confirmed = [], [], []
     for _ in run.steps([0], what="h memory"):
         sale = open_sale()
         before = used_bytes(sale_id=sale.pk)
         reserve_all(strangers(sale, count=held))
-        pending.append((used_bytes(sale_id=sale.pk) - before) / held)
+        pending = used_bytes(sale_id=sale.pk) - before
         while entries := pending_entries(sale_id=sale.pk, skip=0, count=CHUNK):
             confirm(sale_id=sale.pk, entries=entries, rows=rows_of(entries, sale))
-        written.append((used_bytes(sale_id=sale.pk) - before) / held)
-        ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # as half a minute does
-        confirmed.append((used_bytes(sale_id=sale.pk) - before) / held)
+        written = used_bytes(sale_id=sale.pk) - before
+        ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they end after half a minute
+        confirmed = used_bytes(sale_id=sale.pk) - before
     target = Target(MOST_BYTES, at_least=False, unit="bytes")
     note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"
     just_now = "with its copy, for 30 s"
     return [
-        Line("h", "a buyer held, order written", "–", target, confirmed, note=note),
-        Line("h", "order pending", "–", None, pending, "bytes", note="the same"),
-        Line("h", "order written just now", "–", None, written, "bytes", note=just_now),
+        Line("h", "a buyer held, order written", "–", target, [confirmed / held], note=note),
+        Line("h", "order pending", "–", None, [pending / held], "bytes", note="the same"),
+        Line("h", "order written just now", "–", None, [written / held], "bytes", note=just_now),
     ]
 
 

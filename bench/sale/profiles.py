@@ -14,6 +14,7 @@ import time
 from collections.abc import Sequence
 from itertools import cycle, islice
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 from bench.sale import wire
 from bench.sale.requests import KINDS
@@ -77,16 +78,12 @@ def environ_of(request: bytes) -> dict[str, Any]:
     head, _, body = request.partition(b"\r\n\r\n")
     first, *lines = head.decode().split("\r\n")
     method, path, protocol = first.split()
-    environ = {
+    environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
-        "QUERY_STRING": "",
-        "SCRIPT_NAME": "",
         "SERVER_NAME": "localhost",
-        "SERVER_PORT": "80",
         "SERVER_PROTOCOL": protocol,
         "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.url_scheme": "http",
         "wsgi.input": io.BytesIO(body),
         "wsgi.errors": sys.stderr,
     }
@@ -94,4 +91,5 @@ def environ_of(request: bytes) -> dict[str, Any]:
         name, _, value = line.partition(": ")
         key = name.upper().replace("-", "_")
         environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
+    setup_testing_defaults(environ)
     return environ

@@ -6,15 +6,17 @@ them, except that nothing restarts them.
 
 from __future__ import annotations
 
-import http.client
 import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
+from http.client import HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
+from urllib.request import Request, urlopen
 
 from servers import free_port, part
 
@@ -72,28 +74,26 @@ def another(number: int) -> Site:
     return Site(number, environ)
 
 
-@contextmanager
-def web(site: Site) -> Iterator[Web]:
+def web(site: Site) -> AbstractContextManager[Web]:
     """Run granian with the workers and threads of the shop."""
-    port = free_port()
-    command = granian(port, WORKERS, THREADS)
-    with serving(site, f"web-{site.number}", command, port, workers=WORKERS) as running:
-        yield running
+    command = partial(granian, workers=WORKERS, threads=THREADS)
+    return serving(site, f"web-{site.number}", command, workers=WORKERS)
 
 
 @contextmanager
 def serving(
-    site: Site, name: str, command: Sequence[str], port: int, *, workers: int = 0
+    site: Site, name: str, command: Callable[[int], list[str]], *, workers: int = 0
 ) -> Iterator[Web]:
-    """Run a web server; wait for this many workers of granian, which logs their start.
+    """Run a web server on a free port; wait for this many workers of granian, which logs them.
 
     Each worker listens for itself: the first alone would get all connections.
     """
+    port = free_port()
 
     def is_up(log: bytes) -> bool:
         return log.count(GRANIAN_STARTED) >= workers and _answers(port)
 
-    with _process(site, name, command, is_up) as processes:
+    with _process(site, name, command(port), is_up) as processes:
         yield Web(port, processes)
 
 
@@ -149,11 +149,9 @@ def _end_of(log: Path) -> str:
 
 
 def _answers(port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+    request = Request(f"http://127.0.0.1:{port}/healthz", headers={"Host": "localhost"})
     try:
-        connection.request("GET", "/healthz", headers={"Host": "localhost"})
-        return connection.getresponse().status == 200
-    except (OSError, http.client.HTTPException):
+        with urlopen(request, timeout=2) as answer:
+            return bool(answer.status == 200)
+    except (OSError, HTTPException):
         return False
-    finally:
-        connection.close()

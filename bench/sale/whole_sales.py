@@ -50,6 +50,8 @@ class Prepared:
 
 def measure(run: Run) -> tuple[list[Line], list[Outcome]]:
     user_ids = users(count=run.plan.sale_buyers)
+    asking = user_ids * (run.plan.sale_requests // len(user_ids))
+    random.Random(7).shuffle(asking)  # the same order in every run
     outcomes: defaultdict[str, list[Outcome]] = defaultdict(list)
     turns = [
         turn
@@ -61,18 +63,10 @@ def measure(run: Run) -> tuple[list[Line], list[Outcome]]:
             prepared = prepare(units=WARM_UP_UNITS, asking=user_ids[: run.plan.warm_up])
             _sell(run, design, prepared, units=WARM_UP_UNITS)
         for design, prepare in run.steps(turns, what="f whole sales"):
-            prepared = prepare(units=run.plan.sale_units, asking=_asking(run, user_ids))
+            prepared = prepare(units=run.plan.sale_units, asking=asking)
             outcomes[design].append(_sell(run, design, prepared, units=run.plan.sale_units))
     ours, theirs = outcomes[OURS], outcomes[CLASSIC]
     return _lines(run, ours, theirs), ours + theirs
-
-
-def _asking(run: Run, user_ids: Sequence[int]) -> list[int]:
-    """Return the buyer of each request, in the same order in every run."""
-    times = run.plan.sale_requests // len(user_ids)
-    asking = list(user_ids) * times
-    random.Random(7).shuffle(asking)
-    return asking
 
 
 def _sell(run: Run, design: str, prepared: Prepared, *, units: int) -> Outcome:

@@ -6,12 +6,10 @@ synchronous views are several times slower behind them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-
-from servers import free_port
 
 from bench.sale.plan import THREADS, WORKERS
 from bench.sale.site import APPLICATION, Site, Web, granian, serving
@@ -35,14 +33,11 @@ class Choice:
     def is_installed(self) -> bool:
         return find_spec(self.program) is not None
 
-    @contextmanager
-    def run(self, site: Site) -> Iterator[Web]:
+    def run(self, site: Site) -> AbstractContextManager[Web]:
         """Serve the shop."""
-        port = free_port()
-        command = COMMANDS[self.program](port, self.workers, self.threads)
+        command = partial(COMMANDS[self.program], workers=self.workers, threads=self.threads)
         counted = self.workers if self.program == "granian" else 0
-        with serving(site, self.name, command, port, workers=counted) as running:
-            yield running
+        return serving(site, self.name, command, workers=counted)
 
 
 def _gunicorn(port: int, workers: int, threads: int) -> list[str]:

@@ -48,18 +48,18 @@ class Role(StrEnum):
 
 
 _WORDS: dict[Kind, StrOrPromise] = {
-    Kind.BEGINS: _("begins, in process %(what)s"),
+    Kind.BEGINS: _("starts, in process %(what)s"),
     Kind.WAITS_FOR_ROW: _("waits for the row"),
     Kind.WAITS_FOR_LOCK: _("waits for the lock of its process"),
     Kind.GOES_ON: _("has the row now"),
     Kind.KILLED: _("is killed with its process"),
-    Kind.STOPPED: _("stands still with its whole process"),
-    Kind.CONTINUED: _("goes on where it stood"),
+    Kind.STOPPED: _("freezes with its whole process"),
+    Kind.CONTINUED: _("continues where it stopped"),
     Kind.CUT: _("its connection to the database is cut"),
     Kind.EMPTIED: _("Redis comes back empty"),
     Kind.LEASE_OVER: _("a lease has passed: the lock is gone"),
-    Kind.NO_LEASE: _("the lock has no end: it stands until somebody deletes it"),
-    Kind.LEASE_KEPT: _("more than a lease has passed: the lock still stands"),
+    Kind.NO_LEASE: _("the lock never expires: it stays until somebody deletes it"),
+    Kind.LEASE_KEPT: _("more than a lease has passed: the lock is still there"),
 }
 
 _ANSWERS: dict[str, StrOrPromise] = {

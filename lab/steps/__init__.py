@@ -51,9 +51,9 @@ _IN_ORDER = (
     _of_the_lab("v1-as-read", _("the stock must be as it was read"), v1.buy_if_as_read),
     _of_the_lab("v1-any-left", _("the stock must be above zero"), v1.buy_if_any_left),
     _of_the_lab("v1-for-update", _("the sale's row is locked"), v1.buy_locked),
-    _of_the_lab("v2", _("one order a buyer, counted first"), v2.buy),
+    _of_the_lab("v2", _("one order per buyer, counted first"), v2.buy),
     _of_the_lab("v3", _("a lock in the process"), v3.buy),
-    _of_the_lab("v3-inside", _("a lock in the process, let go too early"), v3.buy_locked_inside),
+    _of_the_lab("v3-inside", _("a lock in the process, released too early"), v3.buy_locked_inside),
     _of_the_lab(
         "v4", _("a script in Redis decides first"), v4.buy, partial(v4.open_in_redis, "v4")
     ),
@@ -71,8 +71,8 @@ _IN_ORDER = (
         v5_stream.open,
         v5_stream.Reader,
     ),
-    _of_the_lab("v6-setnx", _("a lock in Redis, without an end"), v6.buy_setnx),
-    _of_the_lab("v6-expiring", _("a lock in Redis that ends by itself"), v6.buy_expiring),
+    _of_the_lab("v6-setnx", _("a lock in Redis that never expires"), v6.buy_setnx),
+    _of_the_lab("v6-expiring", _("a lock in Redis that expires"), v6.buy_expiring),
     _of_the_lab("v6-owned", _("a lock in Redis that knows its owner"), v6.buy_owned),
     _of_the_lab("v6-watchdog", _("a lock in Redis that is renewed"), v6.buy_watchdog),
     _OURS,

@@ -28,30 +28,33 @@ CHINESE = ".zh-CN.md"
 FAULTS = {
     Fault.NONE: (
         gettext_lazy("The crowd alone"),
-        gettext_lazy("Nobody is harmed: all that happens is that buyers press twice."),
+        gettext_lazy("No fault: the buyers just press twice."),
     ),
     Fault.KILL: (
         gettext_lazy("A process is killed"),
         gettext_lazy(
-            "One of the selling processes is killed (`SIGKILL`) in mid-sale, with a unit taken and "
-            "nothing committed. What it had in hand is gone with it; a successor of another name "
-            "takes over the rest. Ours is struck between two presses, and its worker is killed as "
-            "well, with all its processes, and started again."
+            "One of the selling processes is killed (`SIGKILL`) mid-sale, with a "
+            "unit taken and nothing committed. What it was working on is gone with "
+            "it; a successor with another name takes over the rest. Our shop is hit "
+            "between two presses, and its worker is killed as well, with all its "
+            "processes, and started again."
         ),
     ),
     Fault.PAUSE: (
-        gettext_lazy("A process stands still"),
+        gettext_lazy("A process freezes"),
         gettext_lazy(
-            "One of the selling processes stands still (`SIGSTOP`) with a unit taken and nothing "
-            "committed, for three times as long as a lock of the lab lives. Ours is struck between "
-            "two presses, and one of its two workers stands still as well."
+            "One of the selling processes is frozen (`SIGSTOP`) with a unit taken "
+            "and nothing committed, for three times the life of a lab lock. Our shop "
+            "is hit between two presses, and one of its two workers is frozen as "
+            "well."
         ),
     ),
     Fault.REDIS_RESTART: (
         gettext_lazy("Redis comes back empty"),
         gettext_lazy(
-            "Redis is ended in mid-sale and comes back without its data, as it does where nothing "
-            "is written to its disk. Of ours it takes the ledger, the locks and the broker with it."
+            "Redis is stopped mid-sale and comes back without its data, as it does "
+            "when nothing is written to its disk. In our shop this takes the ledger, "
+            "the locks and the broker with it."
         ),
     ),
 }
@@ -84,26 +87,27 @@ def _head(name: str) -> str:
     stem = name.partition(".")[0]
     other = f"[English]({stem}.md) · [简体中文]({stem}{CHINESE})"
     intro = _(
-        "Who comes from the classic course project has heard how a flash sale grows up in six "
-        "steps. Here they run: each on a real MariaDB and a real Redis, in tables and keys of its "
-        "own, before the same crowd, and with what breaks it. The last line of each table is this "
-        "shop."
+        "If you have taken the classic course project, you know how a flash sale "
+        "grows up in six steps. Here they run: each on a real MariaDB and a real "
+        "Redis, in tables and keys of its own, with the same crowd, and with the "
+        "faults that break it. The last line of each table is this shop."
     )
-    made = _("This page is written by the command, figures and lines of code included:")
+    made = _("This page is written by the command, including figures and lines of code:")
     commands = "\n".join(
         [
             "```bash",
             f"script/race                        # {_('all tables, on servers of its own')}",
             f"script/race v2 v3 --processes 1    # {_('some steps, another crowd')}",
             f"script/race v4 v5 --kill           # {_('one fault')}",
-            f"script/race --documents            # {_('and this page anew')}",
+            f"script/race --documents            # {_('and rewrite this page')}",
             "```",
         ]
     )
     watch = _(
-        "A race shows that a step breaks, not how. For that, `manage.py interleave` stops each "
-        "side at a named point and shows both timelines, the same each time; the commands are "
-        "below each step. Both commands are there where the environment has `SECKILL_LAB=true`."
+        "A race shows that a step breaks, not how. For that, `manage.py "
+        "interleave` stops each side at a named point and shows both timelines, "
+        "the same each time; the commands are below each step. Both commands are "
+        "available where the environment has `SECKILL_LAB=true`."
     )
     return "\n\n".join([f"# {_('The six steps')}", other, intro, made, commands, watch])
 
@@ -121,27 +125,30 @@ def _tables(results: Sequence[Result]) -> Iterator[str]:
 
 
 _CROWD = gettext_lazy(
-    "Each buyer presses twice at the same moment, in different threads and, where there are "
-    "several, in different processes; who hears “busy” or nothing tries again for three seconds."
+    "Each buyer presses twice at the same moment, in different threads and, "
+    "where there are several, in different processes; a buyer who is told "
+    "“busy” or gets no answer tries again for three seconds."
 )
 _COLUMNS = (
     gettext_lazy(
-        "**sold**: orders written; **oversold** those beyond the units, **doubled** those beyond "
-        "one a buyer"
+        "**sold**: orders written; **oversold**: orders beyond the stock; "
+        "**doubled**: orders beyond one per buyer"
     ),
     gettext_lazy(
-        "**lost**: buyers who heard a promise, and have neither an order nor a word in the end"
+        "**lost**: buyers who were promised a unit and ended up with neither an "
+        "order nor an explanation"
     ),
     gettext_lazy(
-        "**undersold**: units left, though there were buyers enough; **turned away**: buyers who "
-        "heard “sold out” before the last unit was pressed for (only counted where no fault brings "
-        "units back)"
+        "**undersold**: units left although there were enough buyers; **turned "
+        "away**: buyers told “sold out” before anyone pressed for the last unit "
+        "(only counted where no fault brings units back)"
     ),
-    gettext_lazy("**stuck**: buyers who can never buy, because of what was left behind"),
-    gettext_lazy("**no answer**: presses whose process died, or that met an error to the end"),
+    gettext_lazy("**stuck**: buyers who can never buy because of leftover data"),
+    gettext_lazy("**no answer**: presses whose process died, or that only met errors"),
     gettext_lazy(
-        "**orders/s** from the first press to the last row; **p99** of one press. A sale of this "
-        "size is over in a moment: how fast this shop is stands in [performance](performance.md)"
+        "**orders/s** from the first press to the last row; **p99** of one "
+        "press. A sale of this size is over in a moment: for the speed of this "
+        "shop, see [performance](performance.md)"
     ),
 )
 
@@ -182,7 +189,7 @@ def _chapters(results: Sequence[Result]) -> Iterator[str]:
             yield "\n".join(f"- `{name}` {STEPS[name].title}" for name in chapter.steps)
         yield f"**{_('What it is.')}** {chapter.what}"
         yield f"**{_('What it fixes.')}** {chapter.fixes}"
-        yield f"**{_('What it leaves.')}** {chapter.leaves}"
+        yield f"**{_('What remains.')}** {chapter.leaves}"
         if chapter.instead:
             yield f"**{_('What this shop does instead.')}** {chapter.instead}"
         yield from _shown(chapter, results)

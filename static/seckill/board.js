@@ -1,30 +1,30 @@
-// The board of a sale: asks for its figures every 2 s while somebody sees it, and shows them.
-// The server writes every text of them; here they only find their places.
+// The board of a sale: asks for its figures every 2 s while it is visible, and shows them.
+// The server writes every text; this script only places them.
 
 import { drawTimes } from "./charts.js";
 import { ServerClock, fill, leftText, tickMs } from "./clock.js";
 import { ask, readJson } from "./wire.js";
 
 const PACE_MS = 2000;
-const KEPT_S = 600; // so long the chart of what is left looks back
-const GAP_S = 10; // after so long without figures its line is broken
+const KEPT_S = 600; // the time span of the chart of units left
+const GAP_S = 10; // a gap this long breaks its line
 
 const board = document.getElementById("board");
-const say = readJson("sentences");
+const sentences = readJson("sentences");
 const locale = document.documentElement.lang;
 const clock = new ServerClock();
 const points = keptPoints();
 let shown = null; // the figures on the page
 let stale = false;
 let asking = false;
-let verdict = ""; // the last one heard
+let verdict = ""; // the latest
 let ticker, poller, charts;
 
 // --- Figures ---------------------------------------------------------------------------------------
 
 const find = (selector) => board.querySelector(selector);
 const time = (ms) =>
-  new Intl.DateTimeFormat(locale, { timeStyle: "medium", timeZone: say.time_zone }).format(ms);
+  new Intl.DateTimeFormat(locale, { timeStyle: "medium", timeZone: sentences.time_zone }).format(ms);
 
 function write(element, text) {
   if (element && element.textContent !== text) element.textContent = text;
@@ -51,7 +51,7 @@ function show(data) {
 
 function showState({ state, alert }) {
   const [badge, notice] = [find("[data-state]"), find("[data-alert]")];
-  if (shown && shown.state.text !== state.text) announce(fill(say.state, { state: state.text }));
+  if (shown && shown.state.text !== state.text) announce(fill(sentences.state, { state: state.text }));
   if (shown && shown.alert.code !== alert.code && alert.code) announce(alert.text);
   badge.dataset.state = state.code;
   write(badge, state.text);
@@ -60,13 +60,13 @@ function showState({ state, alert }) {
   write(notice, alert.text);
 }
 
-/** Units that are on their way between the two looks are no difference: it has to last. */
+/** A difference counts only if it lasts: units may be moving between two polls. */
 function showVerdict({ code, text }) {
   const lasting = code !== "off" || verdict === "off";
   verdict = code;
   const place = find("[data-verdict]");
   place.dataset.verdict = lasting ? code : "in_flight";
-  write(place, lasting ? text : say.checking);
+  write(place, lasting ? text : sentences.checking);
 }
 
 function showRefusal({ answer, lately, ever, percent }) {
@@ -87,7 +87,7 @@ function showHistory(history) {
   find("[data-history]").replaceChildren(...rows);
 }
 
-/** Say what changed to those who do not see it; never the figures themselves. */
+/** Announce changes to screen readers, but never the figures themselves. */
 const announce = (text) => write(find("[data-says]"), text);
 
 // --- Charts ----------------------------------------------------------------------------------------
@@ -110,16 +110,16 @@ function showCharts({ chart, left, texts, now_ms: nowMs }) {
 }
 
 function drawCharts() {
-  const common = { times: [], height: 200, locale, timeZone: say.time_zone, words: { time: say.time } };
-  const requests = { label: say.requests, values: [], kind: "bars", color: "--chart-1" };
-  const accepted = { label: say.accepted, values: [], kind: "line", color: "--chart-2" };
-  const left = { label: say.left, values: [], kind: "line", color: "--chart-2" };
+  const common = { times: [], height: 200, locale, timeZone: sentences.time_zone, words: { time: sentences.time } };
+  const requests = { label: sentences.requests, values: [], kind: "bars", color: "--chart-1" };
+  const accepted = { label: sentences.accepted, values: [], kind: "line", color: "--chart-2" };
+  const left = { label: sentences.left, values: [], kind: "line", color: "--chart-2" };
   return {
     pace: drawTimes(document.getElementById("pace"), {
-      ...common, series: [requests, accepted], unit: say.per_second, summary: "",
+      ...common, series: [requests, accepted], unit: sentences.per_second, summary: "",
     }),
     left: drawTimes(document.getElementById("left"), {
-      ...common, series: [left], unit: say.units, whole: true, summary: "",
+      ...common, series: [left], unit: sentences.units, whole: true, summary: "",
     }),
   };
 }
@@ -128,7 +128,7 @@ function leftOverTime(texts) {
   const known = points.filter(([, value]) => value !== null);
   if (!known.length) return texts.left_label;
   const [s, first] = known[0];
-  return fill(say.left_over_time, { first, since: time(s * 1000), last: known.at(-1)[1] });
+  return fill(sentences.left_over_time, { first, since: time(s * 1000), last: known.at(-1)[1] });
 }
 
 function remember(s, left) {
@@ -140,7 +140,7 @@ function remember(s, left) {
   stored((storage) => storage.setItem(storageKey(), JSON.stringify(points)));
 }
 
-/** The line goes on after an action has led back here: the tab remembers it, if it may. */
+/** Restore the line after an action has led back here, if the browser allows storage. */
 function keptPoints() {
   return stored((storage) => JSON.parse(storage.getItem(storageKey()))) ?? [];
 }
@@ -163,38 +163,38 @@ function tick() {
   const now = clock.now();
   const end = now < shown.begins_at_ms ? "begin" : "end";
   const leftMs = (end === "begin" ? shown.begins_at_ms : shown.ends_at_ms) - now;
-  write(find("[data-clock]"), leftMs > 0 ? `${say.clock[end]} ${leftText(leftMs, say.clock.days)}` : "");
+  write(find("[data-clock]"), leftMs > 0 ? `${sentences.clock[end]} ${leftText(leftMs, sentences.clock.days)}` : "");
   clearTimeout(ticker);
   ticker = setTimeout(tick, tickMs(leftMs));
 }
 
 // --- Asking ----------------------------------------------------------------------------------------
 
-async function look() {
+async function poll() {
   clearTimeout(poller);
   if (document.hidden || asking) return;
   asking = true;
   const answer = await ask(board.dataset.url);
   asking = false;
-  if (answer.status === 200 && answer.body.now_ms) hear(answer.body, answer.heardAt);
-  else miss(answer.status);
-  if (!document.hidden) poller = setTimeout(look, PACE_MS);
+  if (answer.status === 200 && answer.body.now_ms) onAnswer(answer.body, answer.receivedAt);
+  else onNoAnswer(answer.status);
+  if (!document.hidden) poller = setTimeout(poll, PACE_MS);
 }
 
-function hear(data, heardAt) {
-  clock.hear(data.now_ms, heardAt);
+function onAnswer(data, receivedAt) {
+  clock.addSample(data.now_ms, receivedAt);
   show(data);
   shown = data;
-  if (stale) announce(say.fresh);
+  if (stale) announce(sentences.fresh);
   stale = false;
   find("[data-stale]").hidden = true;
   board.classList.remove("board--stale");
   tick();
 }
 
-/** Keep what is there and say since when it is old. A sign-in page is an answer of the wrong kind. */
-function miss(status) {
-  const sentence = status === 200 || status === 403 ? say.signed_out : say.stale;
+/** Keep the figures and sentences how old they are. A sign-in page is not JSON. */
+function onNoAnswer(status) {
+  const sentence = status === 200 || status === 403 ? sentences.signed_out : sentences.stale;
   const text = fill(sentence, { time: time(shown.now_ms) });
   if (!stale) announce(text);
   stale = true;
@@ -204,7 +204,7 @@ function miss(status) {
 }
 
 for (const note of board.querySelectorAll("noscript")) note.remove();
-hear(readJson("board-data"), performance.now());
-poller = setTimeout(look, PACE_MS);
-document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(poller) : look()));
-window.addEventListener("pageshow", ({ persisted }) => persisted && look());
+onAnswer(readJson("board-data"), performance.now());
+poller = setTimeout(poll, PACE_MS);
+document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(poller) : poll()));
+window.addEventListener("pageshow", ({ persisted }) => persisted && poll());

@@ -1,15 +1,15 @@
-// The order request: sent until its outcome is known, every time with the same token.
+// The order request: repeated with the same token until its outcome is known.
 
 import { judge, judgeReceipt } from "./purchase_states.js";
 import { ask, backoffMs, orderIdOf, pause, place } from "./wire.js";
 
 const TRIES = 5;
-const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // what the shop would answer
+const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // as the server would answer
 
 /**
  * Order with a ticket {token, attempt}. Returns {event, answer}; the event is one of accepted,
- * already_ordered, login_required, bad_token, refused, missing (the shop knows no such order) and
- * unreachable (nobody can say). On the way `step` hears "busy" and "unknown".
+ * already_ordered, login_required, bad_token, refused, missing (no such order) and unreachable (the
+ * outcome stays unknown). Meanwhile `step` is called with "busy" and "unknown".
  */
 export async function order({ ticket, urls, step }) {
   const sent = await send({ ticket, urls, step });
@@ -47,7 +47,7 @@ async function renewToken({ ticket, urls }) {
   return "renewed";
 }
 
-/** The outcome is unknown: whether there is an order says the receipt of the token's order id. */
+/** The outcome is unknown: ask for the receipt of the token's order id. */
 async function askForReceipt({ ticket, urls }) {
   const url = `${urls.place}${orderIdOf(ticket.token)}/`;
   for (let tries = 1; tries <= TRIES; tries += 1) {

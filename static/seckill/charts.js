@@ -9,13 +9,12 @@ const GRID = ["--chart-grid", "--hairline-color"];
 /**
  * Draw values over time into an element.
  *
- * `times` are epoch seconds, rising; each of `series` is {label, values, kind, color}: one value a
- * time (null: nothing known), `kind` "line" or "bars", `color` the name of a CSS custom property.
- * `unit` stands behind the numbers of the legend, `height` is in CSS pixels, `from` and `to` may fix
- * the window in epoch seconds, `whole` says that no fraction of a unit exists.
+ * `times` are epoch seconds, rising; each of `series` is {label, values, kind, color}: one value per
+ * time (null: unknown), `kind` "line" or "bars", `color` the name of a CSS custom property.
+ * `unit` follows the numbers of the legend, `height` is in CSS pixels, `from` and `to` may fix
+ * the window in epoch seconds, `whole` means that units have no fractions.
  *
- * `summary` is the sentence that says the same to those who do not see it; without one, a table of
- * all values does. `words.time` heads the times in table and legend.
+ * `summary` is the text for screen readers; without one, there is a table of all values. `words.time` heads the times in table and legend.
  *
  * Returns {update(data)}: new `times`, `series` (with new `values` in the same order; what else is
  * not given stays), `summary`, `from`, `to`.
@@ -42,7 +41,7 @@ class TimeChart {
     this.#text = document.createElement("div");
     this.#text.className = "chart__text";
     element.append(this.#place, this.#text);
-    this.#say();
+    this.#writeText();
     this.#draw();
     new ResizeObserver(() => this.#resize()).observe(element);
     onColours(() => this.#draw());
@@ -52,7 +51,7 @@ class TimeChart {
     const old = this.#options.series;
     const series = (data.series ?? []).map((one, i) => ({ ...old[i], ...one }));
     this.#options = { ...this.#options, ...data, series: series.length ? series : old };
-    this.#say();
+    this.#writeText();
     this.#plot.setData(this.#data());
   }
 
@@ -79,7 +78,7 @@ class TimeChart {
     return {
       ...this.#size(),
       tzDate: (s) => uPlot.tzDate(new Date(s * 1000), timeZone),
-      padding: [null, 30, null, null], // so that the last moment of the axis is whole
+      padding: [null, 30, null, null], // room for the last label of the axis
       cursor: { drag: { x: false, y: false } },
       scales: { x: { range: () => this.#window() }, y: { range: fromZero } },
       axes: [
@@ -137,7 +136,7 @@ class TimeChart {
     return found.find(Boolean) ?? style.color;
   }
 
-  #say() {
+  #writeText() {
     this.#text.replaceChildren(this.#options.summary ?? this.#table());
   }
 
@@ -161,7 +160,7 @@ function addRow(part, texts) {
   for (const text of texts) row.appendChild(document.createElement(cell)).textContent = text;
 }
 
-/** From nothing up, with some air above, and never so close that one unit fills the chart. */
+/** From zero up, with some space above, and never so narrow that one unit fills the chart. */
 function fromZero(_, __, max) {
   return [0, Math.max(4, (max ?? 0) * 1.08)];
 }
@@ -183,7 +182,7 @@ function moment(s, locale, timeZone) {
   return new Intl.DateTimeFormat(locale, format).format(s * 1000);
 }
 
-/** Call this whenever the page's colours change: by the system's setting, or the admin's own. */
+/** Call `call` when the page's colours change, by the system's or the admin's setting. */
 function onColours(call) {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", call);
   const theme = { attributes: true, attributeFilter: ["data-theme"] };

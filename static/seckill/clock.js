@@ -1,14 +1,14 @@
-// The server's clock, and the words for what is left of it. Nothing in here touches the page.
+// The server's clock, and countdown texts. Nothing here touches the page.
 
 /**
- * The server's time: it may run a little late, never early.
+ * The server's time. It may run a little late, but never early.
  *
- * An answer was stamped before it was heard, so "stamp minus moment heard" never puts us ahead of
- * the server; the greatest such bound is the best, and it is late by one way back only. Taking the
- * shortest round trip and halving it would be early wherever the way there is the slower one, and
- * an answer out of a cache, up to a second old, has the shortest round trip of all.
+ * An answer is stamped before it arrives, so "stamp minus arrival" never puts us ahead of the
+ * server. The greatest such bound is the best: it is late by one transfer only. Halving the shortest
+ * round trip would be early where the request is slower than the answer, and a cached answer, up
+ * to a second old, has the shortest round trip of all.
  *
- * It runs on performance.now(), because the buyer's own clock may be wrong or be set meanwhile.
+ * It runs on performance.now(), because the buyer's own clock may be wrong or may be changed.
  */
 export class ServerClock {
   #aheadMs = -Infinity;
@@ -21,15 +21,15 @@ export class ServerClock {
     return performance.now() + this.#aheadMs;
   }
 
-  hear(serverMs, heardAt) {
-    this.#aheadMs = Math.max(this.#aheadMs, serverMs - heardAt);
+  addSample(serverMs, receivedAt) {
+    this.#aheadMs = Math.max(this.#aheadMs, serverMs - receivedAt);
   }
 
-  startAt(serverMs, heardAt) {
-    this.#aheadMs = serverMs - heardAt;
+  startAt(serverMs, receivedAt) {
+    this.#aheadMs = serverMs - receivedAt;
   }
 
-  /** Start again from a fresh round of samples: after sleep, or where the server's clock was set back. */
+  /** Start again from fresh samples, after sleep or after the server's clock was set back. */
   replaceBy(other) {
     if (other.known) this.#aheadMs = other.#aheadMs;
   }
@@ -37,7 +37,7 @@ export class ServerClock {
 
 const two = (number) => String(number).padStart(2, "0");
 
-/** "00:12:34", or with days before it; rounded up, so that 00:00:00 is the moment itself. */
+/** "00:12:34", with days before it if needed. Rounded up, so that 00:00:00 is the moment itself. */
 export function leftText(leftMs, daysSentence) {
   const seconds = Math.max(0, Math.ceil(leftMs / 1000));
   const days = Math.floor(seconds / 86400);
@@ -47,7 +47,7 @@ export function leftText(leftMs, daysSentence) {
   return days ? fill(daysSentence, { days, clock }) : clock;
 }
 
-/** The same without hours that are not there: "12:34". */
+/** The same without zero hours: "12:34". */
 export const shortLeftText = (leftMs, daysSentence) =>
   leftText(leftMs, daysSentence).replace(/^00:/, "");
 

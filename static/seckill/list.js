@@ -4,7 +4,7 @@ import { ServerClock, leftText, tickMs } from "./clock.js";
 import { ask, pause, readJson } from "./wire.js";
 
 const list = document.getElementById("sales");
-const say = readJson("sentences");
+const texts = readJson("sentences");
 const cards = [...list.querySelectorAll("[data-begins-at-ms]")];
 const clock = new ServerClock();
 let ticker;
@@ -12,11 +12,11 @@ let ticker;
 function tick() {
   const now = clock.now();
   clearTimeout(ticker);
-  if (now >= list.dataset.dayEndsAtMs) sayDates();
+  if (now >= list.dataset.dayEndsAtMs) showDates();
   ticker = setTimeout(tick, Math.min(...cards.map((card) => show(card, now))));
 }
 
-/** Show a card's countdown; returns when it changes next, in milliseconds. */
+/** Show a card's countdown. Return the milliseconds until it changes next. */
 function show(card, now) {
   const { beginsAtMs, endsAtMs } = card.dataset;
   const end = now < beginsAtMs ? "begin" : "end";
@@ -25,12 +25,12 @@ function show(card, now) {
   const left = card.querySelector("[data-left]");
   const leftMs = (end === "begin" ? beginsAtMs : endsAtMs) - now;
   left.hidden = now >= endsAtMs;
-  left.textContent = `${say.clock[end]} ${leftText(leftMs, say.clock.days)}`;
+  left.textContent = `${texts.clock[end]} ${leftText(leftMs, texts.clock.days)}`;
   return tickMs(leftMs);
 }
 
-/** The day is over: "today" and "tomorrow" would be other days now. */
-function sayDates() {
+/** Replace "today" and "tomorrow" by dates once the day is over. */
+function showDates() {
   delete list.dataset.dayEndsAtMs;
   for (const time of list.querySelectorAll("time[data-date]")) time.textContent = time.dataset.date;
 }
@@ -38,16 +38,16 @@ function sayDates() {
 function mark(card, state) {
   if (card.dataset.saleState === state) return;
   card.dataset.saleState = state;
-  card.querySelector("[data-badge]").textContent = say.badge[state];
+  card.querySelector("[data-badge]").textContent = texts.badge[state];
 }
 
-/** A few samples from one sale's live/: the clock is the same for all of them. */
+/** Take a few clock samples from one sale's live/; all sales share the clock. */
 async function measure() {
   const fresh = new ServerClock();
   const url = cards.find((card) => card.dataset.saleState !== "ended")?.dataset.liveUrl;
   for (let left = url ? 3 : 0; left > 0 && !document.hidden; left -= 1) {
-    const { status, body, heardAt } = await ask(url, { timeoutMs: 3000 });
-    if (status === 200) fresh.hear(body.server_time_ms, heardAt);
+    const { status, body, receivedAt } = await ask(url, { timeoutMs: 3000 });
+    if (status === 200) fresh.addSample(body.server_time_ms, receivedAt);
     await pause(300 + 300 * Math.random());
   }
   clock.replaceBy(fresh);

@@ -1,4 +1,4 @@
-// The sale as the shop sees it, and the server's clock: asked as often as the button's state needs it.
+// Polls live/ for the sale's state and the server's clock, as often as the button's state needs.
 
 import { ServerClock } from "./clock.js";
 import { STATES, pollMs, saleState } from "./purchase_states.js";
@@ -11,19 +11,19 @@ export class Live {
   figures;
   #url;
   #buttonState;
-  #heard;
+  #onAnswer;
   #timer;
 
   /**
-   * `figures` are those of live/ or, without them, what the page itself knows; `buttonState` tells
-   * the state that the button shows, and `heard` is called after each answer.
+   * `figures` come from live/ or, without that, from the page itself. `buttonState` returns the
+   * state that the button shows. `onAnswer` is called after each answer.
    */
-  constructor({ url, figures, serverTimeMs, buttonState, heard }) {
+  constructor({ url, figures, serverTimeMs, buttonState, onAnswer }) {
     this.#url = url;
     this.figures = figures;
     this.#buttonState = buttonState;
-    this.#heard = heard;
-    // The page itself is the first sample: late by its way here, which is on the careful side.
+    this.#onAnswer = onAnswer;
+    // The page itself is the first sample. It is late by its transfer time, which is safe.
     this.clock.startAt(serverTimeMs, performance.now());
   }
 
@@ -40,36 +40,36 @@ export class Live {
   }
 
   async ask() {
-    const { status, body, heardAt } = await ask(this.#url, { timeoutMs: 3000 });
+    const { status, body, receivedAt } = await ask(this.#url, { timeoutMs: 3000 });
     if (status !== 200) return null;
-    if (this.figures.unloaded) this.clock.startAt(body.server_time_ms, heardAt);
-    else this.clock.hear(body.server_time_ms, heardAt);
+    if (this.figures.unloaded) this.clock.startAt(body.server_time_ms, receivedAt);
+    else this.clock.addSample(body.server_time_ms, receivedAt);
     if (!(body.server_time_ms < this.figures.server_time_ms)) this.figures = body;
-    this.#heard();
-    return { serverMs: body.server_time_ms, heardAt };
+    this.#onAnswer();
+    return { serverMs: body.server_time_ms, receivedAt };
   }
 
-  /** Several samples, a little apart so that not all of them come from one cached answer. */
+  /** Take several samples, far enough apart not to come from one cached answer. */
   async measure() {
     const fresh = new ServerClock();
     for (let k = 0; k < SAMPLES && !document.hidden; k += 1) {
       const sample = await this.ask();
-      if (sample) fresh.hear(sample.serverMs, sample.heardAt);
+      if (sample) fresh.addSample(sample.serverMs, sample.receivedAt);
       await pause(150 + 150 * Math.random());
     }
     this.clock.replaceBy(fresh);
-    this.#heard();
+    this.#onAnswer();
   }
 
   async poll() {
-    this.rest();
+    this.stop();
     const early = this.state === "scheduled" && this.leftToBeginMs > 6000;
     await (early ? this.measure() : this.ask());
-    this.plan();
+    this.schedule();
   }
 
-  plan() {
-    this.rest();
+  schedule() {
+    this.stop();
     const { state: sale, leftToBeginMs } = this;
     const wait = pollMs({ state: this.#buttonState(), sale, leftToBeginMs, random: Math.random() });
     if (wait !== null && !document.hidden) this.#timer = setTimeout(() => this.poll(), wait);
@@ -79,7 +79,7 @@ export class Live {
     if (STATES[this.#buttonState()].polls) this.poll();
   }
 
-  rest() {
+  stop() {
     clearTimeout(this.#timer);
   }
 }

@@ -1,9 +1,9 @@
-// The purchase page: the countdown by the server's clock, the button, and what the buyer has already.
+// The purchase page: the countdown by the server's clock, the button, and the buyer's own orders.
 
 import { order } from "./buying.js";
+import { BuyerStatusPoller } from "./buyer_status.js";
 import { fill, leftText, milestone, shortLeftText, tickMs } from "./clock.js";
 import { Live } from "./live.js";
-import { Mine } from "./mine.js";
 import { STATES, minePollMs, move, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
@@ -16,17 +16,17 @@ const element = (id) => document.getElementById(id);
 const page = element("main");
 const button = element("buy");
 const link = element("order-link");
-const say = readJson("sentences");
+const texts = readJson("sentences");
 const urls = readJson("urls");
 const visitor = "visitor" in page.dataset;
 const ticket = { token: element("token")?.value ?? "", attempt: 0 };
 const queue = new Queue();
-const spent = new Set(); // order ids that have become orders: their tokens buy nothing more
+const spent = new Set(); // ids of orders that exist: their tokens buy nothing more
 
 let mine = readJson("mine");
 let own = mine?.own_state ?? null;
-let note = { state: null, text: "" }; // stands in for the sentence of that state, while it lasts
-let reading = { end: null, leftMs: 0, payMs: 0 }; // the clocks as last seen, to notice milestones
+let note = { state: null, text: "" }; // replaces the text of that state while it lasts
+let reading = { end: null, leftMs: 0, payMs: 0 }; // the last clock readings, to notice milestones
 let buying = false;
 let awakeMs = Date.now() - performance.now();
 let ticker;
@@ -36,19 +36,19 @@ const live = new Live({
   figures: readJson("live") ?? figuresOf(page.dataset),
   serverTimeMs: Number(page.dataset.serverTimeMs),
   buttonState: stateNow,
-  heard: tick,
+  onAnswer: tick,
 });
-const mineCall = new Mine(urls.mine, heardMine);
-const tabs = new Tabs(page.dataset.sale, () => mineCall.ask());
+const statusPoller = new BuyerStatusPoller(urls.mine, onMine);
+const tabs = new Tabs(page.dataset.sale, () => statusPoller.poll());
 
-/** The sale by its row alone, as long as live/ has no answer: its first buyer loads it. */
+/** The sale by its database row alone, until live/ answers: its first buyer loads it. */
 function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total }) {
   const times = { begins_at_ms: Number(beginsAtMs), ends_at_ms: Number(endsAtMs) };
   return { state, ...times, total: Number(total), remaining: null, unloaded: true };
 }
 
 function stateNow() {
-  return shownState({ own, sale: live.state, visitor, visitorStates: say.visitor_states });
+  return shownState({ own, sale: live.state, visitor, visitorStates: texts.visitor_states });
 }
 
 const payLeftMs = () => (mine?.pay_by_ms ?? Infinity) - live.clock.now();
@@ -70,30 +70,30 @@ function showCountdown() {
   const end = live.state === "scheduled" ? "begin" : "end";
   const leftMs = end === "begin" ? live.leftToBeginMs : live.leftToEndMs;
   element("countdown").hidden = live.state === "ended";
-  setText(element("countdown-label"), say.clock[end]);
-  setText(element("countdown-left"), leftText(leftMs, say.clock.days));
-  announce(reading.end === end ? say[end][milestone(reading.leftMs, leftMs)] : "");
+  setText(element("countdown-label"), texts.clock[end]);
+  setText(element("countdown-left"), leftText(leftMs, texts.clock.days));
+  announce(reading.end === end ? texts[end][milestone(reading.leftMs, leftMs)] : "");
   reading = { ...reading, end, leftMs };
 }
 
-/** The way to what the buyer has and, as long as it is to be paid, the time that is left for that. */
+/** Show the link to the buyer's order and, while it is unpaid, the time left to pay. */
 function showOrder(state) {
   const leftMs = payLeftMs();
   const toPay = mine?.status === "unpaid" && leftMs > 0;
   const timed = toPay && mine.pay_by_ms !== null;
   const words = timed ? (state === "yours" ? "pay" : "pay_too") : toPay ? "pay_any_time" : "see";
   link.hidden = !link.hasAttribute("href");
-  setText(element("order-label"), say.order[words]);
-  setText(element("order-left"), timed ? shortLeftText(leftMs, say.clock.days) : "");
+  setText(element("order-label"), texts.order[words]);
+  setText(element("order-left"), timed ? shortLeftText(leftMs, texts.clock.days) : "");
   element("order-left").hidden = !timed;
-  if (timed) announce(say.pay_end[milestone(reading.payMs, leftMs)]);
-  if (state === "yours" && !toPay) note = { state, text: say.note.overdue };
+  if (timed) announce(texts.pay_end[milestone(reading.payMs, leftMs)]);
+  if (state === "yours" && !toPay) note = { state, text: texts.note.overdue };
   reading.payMs = timed ? leftMs : 0;
-  if (mine) showStanding();
+  if (mine) showHoldings();
 }
 
-function showStanding() {
-  setText(element("holds"), fill(say.holds, mine));
+function showHoldings() {
+  setText(element("holds"), fill(texts.holds, mine));
   element("holds").hidden = !(mine.may_buy && mine.holds);
   if (!element("line-join")) return;
   element("line-place").hidden = !mine.waits;
@@ -115,15 +115,15 @@ function showButton(state) {
   if (visitor) element("sign-in").hidden = press !== "signIn";
   if (hadFocus && button.hidden) link.focus();
   if (note.state !== state) note = { state: null, text: "" };
-  setText(element("status"), note.text || say.status[state]);
+  setText(element("status"), note.text || texts.status[state]);
 }
 
-const labelOf = (state) => (state === "scheduled" ? say.button.countdown : say.button[state]);
+const labelOf = (state) => (state === "scheduled" ? texts.button.countdown : texts.button[state]);
 
-/** What changes all the time stands beside the label, where no screen reader reads it out. */
+/** Text that changes all the time stands beside the label, where no screen reader reads it out. */
 function besideLabel(state) {
   if (state === "scheduled") return element("countdown-left").textContent;
-  return state === "queued" ? queue.text(say.queue, "number") : "";
+  return state === "queued" ? queue.text(texts.queue, "number") : "";
 }
 
 function showStock(figures) {
@@ -132,20 +132,20 @@ function showStock(figures) {
   meter.hidden = !known;
   meter.max = figures.total;
   meter.value = figures.remaining ?? 0;
-  setText(element("stock-words"), fill(known ? say.stock : say.stock_unknown, figures));
+  setText(element("stock-words"), fill(known ? texts.stock : texts.stock_unknown, figures));
 }
 
-/** For screen readers alone, because to the eye the clock says it; "" takes back what is over. */
+/** Announce to screen readers what the clock shows; "" clears an old announcement. */
 function announce(text) {
   if (text !== undefined) setText(element("announcement"), text);
 }
 
-/** Only a change is written: a status line that is written again is read out again. */
+/** Write only a change: screen readers read a status line again each time it is written. */
 function setText(target, text) {
   if (target.textContent !== text) target.textContent = text;
 }
 
-/** A machine that slept may have stopped performance.now(): the two clocks have then parted. */
+/** performance.now() may stop while the machine sleeps; the two clocks then differ. */
 function noticeSleep() {
   const nowMs = Date.now() - performance.now();
   if (Math.abs(nowMs - awakeMs) < 1000) return;
@@ -153,48 +153,48 @@ function noticeSleep() {
   live.wake();
 }
 
-/** An event of the buyer's own, with a text that stands in for the sentence of the state it leads to. */
+/** Apply an event of the buyer; `text` replaces the usual text of the new state. */
 function step(event, text = "") {
   own = move(own, event);
   if (text) note = { state: stateNow(), text };
-  mineCall.outdate();
+  statusPoller.markOutdated();
   tick();
-  live.plan();
+  live.schedule();
 }
 
 // --- What the buyer has --------------------------------------------------------------------------
 
-function heardMine({ status, body, heardAt, retryAfterMs }) {
-  if (buying) return mineCall.plan(LATER_MS); // the request that is on its way tells more
+function onMine({ status, body, receivedAt, retryAfterMs }) {
+  if (buying) return statusPoller.schedule(LATER_MS); // the running request will tell more
   if (status === 200) {
     const same = mine?.buyer_id === body.buyer_id && own !== "sign_in";
-    // Signed in meanwhile, or as somebody else: the forms of this page are not theirs.
-    return same ? takeMine(body, heardAt) : location.reload();
+    // Another user has signed in: this page's forms are not theirs.
+    return same ? takeMine(body, receivedAt) : location.reload();
   }
   if (visitor || status === 404) return undefined;
-  if (status !== 401) return mineCall.plan(Math.max(LATER_MS, retryAfterMs));
-  return own === "sign_in" ? undefined : step("login_required", say.note.signed_out);
+  if (status !== 401) return statusPoller.schedule(Math.max(LATER_MS, retryAfterMs));
+  return own === "sign_in" ? undefined : step("login_required", texts.note.signed_out);
 }
 
-function takeMine(now, heardAt) {
+function takeMine(now, receivedAt) {
   const isOver = mine.order_id && !now.order_id;
   if (mine.waits && !now.waits && !element("line-join")) location.reload();
-  live.clock.hear(now.server_time_ms, heardAt);
+  live.clock.addSample(now.server_time_ms, receivedAt);
   mine = now;
-  noteMine(heardAt);
+  useMine(receivedAt);
   step(mine.own_state ?? "free");
-  // The link still leads to the order that was there: a success does not just go away.
-  if (isOver) step("over", say.note.over);
+  // The link still leads to the old order: a success does not just disappear.
+  if (isOver) step("over", texts.note.over);
 }
 
-/** Keep what an answer means for later: where the order is, the spent token, the place, the pace. */
-function noteMine(heardAt) {
+/** Take over an answer of mine/: the link to the order, the spent token, the place, the pace. */
+function useMine(receivedAt) {
   if (!mine) return;
   if (mine.order_id) spent.add(mine.order_id);
   if (mine.status_url) link.href = mine.status_url;
-  queue.heard({ place: mine.place, atMs: heardAt });
+  queue.addSample({ place: mine.place, atMs: receivedAt });
   const queuePaceMs = queue.paceMs(mine.poll_after_ms);
-  mineCall.plan(minePollMs({ mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() }));
+  statusPoller.schedule(minePollMs({ mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() }));
 }
 
 // --- Buying --------------------------------------------------------------------------------------
@@ -209,12 +209,12 @@ async function buy() {
   answered(event, answer);
 }
 
-const onTheWay = (event) => step(event, event === "unknown" ? say.note.asking : "");
+const onTheWay = (event) => step(event, event === "unknown" ? texts.note.asking : "");
 
 function answered(event, answer) {
   if (event === "accepted") return goToReceipt(answer.body.status_url);
   if (event === "already_ordered") return askWhich(answer.body.order_id);
-  if (event === "unreachable") return step("missing", say.note.unreachable);
+  if (event === "unreachable") return step("missing", texts.note.unreachable);
   if (event === "missing" || event === "login_required") return step(event);
   return refused(event === "bad_token" ? { code: event } : answer.body);
 }
@@ -223,17 +223,17 @@ function goToReceipt(url) {
   step("accepted");
   spent.add(orderIdOf(ticket.token));
   keptTokens.keep(ticket.token);
-  tabs.tell();
+  tabs.notify();
   link.href = url;
-  mineCall.plan(LATER_MS); // should the buyer stop the way there
+  statusPoller.schedule(LATER_MS); // if the buyer stops the navigation
   location.assign(url);
 }
 
-/** Another tab or device was faster: which order it is, and what is to be done, says mine/. */
+/** Another tab or device was faster: ask mine/ which order there is. */
 function askWhich(orderId) {
   link.href = `${urls.place}${orderId}/`;
   step("already_ordered");
-  mineCall.ask();
+  statusPoller.poll();
 }
 
 function refused(answer) {
@@ -243,12 +243,12 @@ function refused(answer) {
   const remaining = code === "sold_out" ? 0 : figures.remaining;
   if (known) live.figures = { ...figures, state: code, remaining };
   const { lang } = document.documentElement;
-  const why = whySoldOut(answer, { say: say.why, lang, timeZone: page.dataset.timeZone });
-  step("refused", known ? why : (say.note[code] ?? say.note.failed));
+  const why = whySoldOut(answer, { texts: texts.why, lang, timeZone: page.dataset.timeZone });
+  step("refused", known ? why : (texts.note[code] ?? texts.note.failed));
   if (code === "not_started") live.measure();
 }
 
-// --- Begin ---------------------------------------------------------------------------------------
+// --- Start ---------------------------------------------------------------------------------------
 
 const PRESSES = { buy, signIn: () => location.assign(urls.login) };
 
@@ -257,25 +257,25 @@ element("order-form")?.addEventListener("submit", (event) => {
   PRESSES[STATES[stateNow()].press]?.();
 });
 
-/** Somebody looks at the page again: what it shows may be old, or of somebody else. */
+/** The page is visible again: it may be out of date, or another user's. */
 function seenAgain() {
   tick();
   live.wake();
-  mineCall.ask();
+  statusPoller.poll();
 }
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden) return seenAgain();
-  live.rest();
-  return mineCall.rest();
+  live.stop();
+  return statusPoller.stop();
 });
 window.addEventListener("pageshow", ({ persisted }) => {
-  // The way back may show a copy that the browser has kept, even of before the sign-in.
+  // Going back may show a cached copy, even one from before the sign-in.
   const [navigation] = performance.getEntriesByType("navigation");
   if (persisted || navigation?.type === "back_forward") seenAgain();
 });
 
 button.disabled = false;
-noteMine(performance.now());
+useMine(performance.now());
 tick();
 live.wake();

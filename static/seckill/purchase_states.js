@@ -1,12 +1,12 @@
-// The button's state machine, as tables and pure functions; purchase.js puts it on the page.
+// The button's state machine, as tables and pure functions; purchase.js shows it.
 
 /**
  * Every state of the button.
  *   press  what a press does, or null: the button cannot be pressed
- *   polls  whether live/ is asked in it; what is over, or the buyer's own affair, asks nothing
+ *   polls  whether live/ is polled in it
  *
  * No state is a dead end: it has a press, or a link beside the button (queued, yours, already_ordered,
- * barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends by itself.
+ * barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends without a press.
  */
 export const STATES = Object.freeze({
   sign_in: { press: "signIn", polls: true },
@@ -25,7 +25,7 @@ export const STATES = Object.freeze({
   again: { press: "buy", polls: true },
 });
 
-/** What can happen to a request that is on its way. Its outcome unknown, it is no success yet. */
+/** Events of a running request. While its outcome is unknown it is no success. */
 const ON_ITS_WAY = {
   busy: "busy",
   accepted: "queued",
@@ -46,7 +46,7 @@ const FROM_MINE = {
   login_required: "sign_in",
 };
 
-/** The part of the states that is the buyer's own; null: the button shows the state of the sale. */
+/** Moves between the buyer's own states; null: the button shows the state of the sale. */
 const MOVES = Object.freeze({
   null: { press: "sending", ...FROM_MINE },
   sending: ON_ITS_WAY,
@@ -59,13 +59,13 @@ const MOVES = Object.freeze({
   sign_in: {},
 });
 
-/** The buyer's own state after an event; an event that a state does not know changes nothing. */
+/** Return the buyer's own state after an event; an unknown event changes nothing. */
 export function move(own, event) {
   const moves = MOVES[own];
   return event in moves ? moves[event] : own;
 }
 
-/** The state of the sale now: the first that holds, in the order of the live/ answer. */
+/** Return the present state of the sale: the first that holds, in the order of live/. */
 export function saleState(live, nowMs) {
   if (live.state === "ended" || nowMs >= live.ends_at_ms) return "ended";
   if (live.state === "paused") return "paused";
@@ -79,17 +79,17 @@ export function shownState({ own, sale, visitor, visitorStates }) {
   return own ?? sale;
 }
 
-/** What an answer to a placed order means: the event of MOVES, or "bad_token". */
+/** Return the event of an answer to an order request: one of MOVES, or "bad_token". */
 export function judge(status, code) {
   if (status === 202) return "accepted";
-  // A gateway that gave up on the shop has timed out as much as we would have.
+  // A gateway's error is a timeout, too.
   if ([0, 429, 502, 503, 504].includes(status)) return "busy";
   if (code === "bad_token" || code === "already_ordered") return code;
   if (status === 401) return "login_required";
   return status >= 400 && status < 500 ? "refused" : "unknown";
 }
 
-/** What the answer about the own token's order means. */
+/** Return the event of a receipt that was asked for with the order's own token. */
 export function judgeReceipt(status, receipt) {
   if (status === 401) return "login_required";
   if (status === 200) {
@@ -98,19 +98,19 @@ export function judgeReceipt(status, receipt) {
   return status === 404 ? "missing" : "unknown";
 }
 
-/** When to ask live/ again, in milliseconds; null: not at all. `random` is in [0, 1). */
+/** Return the milliseconds until live/ is polled again; null: never. `random` is in [0, 1). */
 export function pollMs({ state, sale, leftToBeginMs, random }) {
   if (!STATES[state].polls) return null;
   if (sale === "open") return 1000 + 1000 * random;
   if (sale !== "scheduled") return 4000 + 2000 * random;
   if (leftToBeginMs <= 5000) return 1000 + 1000 * random;
-  // Once more 20 to 40 s ahead, each page at a moment of its own, to measure the clock again.
+  // Measure the clock once more 20 to 40 s before the start, each page at its own moment.
   const untilMeasure = leftToBeginMs - 20_000 - 20_000 * random;
   const wait = untilMeasure > 5000 ? untilMeasure : leftToBeginMs - 5000 + 1000 * random;
   return Math.min(wait, 3_600_000); // a longer timer would overflow and fire at once
 }
 
-/** When to ask mine/ again; null: not before the buyer, or another tab, gives a reason to. */
+/** Return the milliseconds until mine/ is polled again; null: not without an event. */
 export function minePollMs({ mine, payLeftMs, queuePaceMs, random }) {
   if (mine?.status === "queued") return queuePaceMs;
   if (mine?.status !== "unpaid") return null;

@@ -1,14 +1,14 @@
-// The queue: how fast one's place moves, when it will be the turn, when to ask again. Nothing in here
-// touches the page.
+// The queue: how fast the place moves, how long the wait is, when to ask again. Nothing here touches
+// the page.
 
 import { fill } from "./clock.js";
 
 const KEPT_MS = 15_000;
-const STANDS_STILL_MS = [0, 600, 1000, 2000];
+const IDLE_PACE_MS = [0, 600, 1000, 2000];
 
 /**
- * Samples {place, atMs} with a new one, without those that are too old to tell today's pace. A place
- * that is unknown, or that rose (a queue that was lost and built anew), begins the count again.
+ * Add a sample {place, atMs} and drop those too old to show the present pace. A place that is
+ * unknown, or that rose because the queue was rebuilt, starts the samples again.
  */
 export function withSample(samples, { place, atMs }) {
   if (!place) return [];
@@ -17,7 +17,7 @@ export function withSample(samples, { place, atMs }) {
   return [...kept, { place, atMs }];
 }
 
-/** Milliseconds until it is the turn, at the pace of the samples; null while none is known. */
+/** Milliseconds until the buyer's turn at the pace of the samples; null while the pace is unknown. */
 export function estimateMs(samples) {
   const [first, last] = [samples[0], samples.at(-1)];
   const moved = (first?.place ?? 0) - (last?.place ?? 0);
@@ -26,43 +26,42 @@ export function estimateMs(samples) {
     : null;
 }
 
-/** When to ask again: at the pace the shop asks for, and slower the longer nothing moves. */
-export const paceMs = (shopMs, still) =>
-  Math.max(shopMs ?? 0, STANDS_STILL_MS[Math.min(still, STANDS_STILL_MS.length - 1)]);
+/** When to ask again: at the pace of the server, and slower the longer the place stays the same. */
+export const paceMs = (shopMs, idleAnswers) =>
+  Math.max(shopMs ?? 0, IDLE_PACE_MS[Math.min(idleAnswers, IDLE_PACE_MS.length - 1)]);
 
-/** "about 6 s": rounded up, and the more roughly the further off. */
-export function aboutText(ms, say) {
+/** "about 6 s": rounded up, and coarser for a longer wait. */
+export function aboutText(ms, texts) {
   const seconds = Math.max(1, Math.ceil(ms / 1000));
-  if (seconds <= 10) return fill(say.seconds, { count: seconds });
-  if (seconds <= 55) return fill(say.seconds, { count: 5 * Math.ceil(seconds / 5) });
-  return fill(say.minutes, { count: Math.ceil(seconds / 60) });
+  if (seconds <= 10) return fill(texts.seconds, { count: seconds });
+  if (seconds <= 55) return fill(texts.seconds, { count: 5 * Math.ceil(seconds / 5) });
+  return fill(texts.minutes, { count: Math.ceil(seconds / 60) });
 }
 
-/** What a page knows of the queue, from answer to answer. */
+/** A page's view of the queue, from answer to answer. */
 export class Queue {
   #samples = [];
-  #still = 0;
+  #idleAnswers = 0;
 
-  heard({ place, atMs }) {
-    this.#still = place && place !== this.#place ? 0 : this.#still + 1;
+  addSample({ place, atMs }) {
+    this.#idleAnswers = place && place !== this.#place ? 0 : this.#idleAnswers + 1;
     this.#samples = withSample(this.#samples, { place, atMs });
   }
 
-  /** There was no answer. */
-  missed() {
-    this.#still += 1;
+  noAnswer() {
+    this.#idleAnswers += 1;
   }
 
   paceMs(shopMs) {
-    return paceMs(shopMs, this.#still);
+    return paceMs(shopMs, this.#idleAnswers);
   }
 
-  /** The place in words, by the sentences `name` and `name`_about; "" while there is none. */
-  text(say, name) {
+  /** The place in words, by the texts `name` and `name`_about; "" while there is none. */
+  text(texts, name) {
     if (!this.#place) return "";
     const ms = estimateMs(this.#samples);
-    const about = ms === null ? "" : aboutText(ms, say);
-    return fill(say[about ? `${name}_about` : name], { place: this.#place, about });
+    const about = ms === null ? "" : aboutText(ms, texts);
+    return fill(texts[about ? `${name}_about` : name], { place: this.#place, about });
   }
 
   get #place() {

@@ -1,5 +1,5 @@
-// The page of a rehearsal that runs: asks every second how far it is while somebody sees it, and
-// loads the page with the verdict once it is over.
+// The page of a running rehearsal: polls its progress every second while the page is visible, and
+// loads the verdict at the end.
 
 import { ask } from "./wire.js";
 
@@ -9,7 +9,7 @@ const page = document.getElementById("rehearsal");
 const bar = page.querySelector("progress");
 let timer;
 
-/** Only a change is written: a status line that is written again is read out again. */
+/** Write only a change: screen readers read a status line again each time it is written. */
 function write(element, text) {
   if (element.textContent !== text) element.textContent = text;
 }
@@ -26,7 +26,7 @@ async function poll() {
   clearTimeout(timer);
   const { status, body, retryAfterMs } = await ask(page.dataset.url);
   if (status === 200 && body.over === false) show(body);
-  // It is over; or whoever looks was signed out, or may not look any more. The page says which.
+  // It has ended, or the user was signed out or lost the permission. The page says which.
   else if ([200, 403, 404].includes(status)) return location.reload();
   if (!document.hidden) timer = setTimeout(poll, Math.max(PACE_MS, retryAfterMs));
 }

@@ -1,4 +1,4 @@
-// The report on a sale: draws its charts, and prints them in dark ink whatever the screen's colours.
+// The report on a sale: draws its charts, and prints them in dark ink in every colour scheme.
 
 import { drawTimes } from "./charts.js";
 import { readJson } from "./wire.js";
@@ -15,7 +15,7 @@ const print = document.querySelector("[data-print]");
 print.hidden = false;
 print.querySelector("button").addEventListener("click", () => window.print());
 
-let theme; // of the screen, while the page is printed
+let theme; // the screen's theme, while the page is printed
 addEventListener("beforeprint", () => {
   theme ??= page.dataset.theme ?? "auto";
   page.dataset.theme = "light";

@@ -1,15 +1,15 @@
-// The admin's form for a sale: while it is typed, what is wrong and what will come of it stand
-// beside the fields. The server decides both; without this script it says them after saving.
+// The admin's form for a sale: shows errors and hints beside the fields while they are edited. The
+// server decides both; without this script it shows them after saving.
 
 const PAUSE_MS = 400;
-const AGAIN_MS = 30_000; // "begins in 2 h 10 min" grows old
+const AGAIN_MS = 30_000; // "Starts in 2 h 10 min" gets out of date
 
 const { checkUrl } = document.querySelector("script[data-check-url]").dataset;
 const form = document.getElementById("seckillvoucher_form");
 const status = form?.appendChild(document.createElement("p"));
 
 const edited = new Set();
-const left = new Set(); // edited and gone on from: nobody is told off in the middle of a word
+const left = new Set(); // edited and left: no error appears in the middle of a word
 const lists = new Map();
 const nothing = { errors: {}, hints: {} };
 let answer = nothing;
@@ -18,22 +18,22 @@ let sent = "";
 let timer = 0;
 let asking = null;
 
-/** What would be sent, without files: a picture is looked at when it is saved. */
+/** The entries without files: a picture is checked when it is saved. */
 function entries() {
   const texts = [...new FormData(form)].filter(([, value]) => typeof value === "string");
   return new URLSearchParams(texts).toString();
 }
 
-/** The name of the field that a control belongs to: a moment is one field with two controls. */
+/** The name of a control's field: a date with time is one field with two controls. */
 const fieldOf = (control) => control?.name?.replace(/_[01]$/, "");
 
-/** The list under a field, or null where the page has no such field. */
+/** The list under a field, or null if the page has no such field. */
 function listOf(field) {
   if (!lists.has(field)) lists.set(field, makeList(field));
   return lists.get(field);
 }
 
-/** The part of the page that is this field's alone: its label, its controls and its help. */
+/** The part of the page with this field's label, controls and help. */
 const placeOf = (control) => control.closest(".form-multiline > div, .form-row > div");
 
 function makeList(field) {
@@ -66,14 +66,14 @@ async function check() {
     });
     show(response.ok ? await response.json() : nothing);
   } catch (error) {
-    // Nothing is better than what was true of other entries. Saving checks all of it again.
+    // Show nothing rather than the hints of other entries. Saving checks everything again.
     if (error.name !== "AbortError") show(nothing);
   }
 }
 
-function show(heard) {
-  answer = heard;
-  const { errors, hints } = heard;
+function show(checked) {
+  answer = checked;
+  const { errors, hints } = checked;
   for (const field of new Set([...lists.keys(), ...Object.keys(errors), ...Object.keys(hints)])) {
     const wrong = left.has(field) ? (errors[field] ?? []) : [];
     const lines = [
@@ -97,12 +97,12 @@ function showLines(field, lines) {
       return item;
     }),
   );
-  // Said aloud only of what is being typed: a clock that ticks is silent.
+  // Announce only what follows an edit, not the passing of time.
   if (changing !== null) status.textContent = [status.textContent, text].join(" ").trim();
 }
 
-/** Ask once it is quiet; the pickers of the admin write into the fields without an event. */
-function soon() {
+/** Check once typing stops. The admin's pickers change fields without an event. */
+function checkSoon() {
   clearTimeout(timer);
   timer = setTimeout(() => {
     if (entries() === sent) return;
@@ -112,8 +112,8 @@ function soon() {
   }, PAUSE_MS);
 }
 
-/** The errors that the server put on the page were about what was there before. */
-function forget(control) {
+/** Remove the errors that the server rendered for the previous entry. */
+function removeErrors(control) {
   const place = placeOf(control);
   const alone = place?.parentElement.classList.contains("form-row");
   const scope = alone ? place.parentElement : place;
@@ -124,8 +124,8 @@ function forget(control) {
 
 function edit({ target }) {
   edited.add(fieldOf(target));
-  forget(target);
-  soon();
+  removeErrors(target);
+  checkSoon();
 }
 
 function leave({ target, relatedTarget }) {
@@ -135,16 +135,16 @@ function leave({ target, relatedTarget }) {
   show(answer);
 }
 
-function begin() {
+function start() {
   status.className = "visually-hidden";
   status.setAttribute("role", "status");
   form.addEventListener("input", edit);
   form.addEventListener("change", edit);
   form.addEventListener("focusout", leave);
-  document.addEventListener("click", soon);
-  document.addEventListener("focusin", soon);
+  document.addEventListener("click", checkSoon);
+  document.addEventListener("focusin", checkSoon);
   setInterval(() => document.hidden || check(), AGAIN_MS);
   check();
 }
 
-if (form?.elements.stock) begin();
+if (form?.elements.stock) start();

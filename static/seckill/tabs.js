@@ -1,28 +1,28 @@
-// Word between the tabs of one browser: something of a sale has changed, so ask the shop.
+// Messages between the tabs of one browser: a sale has changed, so ask the server.
 
 export class Tabs {
   #name;
-  #hear;
+  #onChange;
   #channel = null;
 
-  /** `hear` is called, without a word of what it is, when another tab says that something changed. */
-  constructor(saleId, hear) {
+  /** `onChange` is called when another tab says that something changed. */
+  constructor(saleId, onChange) {
     this.#name = `seckill-${saleId}`;
-    this.#hear = hear;
+    this.#onChange = onChange;
     this.#open();
-    // A page that is kept to go back to must not listen meanwhile.
+    // A page in the back-forward cache must not listen.
     window.addEventListener("pagehide", () => this.#close());
     window.addEventListener("pageshow", () => this.#open());
   }
 
-  tell() {
+  notify() {
     this.#channel?.postMessage("changed");
   }
 
   #open() {
     if (this.#channel || !("BroadcastChannel" in window)) return;
     this.#channel = new BroadcastChannel(this.#name);
-    this.#channel.addEventListener("message", () => this.#hear());
+    this.#channel.addEventListener("message", () => this.#onChange());
   }
 
   #close() {

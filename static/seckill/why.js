@@ -1,28 +1,27 @@
-// Why somebody who pressed got nothing: when the request arrived, and when the last unit had gone.
-// Nothing in here touches the page.
+// Why a request was sold out: when it arrived, and when the last unit went. Nothing here touches the page.
 
 import { fill } from "./clock.js";
 
 const LARGE_UNITS = [["d", 86_400_000], ["h", 3_600_000], ["min", 60_000]];
 
-/** The sentence for a refusal as sold out; "" where the shop does not know when it arrived. */
-export function whySoldOut({ arrived_at_ms: arrivedMs, sold_out_at_ms: goneMs }, { say, lang, timeZone }) {
+/** The text for a sold-out refusal; "" if its arrival time is unknown. */
+export function whySoldOut({ arrived_at_ms: arrivedMs, sold_out_at_ms: goneMs }, { texts, lang, timeZone }) {
   if (!arrivedMs) return "";
   const arrived = timeText(arrivedMs, { lang, timeZone });
-  if (!goneMs) return fill(say.arrived, { arrived });
-  if (goneMs === arrivedMs) return fill(say.same, { arrived });
+  if (!goneMs) return fill(texts.arrived, { arrived });
+  if (goneMs === arrivedMs) return fill(texts.same, { arrived });
   const day = (ms) => dayText(ms, { lang, timeZone });
   const sameDay = day(goneMs) === day(arrivedMs);
   const gone = `${sameDay ? "" : `${day(goneMs)}, `}${timeText(goneMs, { lang, timeZone })}`;
-  return fill(say.earlier, { arrived, gone, earlier: lengthText(arrivedMs - goneMs, say) });
+  return fill(texts.earlier, { arrived, gone, earlier: lengthText(arrivedMs - goneMs, texts) });
 }
 
-/** A length of time in its largest unit, rather too short than too long. */
-export function lengthText(ms, say) {
+/** A duration in its largest unit, rounded down. */
+export function lengthText(ms, texts) {
   const [unit, unitMs] = LARGE_UNITS.find(([, size]) => ms >= size) ?? [];
-  if (unit) return fill(say[unit], { count: Math.floor(ms / unitMs) });
-  if (ms >= 100) return fill(say.s, { count: (Math.floor(ms / 100) / 10).toFixed(1) });
-  return fill(say.ms, { count: ms });
+  if (unit) return fill(texts[unit], { count: Math.floor(ms / unitMs) });
+  if (ms >= 100) return fill(texts.s, { count: (Math.floor(ms / 100) / 10).toFixed(1) });
+  return fill(texts.ms, { count: ms });
 }
 
 function timeText(ms, { lang, timeZone }) {

@@ -1,6 +1,6 @@
-// Requests to the shop. A request that fails is an answer too: status 0, the outcome is unknown.
+// Requests to the server. A failed request is an answer with status 0: its outcome is unknown.
 
-/** Ask for JSON. Returns {status, body, retryAfterMs, heardAt} and never throws. */
+/** Request JSON. Return {status, body, retryAfterMs, receivedAt}; never throw. */
 export async function ask(url, { method = "GET", body, headers = {}, timeoutMs = 5000 } = {}) {
   try {
     const response = await fetch(url, {
@@ -13,22 +13,22 @@ export async function ask(url, { method = "GET", body, headers = {}, timeoutMs =
         ...headers,
       },
       credentials: "same-origin",
-      cache: "no-store", // a second-old answer of the browser's own cache would put the clock back
+      cache: "no-store", // an answer from the browser's cache would set the clock back
       signal: AbortSignal.timeout(timeoutMs),
     });
-    const heardAt = performance.now();
+    const receivedAt = performance.now();
     return {
       status: response.status,
-      heardAt,
+      receivedAt,
       retryAfterMs: retryAfterMs(response.headers.get("Retry-After")),
       body: (await response.json().catch(() => null)) ?? {},
     };
   } catch {
-    return { status: 0, heardAt: performance.now(), retryAfterMs: 0, body: {} };
+    return { status: 0, receivedAt: performance.now(), retryAfterMs: 0, body: {} };
   }
 }
 
-/** Ask for a page as it would be loaded anew. Returns its document, or null, and never throws. */
+/** Request a page as a reload would. Return its document or null; never throw. */
 export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
   try {
     const response = await fetch(url, {
@@ -47,18 +47,18 @@ export async function askPage(url, { headers = {}, timeoutMs = 5000 } = {}) {
 
 /** Place the order of a token. `ticket` is {token, attempt} and counts what was sent with it. */
 export function place(url, ticket) {
-  // The count belongs to the token, not to the press: only a first request may be refused as
-  // sold out unseen, and after an unknown outcome the next one is no first request any more.
+  // The count belongs to the token, not to the press: only a token's first request may be refused
+  // as sold out without asking the ledger.
   ticket.attempt += 1;
   return ask(url, { method: "POST", body: { token: ticket.token, attempt: ticket.attempt } });
 }
 
-/** What Retry-After asks for; its form with a date is not used by this shop. */
+/** Parse Retry-After in seconds; this server never sends a date. */
 export function retryAfterMs(header) {
   return /^\d+$/.test(header ?? "") ? Number(header) * 1000 : 0;
 }
 
-/** 0.3 s, 0.6 s, 1.2 s, 2 s, 2 s… each 20 % more or less, so that a crowd does not return in step. */
+/** 0.3 s, 0.6 s, 1.2 s, 2 s, 2 s… with 20 % jitter, so that a crowd does not return at once. */
 export function backoffMs(tries, random = Math.random()) {
   const base = Math.min(300 * 2 ** (tries - 1), 2000);
   return base * (0.8 + 0.4 * random);
@@ -66,15 +66,15 @@ export function backoffMs(tries, random = Math.random()) {
 
 export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
-/** The order id that a purchase token will become: its first number. */
+/** The order id in a purchase token: its first number. */
 export const orderIdOf = (token) => /^(\d+)-/.exec(token)?.[1] ?? null;
 
 /** The JSON block of the page with this id. */
 export const readJson = (id) => JSON.parse(document.getElementById(id)?.textContent || "null");
 
 /**
- * The receipt's page keeps the token of an order in the queue: should the ledger lose the order,
- * it is asked for again under the same id. A browser may forbid the storage; then nobody asks.
+ * Keep the token of a queued order for the receipt page: if the ledger loses the order, the page
+ * places it again under the same id. A browser may forbid storage; then it does not.
  */
 export const keptTokens = {
   keep: (token) => stored((storage) => storage.setItem(`seckill-${orderIdOf(token)}`, token)),

@@ -62,7 +62,7 @@ def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[s
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_demo_makes_three_sales_an_admin_and_two_buyers_and_prints_their_passwords() -> None:
+def test_demo_makes_sales_and_accounts_and_prints_passwords() -> None:
     text = run("demo")
     assert User.objects.count() == 3
     for user in User.objects.all():
@@ -87,7 +87,7 @@ def test_the_demo_twice_changes_nothing_and_prints_no_password() -> None:
 # --- create_buyers -------------------------------------------------------------------------------
 
 
-def test_create_buyers_prints_one_token_a_line_and_each_of_them_orders(client: Client) -> None:
+def test_create_buyers_prints_usable_tokens(client: Client) -> None:
     sale = make_sale(stock=5)
     lines = run("create_buyers", "--count", "3", "--tokens-for", str(sale.pk)).splitlines()
     assert len(lines) == len(set(lines)) == 3
@@ -99,7 +99,7 @@ def test_create_buyers_prints_one_token_a_line_and_each_of_them_orders(client: C
     assert_conserved(sale)
 
 
-def test_the_buyers_cannot_log_in_and_each_token_is_another_ones() -> None:
+def test_created_buyers_cannot_log_in() -> None:
     sale = make_sale(begins_in_s=600)
     lines = run("create_buyers", "--count", "501", "--tokens-for", str(sale.pk)).splitlines()
     now_ms = time.time_ns() // 1_000_000
@@ -164,7 +164,7 @@ def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
     return found
 
 
-def test_the_json_is_a_list_with_one_object_a_sale_of_exactly_these_keys() -> None:
+def test_reconcile_json_has_one_object_per_sale() -> None:
     sale, other = make_sale(stock=9), make_sale(loaded=False)
     reserved(sale, make_buyers(2))
     fulfill_sale(sale_id=sale.pk)
@@ -182,7 +182,7 @@ def test_without_sales_the_json_is_an_empty_list() -> None:
     assert reconcile_json() == []
 
 
-def test_a_difference_that_is_left_is_exit_status_1_and_repaired_it_is_0(ledger: Redis) -> None:
+def test_reconcile_exits_1_until_repaired(ledger: Redis) -> None:
     sale, good = make_sale(), make_sale()
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
     assert [entry["difference"] for entry in reconcile_json(status=1)] == [3, 0]
@@ -204,7 +204,7 @@ def test_the_progress_is_not_in_the_output() -> None:
     assert run("reconcile", "--json").lstrip().startswith("[")
 
 
-def test_a_sale_that_there_is_not_is_one_clear_line_and_none_is_repaired(ledger: Redis) -> None:
+def test_reconciling_a_missing_sale_is_one_line_and_repairs_nothing(ledger: Redis) -> None:
     sale = make_sale()
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
     before = ledger_contents()
@@ -245,7 +245,7 @@ def retry_orders(*arguments: str, status: int = 0) -> list[str]:
     return out.getvalue().splitlines()
 
 
-def test_the_orders_set_aside_are_listed_with_buyer_and_sale_and_nothing_changes() -> None:
+def test_set_aside_orders_are_listed_without_a_change() -> None:
     sale = make_sale()
     order = set_aside(sale)
     nobodys = make_order(sale, None, status=OrderStatus.REFUSED, reason="failed")
@@ -272,7 +272,7 @@ def test_named_orders_are_retried() -> None:
     assert_conserved(sale)
 
 
-def test_all_orders_set_aside_are_retried_and_then_there_are_none() -> None:
+def test_all_set_aside_orders_are_retried() -> None:
     sales = make_sale(), make_sale()
     orders = [set_aside(sale) for sale in (*sales, *sales)]
     assert retry_orders("--all") == [f"{order.pk}  live, to be paid" for order in orders]
@@ -281,7 +281,7 @@ def test_all_orders_set_aside_are_retried_and_then_there_are_none() -> None:
     assert retry_orders("--all") == retry_orders("--list") == []
 
 
-def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -> None:
+def test_refused_retry_prints_reason_and_exits_1() -> None:
     sale = make_sale(stock=1)
     first, second = set_aside(sale), set_aside(sale)
     assert retry_orders(str(first.pk), str(second.pk), "404", str(first.pk), status=1) == [
@@ -294,7 +294,7 @@ def test_what_could_not_be_retried_is_said_with_its_reason_and_exit_status_1() -
 
 
 @pytest.mark.parametrize("arguments", [[], ["--all", "--list"], ["--all", "7"], ["--list", "7"]])
-def test_retrying_without_saying_what_or_saying_it_twice_is_one_clear_line(
+def test_retry_command_needs_exactly_one_selection(
     arguments: list[str],
 ) -> None:
     order = set_aside(make_sale())

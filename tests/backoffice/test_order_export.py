@@ -148,7 +148,7 @@ def test_all_digits_of_an_order_id_stay_as_they_are_text(order_id: int) -> None:
         '=HYPERLINK("https://evil.example","x")', "=cmd|' /C calc'!A0",
     ],
 )  # fmt: skip
-def test_what_a_spreadsheet_would_work_out_is_made_harmless(title: str) -> None:
+def test_formulas_are_escaped(title: str) -> None:
     sale = make_sale(loaded=False)
     Voucher.objects.update(title=title)
     make_order(sale, User.objects.create(username=f"{title[:1].strip() or '@'}buyer"))
@@ -160,7 +160,7 @@ def test_what_a_spreadsheet_would_work_out_is_made_harmless(title: str) -> None:
 @pytest.mark.parametrize(
     "title", ["12-1", "1E5", "13800138000138000", "2026年12月1日", "１２", "0.50"]
 )
-def test_what_a_spreadsheet_would_take_for_a_number_or_a_date_is_kept_as_text(title: str) -> None:
+def test_number_like_text_stays_text(title: str) -> None:
     sale = make_sale(loaded=False)
     Voucher.objects.update(title=title)
     make_order(sale, make_buyer())
@@ -204,7 +204,7 @@ def test_every_order_is_written_once_oldest_first(count: int) -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_only_the_orders_of_the_query_are_written_however_few_they_are() -> None:
+def test_export_writes_only_the_selected_orders() -> None:
     wanted, other = make_sale(loaded=False), make_sale(loaded=False)
     for sale, count in ((other, 13), (wanted, 1), (other, 12), (wanted, 7), (other, 1)):
         make_orders(sale, count)
@@ -250,7 +250,7 @@ def test_statements_grow_by_chunks_only() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_no_statement_looks_at_more_orders_than_a_window_and_none_waits_in_a_transaction() -> None:
+def test_export_statements_stay_within_a_window_outside_transactions() -> None:
     make_orders(make_sale(loaded=False), 30)
     with CaptureQueriesContext(connection) as captured:
         exported(VoucherOrder.objects.filter(user__username="nobody"))
@@ -261,7 +261,7 @@ def test_no_statement_looks_at_more_orders_than_a_window_and_none_waits_in_a_tra
 
 
 @pytest.mark.usefixtures("small")
-def test_the_headings_come_at_once_and_nothing_is_read_after_a_broken_connection() -> None:
+def test_headings_come_first_and_reading_stops_with_the_connection() -> None:
     make_orders(make_sale(loaded=False), 30)
     parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
     with CaptureQueriesContext(connection) as captured:
@@ -285,7 +285,7 @@ def commanded(*arguments: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text[1:], newline="")))[1:]
 
 
-def test_the_command_prints_all_orders_or_those_of_a_sale_or_since_a_moment() -> None:
+def test_export_command_filters_by_sale_and_time() -> None:
     first, second = make_sale(loaded=False), make_sale(loaded=False)
     old, new = make_order(first, make_buyer()), make_order(second, make_buyer())
     VoucherOrder.objects.filter(pk=old.pk).update(accepted_at=NOW - dt.timedelta(seconds=1))

@@ -78,7 +78,7 @@ def refusal_of(*arguments: object) -> CommandError:
     return caught.value
 
 
-def test_it_prints_the_verdict_and_ends_well() -> None:
+def test_command_prints_verdict_and_exits_0() -> None:
     sale = make_sale(stock=5)
     before = everything_there()
     status, out = rehearse(sale.pk, "--buyers", 12, "--duplicates", 50, "--connections", 4)
@@ -89,7 +89,7 @@ def test_it_prints_the_verdict_and_ends_well() -> None:
     assert everything_there() == before
 
 
-def test_as_json_it_is_one_object() -> None:
+def test_json_verdict_is_one_object() -> None:
     status, out = rehearse(make_sale().pk, "--buyers", 6, "--stock", 2, "--json")
     found = json.loads(out)
     assert status == 0
@@ -115,7 +115,7 @@ def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> No
     assert out.endswith("WRONG: see what is not 0 above. Nothing is left of it.\n")
 
 
-def test_where_nobody_was_accepted_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_command_reports_nothing_bought(monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     shot = buy
 
@@ -144,7 +144,7 @@ def test_where_nobody_was_accepted_it_says_so(monkeypatch: pytest.MonkeyPatch) -
         ((1, "--connections", 1_001), "--connections must be from 1 to 1000"),
     ],
 )
-def test_what_it_cannot_do_it_says(arguments: tuple[object, ...], words: str) -> None:
+def test_invalid_options_are_refused(arguments: tuple[object, ...], words: str) -> None:
     error = refusal_of(*arguments)
     assert words in str(error)
     assert error.returncode == 2
@@ -169,13 +169,13 @@ def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
     assert error.returncode == 2
 
 
-def test_while_another_runs_it_does_not(live_server: LiveServer) -> None:
+def test_command_refuses_a_second_rehearsal(live_server: LiveServer) -> None:
     sale = make_sale()
     running = begun(sale, live_server.url)
     assert f"Rehearsal #{running.pk} is running" in str(refusal_of(sale.pk))
 
 
-def test_whatever_happens_it_clears_up() -> None:
+def test_command_clears_up_after_a_crash() -> None:
     sale = make_sale()
     before = everything_there()
     with armed("rehearse.fired=raise"), pytest.raises(FailpointReached):
@@ -195,7 +195,7 @@ def test_leftovers_are_cleared_up(live_server: LiveServer, monkeypatch: pytest.M
     assert everything_there() == before
 
 
-def test_it_has_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+def test_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         call_command("rehearse", "--help")
     out = capsys.readouterr().out

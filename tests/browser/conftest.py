@@ -132,9 +132,9 @@ def window(db: None) -> Window:
 
 @pytest.fixture(scope="module")
 def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Callable[..., Page]]:
-    """Call it for somebody's page ("" is a visitor's), which they keep for the module.
+    """Call it for a user's page ("" is a visitor), which stays open for the module.
 
-    A page of its own for each test would be a process of its own.
+    A new page for each test would be a new browser process each time.
     """
     pages: dict[str, Page] = {}
 
@@ -155,7 +155,7 @@ def tabs(browser: Browser, window: Window, web: Web) -> Iterator[Callable[..., P
 
 
 class Faults:
-    """What went wrong on pages: scripts that failed, the policy broken, strangers asked."""
+    """Faults of pages: failed scripts, policy violations and foreign requests."""
 
     def __init__(self, origin: str) -> None:
         self.found: list[str] = []
@@ -191,7 +191,7 @@ class Faults:
 
 @pytest.fixture
 def visit(tabs: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
-    """Call it with somebody and an address, for the page as they see it. No page has faults."""
+    """Call it with a user and a URL for the page as that user sees it. No page may have faults."""
     faults = Faults(web.url)
 
     def visited(

@@ -1,6 +1,6 @@
-"""Every page, looked at by axe and by hand: readable, reachable, steady, and from this shop alone.
+"""Accessibility of every page: axe, target sizes, keyboard, motion, and no foreign requests.
 
-One shop for the whole module. What a test changes here no other test looks at.
+One shop for the module. No test looks at what another one changes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa"]
 GRAVE = ("serious", "critical")
 TARGET_PX = 44
 
-# --- What there is to look at: who goes where -----------------------------------------------------
+# --- Pages and their users -----------------------------------------------------
 
 Where = Callable[[Window], str]
 Visit = Callable[..., Page]
@@ -133,11 +133,11 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
 PAGES = BUYERS_PAGES | STAFFS_PAGES
 
 
-# --- By axe and by thumb --------------------------------------------------------------------------
+# --- Axe and target sizes -------------------------------------------------------------------------
 
 
 def findings(page: Page, *, only: str = "", inject: bool = False) -> set[str]:
-    """Return what axe finds that is grave: rule, place and what is to be done."""
+    """Return the serious violations that axe finds: rule, element and advice."""
     if inject:
         page.evaluate(AXE_SCRIPT)
     run_only = {"type": "rule", "values": [only]} if only else {"type": "tag", "values": RULES}
@@ -152,8 +152,8 @@ def findings(page: Page, *, only: str = "", inject: bool = False) -> set[str]:
     }
 
 
-def turn(page: Page, **media: Any) -> None:
-    """Show the page in this way, and wait until its colours have changed over."""
+def emulate(page: Page, **media: Any) -> None:
+    """Emulate these media features, and wait until the colours have changed."""
     page.emulate_media(**media)
     page.evaluate(
         "Promise.all(document.getAnimations()"
@@ -161,31 +161,31 @@ def turn(page: Page, **media: Any) -> None:
     )
 
 
-def look(show: Callable[[str, ViewportSize], Page]) -> None:
-    """Let axe look at a page in two languages, on phone and desk, light and dark.
+def check(show: Callable[[str, ViewportSize], Page]) -> None:
+    """Check a page in two languages, on phone and desk, light and dark.
 
-    Each two of these meet once. What depends on the scheme is contrast alone.
+    Each pair of these occurs once. Only contrast depends on the colour scheme.
     """
     found = {}
     for language, light, dark in (("en", PHONE, DESK), ("zh", DESK, PHONE)):
         page = show(language, light)
         found[language, light["width"], "light"] = findings(page, inject=True)
         page.set_viewport_size(dark)
-        turn(page, color_scheme="dark")
+        emulate(page, color_scheme="dark")
         found[language, dark["width"], "dark"] = findings(page, only="color-contrast")
-        reach(page)
+        check_layout(page)
     assert found == {how: set() for how in found}
 
 
-def reach(page: Page) -> None:
-    """Assert that a thumb meets every target on a phone, and that nothing hangs over the edge."""
+def check_layout(page: Page) -> None:
+    """Assert that every target is large enough on a phone, and that nothing overflows."""
     page.set_viewport_size(PHONE)
     if "/admin/" not in page.url:
         assert page.evaluate(SMALL_TARGETS, TARGET_PX) == []
-    assert_nothing_hangs_over(page)
+    assert_no_overflow(page)
 
 
-def assert_nothing_hangs_over(page: Page) -> None:
+def assert_no_overflow(page: Page) -> None:
     for size in (NARROW, ZOOMED):
         page.set_viewport_size(size)
         width = page.evaluate("document.documentElement.scrollWidth")
@@ -204,40 +204,36 @@ SMALL_TARGETS = """least => {
 }"""
 
 
-def one_of_a_kind(names: Iterable[str], *, default: Container[str]) -> list[Any]:
-    """Return parameters: these in the default tier, all others in the slow one."""
+def in_tiers(names: Iterable[str], *, default: Container[str]) -> list[Any]:
+    """Return parameters, of which only these belong to the default tier."""
     return [it if it in default else pytest.param(it, marks=pytest.mark.faults) for it in names]
 
 
-IN_A_HURRY = {"list", "open", "sold-out", "waiting", "admin-new-sale", "board"}
-"""The default tier looks at one page of each kind, in all ways; the slow tier at every page."""
+ONE_OF_EACH_KIND = {"list", "open", "sold-out", "waiting", "admin-new-sale", "board"}
+"""The pages of the default tier; the slow tier checks every page."""
 
 
-@pytest.mark.parametrize("name", one_of_a_kind(PAGES, default=IN_A_HURRY))
-def test_everybody_can_read_and_reach_all_of_a_page(
-    name: str, window: Window, visit: Visit
-) -> None:
+@pytest.mark.parametrize("name", in_tiers(PAGES, default=ONE_OF_EACH_KIND))
+def test_page_is_accessible(name: str, window: Window, visit: Visit) -> None:
     who, where = PAGES[name]
-    look(lambda language, size: visit(who, where(window), language=language, size=size))
+    check(lambda language, size: visit(who, where(window), language=language, size=size))
 
 
 @pytest.mark.faults
-def test_everybody_can_read_and_reach_all_of_a_race_that_was_played(visit: Visit) -> None:
+def test_played_race_is_accessible(visit: Visit) -> None:
     def play(language: str, size: ViewportSize) -> Page:
         page = visit("", "/lab/v2/double-click/", language=language, size=size)
         with page.expect_navigation():
             page.locator("main form button").click()
         return page
 
-    look(play)
+    check(play)
 
 
 @pytest.mark.parametrize(
-    "name", one_of_a_kind(["soon", "paused", "ended", "yours", "forged"], default={"soon"})
+    "name", in_tiers(["soon", "paused", "ended", "yours", "forged"], default={"soon"})
 )
-def test_everybody_can_read_and_reach_all_of_a_refusal(
-    name: str, window: Window, visit: Visit
-) -> None:
+def test_refusal_is_accessible(name: str, window: Window, visit: Visit) -> None:
     who, of = ("ann", "sold_out") if name == "yours" else ("ben", name)
     its = window.sales[of if of in window.sales else "open"]
     token = token_for(its, window.people[who]).sign() + ("x" if name == "forged" else "")
@@ -248,7 +244,7 @@ def test_everybody_can_read_and_reach_all_of_a_refusal(
             page.evaluate(SEND_WITHOUT_SCRIPT, [f"/vouchers/{its.pk}/orders/", token])
         return page
 
-    look(show)
+    check(show)
 
 
 SEND_WITHOUT_SCRIPT = """([action, token]) => {
@@ -259,8 +255,8 @@ SEND_WITHOUT_SCRIPT = """([action, token]) => {
 }"""
 
 
-@pytest.mark.parametrize("state", one_of_a_kind(["sending", "busy"], default={"busy"}))
-def test_everybody_can_read_and_reach_all_while_an_order_is_on_its_way(
+@pytest.mark.parametrize("state", in_tiers(["sending", "busy"], default={"busy"}))
+def test_purchase_page_is_accessible_while_ordering(
     state: str, window: Window, visit: Visit
 ) -> None:
     url, held = put_on_sale(window, begins_in_s=-1), []
@@ -275,7 +271,7 @@ def test_everybody_can_read_and_reach_all_while_an_order_is_on_its_way(
         expect(page.locator("#main")).to_have_attribute("data-state", state)
         return page
 
-    look(show)
+    check(show)
     for route in held:
         route.abort()
 
@@ -286,14 +282,14 @@ def refuse_for_now(route: Route) -> None:
 
 
 def put_on_sale(window: Window, *, begins_in_s: int) -> str:
-    """Put a voucher on sale once more, and return the address of its page."""
+    """Put a voucher on sale again, and return the URL of its page."""
     begins_at = timezone.now() + dt.timedelta(seconds=begins_in_s)
     terms = SaleTerms(stock=3, begins_at=begins_at, ends_at=begins_at + dt.timedelta(hours=1))
     its = create_sale(voucher=window.sales["soon"].voucher, terms=terms)
     return f"/vouchers/{its.pk}/"
 
 
-# --- By keyboard ----------------------------------------------------------------------------------
+# --- Keyboard -------------------------------------------------------------------------------------
 
 
 FOCUSED = "document.activeElement.id || document.activeElement.className"
@@ -304,7 +300,7 @@ OUTLINE = """() => {
 
 
 def tab_to(page: Page, wanted: str) -> None:
-    """Press Tab until this has the focus; whatever has it on the way shows that it has."""
+    """Press Tab until this element has the focus; each focused element must show it."""
     for _ in range(30):
         page.keyboard.press("Tab")
         focused = page.evaluate(FOCUSED)
@@ -314,9 +310,7 @@ def tab_to(page: Page, wanted: str) -> None:
     pytest.fail(f"{wanted} cannot be reached")
 
 
-def test_somebody_with_a_keyboard_alone_skips_to_the_content_and_buys(
-    window: Window, visit: Visit
-) -> None:
+def test_keyboard_alone_skips_to_content_and_buys(window: Window, visit: Visit) -> None:
     url = put_on_sale(window, begins_in_s=-1)
     page = visit("cora", url, size=DESK)
     page.keyboard.press("Tab")
@@ -335,7 +329,7 @@ def test_somebody_with_a_keyboard_alone_skips_to_the_content_and_buys(
     expect(page.locator("#receipt")).to_have_attribute("data-status", "queued")
 
 
-def test_the_focus_stays_on_the_button_whatever_it_says(window: Window, visit: Visit) -> None:
+def test_focus_stays_on_the_button(window: Window, visit: Visit) -> None:
     page = visit("ben", put_on_sale(window, begins_in_s=6), size=PHONE)
     page.route("**/orders/", refuse_for_now)
     tab_to(page, "buy")
@@ -348,25 +342,21 @@ def test_the_focus_stays_on_the_button_whatever_it_says(window: Window, visit: V
     expect(button).to_be_focused()
 
 
-# --- Without motion -------------------------------------------------------------------------------
+# --- Reduced motion -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     "name",
-    one_of_a_kind(
-        ["list", "soon", "open", "receipt-queued", "waiting"], default={"receipt-queued"}
-    ),
+    in_tiers(["list", "soon", "open", "receipt-queued", "waiting"], default={"receipt-queued"}),
 )
-def test_nothing_moves_where_somebody_wants_no_motion(
-    name: str, window: Window, visit: Visit
-) -> None:
+def test_nothing_moves_with_reduced_motion(name: str, window: Window, visit: Visit) -> None:
     who, where = BUYERS_PAGES[name]
     page = visit(who, where(window), size=PHONE, reduced_motion="reduce")
     running = "document.getAnimations().filter((it) => it.playState === 'running').length"
     assert page.evaluate(running) == 0
 
 
-# --- The looking itself ---------------------------------------------------------------------------
+# --- The checks -----------------------------------------------------------------------------------
 
 SPOIL = """() => {
   const add = (name, text, style) => {
@@ -380,7 +370,7 @@ SPOIL = """() => {
 }"""
 
 
-def test_what_is_wrong_with_a_page_is_found(tabs: Callable[..., Page], web: Web) -> None:
+def test_checks_find_faults_of_a_page(tabs: Callable[..., Page], web: Web) -> None:
     page, faults, foreign = tabs("", "en"), Faults(web.url), Faults("http://elsewhere")
     for watcher in (faults, foreign):
         watcher.watch(page)
@@ -396,6 +386,6 @@ def test_what_is_wrong_with_a_page_is_found(tabs: Callable[..., Page], web: Web)
     assert any("hard to hit" in it for it in page.evaluate(SMALL_TARGETS, TARGET_PX))
     assert any("Content Security Policy" in it for it in faults.found)
     with pytest.raises(AssertionError, match="px on a screen of 360"):
-        assert_nothing_hangs_over(page)
+        assert_no_overflow(page)
     for watcher in (faults, foreign):
         watcher.leave()

@@ -1,4 +1,4 @@
-"""What comes after the win, in browsers: paying, cancelling, being too late, waiting in line."""
+"""After the order, in browsers: payment, cancellation, expiry and the waiting list."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers
 
 PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
 A_WHILE_MS = 30_000
-"""So long a page may take to hear of what beat or the sandbox has done."""
+"""The time a page may take to show what beat or the sandbox has done."""
 
 
 def signed_in(people: Callable[..., Page], name: str, **options: object) -> Page:
@@ -56,7 +56,7 @@ def expect_the_code(page: Page, order: VoucherOrder) -> None:
     expect(page.locator(".code__picture .qr")).to_be_visible()
 
 
-def test_an_open_receipt_hears_of_the_payment_without_a_reload(
+def test_open_receipt_shows_payment_and_refund_without_reload(
     people: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=1)
@@ -84,7 +84,7 @@ def test_an_open_receipt_hears_of_the_payment_without_a_reload(
     assert_the_sum_is_right(sale, ordered=0)
 
 
-def test_the_first_cancels_and_the_second_who_waits_has_an_order(
+def test_cancelled_unit_goes_to_the_waiting_buyer(
     people: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=1)
@@ -111,7 +111,7 @@ def test_the_first_cancels_and_the_second_who_waits_has_an_order(
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_who_does_not_pay_in_time_is_told_so_by_the_open_page(people: Callable[..., Page]) -> None:
+def test_open_receipt_shows_that_the_order_expired(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     page = signed_in(people, "ann")
     order = buy(page, sale)
@@ -128,7 +128,7 @@ def test_who_does_not_pay_in_time_is_told_so_by_the_open_page(people: Callable[.
     assert_the_sum_is_right(sale, ordered=0)
 
 
-def test_a_turn_that_came_while_the_page_was_offline_leads_to_the_order_afterwards(
+def test_turn_while_offline_leads_to_the_order_later(
     people: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=1)

@@ -1,4 +1,4 @@
-"""The board on somebody's screen: it moves by itself, stops when nobody looks, and stops a sale."""
+"""The board in a browser: live figures, stale figures, and actions on a sale."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ Person = Callable[..., Page]
 
 @pytest.fixture
 def violations() -> list[str]:
-    """What the content policy of a board's page had to stop."""
+    """Violations of the content security policy on the board."""
     return []
 
 
 @pytest.fixture
 def operator(people: Person, violations: list[str]) -> Person:
-    """Call it for the page of somebody who runs sales and is signed in."""
+    """Call it for the page of an operator who is signed in."""
     boss = make_person("boss", admin=True)
 
     def page(**options: object) -> Page:
@@ -46,9 +46,7 @@ def expect_figure(page: Page, name: str, text: str) -> None:
     expect(page.locator(f'[data-text="{name}"]')).to_have_text(text)
 
 
-def test_the_figures_move_by_themselves_while_orders_happen(
-    operator: Person, web: Web, violations: list[str]
-) -> None:
+def test_figures_follow_orders(operator: Person, web: Web, violations: list[str]) -> None:
     sale = make_sale(stock=300)
     page = operator()
     page.goto(board_of(sale))
@@ -70,7 +68,7 @@ def test_the_figures_move_by_themselves_while_orders_happen(
     assert violations == []
 
 
-def test_a_board_that_nobody_sees_asks_for_nothing(operator: Person) -> None:
+def test_hidden_board_does_not_poll(operator: Person) -> None:
     asked: list[str] = []
     page = operator()
     page.on("request", lambda it: asked.append(it.url) if it.url.endswith("/data/") else None)
@@ -92,7 +90,7 @@ def test_a_board_that_nobody_sees_asks_for_nothing(operator: Person) -> None:
 
 
 def turn(page: Page, *, hidden: bool) -> None:
-    """Hide the tab, or show it, as far as its page can tell."""
+    """Make the page believe that its tab is hidden or visible."""
     page.evaluate(
         """hidden => {
           Object.defineProperty(document, "hidden", { get: () => hidden, configurable: true });
@@ -102,9 +100,7 @@ def turn(page: Page, *, hidden: bool) -> None:
     )
 
 
-def test_a_server_that_does_not_answer_makes_the_figures_stale_until_it_does(
-    operator: Person, web: Web
-) -> None:
+def test_figures_are_marked_stale_until_the_server_answers(operator: Person, web: Web) -> None:
     sale = make_sale(stock=50)
     page = operator()
     page.goto(board_of(sale))
@@ -124,16 +120,14 @@ def test_a_server_that_does_not_answer_makes_the_figures_stale_until_it_does(
     expect(page.locator("[data-says]")).to_have_text("The figures are live again.")
 
 
-def test_who_is_signed_out_meanwhile_is_told(operator: Person) -> None:
+def test_board_says_that_user_was_signed_out(operator: Person) -> None:
     page = operator()
     page.goto(board_of(make_sale(stock=5)))
     page.context.clear_cookies()
     expect(page.locator("[data-stale]")).to_contain_text("you are signed out")
 
 
-def test_a_pause_reaches_the_buyers_page_and_a_colleagues_board(
-    operator: Person, people: Person
-) -> None:
+def test_pause_reaches_buyers_page_and_colleagues_board(operator: Person, people: Person) -> None:
     sale = make_sale(stock=5)
     buyer, colleague, page = people(make_person("ann")), operator(), operator()
     buyer.goto(f"/vouchers/{sale.pk}/")
@@ -156,7 +150,7 @@ def test_a_pause_reaches_the_buyers_page_and_a_colleagues_board(
     expect(buyer.locator("#buy-label")).to_have_text("Sale paused")
 
 
-def test_a_sale_is_run_without_javascript(operator: Person) -> None:
+def test_staff_runs_a_sale_without_javascript(operator: Person) -> None:
     sale = make_sale(stock=5)
     page = operator(java_script_enabled=False)
     page.goto(board_of(sale))
@@ -175,7 +169,7 @@ def test_a_sale_is_run_without_javascript(operator: Person) -> None:
     assert snapshot(sale_id=sale.pk).state is SaleState.ENDED
 
 
-def test_the_board_fits_a_phone_and_its_charts_take_the_colours_of_the_mode(
+def test_board_fits_a_phone_and_charts_follow_colour_scheme(
     operator: Person,
 ) -> None:
     page = operator(viewport={"width": 390, "height": 844}, color_scheme="light", locale="zh-CN")

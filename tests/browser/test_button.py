@@ -1,6 +1,6 @@
-"""The button of the purchase page: every state of it, and none that is a dead end or a lie.
+"""The button of the purchase page in every state.
 
-Nobody works at the orders here: a test writes them itself, so that a queue stands still meanwhile.
+There is no worker: a test writes the orders itself, so the queue stands still until then.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ WATCHED = """() => {
 
 @pytest.fixture
 def opened(people: Callable[..., Page]) -> Callable[..., Page]:
-    """Call it for a sale's page as a buyer sees it, or a visitor, in a browser of their own."""
+    """Call it to open a sale's page as a buyer or visitor, in a browser context of their own."""
 
     def page_of(
         sale: SeckillVoucher, buyer: User | None = None, *, script: str = "", **options: Any
@@ -94,25 +94,25 @@ def second_tab(page: Page) -> Page:
 
 
 def expect_state(page: Page, state: str, label: str, beside: str = "") -> None:
-    """Expect a state of the button, its label, and by a pattern what stands beside that."""
+    """Expect a state of the button, its label, and a pattern for the text beside it."""
     expect(page.locator("#main")).to_have_attribute("data-state", state)
     name = "order" if state == "yours" else "buy"
     expect(page.locator(f"#{name}-label")).to_have_text(label)
     expect(page.locator(f"#{name}-left")).to_have_text(re.compile(f"^{beside}$"))
 
 
-def goes_to_the_receipt(page: Page, status: str = "queued") -> None:
+def expect_receipt(page: Page, status: str = "queued") -> None:
     page.wait_for_url("**/orders/*/")
     expect(page.locator("#receipt")).to_have_attribute("data-status", status)
 
 
 def cut(route: Route) -> None:
-    """Cut the network before the shop hears of a request."""
+    """Abort a request before it reaches the server."""
     route.abort()
 
 
-def told_by_another_tab(page: Page) -> None:
-    """Something has changed, and another tab of the browser has said so."""
+def notify_from_another_tab(page: Page) -> None:
+    """Send the message by which another tab of the browser announces a change."""
     page.evaluate(
         "new BroadcastChannel(`seckill-${document.querySelector('[data-sale]').dataset.sale}`)"
         ".postMessage('changed')"
@@ -130,7 +130,7 @@ def change(sale: SeckillVoucher, **terms: Any) -> None:
 # --- Before the win ------------------------------------------------------------------------------
 
 
-def test_the_button_counts_down_opens_by_itself_and_is_never_early_whatever_clock_the_buyer_has(
+def test_button_opens_by_the_servers_clock_never_early(
     opened: Callable[..., Page],
 ) -> None:
     another = make_sale(stock=5)
@@ -153,12 +153,12 @@ def test_the_button_counts_down_opens_by_itself_and_is_never_early_whatever_cloc
     visitor.wait_for_url(f"**/accounts/login/?next=/vouchers/{sale.pk}/")
 
     pages[0].click("#buy")
-    goes_to_the_receipt(pages[0])
+    expect_receipt(pages[0])
     fulfill_sale(sale_id=sale.pk)
     expect(pages[0].locator("#pay-left")).to_have_text(re.compile(FIFTEEN_MINUTES))
 
 
-def test_while_it_is_paused_and_after_the_end_the_button_says_so_and_goes_on_by_itself(
+def test_button_follows_pause_resume_and_end(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5)
@@ -175,7 +175,7 @@ def test_while_it_is_paused_and_after_the_end_the_button_says_so_and_goes_on_by_
     page.wait_for_url("**/")
 
 
-def test_who_comes_too_late_is_told_by_how_much_and_may_wait(opened: Callable[..., Page]) -> None:
+def test_late_buyer_learns_by_how_much_and_may_wait(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     page = opened(sale, make_buyer(), **PHONE)
     page.route("**/live/", cut)  # the page has not heard of it when the button is pressed
@@ -198,10 +198,10 @@ def test_who_comes_too_late_is_told_by_how_much_and_may_wait(opened: Callable[..
     expect(page.get_by_role("link", name="See your place in line")).to_be_visible()
 
 
-# --- The request on its way ----------------------------------------------------------------------
+# --- The running request -------------------------------------------------------------------------
 
 
-def test_a_busy_shop_is_asked_again_and_the_order_is_one(opened: Callable[..., Page]) -> None:
+def test_busy_shop_is_asked_again_and_gets_one_order(opened: Callable[..., Page]) -> None:
     sale = make_sale(stock=5)
     page = opened(sale, make_buyer())
     held: list[Route] = []
@@ -216,11 +216,11 @@ def test_a_busy_shop_is_asked_again_and_the_order_is_one(opened: Callable[..., P
     held.pop().continue_()
     page.unroute(ORDERS)
 
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     assert len(pending_ids(sale)) == 1
 
 
-def test_cut_off_after_the_shop_has_accepted_the_page_finds_its_order(
+def test_page_finds_its_order_after_a_lost_answer(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5)
@@ -233,12 +233,12 @@ def test_cut_off_after_the_shop_has_accepted_the_page_finds_its_order(
     page.route(ORDERS, accept_and_cut)
     page.click("#buy")
 
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     assert page.url.endswith(f"/orders/{pending_ids(sale)[0]}/")
     assert len(pending_ids(sale)) == 1
 
 
-def test_cut_off_before_the_shop_has_heard_of_it_one_may_try_again_and_orders_once(
+def test_request_that_never_arrived_can_be_sent_again(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5)
@@ -258,14 +258,14 @@ def test_cut_off_before_the_shop_has_heard_of_it_one_may_try_again_and_orders_on
     page.context.set_offline(False)
     page.unroute(ORDERS)
     page.click("#buy")
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     assert [str(each) for each in pending_ids(sale)] == [order_id]
 
 
-# --- What is one's own ---------------------------------------------------------------------------
+# --- The buyer's own orders ----------------------------------------------------------------------
 
 
-def test_one_tab_buys_and_the_other_shows_the_place_the_order_and_the_payment_at_once(
+def test_second_tab_follows_the_order_of_the_first(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=9)
@@ -274,7 +274,7 @@ def test_one_tab_buys_and_the_other_shows_the_place_the_order_and_the_payment_at
     other = second_tab(page)
     page.bring_to_front()
     page.click("#buy")
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     expect(page.locator("#queue")).to_have_text("In the queue: number 6")
 
     expect_state(other, "queued", "In the queue", "number 6")
@@ -290,14 +290,14 @@ def test_one_tab_buys_and_the_other_shows_the_place_the_order_and_the_payment_at
     expect(other.locator("#buy")).to_be_hidden()
 
     VoucherOrder.objects.filter(seckill_voucher=sale).update(status=OrderStatus.PAID)
-    told_by_another_tab(page)
+    notify_from_another_tab(page)
     expect_state(other, "already_ordered", "You already have one")
     assert other.evaluate("window.neverReloaded")
     other.click("#order-link")
-    goes_to_the_receipt(other, "paid")
+    expect_receipt(other, "paid")
 
 
-def test_a_tab_that_could_not_hear_of_the_order_is_told_of_it_by_the_shop(
+def test_tab_without_broadcast_channel_learns_of_order_from_server(
     opened: Callable[..., Page],
 ) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
@@ -313,14 +313,14 @@ def test_a_tab_that_could_not_hear_of_the_order_is_told_of_it_by_the_shop(
 
 
 @pytest.mark.parametrize("back", ["by the history", "to a page that was kept"])
-def test_who_goes_back_from_the_receipt_finds_the_order_not_the_button(
+def test_going_back_from_the_receipt_shows_the_order(
     opened: Callable[..., Page], back: str
 ) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
     page = opened(sale, buyer)
     if back == "by the history":
         page.click("#buy")
-        goes_to_the_receipt(page)
+        expect_receipt(page)
         page.go_back()
     else:
         reserved(sale, [buyer])
@@ -331,10 +331,10 @@ def test_who_goes_back_from_the_receipt_finds_the_order_not_the_button(
     page.reload()
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     page.click("#order-link")
-    goes_to_the_receipt(page, "unpaid")
+    expect_receipt(page, "unpaid")
 
 
-def test_an_order_that_ends_does_not_just_go_away_and_one_may_buy_again(
+def test_ended_order_stays_linked_and_buyer_may_buy_again(
     opened: Callable[..., Page],
 ) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
@@ -343,16 +343,16 @@ def test_an_order_that_ends_does_not_just_go_away_and_one_may_buy_again(
     fulfill_sale(sale_id=sale.pk)
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     cancel_order(order_id=only_order(sale).pk, by=SYSTEM, now=timezone.now())
-    told_by_another_tab(second_tab(page))
+    notify_from_another_tab(second_tab(page))
     expect_state(page, "open", "Buy now")
     expect(page.locator("#status")).to_contain_text("Your order is closed")
     expect(page.locator("#order-link")).to_have_text("See your order")
 
     page.click("#buy")
-    goes_to_the_receipt(page)
+    expect_receipt(page)
 
 
-def test_when_the_time_to_pay_is_over_the_page_says_so_until_the_order_has_ended(
+def test_page_says_that_time_to_pay_has_run_out(
     opened: Callable[..., Page],
 ) -> None:
     sale, buyer = make_sale(stock=5), make_buyer()
@@ -366,67 +366,65 @@ def test_when_the_time_to_pay_is_over_the_page_says_so_until_the_order_has_ended
     expect_state(page, "yours", "See your order")
 
 
-def test_below_the_limit_one_buys_again_with_a_token_that_is_not_spent(
+def test_buyer_below_the_limit_buys_again_with_a_new_token(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5, limit=2)
     page = opened(sale, make_buyer())
     other = second_tab(page)
     page.click("#buy")
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     fulfill_sale(sale_id=sale.pk)
     expect_state(other, "open", "Buy now")
     expect(other.locator("#holds")).to_have_text("You have 1 of the 2 units allowed per buyer.")
     expect(other.locator("#order-label")).to_have_text("Pay for yours within")
 
     other.click("#buy")
-    goes_to_the_receipt(other)
+    expect_receipt(other)
     page.go_back()
     fulfill_sale(sale_id=sale.pk)
     expect_state(page, "yours", "It's yours! Pay within", FIFTEEN_MINUTES)
     assert VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count() == 2
 
 
-def test_who_is_signed_out_or_somebody_else_meanwhile_is_told_so(
-    opened: Callable[..., Page], web: Web
-) -> None:
+def test_page_notices_sign_out_and_another_user(opened: Callable[..., Page], web: Web) -> None:
     sale, (ann, ben) = make_sale(stock=5), make_buyers(2)
     page = opened(sale, ann)
     anns_token = page.input_value("#token")
     page.context.clear_cookies()
-    told_by_another_tab(second_tab(page))
+    notify_from_another_tab(second_tab(page))
     expect_state(page, "sign_in_open", "Sign in to buy")
     expect(page.locator("#status")).to_contain_text("You have been signed out")
 
     sign_in(page.context, ben, url=web.url)
-    told_by_another_tab(second_tab(page))
+    notify_from_another_tab(second_tab(page))
     expect_state(page, "open", "Buy now")
     assert page.input_value("#token") != anns_token
     page.click("#buy")
-    goes_to_the_receipt(page)
+    expect_receipt(page)
     fulfill_sale(sale_id=sale.pk)
     assert only_order(sale).user == ben
 
 
-def test_a_visitors_page_becomes_the_buyers_once_they_have_signed_in_elsewhere(
+def test_visitors_page_updates_after_sign_in_elsewhere(
     opened: Callable[..., Page], web: Web
 ) -> None:
     sale = make_sale(stock=5)
     page = opened(sale)
     expect(page.locator("#sign-in")).to_be_visible()
     sign_in(page.context, make_buyer(), url=web.url)
-    told_by_another_tab(second_tab(page))
+    notify_from_another_tab(second_tab(page))
     expect_state(page, "open", "Buy now")
 
 
-def test_without_javascript_the_queue_the_order_and_the_refusal_tell_the_same(
+def test_queue_order_and_refusal_work_without_javascript(
     opened: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=2)
     reserved(sale, [make_buyer()])
     ann, ben = (opened(sale, make_buyer(), java_script_enabled=False) for _ in range(2))
     ann.click("#buy")
-    goes_to_the_receipt(ann)
+    expect_receipt(ann)
     expect(ann.locator("#queue")).to_have_text("In the queue: number 2")
     ben.click("#buy")
     expect(ben.locator("main")).to_contain_text("The last unit went at")
@@ -441,7 +439,7 @@ def test_without_javascript_the_queue_the_order_and_the_refusal_tell_the_same(
     expect(ann.locator("#pay")).to_be_visible()
 
 
-# --- Functions of their own ----------------------------------------------------------------------
+# --- Functions without a page --------------------------------------------------------------------
 
 
 PLACES: list[tuple[list[tuple[int | None, int]], str]] = [
@@ -453,10 +451,10 @@ PLACES: list[tuple[list[tuple[int | None, int]], str]] = [
     ([(9_000, 0), (8_000, 20_000)], "number 8000"),  # too long ago
     ([(9_000, 0), (8_900, 10_000)], "number 8900, about 15 min"),
     ([(3, 0), (2, 100)], "number 2, about 1 s"),
-    ([(5, 0), (4, 100), (700, 200)], "number 700"),  # lost and built anew
+    ([(5, 0), (4, 100), (700, 200)], "number 700"),  # lost and rebuilt
     ([(5, 0), (None, 100)], ""),
 ]
-"""Places with the milliseconds at which they were heard, and what is said of the last."""
+"""Places with their arrival in milliseconds, and the text for the last one."""
 
 PACES = [
     ([], 300, 300),
@@ -467,20 +465,20 @@ PACES = [
     ([9, 9, 9, 8], 300, 300),
     ([None, None], 300, 1_000),
 ]
-"""Places in the order in which they were heard, the pace that the shop asks for, and the page's."""
+"""Places in their order of arrival, the pace of the server, and the page's pace."""
 
 GONE_MS = [(0, "same millisecond"), (42, "42 ms"), (422, "0.4 s"), (59_999, "59.9 s"),
            (60_000, "1 min"), (7_200_000, "2 h"), (259_200_000, "3 d")]  # fmt: skip
 
 
-def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_known(
+def test_queue_and_lateness_texts_follow_the_answers(
     opened: Callable[..., Page],
 ) -> None:
     page = opened(make_sale(stock=1))
     page.evaluate(
         """async ([queue, why]) => {
           Object.assign(window, await import(queue), await import(why));
-          window.say = JSON.parse(document.getElementById("sentences").textContent);
+          window.texts = JSON.parse(document.getElementById("sentences").textContent);
         }""",
         [module(page, "queue"), module(page, "why")],
     )
@@ -488,8 +486,8 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
         assert words == page.evaluate(
             """(places) => {
               const queue = new Queue();
-              for (const [place, atMs] of places) queue.heard({ place, atMs });
-              return queue.text(say.queue, "number");
+              for (const [place, atMs] of places) queue.addSample({ place, atMs });
+              return queue.text(texts.queue, "number");
             }""",
             places,
         )
@@ -497,7 +495,7 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
         assert pace_ms == page.evaluate(
             """([heard, shopMs]) => {
               const queue = new Queue();
-              for (const [atMs, place] of heard.entries()) queue.heard({ place, atMs });
+              for (const [atMs, place] of heard.entries()) queue.addSample({ place, atMs });
               return queue.paceMs(shopMs);
             }""",
             [heard, shop_ms],
@@ -515,12 +513,12 @@ def test_what_is_said_of_the_queue_and_of_being_late_is_worked_out_from_what_is_
 
 
 def module(page: Page, name: str) -> str:
-    """Return the address of a module of the page, which has the hash of its content in it."""
+    """Return the URL of a module of the page, which contains the hash of its content."""
     return str(page.locator(f"link[href*='seckill/{name}.']").get_attribute("href"))
 
 
 def late(page: Page, arrived: dt.datetime, before_ms: int | None) -> str:
-    """Return what the page says where the last unit went so long before the request arrived."""
+    """Return the text for a last unit that went this long before the request arrived."""
     arrived_ms = epoch_ms(arrived)
     refusal = {"arrived_at_ms": arrived_ms}
     if before_ms is not None:
@@ -528,7 +526,7 @@ def late(page: Page, arrived: dt.datetime, before_ms: int | None) -> str:
     return str(
         page.evaluate(
             "(refusal) => whySoldOut("
-            "refusal, { say: say.why, lang: 'en', timeZone: 'Asia/Shanghai' })",
+            "refusal, { texts: texts.why, lang: 'en', timeZone: 'Asia/Shanghai' })",
             refusal,
         )
     )

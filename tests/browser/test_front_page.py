@@ -1,4 +1,4 @@
-"""The list of sales as a buyer sees it on a phone: pictures, long titles, days that go by."""
+"""The list of sales on a phone: pictures, long titles, passing days."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def phone(people: Callable[..., Page]) -> Page:
     return people(timezone_id="Asia/Shanghai", **PHONE)
 
 
-def test_a_phone_shows_no_sale_and_many_sales(phone: Page) -> None:
+def test_phone_shows_no_sale_and_many_sales(phone: Page) -> None:
     phone.goto("/")
     expect(phone.get_by_text("There are no sales right now.")).to_be_visible()
 
@@ -52,7 +52,7 @@ def test_a_phone_shows_no_sale_and_many_sales(phone: Page) -> None:
         assert worth.evaluate("it => it.scrollWidth <= it.parentElement.clientWidth")
 
 
-def test_when_the_day_is_over_today_becomes_a_date(phone: Page) -> None:
+def test_today_becomes_a_date_after_midnight(phone: Page) -> None:
     now = timezone.now()
     make_sale(begins_at=now - HOUR, ends_at=now + 90 * HOUR)
     make_sale(begins_at=now + 80 * HOUR, ends_at=now + 90 * HOUR)

@@ -41,7 +41,7 @@ def make_sale_in_the_admin(page: Page, *, title: str, stock: int, begins_at: dt.
     page.click("[name=_save]")
 
 
-def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
+def test_admin_creates_a_sale_and_three_buyers_want_two_units(
     people: Callable[..., Page],
 ) -> None:
     make_person("shopkeeper", admin=True, password=PASSWORD)
@@ -92,7 +92,7 @@ def test_an_admin_makes_a_sale_and_three_buyers_press_for_two_units(
     expect(row.locator(".field-left")).to_have_text("0")
 
 
-def test_a_buyer_on_a_phone_signs_up_in_chinese_and_buys(people: Callable[..., Page]) -> None:
+def test_buyer_signs_up_on_a_phone_in_chinese_and_buys(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     page = people(locale="zh-CN", **PHONE)
     page.goto(f"/vouchers/{sale.pk}/")
@@ -133,7 +133,7 @@ def test_everything_works_without_javascript(people: Callable[..., Page]) -> Non
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_a_buyer_whose_answers_were_all_lost_finds_the_order_by_its_own_token(
+def test_order_is_found_by_its_token_after_lost_answers(
     people: Callable[..., Page],
 ) -> None:
     sale = make_sale(stock=5)
@@ -153,9 +153,7 @@ def test_a_buyer_whose_answers_were_all_lost_finds_the_order_by_its_own_token(
     assert_the_sum_is_right(sale, ordered=1)
 
 
-def test_a_second_tab_and_a_reload_show_the_order_that_is_there(
-    people: Callable[..., Page], web: Web
-) -> None:
+def test_second_tab_and_reload_show_the_order(people: Callable[..., Page], web: Web) -> None:
     sale = make_sale(stock=5)
     page = people(make_person("ann"))
     page.goto(f"/vouchers/{sale.pk}/")

@@ -1,4 +1,4 @@
-"""A rehearsal as staff sees it: begun from the sale, watched as it goes, and its verdict."""
+"""A rehearsal in the admin: started from the sale, its progress and its verdict."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_staff_rehearses_a_sale_and_reads_the_verdict(boss: Page, browser: Brows
     with_no_scripts.close()
 
 
-def test_staff_cancels_one_that_is_running(boss: Page) -> None:
+def test_staff_cancels_a_running_rehearsal(boss: Page) -> None:
     sale = make_sale(stock=40, begins_in_s=7_200, ends_in_s=9_000)
     boss.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/rehearse/")
     boss.get_by_label("Buyers").fill("5000")

@@ -1,4 +1,4 @@
-"""The report in a browser: drawn, printed on A4 in dark ink, and whole without JavaScript."""
+"""The report in a browser: charts, print on A4 in dark ink, and without JavaScript."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def report(people: Callable[..., Page], sale: SeckillVoucher) -> Report:
     return opened
 
 
-def test_the_charts_are_drawn_and_the_page_prints_in_dark_ink(report: Report) -> None:
+def test_charts_are_drawn_and_printed_in_dark_ink(report: Report) -> None:
     page = report(color_scheme="dark")
     expect(page.locator(".report canvas")).to_have_count(2)
     page.evaluate(
@@ -59,7 +59,7 @@ def test_the_charts_are_drawn_and_the_page_prints_in_dark_ink(report: Report) ->
     assert {(round(float(wide)), round(float(high))) for wide, high in sizes} == {(595, 842)}, "A4"
 
 
-def test_on_paper_the_admin_around_it_is_gone_and_nothing_is_cut_off(report: Report) -> None:
+def test_printed_report_has_no_admin_around_it(report: Report) -> None:
     page = report(viewport={"width": 680, "height": 900})
     page.emulate_media(media="print")
     for selector in ("#header", ".breadcrumbs", ".report__tools", ".report details"):
@@ -68,7 +68,7 @@ def test_on_paper_the_admin_around_it_is_gone_and_nothing_is_cut_off(report: Rep
     assert page.evaluate("document.documentElement.scrollWidth") <= 680
 
 
-def test_without_javascript_the_table_says_what_the_chart_would(report: Report) -> None:
+def test_report_has_a_table_without_javascript(report: Report) -> None:
     page = report(java_script_enabled=False)
     expect(page.get_by_text("Print / save as PDF")).to_be_hidden()
     page.get_by_text("Show as a table").first.click()

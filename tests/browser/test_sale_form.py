@@ -1,4 +1,4 @@
-"""The admin's form for a sale, while somebody types into it."""
+"""The admin's form for a sale while it is edited."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def type_moment(page: Page, field: str, moment: dt.datetime) -> None:
     page.fill(f"#id_{field}_1", f"{local:%H:%M:%S}")
 
 
-def test_what_comes_of_the_entries_stands_beside_them_and_is_announced(desk: Page) -> None:
+def test_hints_appear_beside_entries_and_are_announced(desk: Page) -> None:
     desk.goto(f"{SALES}add/")
 
     desk.fill("#id_stock", "1000")
@@ -46,7 +46,7 @@ def test_what_comes_of_the_entries_stands_beside_them_and_is_announced(desk: Pag
     assert "hints-stock" in (desk.get_attribute("#id_stock", "aria-describedby") or "")
 
 
-def test_nobody_is_told_off_before_leaving_a_field(desk: Page) -> None:
+def test_errors_appear_only_after_leaving_a_field(desk: Page) -> None:
     desk.goto(f"{SALES}add/")
 
     desk.focus("#id_pay_within_s")
@@ -64,7 +64,7 @@ def test_nobody_is_told_off_before_leaving_a_field(desk: Page) -> None:
     expect(wrong).to_have_count(0)
 
 
-def test_a_picked_time_is_seen_although_the_picker_tells_nobody(desk: Page) -> None:
+def test_picked_time_is_noticed_without_an_event(desk: Page) -> None:
     desk.goto(f"{SALES}add/")
 
     desk.locator(".field-begins_at .datetimeshortcuts a", has_text="Today").first.click()
@@ -73,7 +73,7 @@ def test_a_picked_time_is_seen_although_the_picker_tells_nobody(desk: Page) -> N
     expect(hints(desk, "begins_at").first).to_contain_text("ago: buyers can buy")
 
 
-def test_an_error_of_the_server_goes_with_the_entry_it_was_about(desk: Page) -> None:
+def test_server_error_disappears_when_its_entry_changes(desk: Page) -> None:
     sale = make_loaded_sale()
     desk.goto(f"{SALES}{sale.pk}/change/")
     desk.fill("#id_stock", "2000000")
@@ -87,7 +87,7 @@ def test_an_error_of_the_server_goes_with_the_entry_it_was_about(desk: Page) -> 
     expect(desk.locator("#id_pay_within_s")).to_have_value("1")
 
 
-def test_a_form_with_warnings_is_saved(desk: Page) -> None:
+def test_form_with_warnings_is_saved(desk: Page) -> None:
     sale = make_loaded_sale()
     make_sale(voucher=sale.voucher, begins_at=sale.begins_at + HOUR / 2)
     desk.goto(f"{SALES}{sale.pk}/change/")

@@ -73,7 +73,7 @@ def played_on(db: None, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 def test_it_makes_its_own_processes_and_leaves_none() -> None:
     before = children()
 
-    assert said("v1-any-left", "last-unit").splitlines()[-1].startswith("Right: 1 sold of 1")
+    assert said("v1-any-left", "last-unit").splitlines()[-1].startswith("Right: 1 of 1 sold")
 
     assert children() == before
 
@@ -103,9 +103,9 @@ class TestOutcome:
         assert "looks at database and ledger are left out" in short
         assert "snapshot.lua" not in short
         assert "snapshot.lua" in full
-        assert short.splitlines()[-1].startswith("Right: 1 sold of 2")
+        assert short.splitlines()[-1].startswith("Right: 1 of 2 sold")
 
-    def test_as_json_it_is_one_object(self) -> None:
+    def test_json_verdict_is_one_object(self) -> None:
         found = json.loads(said("v2", "double-click", "--json"))
 
         assert (found["step"], found["race"]) == ("v2", "double-click")

@@ -200,7 +200,7 @@ def test_notes_name_flaws_and_lines() -> None:
         notes = notes_on(verdict, has_fault=True)
     assert notes == [
         f"1 promised and never written: {culprit_of(STEPS['v5'], 'lost')}",
-        f"1 left over, though there were buyers enough: {culprit_of(STEPS['v5'], 'undersold')}",
+        f"1 left over although there were enough buyers: {culprit_of(STEPS['v5'], 'undersold')}",
         "it did not finish in time",
         "the fault did not happen: the sale ended first",
         "most of the missing answers were: OSError: gone",

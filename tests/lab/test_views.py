@@ -85,7 +85,7 @@ def test_one_race_at_a_time(client: Client, elsewhere: Callable[..., Any]) -> No
 @pytest.mark.parametrize(
     ("error", "status", "says"),
     [
-        (NeverCame("A is nowhere"), 503, "It could not be played: A is nowhere"),
+        (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
         (RedisError(), 503, "Try again"),
     ],
 )
@@ -132,7 +132,7 @@ def test_button_plays_the_race_and_shows_its_outcome(client: Client) -> None:
 def test_right_verdict_is_shown_without_reads(client: Client) -> None:
     text = text_of(client.post("/lab/ours/redis-empty/", **HTML))
 
-    assert "Right 2 sold of 2, and nobody's promise was broken." in text
+    assert "Right 2 of 2 sold, and every promise was kept." in text
     assert "Redis comes back empty" in text
-    assert "looks of ours at database and ledger are left out" in text
+    assert "checks of database and ledger by the lab are left out" in text
     assert "snapshot.lua" not in text

@@ -23,7 +23,7 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
-from vouchers.templatetags.sentences import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
+from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()
 
@@ -116,7 +116,7 @@ def at(mapping: Mapping[str, Any], key: str) -> Any:
 
 
 @register.filter
-def seconds_to_begin(live: Mapping[str, int]) -> int:
+def seconds_to_start(live: Mapping[str, int]) -> int:
     """Return the whole seconds from a ``live`` answer until the sale has started."""
     return max(0, live["begins_at_ms"] - live["server_time_ms"]) // 1000 + 1
 

@@ -64,9 +64,9 @@ RACES = (
         name="last-unit",
         title=_("The last unit"),
         story=_(
-            "One unit is left, and two buyers press at the same moment. Both read the stock "
-            "before either has taken anything, so both see one. Then they go on, one after "
-            "the other."
+            "One unit is left and two buyers press at the same moment. Both read the "
+            "stock before either has taken a unit, so both see one left. Then they "
+            "continue, one after the other."
         ),
         play=last_unit,
         expects={
@@ -79,11 +79,11 @@ RACES = (
     ),
     Race(
         name="stale-read",
-        title=_("Read, and overtaken"),
+        title=_("Overtaken after reading"),
         story=_(
-            "There are three units and two buyers. Both read the stock, and then one of them "
-            "buys. What the other has read is not true any more, but there is enough for "
-            "both."
+            "There are three units and two buyers. Both read the stock, then one of "
+            "them buys. What the other one read is now out of date, but there is "
+            "enough for both."
         ),
         play=stale_read,
         expects={"v1-as-read": {"undersold": 1}, "v1-any-left": RIGHT, "ours": RIGHT},
@@ -92,9 +92,9 @@ RACES = (
         name="double-click",
         title=_("A double click"),
         story=_(
-            "One buyer may have one unit, and presses twice. Both presses reach the same "
-            "process. The second is let in as soon as the step allows it: in the worst case "
-            "before the order of the first can be seen."
+            "A buyer may have one unit and presses twice. Both presses reach the "
+            "same process. The second is let in as soon as the step allows it: in "
+            "the worst case, before the first order is visible."
         ),
         play=double_click,
         expects={
@@ -112,8 +112,9 @@ RACES = (
         name="two-processes",
         title=_("Two processes"),
         story=_(
-            "The same buyer presses twice, and behind the load balancer the two presses reach "
-            "two processes. What one of them keeps in its memory, the other does not know."
+            "The same buyer presses twice, and the load balancer sends the two "
+            "presses to two processes. What one process keeps in memory, the other "
+            "does not know."
         ),
         play=two_processes,
         expects={"v2": {"doubled": 1}, "v3": {"doubled": 1}, "v6-owned": RIGHT, "ours": RIGHT},

@@ -109,11 +109,12 @@ def _let_leases_pass(stage: PlayedStage, *, holder: int) -> None:
 RACES = (
     Race(
         name="dies-after-deciding",
-        title=_("Dies after deciding"),
+        title=_("Death after the decision"),
         story=_(
-            "Redis has decided that a buyer gets a unit, and before the order is written the "
-            "process dies: the one that decided, the one with the queue, or the one that has "
-            "read the order from the stream. Of ours they all die, one after the other."
+            "Redis has decided that a buyer gets a unit, and the process dies before "
+            "the order is written: the process that decided, the one that holds the "
+            "queue, or the one that read the order from the stream. In our shop all "
+            "of them die, one after the other."
         ),
         play=dies_after_deciding,
         expects={
@@ -127,8 +128,9 @@ RACES = (
         name="redis-empty",
         title=_("Redis comes back empty"),
         story=_(
-            "In the middle of a sale Redis is restarted and comes back without its data. What "
-            "was written in the database is there; what was only promised in Redis is not."
+            "Redis is restarted in the middle of a sale and comes back without its "
+            "data. What was written to the database is still there; what was only "
+            "promised in Redis is not."
         ),
         play=redis_empty,
         expects={
@@ -141,8 +143,9 @@ RACES = (
         name="holder-dies",
         title=_("The holder dies"),
         story=_(
-            "Whoever holds the lock in Redis is killed, and so never lets go of it. Then "
-            "somebody tries who needs the same lock, at once and after more than a lease."
+            "The process that holds the lock in Redis is killed and never releases "
+            "it. Then another process tries to take the same lock, at once and again "
+            "after more than a lease."
         ),
         play=holder_dies,
         expects={"v6-setnx": {"undersold": 1, "stuck": 1}, "v6-expiring": RIGHT, "ours": RIGHT},

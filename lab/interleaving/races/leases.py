@@ -76,8 +76,9 @@ RACES = (
         name="lease-runs-out",
         title=_("The lease runs out"),
         story=_(
-            "A buyer's first press holds the lock, has found no order yet, and is then slow: "
-            "the thread pauses for longer than the lease. Meanwhile the second press comes."
+            "A buyer's first press holds the lock and has found no order yet. Then "
+            "its thread pauses for longer than the lease. Meanwhile the second press "
+            "arrives."
         ),
         play=lease_runs_out,
         expects={
@@ -88,24 +89,24 @@ RACES = (
     ),
     Race(
         name="deletes-anothers-lock",
-        title=_("Deletes another's lock"),
+        title=_("Deleting another's lock"),
         story=_(
-            "The first press is slower than its lease, its connection to the database is cut, "
-            "and it fails. On its way out it lets go of the lock, as it should; but by then "
-            "the lock is that of the second press, which has just found no order. Then comes "
-            "a third."
+            "The first press takes longer than its lease, its database connection is "
+            "cut, and it fails. On its way out it releases the lock, as it should. "
+            "By then the lock belongs to the second press, which has just found no "
+            "order. Then a third press arrives."
         ),
         play=deletes_anothers_lock,
         expects={"v6-expiring": {"doubled": 1}, "v6-owned": RIGHT},
     ),
     Race(
         name="process-stands-still",
-        title=_("The process stands still"),
+        title=_("The process freezes"),
         story=_(
-            "Not a thread but the whole process is stopped for longer than the lease, by a "
-            "debugger, a garbage collector or a hypervisor; so nobody renews the lock. "
-            "Another takes over and writes. Then the first goes on with its next line, which "
-            "is the one that writes."
+            "Not a thread but the whole process is stopped for longer than the "
+            "lease, by a debugger, a garbage collector or a hypervisor, so nobody "
+            "renews the lock. Another process takes over and writes. Then the first "
+            "continues with its next line, which is the one that writes."
         ),
         play=process_stands_still,
         expects={"v6-watchdog": {"doubled": 1}, "ours": RIGHT},

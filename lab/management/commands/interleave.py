@@ -114,7 +114,7 @@ def _summary(outcome: Outcome) -> str:
     """Return the verdict in one line, with the line to look at."""
     verdict, culprit = outcome.verdict, outcome.culprit
     if verdict.is_right:
-        return f"Right: {verdict.sold} sold of {verdict.offered}, and nobody's promise was broken."
+        return f"Right: {verdict.sold} of {verdict.offered} sold, and every promise was kept."
     look = f" Look at {culprit}: {culprit.code}" if culprit else ""
     return f"Broken: {'; '.join(outcome.flaws)}.{look}"
 

@@ -32,7 +32,7 @@ def make_keeper(name: str) -> User:
     return user
 
 
-def test_a_group_is_chosen_and_listed_by_its_name_in_the_readers_language(owner: Client) -> None:
+def test_group_names_are_translated(owner: Client) -> None:
     keeper, other = make_keeper("ann"), Group.objects.create(name="Friends")
     page = owner.get(f"{USERS}{keeper.pk}/change/").text
     assert ">Gardien</option>" in page

@@ -141,7 +141,7 @@ def test_the_page_shows_the_figures_without_any_script(operator: Client) -> None
     assert re.search(r'<noscript>\s*<meta http-equiv="refresh"', page.text)
 
 
-def test_what_is_asked_every_two_seconds_is_what_the_page_shows(operator: Client) -> None:
+def test_board_data_equals_the_page(operator: Client) -> None:
     sale = make_sale(stock=20)
     page = operator.get(board_of(sale)).text
     (block,) = re.findall(r'<script id="board-data"[^>]*>(.*?)</script>', page)
@@ -286,7 +286,7 @@ def test_each_confirmation_says_what_will_happen(operator: Client) -> None:
     ]
 
 
-def test_the_resumption_of_a_sale_to_come_does_not_promise_that_buyers_can_buy_now(
+def test_resuming_a_future_sale_promises_no_immediate_buying(
     operator: Client,
 ) -> None:
     assert will(operator, make_sale(paused=True, stock=7), "resume") == [
@@ -343,7 +343,7 @@ def test_the_end_is_moved_by_minutes(operator: Client, by: str, minutes: int) ->
 
 @commits
 @pytest.mark.parametrize("written", ["%Y-%m-%dT%H:%M:%S", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M:%S"])
-def test_the_end_is_moved_to_a_moment_of_the_shops_clock(operator: Client, written: str) -> None:
+def test_new_end_is_in_the_shops_time_zone(operator: Client, written: str) -> None:
     sale = make_sale()
     end = (sale.ends_at + dt.timedelta(days=1)).replace(second=0, microsecond=0)
 
@@ -379,7 +379,7 @@ def test_a_sale_is_ended_and_stays_so(operator: Client) -> None:
 
 
 @commits
-def test_the_board_lists_the_last_ten_that_were_done_the_latest_first(operator: Client) -> None:
+def test_board_lists_the_last_ten_changes(operator: Client) -> None:
     sale = make_sale(stock=10)
     for stock in range(11, 23):
         act(operator, sale, "stock", stock=stock, reason=f"<b>{stock}</b>")
@@ -402,7 +402,7 @@ def test_a_sale_that_is_not_loaded_is_loaded_first(operator: Client) -> None:
     assert state_of(sale) is SaleState.PAUSED
 
 
-def test_what_redis_has_not_heard_yet_is_said(
+def test_change_unknown_to_redis_is_a_warning(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale(paused=True)
@@ -442,7 +442,7 @@ def test_sale_that_is_over_is_not_changed(operator: Client, name: str) -> None:
     assert everything(sale) == before
 
 
-def test_a_sale_that_has_not_begun_is_deleted_or_made_a_draft_and_not_ended(
+def test_future_sale_cannot_be_ended(
     operator: Client,
 ) -> None:
     sale = make_sale(begins_in_s=60)
@@ -455,7 +455,7 @@ def test_a_sale_that_has_not_begun_is_deleted_or_made_a_draft_and_not_ended(
     assert everything(sale) == before
 
 
-def test_the_stock_is_not_changed_below_what_is_taken_pending_included(operator: Client) -> None:
+def test_stock_cannot_go_below_taken_units(operator: Client) -> None:
     sale = make_sale(stock=10)
     reserved(sale, make_buyers(3))
     before = everything(sale)
@@ -505,9 +505,7 @@ def test_an_end_that_is_none_is_asked_for_again(operator: Client, by: str, until
         ("extend", "0001-01-01T00:00:00+00:00"),
     ],
 )
-def test_a_form_that_no_page_of_ours_has_sent_is_a_bad_request(
-    operator: Client, name: str, seen: str
-) -> None:
+def test_foreign_form_is_a_bad_request(operator: Client, name: str, seen: str) -> None:
     sale = make_sale()
     before = everything(sale)
     response = act(operator, sale, name, seen=seen, stock=9, by="5", reason="why")
@@ -543,7 +541,7 @@ def test_a_form_that_comes_twice_does_it_once(
 
 
 @commits
-def test_a_stock_that_was_changed_meanwhile_is_shown_again_before_it_is_changed(
+def test_outdated_stock_form_is_shown_again(
     operator: Client,
 ) -> None:
     sale = make_sale(stock=10)
@@ -591,7 +589,7 @@ def test_a_row_that_is_locked_for_too_long_is_a_message(
 
 
 @commits
-def test_a_change_without_its_line_in_the_history_is_not_made(
+def test_change_and_history_are_one_transaction(
     operator: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def cut(*args: Any) -> None:
@@ -613,7 +611,7 @@ def owner() -> Client:
     return client
 
 
-def test_the_list_leads_to_the_board_of_each_sale_that_is_not_over(owner: Client) -> None:
+def test_list_links_to_boards_of_unfinished_sales(owner: Client) -> None:
     running, coming, over = make_sale(), make_sale(begins_in_s=60), make_sale(ends_in_s=-1)
     page = owner.get(SALES).text
     assert f'<a href="{board_of(running)}">Board</a>' in page
@@ -621,7 +619,7 @@ def test_the_list_leads_to_the_board_of_each_sale_that_is_not_over(owner: Client
     assert board_of(over) not in page
 
 
-def test_the_form_of_a_sale_leads_to_its_board_and_its_site(owner: Client) -> None:
+def test_sale_form_links_to_board_and_site(owner: Client) -> None:
     sale = make_sale()
     page = owner.get(f"{SALES}{sale.pk}/change/").text
     tools = page.split('class="object-tools"')[1].split("</ul>")[0]
@@ -630,7 +628,7 @@ def test_the_form_of_a_sale_leads_to_its_board_and_its_site(owner: Client) -> No
     assert "viewsitelink" in tools
 
 
-def test_who_may_only_look_is_led_to_the_board_and_to_no_copy(looker: Client) -> None:
+def test_viewer_gets_board_link_but_no_copy_link(looker: Client) -> None:
     sale = make_sale()
     page = looker.get(f"{SALES}{sale.pk}/change/").text
     tools = page.split('class="object-tools"')[1].split("</ul>")[0]

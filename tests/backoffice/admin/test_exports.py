@@ -108,7 +108,7 @@ def test_all_that_a_filter_finds_can_be_selected(operator: Client) -> None:
     assert ids(response) == sorted([first.pk, second.pk])
 
 
-def test_the_file_is_named_by_the_day_and_kept_by_no_cache(operator: Client) -> None:
+def test_export_file_is_dated_and_not_cached(operator: Client) -> None:
     response = operator.get(EXPORT)
     today = f"{timezone.localtime():%Y-%m-%d}"
     assert response["Content-Disposition"] == f'attachment; filename="orders-{today}.csv"'
@@ -142,7 +142,7 @@ def test_import_sends_visitors_to_login(client: Client) -> None:
     assert client.get(EXPORT).status_code == 302
 
 
-def test_a_query_that_the_list_does_not_know_leads_to_the_list(operator: Client) -> None:
+def test_export_of_unknown_query_redirects_to_the_list(operator: Client) -> None:
     response = operator.get(EXPORT, {"colour": "red"})
     assert (response.status_code, response["Location"]) == (302, f"{LIST}?colour=red")
 

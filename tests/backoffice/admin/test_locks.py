@@ -126,7 +126,7 @@ def test_without_redis_the_page_says_so(boss: Client) -> None:
     assert "result_list" not in response.text
 
 
-def test_a_dump_of_the_database_goes_on_where_there_is_no_table() -> None:
+def test_dumpdata_skips_the_lock_model() -> None:
     out = io.StringIO()
     call_command("dumpdata", "locks", stdout=out)
     assert out.getvalue().strip() == "[]"

@@ -111,7 +111,7 @@ def test_an_order_without_a_buyer_is_listed_and_shown(staff: Client) -> None:
     assert staff.get(change_url(order)).status_code == 200
 
 
-def test_an_order_is_found_by_its_id_and_by_nothing_near_it(staff: Client) -> None:
+def test_order_search_by_exact_id(staff: Client) -> None:
     sale, (first, second) = make_sale(), make_buyers(2)
     order = make_order(sale, first, order_id=2**53 + 1)
     make_order(sale, second, order_id=2**53 + 2)
@@ -119,7 +119,7 @@ def test_an_order_is_found_by_its_id_and_by_nothing_near_it(staff: Client) -> No
     assert found(staff, q=str(order.pk)[:-1]) == []
 
 
-def test_orders_are_found_by_the_buyers_name_and_by_the_vouchers_title(staff: Client) -> None:
+def test_order_search_by_buyer_and_voucher(staff: Client) -> None:
     first, second = (make_order(make_sale(), make_buyer()) for _ in range(2))
     assert first.user
     assert found(staff, q=first.user.username) == [first.pk]
@@ -249,9 +249,7 @@ def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> Non
         ("ordered", "the buyer already has order {other} for that unit"),
     ],
 )
-def test_an_order_that_cannot_be_tried_again_is_reported_with_its_reason(
-    boss: Client, reason: str, words: str
-) -> None:
+def test_refused_retry_is_reported_with_its_reason(boss: Client, reason: str, words: str) -> None:
     sale, buyer = make_sale(stock=0 if reason == "sold out" else 2), make_buyer()
     order, other = set_aside(sale, buyer), ""
     if reason == "closed":
@@ -285,7 +283,7 @@ def test_who_may_only_look_cannot_try_again(helper: Client) -> None:
     assert rows() == before
 
 
-def test_who_may_change_orders_can_try_again_and_still_types_nothing(helper: Client) -> None:
+def test_retry_permission_allows_no_editing(helper: Client) -> None:
     order = set_aside(make_sale())
     User.objects.get(username="helper").user_permissions.add(
         Permission.objects.get(codename="change_voucherorder")
@@ -330,7 +328,7 @@ def test_one_click_finds_the_orders_that_were_set_aside(boss: Client) -> None:
     assert f'<td class="field-reason">{words}</td>' in page
 
 
-def test_the_page_of_an_order_set_aside_says_that_there_is_nothing_to_refund(boss: Client) -> None:
+def test_set_aside_order_page_says_nothing_to_refund(boss: Client) -> None:
     sale = make_sale()
     assert "nothing to refund" in boss.get(change_url(set_aside(sale))).text
     assert "nothing to refund" not in boss.get(change_url(make_order(sale, make_buyer()))).text
@@ -357,7 +355,7 @@ def table(page: str, name: str) -> list[list[str]]:
     ]
 
 
-def test_the_page_of_an_order_tells_its_history_to_the_second(boss: Client) -> None:
+def test_order_page_shows_history_to_the_second(boss: Client) -> None:
     order, buyer = make_order(make_sale(), make_buyer()), make_buyer()
     note(order_ids=[order.pk], before="", after="unpaid", by=SYSTEM, at=AT)
     note(
@@ -407,7 +405,7 @@ def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> No
     assert queries() == few
 
 
-def test_only_an_unpaid_order_shows_until_when_it_is_to_be_paid(boss: Client) -> None:
+def test_only_unpaid_order_shows_payment_deadline(boss: Client) -> None:
     sale = make_sale(loaded=False)
     for status in (OrderStatus.UNPAID, OrderStatus.PAID):
         make_order(sale, make_buyer(), status=status)
@@ -429,16 +427,14 @@ def links(page: str) -> list[str]:
 
 
 @pytest.mark.parametrize("status", OrderStatus.values)
-def test_a_page_offers_what_can_be_done_to_the_order_and_nothing_else(
-    boss: Client, status: str
-) -> None:
+def test_order_page_offers_possible_actions_only(boss: Client, status: str) -> None:
     reason = "failed" if status == "refused" else ""
     order = make_order(make_sale(), make_buyer(), status=OrderStatus(status), reason=reason)
     offered = {"unpaid": ["cancel"], "paid": ["refund"]}.get(status, [])
     assert links(boss.get(change_url(order)).text) == offered
 
 
-def test_cancelling_says_what_it_will_do_and_does_it_once_it_is_told_why(boss: Client) -> None:
+def test_cancelling_confirms_and_needs_a_reason(boss: Client) -> None:
     sale = make_sale()
     order = won(sale)
     before = rows()
@@ -465,7 +461,7 @@ def test_cancelling_says_what_it_will_do_and_does_it_once_it_is_told_why(boss: C
     )
 
 
-def test_refunding_says_how_much_goes_back_and_the_provider_is_told(boss: Client) -> None:
+def test_refunding_shows_the_amount_and_asks_the_provider(boss: Client) -> None:
     sale = make_sale(refundable=False)  # that rule is for buyers
     order = won(sale)
     payment = paid(order)
@@ -489,7 +485,7 @@ def test_without_a_reason_that_fits_nothing_is_changed(boss: Client, reason: str
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize(("kind", "status"), [("cancel", "paid"), ("refund", "used")])
-def test_an_order_in_another_state_is_not_changed_and_the_message_says_which(
+def test_order_in_another_state_is_not_changed(
     boss: Client, method: str, kind: str, status: str
 ) -> None:
     order = make_order(make_sale(), make_buyer(), status=OrderStatus(status))
@@ -540,9 +536,7 @@ def test_without_redis_cancelling_is_a_message(
 
 
 @pytest.mark.parametrize("order_id", ["404", "0", "-1", "9" * 30, "x"])
-def test_to_end_an_order_that_is_not_there_is_not_found_or_led_home(
-    boss: Client, order_id: str
-) -> None:
+def test_ending_a_missing_order_is_not_found(boss: Client, order_id: str) -> None:
     response = boss.post(f"{LIST}{order_id}/cancel/", {"reason": "why"})
     assert response.status_code in (302, 404)
 
@@ -669,7 +663,7 @@ def test_a_thousand_orders_are_chosen_across_pages_in_a_few_statements(boss: Cli
     assert (job.total, len(job.order_ids), other.pk in job.order_ids) == (1000, 1000, False)
 
 
-def test_an_order_that_comes_after_the_question_is_not_in_the_answer(boss: Client) -> None:
+def test_export_ignores_later_orders(boss: Client) -> None:
     sale = make_sale(loaded=False)
     first = make_order(sale, make_buyer())
     page = choose(boss, first, select_across="1").text
@@ -678,7 +672,7 @@ def test_an_order_that_comes_after_the_question_is_not_in_the_answer(boss: Clien
     assert OrderJob.objects.get().order_ids == [first.pk]
 
 
-def test_without_a_reason_there_is_no_job_and_the_page_keeps_its_orders(boss: Client) -> None:
+def test_job_needs_a_reason(boss: Client) -> None:
     orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(2)]
     page = choose(boss, *orders).text
     again = confirm(boss, page, reason=" ")
@@ -745,7 +739,7 @@ def test_a_running_job_shows_its_progress_and_loads_again_by_itself(boss: Client
     assert "None so far." in page
 
 
-def test_a_job_that_is_done_stands_still_and_says_by_whom_and_why(boss: Client) -> None:
+def test_finished_job_page_names_author_and_reason(boss: Client) -> None:
     sale = make_sale()
     order = won(sale)
     page = page_of_job(boss, a_job([order.pk]))
@@ -755,7 +749,7 @@ def test_a_job_that_is_done_stands_still_and_says_by_whom_and_why(boss: Client) 
         assert words in seen
 
 
-def test_a_job_lists_the_orders_it_did_not_change_with_their_reasons(boss: Client) -> None:
+def test_job_page_lists_refused_orders_with_reasons(boss: Client) -> None:
     sale = make_sale()
     used = make_order(sale, make_buyer(), status=OrderStatus.USED)
     page = page_of_job(boss, a_job([404, used.pk]))
@@ -817,7 +811,7 @@ def test_jobs_and_payments_are_read_and_nothing_else(boss: Client, model: str) -
         assert boss.post(url, {"post": "yes", "status": "done"}).status_code == 403
 
 
-def test_jobs_are_seen_by_who_may_begin_them_or_see_them_and_by_nobody_else(
+def test_jobs_need_end_or_view_permission(
     helper: Client,
 ) -> None:
     job = a_job([1])
@@ -920,7 +914,7 @@ def sum_of(client: Client, sale: SeckillVoucher) -> str:
     return as_seen(cell)
 
 
-def test_a_sale_that_adds_up_has_a_green_tick_that_says_so(boss: Client) -> None:
+def test_matching_sum_has_a_labelled_tick(boss: Client) -> None:
     sale = sale_with(ordered=3, waiting=2)
     assert sum_of(boss, sale) == "100 = 95 + 2 + 3 adds up"
     assert re.search(r'<img src="[^"]*icon-yes[^"]*" alt="adds up">', boss.get(SALES).text)
@@ -933,32 +927,28 @@ def test_orders_that_are_over_do_not_count(boss: Client) -> None:
     assert sum_of(boss, sale) == "100 = 99 + 0 + 1 adds up"
 
 
-def test_units_that_are_nowhere_are_a_difference_in_red_and_in_words(
-    boss: Client, ledger: Redis
-) -> None:
+def test_missing_units_are_marked_as_a_difference(boss: Client, ledger: Redis) -> None:
     sale = sale_with(ordered=3, waiting=2)
     ledger.zpopmin(LedgerKeys(sale.pk).pending)
     assert sum_of(boss, sale) == "100 ≠ 95 + 1 + 3 difference +1"
     assert "icon-no" in boss.get(SALES).text
 
 
-def test_more_units_in_two_places_than_are_pending_are_a_difference(
-    boss: Client, ledger: Redis
-) -> None:
+def test_surplus_beyond_pending_is_a_difference(boss: Client, ledger: Redis) -> None:
     sale = sale_with(ordered=3, waiting=1)
     buyers = [f"{pk}:1" for pk in sale.orders.values_list("user_id", flat=True)]
     ledger.hdel(LedgerKeys(sale.pk).buyers, *buyers[:2])
     assert sum_of(boss, sale) == "100 ≠ 98 + 1 + 3 difference −2"
 
 
-def test_a_total_in_redis_that_is_not_the_rows_is_a_difference(boss: Client, ledger: Redis) -> None:
+def test_differing_total_in_redis_is_a_difference(boss: Client, ledger: Redis) -> None:
     sale = sale_with(ordered=1)
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 105)
     assert sum_of(boss, sale) == "100 ≠ 104 + 0 + 1 difference −5"
 
 
 @pytest.mark.parametrize("where", ["list", "page"])
-def test_orders_written_between_the_two_looks_are_in_flight_and_no_difference(
+def test_orders_written_between_reads_are_in_flight(
     boss: Client, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     sale = sale_with(ordered=3, waiting=2)
@@ -988,7 +978,7 @@ def test_no_more_than_what_is_pending_is_in_flight(
     assert (found.difference, found.in_flight) == (difference, in_flight)
 
 
-def test_a_sale_that_is_not_loaded_has_no_sum_and_says_so(boss: Client) -> None:
+def test_unloaded_sale_has_no_sum(boss: Client) -> None:
     assert sum_of(boss, make_sale(loaded=False)) == "– (not loaded)"
 
 
@@ -1000,7 +990,7 @@ def test_without_redis_there_is_no_sum_and_both_pages_stand(
     assert sum_of(boss, sale) == "– (not loaded)"
 
 
-def test_the_page_explains_its_sum_and_the_page_of_a_new_sale_has_none(boss: Client) -> None:
+def test_sale_page_explains_its_sum(boss: Client) -> None:
     assert "total = left + pending + orders" in boss.get(page_of(make_sale())).text
     assert "field-sum" not in boss.get(f"{SALES}add/").text
 
@@ -1027,7 +1017,7 @@ def test_thirty_sums_cost_as_much_as_three(boss: Client) -> None:
     assert (commands, commands_30) == (3, 30)
 
 
-def test_the_page_of_a_sale_asks_redis_once_for_its_figures_of_one_moment(boss: Client) -> None:
+def test_sale_page_reads_redis_once(boss: Client) -> None:
     sale = sale_with(ordered=1)
     boss.get(page_of(sale))
     with redis_commands() as commands:

@@ -165,7 +165,7 @@ def test_where_nobody_is_disturbed_nothing_is_to_be_confirmed(operator: Client) 
     begin(operator, sale)
 
 
-def test_a_second_one_is_refused_by_the_name_of_the_first(operator: Client) -> None:
+def test_second_rehearsal_is_refused_by_the_first(operator: Client) -> None:
     first = begin(operator, later_sale())
     response = operator.post(question_of(later_sale()), SMALL)
     assert response.status_code == 200
@@ -223,7 +223,7 @@ def test_a_task_does_a_step_and_hands_on(operator: Client) -> None:
     assert broker_length() == 2
 
 
-def test_the_page_shows_where_it_is_and_its_script_asks_for_it(operator: Client) -> None:
+def test_rehearsal_page_and_script_show_progress(operator: Client) -> None:
     rehearsal = begin(operator, later_sale())
     shown = {"over": False, "phase": "preparing", "label": "preparing", "done": 0, "total": 12}
     assert operator.get(page_of(rehearsal, "progress")).json() == {
@@ -274,7 +274,7 @@ def test_one_that_failed_says_why(operator: Client, settings: Settings) -> None:
     assert f"failed: {NO_WEB_SERVER}" in said(operator, LIST)
 
 
-def test_silence_is_told(operator: Client) -> None:
+def test_silent_rehearsal_asks_for_a_worker(operator: Client) -> None:
     rehearsal = begin(operator, later_sale())
     later = timezone.now() + dt.timedelta(seconds=11)
     with translation.override("en"):
@@ -282,7 +282,7 @@ def test_silence_is_told(operator: Client) -> None:
     assert text.startswith("There has been no activity for a while. Are a worker and beat running?")
 
 
-def test_what_is_wrong_is_named_and_marked() -> None:
+def test_wrong_figures_are_named_and_marked() -> None:
     rehearsal = Rehearsal(running=None, phase=RehearsalPhase.DONE, verdict=a_verdict(lost=1_234))
     with translation.override("en"):
         assert headline(rehearsal) == ("Failed: 1,234 lost", "wrong")
@@ -334,9 +334,7 @@ def test_what_is_over_is_not_cancelled(operator: Client) -> None:
     assert Rehearsal.objects.get().phase == RehearsalPhase.DONE
 
 
-def test_only_who_may_rehearse_cancels_and_only_by_asking_for_it(
-    operator: Client, looker: Client
-) -> None:
+def test_cancelling_needs_permission_and_post(operator: Client, looker: Client) -> None:
     rehearsal = begin(operator, later_sale())
     assert looker.post(page_of(rehearsal, "cancel")).status_code == 403
     assert operator.get(page_of(rehearsal, "cancel")).status_code == 302

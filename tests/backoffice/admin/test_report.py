@@ -102,7 +102,7 @@ def shown(page: str, label: str) -> str:
 
 
 @pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
-def test_who_may_view_sales_may_see_the_report_and_nobody_else(
+def test_report_needs_view_permission(
     url: Callable[[SeckillVoucher], str], reader: Client, client: Client
 ) -> None:
     sale = make_sale()
@@ -212,7 +212,7 @@ def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:
     assert len(chart_data(reader.get(page_url(sale)).text)["parts"]) == 1
 
 
-def test_a_long_sale_makes_no_long_page_and_the_csv_has_it_all(
+def test_long_sale_is_shortened_on_the_page_only(
     reader: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(tables, "MOST_POINTS", 50)
@@ -274,7 +274,7 @@ def test_no_cell_of_the_csv_is_a_formula(reader: Client, title: str) -> None:
     assert not starts & set("=+-@\t\r\n＝＋－＠")
 
 
-def test_a_change_with_a_line_break_and_a_comma_stays_one_cell(reader: Client) -> None:
+def test_csv_change_with_line_break_stays_one_cell(reader: Client) -> None:
     sale = make_sale()
     boss = User.objects.create(username="=boss")
     LogEntry.objects.log_actions(
@@ -287,7 +287,7 @@ def test_a_change_with_a_line_break_and_a_comma_stays_one_cell(reader: Client) -
 # --- What it costs -------------------------------------------------------------------------------
 
 
-def test_the_page_takes_as_many_statements_for_many_orders_as_for_one(reader: Client) -> None:
+def test_page_query_count_is_constant(reader: Client) -> None:
     small, large = over(make_sale(stock=1)), over(make_sale(stock=60))
     for sale, count in ((small, 1), (large, 60)):
         for buyer in make_buyers(count):

@@ -177,9 +177,7 @@ def test_a_rehearsal_says_that_it_is_one() -> None:
 # --- The pace ------------------------------------------------------------------------------------
 
 
-def test_rates_are_means_of_the_last_seconds_that_nobody_adds_to(
-    sale: SeckillVoucher, ledger: Redis
-) -> None:
+def test_rates_ignore_unfinished_seconds(sale: SeckillVoucher, ledger: Redis) -> None:
     tallied(ledger, sale, (0, "accepted", 10), (4, "accepted", 5), (4, "sold_out", 20),
             (5, "accepted", 1_000), (-1, "accepted", 1_000))  # fmt: skip
 
@@ -242,7 +240,7 @@ def test_the_chart_has_its_sentence(sale: SeckillVoucher, ledger: Redis) -> None
 # --- What nobody can tell ------------------------------------------------------------------------
 
 
-def test_without_redis_the_board_says_so_and_shows_what_the_row_knows(
+def test_board_without_redis_shows_the_row(
     sale: SeckillVoucher, lose_ledger: Callable[[], None]
 ) -> None:
     reserved(sale, make_buyers(2))
@@ -270,7 +268,7 @@ def test_without_redis_the_last_counts_stay(
     assert counts["paid"] == "1"
 
 
-def test_redis_that_goes_between_the_two_questions_takes_the_pace_alone(
+def test_redis_lost_midway_costs_only_the_pace(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch, lose_ledger: Callable[[], None]
 ) -> None:
     ask = snapshots
@@ -311,7 +309,7 @@ def counting(found: list[str]) -> list[str]:
     return [sql for sql in found if "COUNT(" in sql]
 
 
-def test_a_large_sale_is_looked_at_with_as_many_questions_as_a_small_one(ledger: Redis) -> None:
+def test_board_query_count_is_constant(ledger: Redis) -> None:
     def cost(sale: SeckillVoucher) -> tuple[int, list[str]]:
         cache.clear()
         with redis_commands() as sent:
@@ -358,7 +356,7 @@ def test_counts_are_kept_the_longer_the_more_they_cost(
     assert counting(statements(sale, now + dt.timedelta(seconds=41)))
 
 
-def test_of_many_who_look_one_counts_and_the_others_see_what_was_counted_last(
+def test_one_viewer_counts_and_others_see_the_last_counts(
     sale: SeckillVoucher,
 ) -> None:
     now = timezone.now()

@@ -162,7 +162,7 @@ def test_a_sale_that_is_no_shadow_is_never_touched(ledger: Redis) -> None:
 # --- Who is still at it ---------------------------------------------------------------------------
 
 
-def test_what_is_pending_is_waited_for_but_not_for_ever(bought: Rehearsal) -> None:
+def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
     shadow = closed(bought)
     assert len(pending_ids(shadow)) == 5
     assert not clear(shadow, later=PATIENCE - dt.timedelta(seconds=1))

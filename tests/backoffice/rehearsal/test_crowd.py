@@ -113,7 +113,7 @@ def fired(url: str, tokens: list[str], *, connections: int = 1, for_s: float = 5
         ("http://10.0.0.7:8000", ("10.0.0.7", 8000, False, "shop.example", "")),
     ],
 )
-def test_a_server_is_asked_under_a_name_that_it_knows(
+def test_host_name_is_one_the_server_allows(
     settings: Settings, url: str, expected: tuple[Any, ...]
 ) -> None:
     settings.ALLOWED_HOSTS = ["shop.example", "localhost", "127.0.0.1", "[::1]"]
@@ -128,7 +128,7 @@ def test_what_is_no_address_is_refused(url: str) -> None:
         Address.of(url)
 
 
-def test_past_the_proxy_it_says_what_the_proxy_would(server: Scripted, settings: Settings) -> None:
+def test_requests_past_the_proxy_claim_https(server: Scripted, settings: Settings) -> None:
     for https_only in (False, True):
         settings.HTTPS_ONLY = https_only
         fired(server.url, ["1"])
@@ -142,13 +142,13 @@ def test_a_server_that_lives_is_found_alive(server: Scripted) -> None:
 
 
 @pytest.mark.parametrize("status", [301, 404, 503])
-def test_one_that_answers_otherwise_is_none(server: Scripted, status: int) -> None:
+def test_other_status_is_no_web_server(server: Scripted, status: int) -> None:
     server.script = lambda handler, token: handler.say(status, "")
     with pytest.raises(NoWebServer, match=str(status)):
         in_a_thread(check_web, url=server.url, path="/healthz")
 
 
-def test_where_nobody_is_there_is_none() -> None:
+def test_closed_port_is_no_web_server() -> None:
     with pytest.raises(NoWebServer):
         in_a_thread(check_web, url="http://127.0.0.1:1", path="/healthz")
 
@@ -156,7 +156,7 @@ def test_where_nobody_is_there_is_none() -> None:
 # --- Answers ---------------------------------------------------------------------------------
 
 
-def test_each_request_is_sent_once_in_its_order_on_kept_connections(server: Scripted) -> None:
+def test_requests_are_sent_once_on_kept_connections(server: Scripted) -> None:
     tokens = [str(number) for number in range(40)]
     answers = fired(server.url, tokens, connections=4)
     assert sorted(server.tokens(), key=int) == tokens
@@ -187,7 +187,7 @@ def test_after_its_time_nothing_more_is_sent(server: Scripted) -> None:
         (409, [1], "409", True),
     ],
 )
-def test_an_answer_is_told_by_its_code(
+def test_answer_has_the_code_of_the_refusal(
     server: Scripted, status: int, content: Any, code: str, is_known: bool
 ) -> None:
     server.script = lambda handler, token: handler.say(status, content, Retry_After="3")
@@ -212,7 +212,7 @@ def test_a_connection_that_breaks_is_opened_again_for_the_next(server: Scripted)
     ]
 
 
-def test_what_speaks_no_http_has_not_answered(server: Scripted) -> None:
+def test_non_http_response_is_unanswered(server: Scripted) -> None:
     def script(handler: _Handler, token: str) -> None:
         handler.wfile.write(b"hello\r\n\r\n")
         handler.hang_up()
@@ -258,7 +258,7 @@ def an_answer(code: str, *, is_known: bool, click: int = 0) -> Answer:
     return Answer(click, code, is_known, order_id=100 if code == "accepted" else None, ms=4)
 
 
-def test_what_is_unknown_is_asked_again_but_not_for_ever() -> None:
+def test_unknown_outcomes_are_retried_up_to_a_limit() -> None:
     log = AnswerLog(first_order_id=90, sent=1)
     for tries in range(1, MAX_TRIES):
         log.note(an_answer("unavailable", is_known=False), tries=tries)
@@ -269,7 +269,7 @@ def test_what_is_unknown_is_asked_again_but_not_for_ever() -> None:
     assert (log.requests, log.took_ms) == (MAX_TRIES, {"4": MAX_TRIES})
 
 
-def test_what_is_noted_is_read_from_a_row_as_it_was() -> None:
+def test_answer_log_survives_json() -> None:
     log = AnswerLog(first_order_id=90, sent=2)
     log.note(an_answer("accepted", is_known=True), tries=1)
     log.note(an_answer("unanswered", is_known=False, click=1), tries=1)

@@ -104,7 +104,7 @@ def source_of_truth(**fields: Any) -> SeckillVoucher:
 # --- A rehearsal from beginning to end ------------------------------------------------------------
 
 
-def test_a_rehearsal_sells_the_copy_exactly_and_leaves_nothing_but_its_verdict(url: str) -> None:
+def test_rehearsal_sells_exactly_and_leaves_only_its_verdict(url: str) -> None:
     sale = source_of_truth()
     before, row = everything_there(), SeckillVoucher.objects.values().get(pk=sale.pk)
 
@@ -135,7 +135,7 @@ def test_more_units_than_buyers_are_sold_to_each_of_them(url: str) -> None:
     assert rehearsal.verdict["is_right"]
 
 
-def test_the_copy_has_the_terms_of_the_sale_and_an_hour_of_its_own(url: str) -> None:
+def test_shadow_has_the_terms_of_the_sale_for_an_hour(url: str) -> None:
     sale = make_sale(limit=3, begins_in_s=86_400, ends_in_s=90_000, rebuy=False, paused=True)
     shadow = shadow_of(step(begun(sale, url, stock=7)))
     now = timezone.now()
@@ -182,7 +182,7 @@ def test_the_buyers_of_one_rehearsal_are_not_those_of_another() -> None:
 
 
 @pytest.mark.parametrize("duplicates", [0, 1, 10, 33, 50, 99, 100])
-def test_so_many_percent_click_twice_and_half_of_those_in_a_second_tab(duplicates: int) -> None:
+def test_clicks_follow_the_percentage_of_duplicates(duplicates: int) -> None:
     clicks = list(clicks_of(buyers=200, duplicates=duplicates))
     assert len(clicks) == count_clicks(buyers=200, duplicates=duplicates) == 200 + 2 * duplicates
     assert {click.buyer for click in clicks} == set(range(200))
@@ -193,7 +193,7 @@ def test_so_many_percent_click_twice_and_half_of_those_in_a_second_tab(duplicate
 # --- Who may begin one, and when ------------------------------------------------------------------
 
 
-def test_only_one_runs_at_a_time(url: str) -> None:
+def test_one_rehearsal_runs_at_a_time(url: str) -> None:
     first = begun(make_sale(), url)
     with pytest.raises(AnotherRehearsal) as caught:
         begun(make_sale(), url)
@@ -202,7 +202,7 @@ def test_only_one_runs_at_a_time(url: str) -> None:
     begun(make_sale(), url)
 
 
-def test_of_many_who_begin_at_once_one_does(url: str) -> None:
+def test_one_of_many_concurrent_starts_wins(url: str) -> None:
     sale = make_sale()
     outcomes = at_once(*[partial(begun, sale, url)] * 4)
     assert Counter(type(it) for it in outcomes) == {Rehearsal: 1, AnotherRehearsal: 3}
@@ -214,7 +214,7 @@ def test_a_row_that_runs_and_is_over_cannot_be_written(url: str) -> None:
         Rehearsal.objects.filter(pk=rehearsal.pk).update(phase=DONE)
 
 
-def test_a_sale_that_is_not_there_and_a_copy_are_not_rehearsed(url: str) -> None:
+def test_missing_sale_and_shadow_cannot_be_rehearsed(url: str) -> None:
     rehearsal = steps_until(begun(make_sale(), url), BUYING)
     for sale_id in (404_404, rehearsal.shadow_id):
         with pytest.raises(SeckillVoucher.DoesNotExist):
@@ -250,7 +250,7 @@ def test_sales_that_are_open_or_begin_soon_are_named() -> None:
 # --- When something is away -----------------------------------------------------------------------
 
 
-def test_without_a_web_server_it_says_so_and_leaves_nothing() -> None:
+def test_rehearsal_without_web_server_leaves_nothing() -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = finish(begun(sale, "http://127.0.0.1:1"))
@@ -259,7 +259,7 @@ def test_without_a_web_server_it_says_so_and_leaves_nothing() -> None:
     assert everything_there() == before
 
 
-def test_a_web_server_with_another_key_is_told_from_ours(
+def test_web_server_with_another_key_is_recognised(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -284,7 +284,7 @@ def test_a_web_server_that_goes_away_is_no_buyers_fault(
     assert everything_there() == before
 
 
-def test_without_a_worker_it_says_so_and_clears_up_all_the_same(url: str) -> None:
+def test_rehearsal_without_worker_fails_and_clears_up(url: str) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, url), DRAINING)
@@ -302,7 +302,7 @@ def test_without_a_worker_it_says_so_and_clears_up_all_the_same(url: str) -> Non
     assert everything_there() == before
 
 
-def test_redis_that_is_away_for_a_while_is_waited_for(
+def test_step_is_retried_when_redis_returns(
     url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsal = steps_until(begun(make_sale(), url), DRAINING)
@@ -315,7 +315,7 @@ def test_redis_that_is_away_for_a_while_is_waited_for(
     assert finish(rehearsal).verdict["is_right"]
 
 
-def test_who_does_all_steps_does_not_wait_for_redis_for_ever(
+def test_work_through_gives_up_without_redis(
     url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rehearsal = steps_until(begun(make_sale(), url), DRAINING)
@@ -328,13 +328,13 @@ def test_who_does_all_steps_does_not_wait_for_redis_for_ever(
 # --- Cancelling -----------------------------------------------------------------------------------
 
 
-def test_one_that_has_not_begun_is_cancelled_without_a_worker(url: str) -> None:
+def test_unstarted_rehearsal_is_cancelled_at_once(url: str) -> None:
     rehearsal = cancel_rehearsal(rehearsal_id=begun(make_sale(), url).pk)
     assert (rehearsal.phase, rehearsal.problem, rehearsal.running) == (FAILED, CANCELLED, None)
 
 
 @pytest.mark.parametrize("phase", [PREPARING, BUYING, DRAINING])
-def test_one_that_is_cancelled_clears_up(url: str, phase: RehearsalPhase) -> None:
+def test_cancelled_rehearsal_clears_up(url: str, phase: RehearsalPhase) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, url), phase)
@@ -348,7 +348,7 @@ def test_one_that_is_cancelled_clears_up(url: str, phase: RehearsalPhase) -> Non
     assert everything_there() == before
 
 
-def test_what_is_over_or_clears_up_is_not_cancelled(url: str) -> None:
+def test_finished_rehearsal_cannot_be_cancelled(url: str) -> None:
     rehearsal = steps_until(begun(make_sale(), url), CLEARING)
     with pytest.raises(NotRunning):
         cancel_rehearsal(rehearsal_id=rehearsal.pk)
@@ -362,7 +362,7 @@ def test_what_is_over_or_clears_up_is_not_cancelled(url: str) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-def test_one_whose_process_dies_goes_on_and_comes_to_its_end(url: str, point: str) -> None:
+def test_rehearsal_of_dead_process_finishes(url: str, point: str) -> None:
     sale = source_of_truth()
     before = everything_there()
     rehearsal = begun(sale, url)
@@ -382,7 +382,7 @@ def test_one_whose_process_dies_goes_on_and_comes_to_its_end(url: str, point: st
     assert everything_there() == before
 
 
-def test_one_that_dies_again_and_again_clears_up(url: str) -> None:
+def test_repeated_crashes_end_in_clearing_up(url: str) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, url), BUYING)
@@ -395,21 +395,19 @@ def test_one_that_dies_again_and_again_clears_up(url: str) -> None:
     assert everything_there() == before
 
 
-def test_one_that_is_being_worked_at_is_left_alone(url: str) -> None:
+def test_rehearsal_within_its_lease_is_not_resumed(url: str) -> None:
     begun(make_sale(), url)
     assert resumed(later=dt.timedelta()) == []
 
 
-def test_of_two_processes_at_one_step_one_goes_on(url: str) -> None:
+def test_one_of_two_processes_continues(url: str) -> None:
     rehearsal = steps_until(begun(make_sale(), url), BUYING)
     ((_, turn),) = resumed()
     assert work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now()) is None
     assert work_at(rehearsal_id=rehearsal.pk, turn=turn, now=timezone.now()) is not None
 
 
-def test_what_a_step_finds_after_it_was_overtaken_is_not_noted(
-    url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_superseded_step_records_nothing(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, url), BUYING)
@@ -427,7 +425,7 @@ def test_what_a_step_finds_after_it_was_overtaken_is_not_noted(
     assert everything_there() == before
 
 
-def test_a_copy_whose_rehearsal_is_gone_is_cleared_up_by_beat(url: str) -> None:
+def test_orphaned_shadow_is_cleared_up_by_beat(url: str) -> None:
     sale = make_sale()
     before = everything_there()
     steps_until(begun(sale, url), BUYING).delete()
@@ -448,7 +446,7 @@ def test_leftovers_are_cleared_up_by_hand(url: str, monkeypatch: pytest.MonkeyPa
     assert list(clear_leftovers()) == []
 
 
-def test_one_that_lives_is_no_leftover(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_live_rehearsal_is_no_leftover(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     rehearsal = begun(make_sale(), url)
     clock = SimpleNamespace(sleep=lambda seconds: step(rehearsal))
     monkeypatch.setattr(rehearsing, "time", clock)
@@ -459,7 +457,7 @@ def test_one_that_lives_is_no_leftover(url: str, monkeypatch: pytest.MonkeyPatch
 # --- The source -----------------------------------------------------------------------------------
 
 
-def test_the_sale_that_is_rehearsed_can_be_sold_meanwhile(url: str) -> None:
+def test_original_sale_sells_during_rehearsal(url: str) -> None:
     sale = source_of_truth()
     keys = LedgerKeys(sale.pk)
     rehearsal = steps_until(begun(sale, url), DRAINING)

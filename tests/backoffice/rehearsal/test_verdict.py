@@ -159,7 +159,7 @@ def test_whose_outcome_is_unknown_did_not_ask_in_vain(drained: Rehearsal) -> Non
     assert (verdict.unanswered, verdict.undersold) == (13, 0)
 
 
-def test_the_time_until_the_last_order_is_that_of_the_rows(drained: Rehearsal) -> None:
+def test_drain_time_comes_from_the_rows(drained: Rehearsal) -> None:
     rows = VoucherOrder.objects.filter(seckill_voucher=drained.shadow_id)
     rows.update(created_at=timezone.now())
     rows.filter(pk=rows.earliest("pk").pk).update(

@@ -129,11 +129,11 @@ def test_orders_are_counted_by_state_and_the_refused_by_reason(ten: SeckillVouch
     assert report.accepted == 10
 
 
-def test_a_buyer_counts_once_and_one_who_was_refused_not_at_all(ten: SeckillVoucher) -> None:
+def test_buyers_count_once_without_refused_ones(ten: SeckillVoucher) -> None:
     assert report_of(ten).buyers == 7
 
 
-def test_revenue_is_what_is_paid_and_used_and_refunds_stand_apart(ten: SeckillVoucher) -> None:
+def test_revenue_excludes_refunds(ten: SeckillVoucher) -> None:
     report = report_of(ten)
     assert report.cents(OrderStatus.PAID, OrderStatus.USED) == 8_000 + 8_000 + 7_000
     assert report.cents(OrderStatus.REFUNDED) == report.cents(OrderStatus.REFUNDING) == 8_000
@@ -159,7 +159,7 @@ def test_another_sales_orders_are_no_concern_of_this_one(ten: SeckillVoucher) ->
 # --- When it was sold out ------------------------------------------------------------------------
 
 
-def test_sold_out_is_when_as_many_were_accepted_as_there_are_units(ten: SeckillVoucher) -> None:
+def test_sold_out_time_is_that_of_the_last_unit(ten: SeckillVoucher) -> None:
     """The refused third does not count, the cancelled fourth does: so it is the sixth."""
     report = report_of(ten)
     assert (report.sold_out_at, report.sold_out_after) == (at(0.6), seconds(0.6))
@@ -172,7 +172,7 @@ def test_a_sale_with_a_unit_never_taken_was_not_sold_out(ten: SeckillVoucher) ->
     assert report_of(ten).sold_out_at is None
 
 
-def test_where_the_begin_was_moved_later_nobody_says_how_long_it_took(ten: SeckillVoucher) -> None:
+def test_moved_start_hides_the_sold_out_time(ten: SeckillVoucher) -> None:
     SeckillVoucher.objects.update(begins_at=at(30))
     report = report_of(ten)
     assert (report.sold_out_at, report.sold_out_after) == (at(0.6), None)
@@ -212,7 +212,7 @@ def test_only_the_step_to_paid_is_a_payment(ten: SeckillVoucher) -> None:
     assert report_of(ten).paid.count == 5
 
 
-def test_a_row_written_by_a_clock_that_is_behind_took_no_time() -> None:
+def test_negative_durations_count_as_zero() -> None:
     sale = a_sale()
     add_orders(sale, [Row(5, -2, OrderStatus.UNPAID)], [make_buyer()])
     assert report_of(sale).written.median == seconds(0)
@@ -259,7 +259,7 @@ def test_requests_not_stored_yet_are_in_it(ten: SeckillVoucher) -> None:
     assert report.knows_latest
 
 
-def test_without_redis_the_stored_requests_are_shown_and_the_rest_is_named_unknown(
+def test_report_without_redis_shows_stored_requests(
     ten: SeckillVoucher, lose_ledger: Callable[[], None]
 ) -> None:
     add_answers(ten, (0, 1, "accepted", 4))
@@ -283,7 +283,7 @@ def test_near_the_begin_only_single_seconds_are_shown() -> None:
     assert near(spans, since=at(0), until=at(10)) == [spans[1]]
 
 
-def test_spans_are_made_as_coarse_as_it_takes_and_lose_no_request() -> None:
+def test_coarser_spans_lose_no_request() -> None:
     spans = [Span(at(it), 1, {"accepted": 1, "sold_out": it % 3}) for it in range(0, 600, 2)]
     for most, step in [(1_000, 1), (100, 10), (50, 15), (7, 120), (1, 600)]:
         rows = coarser(spans, most=most, zone=SHANGHAI)

@@ -79,7 +79,7 @@ def test_side_by_side_has_columns_for_actors_and_rows_for_events() -> None:
         == """\
   #     ms  A: buyer 1                  B: buyer 2
 ------------------------------------------------------------------
-  1      1  * begins, in process 1
+  1      1  * starts, in process 1
   2      2  SELECT stock FROM
               lab_labsale WHERE id = 7
               -> stock 1

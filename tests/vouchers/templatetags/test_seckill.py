@@ -30,7 +30,7 @@ from seckill_site.formatting import (
 )
 from vouchers.models import SaleState
 from vouchers.templatetags import seckill
-from vouchers.templatetags.sentences import MAIL, PAGES, RECEIPT
+from vouchers.templatetags.buyer_texts import MAIL, PAGES, RECEIPT
 
 pytestmark = pytest.mark.quick
 
@@ -113,7 +113,7 @@ def test_utc_offset_names_time_zone(zone: str, text: str) -> None:
 @pytest.mark.parametrize(("left_ms", "seconds"), [(10_000, 11), (9_999, 10), (0, 1), (-5_000, 1)])
 def test_page_without_script_reloads_after_start(left_ms: int, seconds: int) -> None:
     live = {"server_time_ms": 1_000_000, "begins_at_ms": 1_000_000 + left_ms}
-    assert seckill.seconds_to_begin(live) == seconds
+    assert seckill.seconds_to_start(live) == seconds
 
 
 @pytest.mark.parametrize(

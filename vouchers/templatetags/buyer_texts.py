@@ -1,4 +1,4 @@
-"""Every sentence that a page's script may show; the server sends codes only.
+"""Texts of the buyer pages; the server sends codes only, and a script shows these texts.
 
 The same dictionaries render the first view of a page and go into it as JSON, so that the texts of
 server and script cannot differ.

@@ -1,0 +1,46 @@
+// Polls mine/: the state of the signed-in buyer in this sale.
+
+import { ask } from "./wire.js";
+
+export class BuyerStatusPoller {
+  #url;
+  #onAnswer;
+  #timer;
+  #isAsking = false;
+  #isOutdated = false;
+
+  /** `onAnswer` gets each answer that is not outdated. */
+  constructor(url, onAnswer) {
+    this.#url = url;
+    this.#onAnswer = onAnswer;
+  }
+
+  async poll() {
+    this.stop();
+    this.#isOutdated = true;
+    if (this.#isAsking) return;
+    this.#isAsking = true;
+    let answer;
+    while (this.#isOutdated) {
+      this.#isOutdated = false;
+      answer = await ask(this.#url);
+    }
+    this.#isAsking = false;
+    this.#onAnswer(answer);
+  }
+
+  /** Ask again if a request is on its way: its answer may not include a change that just happened. */
+  markOutdated() {
+    this.#isOutdated = this.#isAsking;
+  }
+
+  /** Poll after `ms` milliseconds, or not at all for null. A hidden page does not poll. */
+  schedule(ms) {
+    this.stop();
+    if (ms !== null && !document.hidden) this.#timer = setTimeout(() => this.poll(), ms);
+  }
+
+  stop() {
+    clearTimeout(this.#timer);
+  }
+}
