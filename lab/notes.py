@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
-from lab.culprits import Culprit, culprit_of
+from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
 from lab.verdict import MARKED_AS, Verdict
 

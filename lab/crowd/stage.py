@@ -152,7 +152,8 @@ class CrowdStage(Stage):
                 message = process.receive()
             except ProcessEnded as end:
                 if process.pid != self._sheet.flags.struck_pid:
-                    raise SellerDied(_log_end(assignment)) from end
+                    log = assignment.log.read_text(errors="replace")
+                    raise SellerDied(f"{assignment.name}: {log[-2000:]}") from end
                 self._start_seller(process.number, self._rest_of(assignment))
                 if self._back_half:
                     self._back_half.kill_workers()
@@ -262,8 +263,3 @@ class CrowdStage(Stage):
             barred=set() if self.step.is_ours else barred_buyers(self.sale_id),
             last_row_us=self._last_row_us,
         )
-
-
-def _log_end(assignment: Assignment) -> str:
-    log = assignment.log.read_text(errors="replace") if assignment.log.exists() else ""
-    return f"{assignment.name}: {log[-2000:] or 'nothing in its log'}"

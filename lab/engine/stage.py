@@ -63,7 +63,7 @@ class Stage:
         if self.step.is_ours:
             self._delete(f"*seckill:{{{self.sale_id}}}*")
         else:
-            self._delete(LabKeys(self.sale_id).all_of_them)
+            self._delete(LabKeys(self.sale_id).every)
 
     def _clear(self) -> None:
         if not self.sale_id:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lab.culprits import Culprit, culprit_of
 from lab.engine.fork_server import ForkServer
 from lab.interleaving.races.race import Race
 from lab.interleaving.stage import PlayedStage
 from lab.interleaving.timeline import Event, Timeline
+from lab.listing import Culprit, culprit_of
 from lab.notes import words_of
 from lab.steps.step import Step
 from lab.verdict import Verdict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -146,35 +146,12 @@ class Timeline:
         looks = (Kind.STATEMENT, Kind.COMMAND)
         return [it for it in self.events if it.kind not in looks or not is_read(it.what)]
 
-    def answers(self, actor: str) -> list[str]:
-        """Return the answers that an actor got, in order."""
-        said = [event for event in self.events if event.kind is Kind.ANSWER]
-        return [event.what for event in said if event.actors == (actor,)]
-
-    def outline(self) -> list[tuple[tuple[str, ...], Kind, str]]:
-        """Return what is the same each time that the race is played: no ids, no times."""
-        timeless = (Kind.POINT, Kind.ANSWER)
-        return [
-            (event.actors, event.kind, event.what if event.kind in timeless else "")
-            for event in self.events
-        ]
-
     def as_dict(self) -> dict[str, Any]:
         """Return all of it for JSON."""
         return {
             "actors": [
-                {"name": it.name, "role": it.role.value, "buyer": it.number or None}
+                {"name": it.name, "role": it.role, "buyer": it.number or None}
                 for it in self.columns
             ],
-            "events": [
-                {
-                    "number": it.number,
-                    "at_ms": it.at_ms,
-                    "actors": list(it.actors),
-                    "kind": it.kind.value,
-                    "what": it.what,
-                    "reply": it.reply,
-                }
-                for it in self.events
-            ],
+            "events": [asdict(it) for it in self.events],
         }

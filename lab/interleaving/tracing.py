@@ -63,7 +63,9 @@ def trace_process() -> None:
 @contextmanager
 def traced(reporter: Reporter) -> Iterator[None]:
     """Tell this reporter what the present thread asks, and close its connection at the end."""
-    _prepare_connection()
+    # Let Django ask what it wants to know of the server before anybody listens.
+    connection.ensure_connection()
+    _ = connection.mysql_server_data  # type: ignore[attr-defined]  # that of MySQL has it
     with ExitStack() as stack:
         stack.callback(connection.close)
         stack.enter_context(connection.execute_wrapper(_statement))
@@ -76,12 +78,6 @@ def traced(reporter: Reporter) -> Iterator[None]:
 def connection_id() -> int:
     """Return by which number the server knows this thread's connection; 0 where there is none."""
     return cast(int, connection.connection.thread_id()) if connection.connection else 0
-
-
-def _prepare_connection() -> None:
-    """Connect, and let Django ask what it wants to know of the server, before anybody listens."""
-    connection.ensure_connection()
-    _ = connection.mysql_server_data  # type: ignore[attr-defined]  # that of MySQL has it
 
 
 def _statement(

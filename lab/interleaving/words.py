@@ -52,10 +52,12 @@ def rows_words(cursor: Any) -> str:
     names = [it[0] for it in cursor.description]
     if len(names) == 1 and "COUNT" in names[0].upper():
         return str(row[0])
-    told = [
-        f"{name} {value}" for name, value in zip(names, row, strict=True) if _tells(name, value)
+    telling = [
+        f"{name} {value}"
+        for name, value in zip(names, row, strict=True)
+        if name.lower() in TELLING and value not in (None, "")
     ]
-    return ", ".join(told) or _count(1)
+    return ", ".join(telling) or _count(1)
 
 
 def script_words(script: LuaScript, *args: Any, **kwargs: Any) -> str:
@@ -84,10 +86,6 @@ def reply_words(reply: Any) -> str:
     if isinstance(reply, list | tuple | set):
         return _short(", ".join(reply_words(it) for it in reply) or "empty", WIDEST_REPLY)
     return _argument(reply)
-
-
-def _tells(name: str, value: Any) -> bool:
-    return name.lower() in TELLING and value not in (None, "")
 
 
 def _count(rows: int) -> str:

@@ -54,8 +54,16 @@ _IN_ORDER = (
     _of_the_lab("v2", _("one order per buyer, counted first"), v2.buy),
     _of_the_lab("v3", _("a lock in the process"), v3.buy),
     _of_the_lab("v3-inside", _("a lock in the process, released too early"), v3.buy_locked_inside),
-    _of_the_lab("v4", _("a script in Redis decides first"), v4.buy, v4.open),
-    _of_the_lab("v5", _("a queue in memory writes later"), v5.buy, v5.open, v5.QueueWriter),
+    _of_the_lab(
+        "v4", _("a script in Redis decides first"), v4.buy, partial(v4.open_in_redis, "v4")
+    ),
+    _of_the_lab(
+        "v5",
+        _("a queue in memory writes later"),
+        v5.buy,
+        partial(v4.open_in_redis, "v5"),
+        v5.QueueWriter,
+    ),
     _of_the_lab(
         "v5-stream",
         _("a stream in Redis keeps the queue"),

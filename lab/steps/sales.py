@@ -36,7 +36,7 @@ def barred_buyers(sale_id: int) -> set[int]:
     These are the buyers of whom Redis knows, and those with a lock that never expires.
     """
     client, keys = ledger_connection(), LabKeys(sale_id)
-    locks = {it: KEY_OF_LOCK.search(it) for it in client.scan_iter(keys.all_of_them, count=1_000)}
+    locks = {it: KEY_OF_LOCK.search(it) for it in client.scan_iter(keys.every, count=1_000)}
     endless = [it for name, it in locks.items() if it and client.ttl(name) == NO_EXPIRY]
     return {*map(int, client.smembers(keys.buyers)), *(int(it[1]) for it in endless)}
 
@@ -46,6 +46,6 @@ def clear_sale(sale_id: int) -> None:
     LabOrder.objects.filter(sale_id=sale_id).delete()
     LabSale.objects.filter(pk=sale_id).delete()
     client = ledger_connection()
-    keys = list(client.scan_iter(LabKeys(sale_id).all_of_them, count=1_000))
+    keys = list(client.scan_iter(LabKeys(sale_id).every, count=1_000))
     if keys:
         client.unlink(*keys)

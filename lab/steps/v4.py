@@ -42,11 +42,6 @@ REFUSALS = {
 }
 
 
-def open(offered: int) -> int:
-    """Open a sale of so many units, in the database and in Redis."""
-    return open_in_redis("v4", offered)
-
-
 def open_in_redis(step: str, offered: int) -> int:
     """Make a sale's row and its stock in Redis; return its id."""
     sale_id = open_sale(step, offered)

@@ -16,7 +16,7 @@ from django.db import Error as DatabaseFault
 from lab.answers import Answer
 from lab.points import point
 from lab.steps import v2
-from lab.steps.v4 import REFUSALS, decide, open_in_redis
+from lab.steps.v4 import REFUSALS, decide
 
 logger = logging.getLogger(__name__)
 
@@ -28,11 +28,6 @@ _waiting: SimpleQueue[tuple[int, int]] = SimpleQueue()
 
 The course's queue is bounded and makes buyers wait where it is full; this one grows.
 """
-
-
-def open(offered: int) -> int:
-    """Open a sale of so many units, in the database and in Redis."""
-    return open_in_redis("v5", offered)
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:

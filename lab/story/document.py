@@ -15,9 +15,9 @@ from django.utils.translation import gettext_lazy
 
 from lab.crowd.faults import Fault
 from lab.crowd.results import NoDocument, Result, figures_path, read_results
-from lab.crowd.tables import FINDINGS, cells_of, headings
-from lab.culprits import culprit_of
+from lab.crowd.tables import FINDINGS, HEADINGS, cells_of, headings
 from lab.interleaving.races import races_of
+from lab.listing import culprit_of
 from lab.notes import words_of
 from lab.steps import STEPS
 from lab.story.chapters import CHAPTERS, Chapter
@@ -120,7 +120,7 @@ def _tables(results: Sequence[Result]) -> Iterator[str]:
         title, text = FAULTS[result.fault]
         yield f"### {title}"
         yield str(text)
-        yield _markdown([headings(), *(_linked(verdict) for verdict in result.verdicts)])
+        yield _table(result)
         yield _measured(result)
 
 
@@ -153,18 +153,14 @@ _COLUMNS = (
 )
 
 
-def _markdown(rows: Sequence[Sequence[str]]) -> str:
-    """Return rows, the first of which are the headings, as a table."""
-    lines = [f"| {' | '.join(row)} |" for row in rows]
-    dashes = f"| {' | '.join(['---', *['---:'] * (len(rows[0]) - 1)])} |"
-    return "\n".join([lines[0], dashes, *lines[1:]])
-
-
-def _linked(verdict: Verdict) -> list[str]:
-    """Return a verdict's cells as Markdown, with what broke in bold type."""
-    step, *cells = cells_of(verdict)
-    broke = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
-    return [f"`{step}`", *cells[: FINDINGS.start], *broke, *cells[FINDINGS.stop :]]
+def _table(result: Result) -> str:
+    """Return the verdicts as a table, with what broke in bold type."""
+    lines = [headings(), ["---", *["---:"] * (len(HEADINGS) - 1)]]
+    for verdict in result.verdicts:
+        step, *cells = cells_of(verdict)
+        cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
+        lines.append([f"`{step}`", *cells])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def _measured(result: Result) -> str:
@@ -213,41 +209,36 @@ def _shown(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
         f"manage.py interleave {name} {race.name}"
         for name in chapter.steps
         for race in races_of(STEPS[name])
-        if race.expects[name] or name == "ours"
+        if race.expects[name] or STEPS[name].is_ours
     ]
     if commands:
         yield f"**{_('Watch it.')}**"
         yield "\n".join(["```bash", *commands, "```"])
 
 
+def _verdicts(chapter: Chapter, results: Sequence[Result]) -> Iterator[tuple[Fault, Verdict]]:
+    for result in results:
+        yield from ((result.fault, it) for it in result.verdicts if it.step in chapter.steps)
+
+
 def _findings(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
     """Return what broke, table by table; of a fault only what does not break without it."""
     known: set[tuple[str, str]] = set()
-    for result in results:
-        title = FAULTS[result.fault][0]
-        for verdict in result.verdicts:
-            found = [it for it in _of_note(verdict) if (verdict.step, it[0]) not in known]
-            if verdict.step in chapter.steps:
-                for name, count in found:
-                    names = {"fault": title, "step": verdict.step, "what": words_of(name, count)}
-                    yield "- " + _("%(fault)s, `%(step)s`: %(what)s") % names
-            if result.fault is Fault.NONE:
-                known |= {(verdict.step, name) for name, _count in found}
-
-
-def _of_note(verdict: Verdict) -> list[tuple[str, int]]:
-    told = [("told_lost", verdict.told_lost)] if verdict.told_lost else []
-    return [*verdict.findings, *told]
+    for fault, verdict in _verdicts(chapter, results):
+        for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
+            if not count or (verdict.step, name) in known:
+                continue
+            what = words_of(name, count)
+            names = {"fault": FAULTS[fault][0], "step": verdict.step, "what": what}
+            yield "- " + _("%(fault)s, `%(step)s`: %(what)s") % names
+            if fault is Fault.NONE:
+                known.add((verdict.step, name))
 
 
 def _lines(chapter: Chapter, results: Sequence[Result]) -> Iterator[str]:
     """Return each line that a finding of the tables comes from, as a link with its code."""
-    for result in results:
-        for verdict in result.verdicts:
-            if verdict.step not in chapter.steps:
-                continue
-            for finding, _count in verdict.findings:
-                found = culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
-                if found:
-                    link = f"[{found}](../{found.path}#L{found.line})"
-                    yield f"- {link}: `{found.code}`"
+    for _fault, verdict in _verdicts(chapter, results):
+        for finding, _count in verdict.findings:
+            found = culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+            if found:
+                yield f"- [{found}](../{found.path}#L{found.line}): `{found.code}`"

@@ -55,7 +55,7 @@ def test_without_arguments_it_lists_the_steps_with_their_races() -> None:
         (["v2", "last-unit"], "last-unit is not meant for v2, which has: double-click, "),
     ],
 )
-def test_what_there_is_not_is_named_with_what_there_is(arguments: list[str], error: str) -> None:
+def test_unknown_names_are_refused_with_the_known_ones(arguments: list[str], error: str) -> None:
     with pytest.raises(CommandError) as raised:
         said(*arguments)
 
@@ -85,7 +85,7 @@ def children() -> set[str]:
 
 @pytest.mark.usefixtures("played_on")
 class TestOutcome:
-    def test_it_shows_the_timelines_and_in_one_line_what_they_came_to(self) -> None:
+    def test_timelines_end_with_a_one_line_verdict(self) -> None:
         with translation.override("zh-hans"):
             text = said("v1", "last-unit")
 
@@ -97,7 +97,7 @@ class TestOutcome:
         assert lines[-1].startswith("Broken: 1 sold beyond the stock. Look at lab/steps/v1.py:")
         assert max(map(len, lines[:-1])) <= 100
 
-    def test_of_ours_what_only_reads_is_left_out_unless_asked_for(self) -> None:
+    def test_reads_of_ours_are_shown_only_with_all(self) -> None:
         short, full = said("ours", "double-click"), said("ours", "double-click", "--all")
 
         assert "looks at database and ledger are left out" in short
@@ -131,7 +131,7 @@ class TestOutcome:
             assert ended.value.code == status
 
     @pytest.mark.parametrize("error", [NeverCame("A is nowhere"), ForkServerGone("it has ended")])
-    def test_what_could_not_be_played_is_an_error(
+    def test_failed_play_is_a_command_error(
         self, error: Exception, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def fail(*_: Any) -> Outcome:
@@ -143,9 +143,7 @@ class TestOutcome:
             said("v1", "last-unit")
         assert raised.value.returncode == 2
 
-    def test_without_row_locks_it_says_what_is_needed(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
+    def test_missing_row_locks_are_a_command_error(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(interleave, "has_row_locks", lambda: False)
 
         with pytest.raises(CommandError, match="set DATABASE_URL to a MariaDB") as raised:

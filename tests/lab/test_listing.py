@@ -28,7 +28,7 @@ def test_the_line_that_breaks_is_marked_and_only_that() -> None:
     assert marked("v1") == []
 
 
-def test_what_breaks_elsewhere_is_shown_with_what_stands_around_it() -> None:
+def test_culprit_elsewhere_is_shown_with_its_class() -> None:
     excerpts = listing(STEPS["v6-owned"], ["doubled"])
 
     assert excerpts[0].path == "lab/steps/v6.py"

@@ -104,14 +104,14 @@ def test_a_compared_del_leaves_the_lock_of_another(form: type[AnyLock], client: 
 
 
 @pytest.mark.parametrize("form", LEASED)
-def test_a_lease_says_nothing_to_who_works_longer(form: type[AnyLock], client: Redis) -> None:
+def test_holder_is_not_told_that_its_lease_expired(form: type[AnyLock], client: Redis) -> None:
     first = held(form)
     run_out(client)
     held(form).release()
     first.release()
 
 
-def test_an_owner_renews_what_is_its_own_and_nothing_else(client: Redis) -> None:
+def test_owner_renews_only_its_own_lock(client: Redis) -> None:
     lock = OwnedLock(NAME)
     assert lock.take()
     client.pexpire(NAME, LEASE_MS // 2)
@@ -122,7 +122,7 @@ def test_an_owner_renews_what_is_its_own_and_nothing_else(client: Redis) -> None
     assert client.pttl(NAME) <= LEASE_MS // 2
 
 
-def test_a_watchdog_keeps_a_lock_for_longer_than_its_lease(client: Redis) -> None:
+def test_watchdog_keeps_a_lock_beyond_its_lease(client: Redis) -> None:
     lock = held(WatchdogLock)
     until = time.monotonic() + 3 * LEASE_MS / 1_000
     while time.monotonic() < until:
@@ -155,7 +155,7 @@ def test_a_watchdog_gives_up_a_lock_that_is_anothers(client: Redis) -> None:
     assert client.get(NAME) == "another's"
 
 
-def test_a_watchdog_goes_on_after_a_renewal_without_an_answer(
+def test_watchdog_survives_a_failed_renewal(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     renew, tries = OwnedLock.renew, []

@@ -69,7 +69,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
 # --- What it says ---------------------------------------------------------------------------------
 
 
-def test_a_line_for_each_step_with_what_broke_and_where(
+def test_each_step_has_a_line_with_flaws_and_culprits(
     made_up: Callable[[Verdict], None],
 ) -> None:
     """Made up, because in a crowd so small a step may break or not."""
@@ -128,9 +128,7 @@ def test_only_ours_may_not_break(
         (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
     ],
 )
-def test_what_cannot_be_raced_is_refused_in_clear_words(
-    arguments: list[object], words: str
-) -> None:
+def test_bad_options_are_refused_in_clear_words(arguments: list[object], words: str) -> None:
     status, out, wrong = raced(*arguments)
     assert words in wrong
     assert status == (1 if "not allowed" in words else 2)  # argparse, where nobody typed it
@@ -163,7 +161,7 @@ def test_a_race_that_is_ended_leaves_no_process(tmp_path: Path, signum: int) -> 
         assert eventually(LabOrder.objects.exists)
         run.send_signal(signum)
         status = run.wait(timeout=20)
-    assert status == {signal.SIGTERM: 143, signal.SIGKILL: -9}[signum]
+    assert status == (143 if signum == signal.SIGTERM else -9)
     assert eventually(lambda: not processes_of(tmp_path))
     if signum != signal.SIGKILL:
         assert_nothing_is_left()

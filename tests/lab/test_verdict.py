@@ -12,7 +12,7 @@ from django.utils import translation
 from lab.answers import Answer
 from lab.crowd.crowd import Crowd
 from lab.crowd.sheet import IN_HAND, UNANSWERED, Sheet
-from lab.culprits import ROOT, culprit_of, marked_lines
+from lab.listing import ROOT, culprit_of, marked_lines
 from lab.notes import notes_on
 from lab.steps import STEPS
 from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
@@ -48,7 +48,7 @@ def judged(
     )
 
 
-def test_what_is_sold_once_to_whom_it_was_promised_is_right() -> None:
+def test_each_promise_with_one_row_is_right() -> None:
     verdict = judged([1, 2])
     assert verdict.is_right
     assert verdict.findings == []
@@ -64,26 +64,26 @@ def test_rows_beyond_one_a_buyer_are_doubled() -> None:
     assert judged([1, 2, 2, 2], offered=4).findings == [("doubled", 2)]
 
 
-def test_a_promise_without_a_row_is_lost_and_its_unit_left_over() -> None:
+def test_promise_without_a_row_is_lost_and_undersold() -> None:
     assert judged([1]).findings == [("lost", 1), ("undersold", 1)]
 
 
-def test_who_can_read_of_the_loss_is_not_lost() -> None:
+def test_buyer_whose_receipt_tells_is_not_lost() -> None:
     verdict = judged([1, 3], told_lost={2})
     assert verdict.told_lost == 1
     assert verdict.is_right
 
 
-def test_units_are_left_over_only_where_there_were_buyers_for_them() -> None:
+def test_undersold_counts_only_units_with_buyers() -> None:
     assert judged([1, 2], offered=9).undersold == 3
     assert judged([1, 2], offered=2).undersold == 0
 
 
-def test_who_is_barred_without_a_row_is_stuck_unless_counted_as_lost() -> None:
+def test_barred_buyer_without_row_is_stuck_unless_lost() -> None:
     assert judged([1], barred={1, 2, 3}).stuck == 1
 
 
-def test_who_was_turned_away_and_bought_after_all_is_not_counted() -> None:
+def test_turned_away_buyer_who_bought_later_is_not_counted() -> None:
     answers = replace(QUIET, turned_away=frozenset({2, 4}))
     assert judged([1, 2], answers=answers).findings == [("turned_away", 1)]
 
@@ -98,7 +98,7 @@ def test_a_verdict_survives_json() -> None:
 
 
 @pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 5), (90, 9), (99, 10), (100, 10)])
-def test_a_percentile_is_the_value_that_so_many_do_not_exceed(percent: int, value: int) -> None:
+def test_percentile(percent: int, value: int) -> None:
     assert percentile(range(1, 11), percent) == value
 
 
@@ -183,7 +183,7 @@ def test_a_finding_names_the_line_of_the_step(step: str, finding: str, code: str
     assert found.code in line
 
 
-def test_a_finding_that_no_line_is_marked_with_names_the_nearest_marked_one() -> None:
+def test_unmarked_finding_names_the_nearest_marked_line() -> None:
     found = culprit_of(STEPS["v2"], "oversold")
     assert found
     assert found.findings == ("doubled",)
@@ -194,7 +194,7 @@ def test_nothing_of_ours_is_marked() -> None:
     assert culprit_of(STEPS["ours"], "lost") is None
 
 
-def test_notes_say_what_broke_and_where() -> None:
+def test_notes_name_flaws_and_lines() -> None:
     verdict = replace(judged([1]), unanswered=1, error="OSError: gone", is_quiet=False)
     with translation.override("en"):
         notes = notes_on(verdict, has_fault=True)

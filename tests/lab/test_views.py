@@ -18,7 +18,7 @@ from lab.steps import STEPS
 from locks import RedisLock
 from seckill_site.ledger_connection import ledger_connection
 
-HTML = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
+HTML: dict[str, Any] = {"HTTP_ACCEPT": "text/html", "HTTP_ACCEPT_LANGUAGE": "en"}
 RACE = "/lab/v1/last-unit/"
 
 pytestmark = pytest.mark.usefixtures("db")
@@ -33,7 +33,7 @@ def text_of(response: Any) -> str:
     return " ".join(unescape(re.sub(r"<[^>]+>", " ", response.content.decode())).split())
 
 
-def test_the_index_lists_the_steps_in_the_order_of_the_story_with_their_races(
+def test_index_lists_steps_and_races_in_order(
     client: Client,
 ) -> None:
     response = client.get("/lab/", **HTML)
@@ -46,9 +46,7 @@ def test_the_index_lists_the_steps_in_the_order_of_the_story_with_their_races(
 
 
 @pytest.mark.parametrize("race", RACES.values(), ids=list(RACES))
-def test_a_page_tells_the_story_and_shows_the_code_with_its_culprit(
-    race: Any, client: Client
-) -> None:
+def test_page_shows_story_and_code_with_culprit(race: Any, client: Client) -> None:
     for step, findings in race.expects.items():
         response = client.get(f"/lab/{step}/{race.name}/", **HTML)
 
@@ -60,11 +58,11 @@ def test_a_page_tells_the_story_and_shows_the_code_with_its_culprit(
 
 
 @pytest.mark.parametrize("path", ["v9/last-unit", "v1/rush-hour", "v1/double-click"])
-def test_what_there_is_not_is_not_found(path: str, client: Client) -> None:
+def test_unknown_step_or_race_returns_404(path: str, client: Client) -> None:
     assert client.get(f"/lab/{path}/", **HTML).status_code == 404
 
 
-def test_the_button_needs_its_token_and_other_methods_are_refused() -> None:
+def test_missing_csrf_token_and_other_methods_are_refused() -> None:
     strict = Client(enforce_csrf_checks=True)
 
     assert strict.post(RACE, **HTML).status_code == 403
@@ -72,9 +70,7 @@ def test_the_button_needs_its_token_and_other_methods_are_refused() -> None:
     assert Client().put("/lab/", **HTML).status_code == 405
 
 
-def test_one_race_at_a_time_is_played_on_a_server(
-    client: Client, elsewhere: Callable[..., Any]
-) -> None:
+def test_one_race_at_a_time(client: Client, elsewhere: Callable[..., Any]) -> None:
     lock = RedisLock(ledger_connection(), views.STAGE_LOCK)
     elsewhere(lock.acquire)
 
@@ -93,7 +89,7 @@ def test_one_race_at_a_time_is_played_on_a_server(
         (RedisError(), 503, "Try again"),
     ],
 )
-def test_what_could_not_be_played_is_said(
+def test_failed_play_is_shown(
     error: Exception, status: int, says: str, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: Any) -> None:
@@ -107,7 +103,7 @@ def test_what_could_not_be_played_is_said(
     assert says in text_of(response)
 
 
-def test_without_row_locks_there_is_no_button_but_what_is_needed(
+def test_without_row_locks_the_page_names_what_is_needed(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(views, "has_row_locks", lambda: False)
@@ -119,7 +115,7 @@ def test_without_row_locks_there_is_no_button_but_what_is_needed(
     assert client.post(RACE, **HTML).status_code == 409
 
 
-def test_the_button_plays_the_race_and_shows_what_it_came_to(client: Client) -> None:
+def test_button_plays_the_race_and_shows_its_outcome(client: Client) -> None:
     response = client.post(RACE, **HTML)
 
     text = text_of(response)
@@ -133,7 +129,7 @@ def test_the_button_plays_the_race_and_shows_what_it_came_to(client: Client) -> 
     assert not RedisLock(ledger_connection(), views.STAGE_LOCK).locked()
 
 
-def test_what_is_right_is_said_to_be_and_what_only_looks_is_left_out(client: Client) -> None:
+def test_right_verdict_is_shown_without_reads(client: Client) -> None:
     text = text_of(client.post("/lab/ours/redis-empty/", **HTML))
 
     assert "Right 2 of 2 sold, and every promise was kept." in text

@@ -22,14 +22,14 @@ SIZES = [
 
 
 @pytest.mark.parametrize("crowd", SIZES, ids=str)
-def test_every_press_is_dealt_once_and_always_the_same_way(crowd: Crowd) -> None:
+def test_each_press_is_dealt_once_and_deterministically(crowd: Crowd) -> None:
     lanes = crowd.lanes()
     assert sorted(chain(*(lane.presses for lane in lanes))) == list(range(crowd.presses))
     assert lanes == replace(crowd).lanes()
     assert len(lanes) == crowd.processes * crowd.threads
 
 
-def test_both_clicks_of_a_buyer_stand_at_one_place_of_lanes_in_two_processes() -> None:
+def test_clicks_of_a_buyer_meet_in_two_processes() -> None:
     crowd = Crowd()
     lanes = crowd.lanes()
     where = defaultdict(list)
@@ -43,7 +43,7 @@ def test_both_clicks_of_a_buyer_stand_at_one_place_of_lanes_in_two_processes() -
         assert lanes[first].beside == (second,)
 
 
-def test_in_one_process_they_stand_in_two_threads() -> None:
+def test_clicks_of_a_buyer_meet_in_two_threads() -> None:
     crowd = Crowd(processes=1)
     for lane in crowd.lanes():
         (beside,) = lane.beside

@@ -23,6 +23,7 @@ from lab.interleaving.stage import PlayedStage
 from lab.interleaving.timeline import Column, Kind, Role
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
+from tests.lab.interleaving.timelines import answers
 from tests.support.patience import MOMENT_S
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
@@ -83,7 +84,7 @@ def test_actor_stands_at_a_point_until_let_go(stage_of: OpenStage) -> None:
     assert (LabSale.objects.get().stock, LabOrder.objects.count()) == (2, 0)
     buyer.finish()
     assert (LabSale.objects.get().stock, LabOrder.objects.count()) == (1, 1)
-    assert stage.timeline.answers("A") == [Answer.BOUGHT]
+    assert answers(stage.timeline, "A") == [Answer.BOUGHT]
 
 
 def test_failpoints_of_the_shop_are_points(stage_of: OpenStage) -> None:
@@ -150,7 +151,7 @@ def test_actor_in_row_wait_stands_once_it_has_the_row(
     first.finish()
     assert second.state is State.WAITS, "it has the row, and does not move before it is told to"
     second.finish()
-    assert stage.timeline.answers("B") == [Answer.SOLD_OUT]
+    assert answers(stage.timeline, "B") == [Answer.SOLD_OUT]
     kinds = [it.kind for it in stage.timeline.events if it.actors == ("B",)]
     assert kinds[2:5] == [Kind.STATEMENT, Kind.WAITS_FOR_ROW, Kind.GOES_ON]
 
@@ -168,7 +169,7 @@ def test_actor_waiting_for_process_lock_continues_on_release(
     first.finish()
     assert second.until("orders counted")
     second.finish()
-    assert stage.timeline.answers("A'") == [Answer.ALREADY_ORDERED]
+    assert answers(stage.timeline, "A'") == [Answer.ALREADY_ORDERED]
 
 
 def test_endless_wait_raises_with_actor_and_point(stage_of: OpenStage) -> None:
@@ -211,7 +212,7 @@ def test_row_wait_is_seen_without_the_privilege(stage_of: OpenStage) -> None:
     assert second.in_row_wait
     first.finish()
     second.finish()
-    assert stage.timeline.answers("B") == [Answer.SOLD_OUT]
+    assert answers(stage.timeline, "B") == [Answer.SOLD_OUT]
 
 
 def test_other_errors_of_the_row_wait_query_are_raised() -> None:

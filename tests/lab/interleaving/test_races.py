@@ -11,6 +11,7 @@ from lab.interleaving.timeline import Kind
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from seckill_site.ledger_connection import ledger_connection
+from tests.lab.interleaving.timelines import answers, outline
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
@@ -34,11 +35,11 @@ def test_a_race_shows_the_same_each_time(
     once, again = play(step, race, fork_server), play(step, race, fork_server)
 
     assert dict(once.verdict.findings) == dict(again.verdict.findings) == race.expects[step_name]
-    assert once.timeline.outline() == again.timeline.outline()
+    assert outline(once.timeline) == outline(again.timeline)
     assert bool(once.culprit) == bool(race.expects[step_name])
 
 
-def test_every_step_breaks_in_some_race_or_is_shown_to_hold_and_ours_never_breaks() -> None:
+def test_every_step_has_races_and_ours_never_breaks() -> None:
     breaking = {step for race, step in PAIRS if race.expects[step]}
 
     assert all(races_of(step) for step in STEPS.values())
@@ -56,17 +57,17 @@ def test_nothing_of_a_played_race_is_left(step_name: str, fork_server: ForkServe
     assert left == []
 
 
-def test_of_ours_whoever_was_only_in_redis_is_told_that_the_order_is_lost(
+def test_receipt_of_ours_tells_of_a_lost_order(
     fork_server: ForkServer,
 ) -> None:
     played = play(STEPS["ours"], RACES["redis-empty"], fork_server)
 
-    assert played.timeline.answers("B") == ["queued", "refused lost", "queued"]
-    assert played.timeline.answers("C") == ["sold out"]
+    assert answers(played.timeline, "B") == ["queued", "refused lost", "queued"]
+    assert answers(played.timeline, "C") == ["sold out"]
     assert (played.verdict.sold, played.verdict.offered) == (2, 2)
 
 
-def test_of_ours_the_worker_that_stood_still_is_refused_by_the_fence(
+def test_paused_worker_of_ours_is_refused_by_the_fence(
     fork_server: ForkServer,
 ) -> None:
     played = play(STEPS["ours"], RACES["process-stands-still"], fork_server)
@@ -78,13 +79,13 @@ def test_of_ours_the_worker_that_stood_still_is_refused_by_the_fence(
     assert any("StaleFence" in it for it in after)
 
 
-def test_the_late_delete_takes_the_lock_of_the_second_and_not_where_the_value_is_compared(
+def test_late_delete_takes_anothers_lock_unless_compared(
     fork_server: ForkServer,
 ) -> None:
     third = {}
     for name in ("v6-expiring", "v6-owned"):
         played = play(STEPS[name], RACES["deletes-anothers-lock"], fork_server)
-        third[name] = played.timeline.answers("A''")
+        third[name] = answers(played.timeline, "A''")
 
     assert third == {"v6-expiring": ["bought"], "v6-owned": ["busy"]}
 
@@ -93,4 +94,4 @@ def test_a_lock_without_an_end_is_not_waited_for(fork_server: ForkServer) -> Non
     played = play(STEPS["v6-setnx"], RACES["holder-dies"], fork_server)
 
     assert [it.kind for it in played.timeline.events if not it.actors] == [Kind.NO_LEASE]
-    assert played.timeline.answers("A") == ["busy", "busy"]
+    assert answers(played.timeline, "A") == ["busy", "busy"]

@@ -9,6 +9,7 @@ from django.utils import translation
 
 from lab.interleaving.columns import side_by_side
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
+from tests.lab.interleaving.timelines import outline
 
 pytestmark = pytest.mark.quick
 
@@ -32,7 +33,7 @@ def timeline() -> Timeline:
     return made
 
 
-def test_a_reply_stands_with_its_statement_or_after_a_wait_by_itself() -> None:
+def test_reply_is_noted_with_its_statement_or_after_a_wait() -> None:
     events = timeline().events
 
     assert (events[1].kind, events[1].reply) == (Kind.STATEMENT, "stock 1")
@@ -44,12 +45,12 @@ def test_the_outline_has_neither_times_nor_ids() -> None:
     one, other = timeline(), timeline()
     other.events[1].what, other.events[1].at_ms = "SELECT stock FROM lab_labsale WHERE id = 8", 9
 
-    assert one.outline() == other.outline()
+    assert outline(one) == outline(other)
     other.events[6].what = "elsewhere"
-    assert one.outline() != other.outline()
+    assert outline(one) != outline(other)
 
 
-def test_what_only_looks_can_be_left_out() -> None:
+def test_reads_can_be_left_out() -> None:
     assert [it.number for it in timeline().without_reads()] == [1, *range(3, 12)]
 
 
@@ -67,7 +68,7 @@ def test_everything_is_there_as_json() -> None:
     }
 
 
-def test_side_by_side_each_has_a_column_and_each_event_a_row() -> None:
+def test_side_by_side_has_columns_for_actors_and_rows_for_events() -> None:
     made = timeline()
 
     with translation.override("en"):

@@ -54,7 +54,7 @@ from locks.lua_script import LuaScript
         ),
     ],
 )
-def test_a_statement_has_its_values_in_it_and_no_noise(
+def test_statement_words_have_values_and_no_noise(
     sql: str, params: tuple[object, ...], words: str
 ) -> None:
     assert statement_words(sql, params, many=False) == words
@@ -71,7 +71,7 @@ def test_whatever_is_long_is_cut() -> None:
 
 
 @pytest.mark.django_db
-def test_rows_are_told_by_what_a_race_turns_on_and_stay_to_be_fetched() -> None:
+def test_rows_words_leave_rows_to_be_fetched() -> None:
     LabSale.objects.create(step="v1", offered=9, stock=3)
     with connection.cursor() as cursor:
         if connection.vendor != "mysql":
@@ -96,7 +96,7 @@ def script(tmp_path: Path) -> LuaScript:
     return LuaScript(path)
 
 
-def test_a_script_is_its_name_its_first_key_and_what_it_was_given(script: LuaScript) -> None:
+def test_script_words_are_name_key_and_arguments(script: LuaScript) -> None:
     keys = ["lock:a:released:vm/1/2/3", "lock:a"]
 
     assert script_words(script, None, keys=keys, args=["vm/1/2/abcdef", 5, 6]) == (
@@ -106,7 +106,7 @@ def test_a_script_is_its_name_its_first_key_and_what_it_was_given(script: LuaScr
     assert script_words(script, None, []) == "decide.lua"
 
 
-def test_a_command_is_as_one_would_type_it_with_the_end_of_what_is_random() -> None:
+def test_command_shows_the_end_of_random_values() -> None:
     assert command_words(None, "SET", "lab:{7}:lock:1", "0123456789abcdef", "NX", "PX", 400) == (
         "SET lab:{7}:lock:1 …bcdef NX PX 400"
     )
@@ -126,7 +126,7 @@ def test_a_command_is_as_one_would_type_it_with_the_end_of_what_is_random() -> N
         ({"user_id": "1"}, "user_id 1"),
     ],
 )
-def test_a_reply_is_told_shortly(reply: object, words: str) -> None:
+def test_reply_words(reply: object, words: str) -> None:
     assert reply_words(reply) == words
 
 
@@ -142,5 +142,5 @@ def test_a_reply_is_told_shortly(reply: object, words: str) -> None:
         ("reserve.lua key", False),
     ],
 )
-def test_what_only_looks_is_known(what: str, reads: bool) -> None:
+def test_reads_are_recognized(what: str, reads: bool) -> None:
     assert is_read(what) is reads

@@ -48,7 +48,7 @@ def test_two_tabs_have_two_tokens_and_get_one_unit() -> None:
     assert STEP.rows(sale_id) == [buyer]
 
 
-def test_the_same_token_gets_the_same_answer_also_when_all_is_sold() -> None:
+def test_same_token_gets_the_same_answer_after_sell_out() -> None:
     sale_id, buyer = opened(stock=1)
     token = ours.tokens_for(sale_id, [buyer])[0].sign()
     for _ in range(2):
@@ -58,7 +58,7 @@ def test_the_same_token_gets_the_same_answer_also_when_all_is_sold() -> None:
     assert STEP.rows(sale_id) == [buyer]
 
 
-def test_a_press_without_an_answer_is_asked_again_with_its_token() -> None:
+def test_unanswered_press_is_repeated_with_its_token() -> None:
     sale_id, buyer = opened()
     token = ours.tokens_for(sale_id, [buyer])[0].sign()
     with armed("place.reserved=raise"), pytest.raises(FailpointReached):
@@ -78,7 +78,7 @@ def test_a_redis_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPat
         ours.buy(sale_id=sale_id, user_id=buyer, token=token)
 
 
-def test_a_refusal_that_no_race_expects_is_not_taken_for_an_answer() -> None:
+def test_unexpected_refusal_is_raised() -> None:
     sale_id, buyer = opened()
     pause_sale(sale_id=sale_id)
     with pytest.raises(SalePaused):
@@ -95,7 +95,7 @@ def test_a_press_that_the_shop_puts_off_is_busy() -> None:
     assert ours.buy(sale_id=sale_id, user_id=second) is Answer.BUSY
 
 
-def test_where_redis_comes_back_empty_the_page_asks_again_and_gets_its_order(
+def test_page_gets_its_order_after_redis_lost_it(
     redis_databases: list[Redis],
 ) -> None:
     sale_id, buyer = opened()
@@ -115,7 +115,7 @@ def test_only_orders_that_hold_a_unit_count() -> None:
     assert STEP.rows(sale_id) == []
 
 
-def test_no_visitor_sees_the_sale_and_nobody_clears_it_up_while_it_runs() -> None:
+def test_sale_is_hidden_and_kept_while_it_runs() -> None:
     sale_id = STEP.open(5)
     assert ours.TITLE not in Client().get("/").content.decode()
     later = timezone.now() + 10 * LEASE
@@ -130,7 +130,7 @@ def test_buyers_cannot_sign_in_and_race_again() -> None:
     assert not any(user.has_usable_password() for user in users)
 
 
-def test_clearing_removes_the_sale_with_its_orders_and_keys_and_no_other() -> None:
+def test_clearing_removes_one_sale_with_orders_and_keys() -> None:
     sale_id, kept_id = STEP.open(5), STEP.open(5)
     for buyer in STEP.buyers(2):
         for it in (sale_id, kept_id):
@@ -145,7 +145,7 @@ def test_clearing_removes_the_sale_with_its_orders_and_keys_and_no_other() -> No
     assert snapshot(sale_id=kept_id).taken == 2
 
 
-def test_clearing_takes_what_was_never_written_and_may_be_repeated() -> None:
+def test_clearing_removes_unwritten_orders_and_is_idempotent() -> None:
     sale_id, buyer = opened()
     ours.buy(sale_id=sale_id, user_id=buyer)
     for _ in range(2):
@@ -154,7 +154,7 @@ def test_clearing_takes_what_was_never_written_and_may_be_repeated() -> None:
     assert keys_of(sale_id) == []
 
 
-def test_clearing_says_so_where_a_worker_is_at_the_sale_for_too_long(
+def test_clearing_times_out_while_a_worker_is_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     sale_id, _ = opened()

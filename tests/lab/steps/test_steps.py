@@ -27,7 +27,7 @@ FINDINGS = {"oversold", "undersold", "doubled", "lost", "stuck"}
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_a_step_sells_exactly_its_stock_to_buyers_who_come_one_by_one(name: str) -> None:
+def test_step_sells_its_stock_to_sequential_buyers(name: str) -> None:
     step = STEPS[name]
     sale_id, buyers = step.open(3), step.buyers(5)
     answers = [buy(name, sale_id, buyer) for buyer in buyers]
@@ -38,7 +38,7 @@ def test_a_step_sells_exactly_its_stock_to_buyers_who_come_one_by_one(name: str)
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_a_step_that_looks_refuses_the_second_press_of_a_buyer(name: str) -> None:
+def test_checked_step_refuses_a_second_press(name: str) -> None:
     step = STEPS[name]
     sale_id = step.open(3)
     (buyer,) = step.buyers(1)
@@ -49,14 +49,14 @@ def test_a_step_that_looks_refuses_the_second_press_of_a_buyer(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", UNCHECKED)
-def test_a_step_that_does_not_look_sells_to_a_buyer_twice(name: str) -> None:
+def test_unchecked_step_sells_twice_to_a_buyer(name: str) -> None:
     sale_id = STEPS[name].open(3)
     assert [buy(name, sale_id, 7), buy(name, sale_id, 7)] == [Answer.BOUGHT] * 2
     assert STEPS[name].rows(sale_id) == [7, 7]
 
 
 @pytest.mark.parametrize("name", CHECKED)
-def test_what_one_sale_has_sold_is_nothing_to_another(name: str) -> None:
+def test_sales_do_not_share_buyers(name: str) -> None:
     step = STEPS[name]
     (buyer,) = step.buyers(1)
     for sale_id in (step.open(1), step.open(1)):
@@ -66,7 +66,7 @@ def test_what_one_sale_has_sold_is_nothing_to_another(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_sale_of_the_lab_is_named_after_its_step_and_counts_its_stock_down(name: str) -> None:
+def test_lab_sale_has_its_step_and_counts_down(name: str) -> None:
     step = STEPS[name]
     sale_id = step.open(3)
     buy(name, sale_id, 1)
@@ -76,26 +76,26 @@ def test_a_sale_of_the_lab_is_named_after_its_step_and_counts_its_stock_down(nam
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_buyers_are_as_many_as_are_asked_for_and_no_two_the_same(name: str) -> None:
+def test_buyers_are_distinct_and_as_many_as_requested(name: str) -> None:
     assert len(set(STEPS[name].buyers(501))) == 501
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_clearing_leaves_nothing_of_a_sale_and_all_of_another(name: str) -> None:
+def test_clearing_leaves_other_sales(name: str) -> None:
     step = STEPS[name]
     sale_id, kept_id = step.open(3), step.open(3)
     for it in (sale_id, kept_id):
         buy(name, it, 1)
         write_all(step, it, until=1)
         ledger_connection().set(LabKeys(it).lock_of(2), "left behind")
-    kept = set(ledger_connection().keys(LabKeys(kept_id).all_of_them))
+    kept = set(ledger_connection().keys(LabKeys(kept_id).every))
     step.clear(sale_id)
     assert list(LabSale.objects.values_list("pk", flat=True)) == [kept_id]
     assert list(LabOrder.objects.values_list("sale_id", flat=True)) == [kept_id]
     assert set(ledger_connection().keys("lab:*")) == kept
 
 
-def test_the_steps_are_told_in_the_order_of_the_story() -> None:
+def test_steps_are_in_the_order_of_the_story() -> None:
     assert list(STEPS) == [
         *("v1", "v1-as-read", "v1-any-left", "v1-for-update", "v2", "v3", "v3-inside", "v4"),
         *("v5", "v5-stream", "v6-setnx", "v6-expiring", "v6-owned", "v6-watchdog", "ours"),
@@ -103,7 +103,7 @@ def test_the_steps_are_told_in_the_order_of_the_story() -> None:
     assert all(name == step.name for name, step in STEPS.items())
 
 
-def test_every_title_is_short_and_there_is_no_other_like_it() -> None:
+def test_titles_are_short_and_distinct() -> None:
     with translation.override("en"):
         titles = [str(step.title) for step in STEPS.values()]
     assert len(set(titles)) == len(titles)

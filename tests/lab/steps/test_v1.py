@@ -20,7 +20,7 @@ def overtaken(name: str, *, stock: int) -> tuple[int, Answer]:
 
 
 @pytest.mark.parametrize("name", ["v1", "v1-as-read", "v1-any-left", "v1-for-update"])
-def test_the_points_are_passed_in_the_order_of_the_statements(name: str) -> None:
+def test_points_follow_the_statements(name: str) -> None:
     sale_id = STEPS[name].open(1)
     assert passed(lambda: buy(name, sale_id, 1)) == ["stock read", "unit taken"]
 
@@ -32,7 +32,7 @@ def test_without_a_guard_the_last_unit_is_sold_twice() -> None:
     assert LabSale.objects.get(pk=sale_id).stock == -1
 
 
-def test_a_guard_on_what_was_read_refuses_although_a_unit_is_left() -> None:
+def test_guard_on_the_stock_as_read_refuses_despite_stock() -> None:
     sale_id, answer = overtaken("v1-as-read", stock=2)
     assert answer is Answer.SOLD_OUT
     assert STEPS["v1-as-read"].rows(sale_id) == [2]
@@ -40,13 +40,13 @@ def test_a_guard_on_what_was_read_refuses_although_a_unit_is_left() -> None:
 
 
 @pytest.mark.parametrize(("stock", "expected"), [(1, Answer.SOLD_OUT), (2, Answer.BOUGHT)])
-def test_a_guard_on_any_unit_left_sells_what_there_is(stock: int, expected: Answer) -> None:
+def test_guard_on_any_unit_left_sells_the_stock(stock: int, expected: Answer) -> None:
     sale_id, answer = overtaken("v1-any-left", stock=stock)
     assert answer is expected
     assert len(STEPS["v1-any-left"].rows(sale_id)) == stock
 
 
-def test_a_locked_row_makes_the_next_buyer_read_what_is_left_afterwards() -> None:
+def test_row_lock_makes_the_next_buyer_read_afterwards() -> None:
     name = "v1-for-update"
     sale_id = STEPS[name].open(1)
     with beside(lambda: buy(name, sale_id, 1), until="stock read") as first:

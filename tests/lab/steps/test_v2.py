@@ -11,7 +11,7 @@ from tests.lab.steps.meeting import at, buy, elsewhere, passed
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
+def test_points_follow_the_statements() -> None:
     sale_id = STEPS["v2"].open(1)
     assert passed(lambda: buy("v2", sale_id, 1)) == [
         "orders counted",
@@ -28,7 +28,7 @@ def test_two_presses_that_both_counted_none_both_order() -> None:
     assert STEPS["v2"].rows(sale_id) == [1, 1]
 
 
-def test_the_last_unit_is_sold_once_whoever_counted_first() -> None:
+def test_last_unit_is_sold_once() -> None:
     sale_id = STEPS["v2"].open(1)
     with at("orders counted", lambda: elsewhere(lambda: buy("v2", sale_id, 2))):
         assert buy("v2", sale_id, 1) is Answer.SOLD_OUT

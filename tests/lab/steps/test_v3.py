@@ -21,7 +21,7 @@ def test_the_lock_is_held_over_the_commit() -> None:
     assert passed(lambda: buy("v3", sale_id, 1)) == ["lock held", *OF_V2, "committed"]
 
 
-def test_in_the_second_form_it_is_let_go_before_the_commit() -> None:
+def test_second_form_releases_before_the_commit() -> None:
     sale_id = STEPS["v3-inside"].open(1)
     assert passed(lambda: buy("v3-inside", sale_id, 1)) == [
         *("lock held", *OF_V2),
@@ -47,7 +47,7 @@ def test_another_buyer_does_not_wait() -> None:
     assert STEPS["v3"].rows(sale_id) == [2, 1]
 
 
-def test_a_lock_is_free_again_when_the_press_has_failed() -> None:
+def test_lock_is_free_after_a_failed_press() -> None:
     sale_id = STEPS["v3"].open(5)
     with at("unit taken", die), pytest.raises(Died):
         buy("v3", sale_id, 1)
@@ -66,7 +66,7 @@ def test_two_processes_have_two_locks_and_write_two_orders(monkeypatch: pytest.M
     assert STEPS["v3"].rows(sale_id) == [1, 1]
 
 
-def test_let_go_before_the_commit_the_second_press_counts_none() -> None:
+def test_early_release_lets_the_second_press_count_none() -> None:
     sale_id, counted = STEPS["v3-inside"].open(5), threading.Event()
     first = beside(lambda: buy("v3-inside", sale_id, 1), until="lock released", held_for=counted)
     with first as answer, at("orders counted", counted.set):

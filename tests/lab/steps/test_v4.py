@@ -14,7 +14,7 @@ from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 pytestmark = pytest.mark.django_db(transaction=True)
 
 
-def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
+def test_points_follow_the_statements() -> None:
     sale_id = STEPS["v4"].open(1)
     assert passed(lambda: buy("v4", sale_id, 1)) == ["decided", "order written", "committed"]
     assert passed(lambda: buy("v4", sale_id, 2)) == ["decided"]
@@ -29,7 +29,7 @@ def test_a_second_press_right_after_the_decision_is_refused() -> None:
 
 
 @pytest.mark.parametrize("where", ["decided", "order written"])
-def test_who_dies_before_the_commit_burns_a_unit_and_shuts_the_buyer_out(where: str) -> None:
+def test_death_before_commit_burns_a_unit_and_bars_its_buyer(where: str) -> None:
     sale_id = STEPS["v4"].open(1)
     with at(where, die), pytest.raises(Died):
         buy("v4", sale_id, 1)
@@ -39,13 +39,13 @@ def test_who_dies_before_the_commit_burns_a_unit_and_shuts_the_buyer_out(where: 
     assert buy("v4", sale_id, 1) is Answer.ALREADY_ORDERED
 
 
-def test_the_database_has_the_last_word_where_redis_offers_too_much() -> None:
+def test_database_refuses_what_redis_offers_too_much() -> None:
     sale_id = STEPS["v4"].open(1)
     ledger_connection().set(LabKeys(sale_id).stock, 2)
     assert [buy("v4", sale_id, 1), buy("v4", sale_id, 2)] == [Answer.BOUGHT, Answer.SOLD_OUT]
 
 
-def test_all_is_sold_out_where_redis_has_come_back_empty(redis_databases: list[Redis]) -> None:
+def test_empty_redis_means_sold_out(redis_databases: list[Redis]) -> None:
     sale_id = STEPS["v4"].open(5)
     redis_databases[0].flushdb()
     assert buy("v4", sale_id, 1) is Answer.SOLD_OUT

@@ -24,7 +24,7 @@ def restart_process(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(v5, "_waiting", SimpleQueue())
 
 
-def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
+def test_points_follow_the_statements() -> None:
     sale_id = STEPS["v5"].open(1)
     assert passed(lambda: buy("v5", sale_id, 1)) == ["decided", "queued"]
     assert passed(lambda: buy("v5", sale_id, 2)) == ["decided"]
@@ -35,7 +35,7 @@ def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
     ]
 
 
-def test_nothing_is_written_before_the_writer_comes_and_then_in_order() -> None:
+def test_writer_writes_queued_orders_in_order() -> None:
     step = STEPS["v5"]
     sale_id, writer = step.open(2), writer_of(step)
     assert [buy("v5", sale_id, user_id) for user_id in (8, 3)] == [Answer.QUEUED] * 2
@@ -53,7 +53,7 @@ def test_the_orders_of_several_sales_wait_in_one_queue() -> None:
     assert [step.rows(sale_id) for sale_id in sale_ids] == [[1], [1]]
 
 
-def test_what_waits_in_a_process_that_dies_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_queue_of_a_dead_process_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
     step = STEPS["v5"]
     sale_id = step.open(1)
     assert buy("v5", sale_id, 1) is Answer.QUEUED
@@ -63,7 +63,7 @@ def test_what_waits_in_a_process_that_dies_is_lost(monkeypatch: pytest.MonkeyPat
     assert buy("v5", sale_id, 2) is Answer.SOLD_OUT
 
 
-def test_what_its_writer_has_taken_is_lost_too() -> None:
+def test_order_taken_by_a_dead_writer_is_lost() -> None:
     step = STEPS["v5"]
     sale_id = step.open(1)
     buy("v5", sale_id, 1)
@@ -73,7 +73,7 @@ def test_what_its_writer_has_taken_is_lost_too() -> None:
     assert step.rows(sale_id) == []
 
 
-def test_an_order_that_fails_is_told_to_the_log_and_the_next_one_is_written(
+def test_failed_order_is_logged_and_the_next_is_written(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     step = STEPS["v5"]

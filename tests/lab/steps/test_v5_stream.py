@@ -38,7 +38,7 @@ def died_at(point: str, *, stock: int = 5) -> int:
     return sale_id
 
 
-def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
+def test_points_follow_the_statements() -> None:
     sale_id = STEP.open(1)
     assert passed(lambda: buy(STEP.name, sale_id, 1)) == ["decided"]
     assert passed(reader("p1").work_once) == [
@@ -49,7 +49,7 @@ def test_the_points_are_passed_in_the_order_of_the_statements() -> None:
     assert pending(sale_id) == {}
 
 
-def test_what_was_decided_is_queued_although_its_process_dies_at_once() -> None:
+def test_decided_order_survives_its_process() -> None:
     sale_id = STEP.open(1)
     with at("decided", die), pytest.raises(Died):
         buy(STEP.name, sale_id, 1)
@@ -65,7 +65,7 @@ def test_two_readers_share_the_orders() -> None:
     assert STEP.rows(sale_id) == [1, 2]
 
 
-def test_a_reader_without_an_order_says_so_and_finds_a_sale_that_is_opened_later() -> None:
+def test_idle_reader_finds_sales_opened_later() -> None:
     writer = reader("p1")
     assert not writer.work_once()
     sale_id = STEP.open(1)
@@ -78,7 +78,7 @@ def test_a_reader_without_an_order_says_so_and_finds_a_sale_that_is_opened_later
     assert STEP.rows(another_id) == [1]
 
 
-def test_what_a_dead_reader_has_read_nobody_else_writes() -> None:
+def test_orders_read_by_a_dead_reader_are_not_written() -> None:
     sale_id = died_at("read", stock=1)
     assert not reader("p2").work_once()
     assert pending(sale_id) == {"p1": 1}
@@ -86,7 +86,7 @@ def test_what_a_dead_reader_has_read_nobody_else_writes() -> None:
     assert buy(STEP.name, sale_id, 2) is Answer.SOLD_OUT
 
 
-def test_a_reader_of_the_same_name_writes_it_before_anything_new() -> None:
+def test_reader_of_the_same_name_writes_pending_orders_first() -> None:
     sale_id = died_at("read")
     buy(STEP.name, sale_id, 2)
     writer = reader("p1")
@@ -95,7 +95,7 @@ def test_a_reader_of_the_same_name_writes_it_before_anything_new() -> None:
     assert pending(sale_id) == {}
 
 
-def test_what_was_committed_and_not_acknowledged_is_not_written_twice() -> None:
+def test_unacknowledged_commit_is_not_written_twice() -> None:
     sale_id = died_at("committed")
     assert pending(sale_id) == {"p1": 1}
     assert reader("p1").work_once()
@@ -116,7 +116,7 @@ def test_an_order_that_fails_is_tried_again() -> None:
     assert STEP.rows(sale_id) == [1]
 
 
-def test_where_redis_comes_back_empty_its_promises_are_lost(redis_databases: list[Redis]) -> None:
+def test_empty_redis_loses_promises(redis_databases: list[Redis]) -> None:
     sale_id, writer = STEP.open(5), reader("p1")
     buy(STEP.name, sale_id, 1)
     assert writer.work_once()
@@ -127,7 +127,7 @@ def test_where_redis_comes_back_empty_its_promises_are_lost(redis_databases: lis
     assert buy(STEP.name, sale_id, 3) is Answer.SOLD_OUT
 
 
-def test_a_sale_whose_stream_is_lost_keeps_nobody_from_another_sale() -> None:
+def test_lost_stream_does_not_block_other_sales() -> None:
     lost_id, writer = STEP.open(1), reader("p1")
     assert not writer.work_once()
     ledger_connection().delete(LabKeys(lost_id).stream)

@@ -41,7 +41,7 @@ def test_the_lock_is_held_over_the_commit(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_second_press_at_the_same_time_is_told_to_come_again(name: str) -> None:
+def test_simultaneous_second_press_is_busy(name: str) -> None:
     sale_id, told = STEPS[name].open(5), []
     with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 1)))):
         assert buy(name, sale_id, 1) is Answer.BOUGHT
@@ -51,7 +51,7 @@ def test_a_second_press_at_the_same_time_is_told_to_come_again(name: str) -> Non
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_another_buyer_is_not_told_so(name: str) -> None:
+def test_another_buyer_is_not_busy(name: str) -> None:
     sale_id, told = STEPS[name].open(5), []
     with at("orders counted", lambda: told.append(elsewhere(lambda: buy(name, sale_id, 2)))):
         assert buy(name, sale_id, 1) is Answer.BOUGHT
@@ -59,14 +59,14 @@ def test_another_buyer_is_not_told_so(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", FORMS)
-def test_a_lock_is_free_again_when_the_press_has_failed(name: str) -> None:
+def test_lock_is_free_after_a_failed_press(name: str) -> None:
     sale_id = STEPS[name].open(5)
     with at("unit taken", die), pytest.raises(Died):
         buy(name, sale_id, 1)
     assert buy(name, sale_id, 1) is Answer.BOUGHT
 
 
-def test_with_setnx_alone_the_buyer_of_a_dead_holder_is_shut_out() -> None:
+def test_setnx_bars_the_buyer_of_a_dead_holder() -> None:
     sale_id = STEPS["v6-setnx"].open(5)
     assert SetnxLock(lock_of(sale_id)).take()  # and nobody is left to let go
     assert buy("v6-setnx", sale_id, 1) is Answer.BUSY
@@ -84,7 +84,7 @@ def test_with_a_lease_that_buyer_may_come_again(
     assert STEPS[name].rows(sale_id) == [1]
 
 
-def test_a_holder_who_works_longer_than_the_lease_is_not_overtaken_while_it_is_renewed() -> None:
+def test_renewed_lock_outlives_its_lease() -> None:
     name = "v6-watchdog"
     sale_id, told = STEPS[name].open(5), set()
 
@@ -100,7 +100,7 @@ def test_a_holder_who_works_longer_than_the_lease_is_not_overtaken_while_it_is_r
 
 
 @pytest.mark.parametrize("name", ["v6-expiring", "v6-owned", "v6-watchdog"])
-def test_a_holder_whose_lease_is_over_writes_all_the_same(name: str) -> None:
+def test_holder_writes_after_its_lease_expired(name: str) -> None:
     sale_id = STEPS[name].open(5)
 
     def stand_still_too_long() -> None:
@@ -120,7 +120,7 @@ def test_a_holder_whose_lease_is_over_writes_all_the_same(name: str) -> None:
         ("v6-watchdog", Answer.BUSY),
     ],
 )
-def test_a_late_release_lets_a_third_press_in_unless_it_compares(name: str, told: Answer) -> None:
+def test_late_release_admits_a_third_press_unless_compared(name: str, told: Answer) -> None:
     sale_id, over = STEPS[name].open(5), threading.Event()
     second = beside(lambda: buy(name, sale_id, 1), until="orders counted", held_for=over)
     with ExitStack() as stack:

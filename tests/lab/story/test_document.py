@@ -7,6 +7,7 @@ import re
 from dataclasses import asdict, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.core.management import call_command
@@ -26,7 +27,7 @@ DOCS = ROOT / "docs"
 ENGLISH, CHINESE = "six-steps.md", "six-steps.zh-CN.md"
 
 
-def verdict(step: str = "v1", **changes: int) -> Verdict:
+def verdict(step: str = "v1", **changes: Any) -> Verdict:
     found = Verdict(
         step=step, buyers=9, offered=2, sold=2, oversold=0, doubled=0, lost=0, undersold=0,
         turned_away=0, stuck=0, told_lost=0, unanswered=0, orders_per_s=20.0, p99_ms=1.5,
@@ -48,7 +49,7 @@ def result(*verdicts: Verdict, fault: Fault = Fault.NONE) -> Result:
 
 
 @pytest.mark.parametrize("name", [ENGLISH, CHINESE])
-def test_the_documents_are_what_their_figures_make(name: str) -> None:
+def test_documents_match_their_figures(name: str) -> None:
     """Where not: ``manage.py race --rewrite --document docs/six-steps*.md`` makes them so."""
     results = read_results(DOCS / "six-steps.json")
     assert (DOCS / name).read_text() == document_text(name, results)
@@ -92,7 +93,7 @@ def test_every_step_has_its_chapter() -> None:
     assert list(chain(*(chapter.steps for chapter in CHAPTERS))) == list(STEPS)
 
 
-def test_a_table_says_what_broke_in_bold_and_the_chapter_in_words() -> None:
+def test_flaws_are_bold_in_the_table_and_words_below() -> None:
     text = document_text(ENGLISH, [result(verdict(sold=5, oversold=3))])
     assert "| `v1` | 5 | **3** | 0 | 0 | 0 | 0 | 0 | 0 | 20 | 1.5 |" in text
     assert "9 buyers, 2 units, 2 × 8 threads; 2031-02-03, a machine." in text
@@ -101,20 +102,20 @@ def test_a_table_says_what_broke_in_bold_and_the_chapter_in_words() -> None:
     assert "manage.py interleave v1 last-unit\n" in text
 
 
-def test_what_did_not_break_is_not_mentioned() -> None:
+def test_document_is_silent_on_what_holds() -> None:
     text = document_text(ENGLISH, [result(verdict())])
     assert "Where to look" not in text
     assert "In the tables" not in text
 
 
-def test_a_fault_is_not_said_to_break_what_breaks_without_it() -> None:
+def test_fault_lists_only_what_breaks_because_of_it() -> None:
     plain = result(verdict(oversold=3))
     kill = result(verdict(oversold=2, doubled=1), fault=Fault.KILL)
     text = document_text(ENGLISH, [plain, kill])
     assert "- A process is killed, `v1`: 1 given to buyers who already had one\n" in text
 
 
-def test_ours_says_whom_it_told_of_a_loss() -> None:
+def test_document_counts_receipts_that_tell_of_a_loss() -> None:
     text = document_text(ENGLISH, [result(verdict("ours", told_lost=4), fault=Fault.REDIS_RESTART)])
     assert "- Redis comes back empty, `ours`: 4 told in their receipts" in text
 
@@ -132,7 +133,7 @@ def test_both_languages_have_the_same_figures() -> None:
 # --- Files ----------------------------------------------------------------------------------------
 
 
-def test_a_race_takes_the_place_of_the_last_one_with_its_fault(tmp_path: Path) -> None:
+def test_result_replaces_the_last_one_with_its_fault(tmp_path: Path) -> None:
     document = tmp_path / ENGLISH
     kill = result(verdict(stuck=1), fault=Fault.KILL)
     for found in (kill, result(verdict()), result(verdict(oversold=1))):
