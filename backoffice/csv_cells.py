@@ -1,4 +1,4 @@
-"""Cells of a CSV file that a spreadsheet takes for what they are: text, and nothing to work out."""
+"""Cells of a CSV file that a spreadsheet keeps as text."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ _LIKE_A_NUMBER = re.compile(r"[0-9０-９\s.,:/eE年月日-]+")
 
 
 def exact(text: str) -> str:
-    """Return digits as text that a spreadsheet takes for no number."""
+    """Return digits that a spreadsheet does not turn into a number."""
     return f"\t{text}" if text else ""
 
 
 def unevaluated(text: str) -> str:
-    """Return a text that a spreadsheet does not work out as a formula."""
+    """Return text that a spreadsheet does not evaluate as a formula."""
     return f"'{text}" if _FORMULA.match(text) else text
 
 
 def harmless(text: str) -> str:
-    """Return what somebody has typed as text that a spreadsheet takes for nothing else."""
+    """Return typed text that a spreadsheet neither evaluates nor turns into a number."""
     if _FORMULA.match(text):
         return unevaluated(text)
     return exact(text) if _LIKE_A_NUMBER.fullmatch(text) else text

@@ -1,12 +1,12 @@
-"""Exporting orders as CSV that Excel opens right, any number of them, a chunk at a time.
+"""Export any number of orders as a CSV file that Excel opens correctly.
 
-The orders are walked by id in windows, so each statement looks at a bounded number of rows, however
-few of them match; no cursor and no transaction is held while somebody downloads slowly; and memory
-does not grow. An order that is written behind the walk, or after it has begun, is not in the file.
+The orders are read by id in windows, so each statement reads a bounded number of rows even if few
+match. A slow download holds no cursor and no transaction, and memory does not grow. Orders written
+after the export has started are not in the file.
 
-A spreadsheet takes cells for what they look like (``docs/exporting.md``): an id of 17 digits would
-lose its last ones and a name that begins with ``=`` would be worked out. A tab before the one keeps
-it as text, exactly; an apostrophe before the other makes it harmless.
+Spreadsheets guess what a cell is (``docs/exporting.md``): an id of 17 digits would lose its last
+ones, and a name that starts with ``=`` would be evaluated. A tab before the id and an apostrophe
+before the name keep them as text.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from seckill_site.formatting import plain_money
 from vouchers.templatetags.seckill import utc_offset
 
 CHUNK, WINDOW = 1_000, 20_000
-"""Orders in one part of the file; ids that one statement looks at."""
+"""Orders in one part of the file; ids that one statement reads."""
 
 BYTE_ORDER_MARK = "\ufeff"
-"""By this Excel knows that a CSV file is UTF-8."""
+"""Tells Excel that a CSV file is UTF-8."""
 
 _FIELDS = (
     "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
@@ -41,15 +41,15 @@ _FIELDS = (
 
 
 class Part(NamedTuple):
-    """A piece of the file, and how many orders are in it."""
+    """A piece of the file, and the number of orders in it."""
 
     text: str
     orders: int
 
 
 @dataclass(frozen=True)
-class _Words:
-    """What the file says in the reader's language; looked up before the first part is sent."""
+class _Texts:
+    """The texts of the file in the reader's language, read before the first part is sent."""
 
     headings: Sequence[str]
     statuses: Mapping[str, str]
@@ -57,9 +57,9 @@ class _Words:
     zone: dt.tzinfo
 
     @classmethod
-    def at(cls, now: dt.datetime) -> _Words:
+    def at(cls, now: dt.datetime) -> _Texts:
         return cls(
-            headings=_headings(_zone_named(now)),
+            headings=_headings(_zone_name(now)),
             statuses={it.value: str(it.label) for it in OrderStatus},
             reasons={it.value: str(it.label) for it in RefusalReason},
             zone=timezone.get_current_timezone(),
@@ -69,24 +69,24 @@ class _Words:
 def export_orders(
     *, orders: QuerySet[VoucherOrder], codes: bool, now: dt.datetime
 ) -> Iterator[Part]:
-    """Return a CSV file of these orders, oldest first, the headings at once.
+    """Return the orders as the parts of a CSV file, oldest first.
 
-    ``codes`` says whether voucher codes, which are money, are written out.
+    ``codes`` says whether voucher codes, which are worth money, are shown in full.
     """
     newest = VoucherOrder.objects.aggregate(Max("pk"))["pk__max"] or 0
-    return _parts(orders, newest, _Words.at(now), codes=codes)
+    return _parts(orders, newest, _Texts.at(now), codes=codes)
 
 
 def _parts(
-    orders: QuerySet[VoucherOrder], newest: int, words: _Words, *, codes: bool
+    orders: QuerySet[VoucherOrder], newest: int, texts: _Texts, *, codes: bool
 ) -> Iterator[Part]:
-    yield Part(BYTE_ORDER_MARK + _lines([words.headings]), 0)
+    yield Part(BYTE_ORDER_MARK + _lines([texts.headings]), 0)
     for chunk in _chunks(orders.values_list(*_FIELDS), newest):
-        yield Part(_lines(_rows(chunk, words, codes=codes)), len(chunk))
+        yield Part(_lines(_rows(chunk, texts, codes=codes)), len(chunk))
 
 
 def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
-    """Return the orders by id, in lists; a list may be empty."""
+    """Return the orders by id, in lists."""
     last = end = 0
     while last < newest:
         if last == end:
@@ -99,7 +99,7 @@ def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
 
 
 def _end_of_window(last: int, newest: int) -> int:
-    """Return the id a window further, whether or not it is one of those to export."""
+    """Return the last id of the window after ``last``, counting orders of any kind."""
     ids = VoucherOrder.objects.filter(pk__gt=last, pk__lte=newest).order_by("pk")
     further = ids.values_list("pk", flat=True)[WINDOW - 1 : WINDOW]
     return next(iter(further), newest)
@@ -118,13 +118,13 @@ def _headings(zone: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _zone_named(now: dt.datetime) -> str:
-    """Return the zone of all times with its offset, or both where the clock changes."""
+def _zone_name(now: dt.datetime) -> str:
+    """Return the time zone with its offset, or both offsets if the clocks change."""
     offsets = dict.fromkeys(utc_offset(now.replace(month=month, day=1)) for month in (1, 7))
     return f"{timezone.get_current_timezone_name()}, {'/'.join(offsets)}"
 
 
-def _rows(chunk: Sequence[Any], words: _Words, *, codes: bool) -> Iterator[list[object]]:
+def _rows(chunk: Sequence[Any], texts: _Texts, *, codes: bool) -> Iterator[list[object]]:
     ids = [order[0] for order in chunk]
     moments, references = _moments(ids), _references(ids)
     for pk, sale, title, buyer, unit, status, reason, cents, accepted, written, code in chunk:
@@ -135,24 +135,24 @@ def _rows(chunk: Sequence[Any], words: _Words, *, codes: bool) -> Iterator[list[
             harmless(title),
             harmless(buyer or ""),
             unit,
-            words.statuses[status],
-            words.reasons.get(reason, reason),
+            texts.statuses[status],
+            texts.reasons.get(reason, reason),
             plain_money(cents),
-            *(_local(moment, words.zone) for moment in at),
+            *(_local(moment, texts.zone) for moment in at),
             _code(code or "", codes=codes),
             exact(references.get(pk, "")),
         ]
 
 
 def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
-    """Return when orders were paid and used."""
+    """Return the times at which orders were paid and used."""
     after = (OrderStatus.PAID, OrderStatus.USED)
     events = OrderEvent.objects.filter(order__in=order_ids, after__in=after).order_by("pk")
     return {(pk, to): at for pk, to, at in events.values_list("order_id", "after", "at")}
 
 
 def _references(order_ids: Sequence[int]) -> dict[int, str]:
-    """Return the references of the payments by which orders were paid."""
+    """Return the references of the payments that settled the orders."""
     payments = Payment.objects.filter(order__in=order_ids, settles=True).order_by("pk")
     return dict(payments.values_list("order_id", "reference"))
 
@@ -173,7 +173,7 @@ def _local(moment: dt.datetime | None, zone: dt.tzinfo) -> str:
 
 
 def _code(code: str, *, codes: bool) -> str:
-    """Return a code as people read it; its groups are no number to a spreadsheet."""
+    """Return a code in groups, which a spreadsheet does not take for a number."""
     if not code:
         return ""
     return written_code(code) if codes else f"****-****-****-{code[-4:]}"

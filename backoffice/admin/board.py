@@ -16,8 +16,8 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from backoffice.admin.pages import admin_page, sale_url
-from backoffice.board.actions import ACTIONS, REFUSALS, Action, offered
-from backoffice.board.snapshot import Board, look_at
+from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, Action, offered
+from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
@@ -90,7 +90,7 @@ def board_action(
             return _back(sale_id)
     except BelowTaken as error:
         form.add_error("stock", refusal_text(error))
-    except REFUSALS as error:
+    except ACTION_REFUSALS as error:
         messages.error(request, refusal_text(error))
         # As it is now, where the form goes by what its page has shown.
         again = isinstance(error, TermsChanged) and "seen" in form.fields
@@ -106,7 +106,7 @@ def _board(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int)
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     try:
-        return look_at(sale_id=sale_id, now=timezone.now())
+        return read_board(sale_id=sale_id, now=timezone.now())
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
 

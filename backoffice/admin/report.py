@@ -10,7 +10,7 @@ from django.utils.translation import gettext
 
 from backoffice.admin.pages import admin_page, sale_url
 from backoffice.report.csv_file import file_name, report_csv
-from backoffice.report.figures import MOST_CHANGES, SaleReport, report_sale
+from backoffice.report.figures import MAX_CHANGES, SaleReport, report_sale
 from backoffice.report.tables import change_heads, changes, requests
 from backoffice.report.texts import headline, sections
 from seckill_site.web.responses import for_owner
@@ -50,7 +50,7 @@ def report_page(
         },
         change_heads=change_heads(),
         changes=changes(report),
-        most_changes=MOST_CHANGES,
+        max_changes=MAX_CHANGES,
     )
     return for_owner(page)
 

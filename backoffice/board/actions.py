@@ -38,7 +38,7 @@ from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
-REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
+ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
 
 
 class Action(ABC):
@@ -80,7 +80,7 @@ def offered(board: Board) -> list[str]:
 def _fits(action: Action, board: Board) -> bool:
     try:
         action.check(board)
-    except REFUSALS:
+    except ACTION_REFUSALS:
         return False
     return True
 
@@ -176,7 +176,7 @@ class ChangeStock(Action):
     def will(self, board: Board) -> list[str]:
         text = gettext("%(total)s units are now offered, and %(left)s of them are left.")
         bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
-        taken = board.found.taken if board.found else board.sale.sold
+        taken = board.snapshot.taken if board.snapshot else board.sale.sold
         return [
             text % _stock(board),
             bounds % {"taken": grouped(taken), "most": grouped(MAX_STOCK)},
@@ -203,7 +203,9 @@ class End(_ActionOnEnd):
             raise NotBegun
 
     def will(self, board: Board) -> list[str]:
-        left, waiting = (board.found.remaining, board.found.waiting) if board.found else (0, 0)
+        left, waiting = (
+            (board.snapshot.remaining, board.snapshot.waiting) if board.snapshot else (0, 0)
+        )
         unsold = ngettext("%(count)s unit is unsold.", "%(count)s units are unsold.", left)
         in_line = ngettext(
             "%(count)s buyer on the waiting list gets nothing.",
@@ -212,7 +214,7 @@ class End(_ActionOnEnd):
         )
         return [
             gettext("Ends the sale now for everyone."),
-            unsold % {"count": grouped(left) if board.found else NO_VALUE},
+            unsold % {"count": grouped(left) if board.snapshot else NO_VALUE},
             *_queue(board),
             *([in_line % {"count": grouped(waiting)}] if waiting else []),
             gettext("Existing orders are kept and can be paid."),
@@ -236,7 +238,7 @@ ACTIONS: dict[str, Action] = {
 
 
 def _stock(board: Board) -> dict[str, str]:
-    left = board.found.remaining if board.found else None
+    left = board.snapshot.remaining if board.snapshot else None
     return {"left": grouped(left), "total": grouped(board.sale.stock)}
 
 
@@ -247,7 +249,7 @@ def _draft(board: Board) -> list[str]:
 
 
 def _queue(board: Board) -> list[str]:
-    count = board.found.pending if board.found else 0
+    count = board.snapshot.pending if board.snapshot else 0
     text = ngettext(
         "%(count)s order in the queue will still be processed.",
         "%(count)s orders in the queue will still be processed.",

@@ -1,8 +1,8 @@
-"""The board: everything that moves in one sale, at one moment, in a fixed number of questions.
+"""The live figures of one sale, read with a fixed number of statements.
 
-However large the sale, one look is one statement for the row, one for the last minutes' answers and
-one round trip to Redis for each of ledger and tally. What has to read every order is counted apart,
-in one pass for everybody who looks, and kept the longer the more it costs.
+A sale of any size costs one statement for the row, one for the answers of the last minutes, and one
+round trip to Redis each for the ledger and the request statistics. Counts that read every order are
+cached for all viewers, longer if they take longer.
 """
 
 from __future__ import annotations
@@ -25,31 +25,31 @@ from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.models import SaleState, SeckillVoucher
 
 WINDOW_S = 120
-"""So many seconds of answers the board shows."""
+"""Seconds of answers that the board shows."""
 
 RATE_S = 5
-"""Over so many seconds what is called a rate now is measured."""
+"""Seconds over which the current rate is measured."""
 
 OPEN_S = 2
-"""The last seconds are left out: web processes still add to them."""
+"""Latest seconds that are left out, because web processes still add to them."""
 
-KEPT_TIMES = 20
-"""Counts are kept so many times as long as they took: counting takes 5 % of one connection."""
+CACHE_FACTOR = 20
+"""Counts are cached for this many times as long as they took: at most 5 % of one connection."""
 
-KEPT_S = (1.0, 60.0)
-"""But at least and at most so long."""
+CACHE_S = (1.0, 60.0)
+"""The shortest and the longest time that counts are cached."""
 
 STALE_S = 3600
 COUNTING_S = 30
-"""After so long another may count, as whoever did has died or failed."""
+"""Seconds after which another process may count: the one that started has died or failed."""
 
 
 @dataclass(frozen=True)
 class SaleSum:
-    """What the units of a sale should add up to: left and pending in Redis, live in the database.
+    """The units of a sale: left and pending in Redis, live in the database. They sum to the total.
 
-    Redis is read first. An order that is committed and confirmed in between is counted twice, as
-    pending and as live: so many units too many are *in flight* and no difference.
+    Redis is read first. An order committed and confirmed in between is counted twice, as pending
+    and as live. Such units are *in flight*, which is no difference.
     """
 
     total: int
@@ -59,18 +59,18 @@ class SaleSum:
 
     @property
     def difference(self) -> int:
-        """Units that are nowhere; below none, units that are in two places."""
+        """Units that are missing; if negative, units that are counted twice."""
         return self.total - self.left - self.pending - self.live
 
     @property
     def in_flight(self) -> bool:
-        """Whether pending entries that became orders meanwhile can be all that is too many."""
+        """Whether pending entries that have become orders can explain the difference."""
         return -self.pending <= self.difference < 0
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How order requests were answered lately: seconds from ``first_s``, and sums by answer."""
+    """Recent answers to order requests: values per second from ``first_s``, sums by answer."""
 
     first_s: int
     requests: list[float]
@@ -88,7 +88,7 @@ class Pace:
 
 @dataclass(frozen=True)
 class Counts:
-    """What takes reading every row of a sale: its orders by status, all its answers."""
+    """Figures that read every row of a sale: its orders by status, all its answers."""
 
     statuses: dict[str, int]
     answers: dict[str, int]
@@ -97,69 +97,69 @@ class Counts:
 
 @dataclass(frozen=True)
 class Board:
-    """A sale at one moment; what is None nobody can tell now.
+    """A sale at one moment; None stands for what is unknown now.
 
-    ``now`` is by the clock of Redis where it tells. ``ledger_answers`` is also true where the sale
-    is not loaded.
+    ``now`` is the time of Redis, if known. ``ledger_answers`` is also true if the sale is not
+    loaded.
     """
 
     sale: SeckillVoucher
     now: dt.datetime
     ledger_answers: bool
-    found: Snapshot | None
+    snapshot: Snapshot | None
     pace: Pace | None
     counts: Counts | None
 
     @property
     def state(self) -> SaleState:
-        return self.found.state if self.found else self.sale.state_at(self.now)
+        return self.snapshot.state if self.snapshot else self.sale.state_at(self.now)
 
     @property
     def sum(self) -> SaleSum | None:
-        """The sum with the row's own count of live orders, which costs nothing to read."""
-        if self.found is None:
+        """The sum, with the row's own count of live orders."""
+        if self.snapshot is None:
             return None
-        sale, found = self.sale, self.found
-        return SaleSum(sale.stock, found.remaining, found.pending, sale.sold)
+        sale, ledger = self.sale, self.snapshot
+        return SaleSum(sale.stock, ledger.remaining, ledger.pending, sale.sold)
 
     @property
     def oldest_pending_age_ms(self) -> int | None:
-        """How long the oldest pending entry has been waiting to become an order."""
-        if self.found is None or self.found.oldest_pending_ms is None:
+        """Age of the oldest pending entry."""
+        if self.snapshot is None or self.snapshot.oldest_pending_ms is None:
             return None
-        return max(0, self.found.now_ms - self.found.oldest_pending_ms)
+        return max(0, self.snapshot.now_ms - self.snapshot.oldest_pending_ms)
 
     @property
     def is_late(self) -> bool:
-        """Whether an entry is pending for so long that it is sent again."""
+        """Whether an entry has been pending so long that the sweep sends it again."""
         return bool((self.oldest_pending_age_ms or 0) > settings.SECKILL_SWEEP_AGE_MS)
 
     @property
     def is_behind(self) -> bool:
-        """Whether orders are written so late that nobody new is accepted."""
+        """Whether orders are written so late that no new buyer is accepted."""
         return bool((self.oldest_pending_age_ms or 0) > settings.SECKILL_BEHIND_MS)
 
 
-def look_at(*, sale_id: int, now: dt.datetime) -> Board:
-    """Return what the board of a sale shows.
+def read_board(*, sale_id: int, now: dt.datetime) -> Board:
+    """Return the live figures of a sale.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    found, ledger_answers = _snapshot(sale_id)  # before the row: see SaleSum
+    snapshot, ledger_answers = _snapshot(sale_id)  # before the row: see SaleSum
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
     pace = _pace(sale, now) if ledger_answers else None
     return Board(
         sale=sale,
-        now=from_epoch_ms(found.now_ms) if found else now,
+        now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
         ledger_answers=ledger_answers,
-        found=found,
+        snapshot=snapshot,
         pace=pace,
         counts=_counts(sale, now) if ledger_answers else _kept_counts(sale),
     )
 
 
 def _snapshot(sale_id: int) -> tuple[Snapshot | None, bool]:
-    """Return the sale as the ledger has it, and whether the ledger answered."""
+    """Return the sale's figures in the ledger, and whether the ledger responded."""
     try:
         return snapshots(sale_ids=[sale_id])[sale_id], True
     except LedgerUnavailable:
@@ -172,7 +172,7 @@ def _snapshot(sale_id: int) -> tuple[Snapshot | None, bool]:
 def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
     last_s = int(now.timestamp()) - OPEN_S
     first_s = last_s - WINDOW_S + 1
-    # From the minute on: what is stored by minutes is known by the begin of each.
+    # From the full minute: counts stored by the minute carry its start.
     since = dt.datetime.fromtimestamp(first_s - first_s % 60, tz=dt.UTC)
     try:
         return _spread(read_request_counts(sale=sale, since=since), first_s, last_s)
@@ -181,13 +181,13 @@ def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
 
 
 def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
-    """Lay the counts out second by second; one of a whole minute evenly."""
+    """Spread the counts over the seconds; those of a whole minute evenly."""
     requests, accepted = ([0.0] * (last_s - first_s + 1) for _ in range(2))
     answers: Counter[str] = Counter()
     for row in rows:
-        begins = int(row.at.timestamp())
+        start = int(row.at.timestamp())
         share = row.count / row.seconds
-        shown = range(max(begins, first_s), min(begins + row.seconds, last_s + 1))
+        shown = range(max(start, first_s), min(start + row.seconds, last_s + 1))
         answers[row.answer] += round(share * len(shown))
         for second in shown:
             requests[second - first_s] += share
@@ -200,17 +200,17 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 
 
 def _counts(sale: SeckillVoucher, now: dt.datetime) -> Counts | None:
-    """Count, unless it was done lately or somebody is at it; None where nobody ever has."""
+    """Return cached counts, or count unless another process is counting; None if neither."""
     key = _key(sale)
     kept = cache.get(key)
     if kept and epoch_ms(now) < kept["until_ms"]:
         return Counts(**kept["counts"])
     if not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
         return Counts(**kept["counts"]) if kept else None
-    # Where counting fails, the board goes on without for a while, as the key stays.
-    began = time.monotonic()
+    # If counting fails, the key stays and the board does without counts for a while.
+    started = time.monotonic()
     counts = _count(sale, now)
-    kept_s = min(max(KEPT_S[0], KEPT_TIMES * (time.monotonic() - began)), KEPT_S[1])
+    kept_s = min(max(CACHE_S[0], CACHE_FACTOR * (time.monotonic() - started)), CACHE_S[1])
     until_ms = epoch_ms(now) + int(kept_s * 1000)
     cache.set(key, {"counts": asdict(counts), "until_ms": until_ms}, timeout=STALE_S)
     cache.delete(f"{key}:counting")
@@ -223,7 +223,7 @@ def _kept_counts(sale: SeckillVoucher) -> Counts | None:
 
 
 def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
-    # Not grouped: a million orders are then read once, and not sorted through a second index.
+    # No GROUP BY: a million orders are read once and not sorted through a second index.
     sums = {status: Count("pk", filter=Q(status=status)) for status in OrderStatus.values}
     statuses = VoucherOrder.objects.filter(seckill_voucher=sale).aggregate(**sums)
     answers: Counter[str] = Counter()

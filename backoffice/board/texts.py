@@ -21,7 +21,7 @@ from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SaleStage
 from vouchers.templatetags.buyer_texts import DAYS
 
-REFUSALS = {
+REFUSAL_LABELS = {
     "sold_out": _("sold out"),
     "already_ordered": _("already had one"),
     "not_started": _("too early"),
@@ -58,7 +58,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
         "now_ms": epoch_ms(board.now),
         "begins_at_ms": epoch_ms(board.sale.begins_at),
         "ends_at_ms": epoch_ms(board.sale.ends_at),
-        "left": board.found.remaining if board.found else None,
+        "left": board.snapshot.remaining if board.snapshot else None,
         "texts": {**_huge(board), **_small(board)},
         "statuses": _statuses(board),
         "refusals": _refusals(board),
@@ -96,7 +96,7 @@ def _alert(board: Board) -> dict[str, str]:
             "come from the database."
         )
         return {"code": "away", "text": text}
-    if board.found is None:
+    if board.snapshot is None:
         text = gettext("The sale is not in Redis yet; its first visitor will load it.")
         return {"code": "unloaded", "text": text}
     age = _seconds(board.oldest_pending_age_ms or 0)
@@ -128,7 +128,7 @@ def _verdict(board: Board) -> dict[str, str]:
 
 def _huge(board: Board) -> dict[str, str]:
     """Return the four figures to be read from afar, each also as a sentence of its own."""
-    found, pace = board.found, board.pace
+    found, pace = board.snapshot, board.pace
     left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
     pending = grouped(found.pending if found else None)
     accepted = _rate(pace.accepted_now if pace else None)
@@ -147,7 +147,7 @@ def _huge(board: Board) -> dict[str, str]:
 
 
 def _small(board: Board) -> dict[str, str]:
-    found = board.found
+    found = board.snapshot
     return {
         "sum": _sum(board),
         "oldest": _oldest(board),
@@ -165,7 +165,7 @@ def _sum(board: Board) -> str:
 
 
 def _oldest(board: Board) -> str:
-    if board.found is None:
+    if board.snapshot is None:
         return NO_VALUE
     if board.oldest_pending_age_ms is None:
         return gettext("nothing waiting")
@@ -193,7 +193,7 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
     """Return a row for each reason, with its share of the most frequent one for its bar."""
     lately = _by_reason(board.pace.answers if board.pace else None)
     ever = _by_reason(board.counts.answers if board.counts else None)
-    most = max(1, *(lately[it] or 0 for it in REFUSALS))
+    most = max(1, *(lately[it] or 0 for it in REFUSAL_LABELS))
     return [
         {
             "answer": answer,
@@ -202,15 +202,15 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
             "ever": grouped(ever[answer]),
             "percent": round(100 * (lately[answer] or 0) / most),
         }
-        for answer, text in REFUSALS.items()
+        for answer, text in REFUSAL_LABELS.items()
     ]
 
 
 def _by_reason(answers: Mapping[str, int] | None) -> dict[str, int | None]:
     if answers is None:
-        return dict.fromkeys(REFUSALS)
-    known = {it: answers.get(it, 0) for it in REFUSALS}
-    others = set(answers) - set(REFUSALS) - {ACCEPTED}
+        return dict.fromkeys(REFUSAL_LABELS)
+    known = {it: answers.get(it, 0) for it in REFUSAL_LABELS}
+    others = set(answers) - set(REFUSAL_LABELS) - {ACCEPTED}
     return {**known, "other": sum(answers[it] for it in others)}
 
 

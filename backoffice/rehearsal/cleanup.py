@@ -1,8 +1,8 @@
-"""Clearing up after a rehearsal: the shadow sale, its voucher, its buyers, and all they have left.
+"""Remove the traces of a rehearsal: the shadow sale, its voucher, its buyers and their orders.
 
-The shadow's own row says how far the clearing is, so that anybody may go on with it at any time.
-The order of the steps is the point: nobody buys any more, then nobody writes any more, then the
-orders go with the ledger, then the buyers, and last the row by which all of it is found.
+The shadow's own row records the progress, so any process can continue at any time. The order of
+the steps matters: first nobody can buy, then nobody writes, then the orders go with the ledger,
+then the buyers, and last the row that leads to all of them.
 """
 
 from __future__ import annotations
@@ -34,48 +34,48 @@ logger = logging.getLogger(__name__)
 
 ORDERS_AT_ONCE, SCANNED_AT_ONCE = 1_000, 1_000
 WORK_S = 2.0
-"""How long one call removes buyers before it hands on."""
+"""Seconds that one call spends on removing buyers."""
 
-PATIENCE = dt.timedelta(seconds=10)
-"""So long after the closing a worker may still be at the shadow's orders; then they go as well."""
+WORKER_WAIT = dt.timedelta(seconds=10)
+"""Time after the closing for workers to finish the shadow's orders, before those are deleted."""
 
-SETTLED = dt.timedelta(seconds=2)
-"""So long after the closing a web process may still add to the shadow's tally."""
+STATS_WAIT = dt.timedelta(seconds=2)
+"""Time after the closing in which a web process may still add to the request statistics."""
 
 LOCK_MS = 3_000
-"""So long one waits for a worker that is writing orders of the shadow."""
+"""Longest wait for a worker that is writing orders of the shadow."""
 
 
 def clear_shadow(*, shadow_id: int, now: dt.datetime) -> bool:
-    """Go on with the clearing; say whether nothing is left. Safe to repeat, and to do twice.
+    """Continue to clear and return whether nothing is left. Safe to repeat and to run twice.
 
-    A sale that is no shadow is not touched.
+    A sale that is not a shadow is left alone.
 
-    :raises LedgerUnavailable: Redis did not answer; the next call goes on.
-    :raises django.db.Error: the database did not; likewise.
+    :raises LedgerUnavailable: Redis did not respond; the next call continues.
+    :raises django.db.Error: the database did not respond; the next call continues.
     """
     shadow = SeckillVoucher.objects.filter(pk=shadow_id).first()
     if shadow is None:
         _forget_keys(shadow_id)
         return _delete_buyers(shadow_id)
     if shadow.stage != SaleStage.REHEARSAL:
-        logger.error("sale %s is no shadow any more: it stays, with its buyers", shadow_id)
+        logger.error("sale %s is no longer a shadow: it stays, with its buyers", shadow_id)
         return True
     if shadow.ends_at > now:
         _close(shadow, now)
         return False
     closed_for = now - shadow.ends_at
-    if not _is_quiet(shadow_id) and closed_for < PATIENCE:
+    if not _is_quiet(shadow_id) and closed_for < WORKER_WAIT:
         return False
-    if not (_delete_orders(shadow) and _delete_buyers(shadow_id)) or closed_for < SETTLED:
+    if not (_delete_orders(shadow) and _delete_buyers(shadow_id)) or closed_for < STATS_WAIT:
         return False
     return _delete_shadow(shadow_id)
 
 
 def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
-    """End the shadow sale: from now on its ledger accepts nobody, and where lost, will not either.
+    """End the shadow sale, so that its ledger accepts nobody, even after a rebuild.
 
-    Not as an edit, which refuses what is oversold.
+    This is not an edit, because an edit refuses an oversold sale.
     """
     with transaction.atomic(durable=True):
         shadow = lock_seckill_voucher(sale_id=shadow.pk)
@@ -87,7 +87,7 @@ def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
 
 
 def _is_quiet(shadow_id: int) -> bool:
-    """Say whether nothing is pending and no fulfil task is on its way."""
+    """Return whether nothing is pending and no fulfil task is on its way."""
     found = snapshots(sale_ids=[shadow_id])[shadow_id]
     with ledger_errors():
         kicked = ledger_connection().exists(LedgerKeys(shadow_id).kick)
@@ -95,9 +95,9 @@ def _is_quiet(shadow_id: int) -> bool:
 
 
 def _delete_orders(shadow: SeckillVoucher) -> bool:
-    """Delete the shadow's orders with its ledger; False where a worker is at them just now.
+    """Delete the shadow's orders and ledger; return False while a worker is writing them.
 
-    The ledger goes first: buyers without orders would be made orders of again.
+    The ledger goes first, because reconcile would write orders again for its buyers.
     """
     keys = LedgerKeys(shadow.pk)
     if not (_has_ledger(shadow.pk) or VoucherOrder.objects.filter(seckill_voucher=shadow).exists()):
@@ -125,13 +125,13 @@ def _has_ledger(shadow_id: int) -> bool:
 
 
 def _delete_locked(shadow_id: int, fencing_token: int) -> None:
-    """Do the part that needs the lock: a worker that has lost it is refused by the fence."""
+    """Delete what needs the lock; the fence rejects a worker that has lost it."""
     with transaction.atomic(durable=True):
         shadow = lock_seckill_voucher(sale_id=shadow_id)
         _forget_keys(shadow_id, but=LedgerKeys(shadow_id).sale_lock)
         orders = VoucherOrder.objects.filter(seckill_voucher=shadow).order_by("pk")
         while ids := list(orders.values_list("pk", flat=True)[:ORDERS_AT_ONCE]):
-            _delete_these(ids)
+            _delete_with_references(ids)
         WaitingEntry.objects.filter(seckill_voucher=shadow).delete()
         AnswerCount.objects.filter(seckill_voucher=shadow).delete()
         shadow.sold, shadow.fence = 0, max(shadow.fence, fencing_token)
@@ -139,7 +139,7 @@ def _delete_locked(shadow_id: int, fencing_token: int) -> None:
         failpoint("clear.before_commit")
 
 
-def _delete_these(order_ids: list[int]) -> None:
+def _delete_with_references(order_ids: list[int]) -> None:
     payments = Payment.objects.filter(order__in=order_ids)
     references = list(payments.values_list("reference", flat=True))
     SandboxTrade.objects.filter(reference__in=references).delete()
@@ -150,13 +150,13 @@ def _delete_these(order_ids: list[int]) -> None:
 
 
 def _delete_log(model: type[Model], ids: Iterable[int]) -> None:
-    """Delete what the admin has noted of these rows."""
+    """Delete the admin's log of these rows."""
     kind = ContentType.objects.get_for_model(model)
     LogEntry.objects.filter(content_type=kind, object_id__in=[str(pk) for pk in ids]).delete()
 
 
 def _delete_buyers(shadow_id: int) -> bool:
-    """Delete buyers for some seconds; say whether none is left."""
+    """Delete buyers for ``WORK_S`` and return whether none is left."""
     until = time.monotonic() + WORK_S
     buyers = buyers_of(shadow_id=shadow_id)
     while ids := list(buyers.values_list("pk", flat=True)[:BUYERS_AT_ONCE]):
@@ -168,7 +168,7 @@ def _delete_buyers(shadow_id: int) -> bool:
 
 
 def _delete_shadow(shadow_id: int) -> bool:
-    """Delete the row and its voucher; False where somebody has bought meanwhile after all."""
+    """Delete the row and its voucher; return False if somebody has bought in the meantime."""
     with transaction.atomic(durable=True):
         shadow = lock_seckill_voucher(sale_id=shadow_id)
         if shadow.orders.exists():
@@ -184,7 +184,7 @@ def _delete_shadow(shadow_id: int) -> bool:
 
 
 def _forget_keys(shadow_id: int, *, but: str = "") -> None:
-    """Delete every key of the shadow: contents, kick, tally, side keys, locks and their counter."""
+    """Delete every key of the shadow, locks and fence too, except those that start with ``but``."""
     client = ledger_connection()
     with ledger_errors():
         found = list(client.scan_iter(f"*seckill:{{{shadow_id}}}:*", count=SCANNED_AT_ONCE))

@@ -15,19 +15,18 @@ from orders.models import OrderStatus, Rehearsal, VoucherOrder
 from seckill_site.clock import epoch_ms
 from vouchers.models import SeckillVoucher
 
-TELLS_NOTHING = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}
-"""The last answers after which a buyer does not know whether there is an order."""
+INCONCLUSIVE = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}
+"""Final answers after which a buyer does not know whether there is an order."""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What a rehearsal found. Counts; times in milliseconds or seconds, rates a second.
+    """The result of a rehearsal: counts, times in the unit of their name, rates per second.
 
-    ``accepted`` are order ids that a buyer was log, ``orders`` the rows of the shadow sale,
-    ``refused`` those of them that were accepted and could not be had after all. ``unanswered``
-    clicks got no answer that tells anything, however often they were sent. ``difference`` is what
-    reconciling finds between ledger and database. ``drain_s`` is from the first request to the
-    last row.
+    ``accepted`` counts the order ids that buyers were told, ``orders`` the rows of the shadow sale,
+    ``refused`` those rows that ended without a purchase. ``unanswered`` clicks got no conclusive
+    answer in any attempt. ``difference`` is what reconcile finds between ledger and database.
+    ``drain_s`` lasts from the first request to the last row.
     """
 
     buyers: int
@@ -56,13 +55,13 @@ class Verdict:
 
     @property
     def is_right(self) -> bool:
-        """Whether the sale would have been right: everything that was sold was sold once."""
+        """Whether the sale was correct: every unit sold once, nothing lost."""
         off = (self.oversold, self.lost, self.doubled, self.undersold, self.difference)
         return self.drained and self.accepted > 0 and not any(off)
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Verdict:
-        """Read what a row holds."""
+        """Read a verdict that a row stores."""
         return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
     def as_json(self) -> dict[str, Any]:
@@ -72,9 +71,9 @@ class Verdict:
 def find_verdict(
     *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, drained: bool
 ) -> Verdict:
-    """Hold what the crowd was told against the shadow sale's rows and its ledger.
+    """Compare what the crowd was told with the shadow sale's rows and its ledger.
 
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     comparison = reconcile(sale_id=shadow.pk)
     rows = VoucherOrder.objects.filter(seckill_voucher=shadow)
@@ -86,7 +85,7 @@ def find_verdict(
         stock=rehearsal.stock,
         requests=log.requests,
         answers=dict(sorted(log.answers.items())),
-        unanswered=sum(count for code, count in log.answers.items() if code in TELLS_NOTHING),
+        unanswered=sum(count for code, count in log.answers.items() if code in INCONCLUSIVE),
         accepted=len(accepted),
         orders=rows.count(),
         refused=rows.filter(status=OrderStatus.REFUSED).count(),
@@ -108,22 +107,22 @@ def find_verdict(
 
 
 def _doubled(shadow: SeckillVoucher) -> int:
-    """Return how many live orders the buyers have above the limit of the sale."""
+    """Return the number of live orders above the limit of their buyer."""
     live = VoucherOrder.objects.filter(seckill_voucher=shadow, live=True).order_by()
     counts = live.values("user").annotate(orders=Count("pk")).filter(orders__gt=shadow.limit)
     return sum(row["orders"] - shadow.limit for row in counts)
 
 
 def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog) -> int:
-    """Return how many units the buyers would have taken, less those of whom nobody can tell."""
+    """Return the units that the buyers wanted, minus those with an inconclusive answer."""
     clicks = clicks_of(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     wanted = Counter(click.buyer for click in set(clicks))
-    unknown = sum(count for code, count in log.answers.items() if code in TELLS_NOTHING)
+    unknown = sum(count for code, count in log.answers.items() if code in INCONCLUSIVE)
     return sum(min(count, shadow.limit) for count in wanted.values()) - unknown
 
 
 def _percentile(log: AnswerLog, percent: int) -> int | None:
-    """Return the time within which so many percent of the answers came, or None of none."""
+    """Return the time in ms within which ``percent`` of the answers came; None without answers."""
     times = sorted((int(ms), count) for ms, count in log.took_ms.items())
     total = sum(count for _, count in times)
     seen = 0
@@ -135,7 +134,7 @@ def _percentile(log: AnswerLog, percent: int) -> int | None:
 
 
 def _drain_s(shadow: SeckillVoucher, log: AnswerLog) -> float | None:
-    """Return how long it took from the first request until the last order was written."""
+    """Return the seconds from the first request to the last written order."""
     found = VoucherOrder.objects.filter(seckill_voucher=shadow).aggregate(last=Max("created_at"))
     if found["last"] is None or not log.started_ms:
         return None

@@ -1,4 +1,4 @@
-"""The report on a sale as CSV, which a spreadsheet opens as it is."""
+"""The report on a sale as a CSV file for spreadsheets."""
 
 from __future__ import annotations
 
@@ -21,9 +21,13 @@ Cell = str | int | float
 
 
 def report_csv(report: SaleReport) -> bytes:
-    """Return the whole report in UTF-8 with the mark by which Excel knows it."""
+    """Return the whole report in UTF-8 with the byte order mark that Excel needs."""
     text = io.StringIO(newline="")
-    csv.writer(text).writerows([_guarded(cell) for cell in row] for row in _rows(report))
+    csv.writer(text).writerows(
+        # Titles and reasons are typed by people: a spreadsheet must not evaluate them.
+        [unevaluated(cell) if isinstance(cell, str) else cell for cell in row]
+        for row in _rows(report)
+    )
     return codecs.BOM_UTF8 + text.getvalue().encode()
 
 
@@ -63,14 +67,9 @@ def _zone(report: SaleReport) -> str:
 
 
 def _times(report: SaleReport) -> Iterator[Sequence[Cell]]:
-    """Return the requests as finely as they are known."""
+    """Return the requests at the finest resolution that is stored."""
     labels = answer_labels(report.spans)
     yield [pgettext("time", "From"), gettext("Seconds"), gettext("Requests"), *labels.values()]
     for span in report.spans:
         counts = [span.answers.get(code, 0) for code in labels]
         yield [timestamp(span.at), span.seconds, span.requests, *counts]
-
-
-def _guarded(cell: Cell) -> Cell:
-    """Let nothing be worked out that whoever named the voucher or wrote a reason has typed."""
-    return unevaluated(cell) if isinstance(cell, str) else cell

@@ -1,7 +1,7 @@
-"""The report on a sale: what was sold, to how many, how fast, and how the rest were answered.
+"""The report on a sale: what was sold, to how many buyers, how fast, and what the others were told.
 
-The number of statements does not depend on the number of orders, and what would have to sort all of
-a large sale is measured on a sample of it.
+The number of statements does not depend on the number of orders. Figures that would sort all orders
+of a large sale use a sample.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from vouchers.inventory.request_stats import read_request_counts, read_stored_co
 from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
-SAMPLE = 10_000
-"""Up to so many orders every time is looked at, of more orders a sample of about so many."""
+SAMPLE_SIZE = 10_000
+"""Durations are measured on all orders up to this number, and on a sample of this size beyond."""
 
-MOST_CHANGES = 200
-"""So many changes of the sale are listed, the first ones."""
+MAX_CHANGES = 200
+"""The report lists the first changes of a sale, up to this number."""
 
 EVER_PAID = (
     OrderStatus.PAID,
@@ -57,8 +57,8 @@ class Orders:
 
 
 @dataclass(frozen=True)
-class Took:
-    """How long something took for so many orders; median and p95 are None where there was none."""
+class Durations:
+    """The durations of a step over ``count`` orders; median and p95 are None without orders."""
 
     count: int
     median: dt.timedelta | None
@@ -67,8 +67,8 @@ class Took:
 
 
 @dataclass(frozen=True)
-class Line:
-    """What became of those who joined the waiting list; ``waiting`` still do."""
+class WaitingListFigures:
+    """Buyers who joined the waiting list, by outcome; those ``waiting`` have none yet."""
 
     joined: int
     waiting: int
@@ -90,21 +90,21 @@ class Change:
 class SaleReport:
     """All figures of a sale at one moment.
 
-    ``found`` is None where the sale is not loaded or Redis did not answer. Where it did not,
-    ``knows_latest`` is false: then ``spans`` misses the last minutes, which are not stored yet.
+    ``snapshot`` is None if the sale is not loaded or Redis did not respond. In the second case
+    ``knows_latest`` is false: ``spans`` lacks the last minutes, which are not stored yet.
     """
 
     sale: SeckillVoucher
     at: dt.datetime
-    found: Snapshot | None
+    snapshot: Snapshot | None
     knows_latest: bool
     orders: tuple[Orders, ...]
     refused: dict[str, int]
     buyers: int
     sold_out_at: dt.datetime | None
-    written: Took
-    paid: Took
-    line: Line
+    written: Durations
+    paid: Durations
+    waiting_list: WaitingListFigures
     spans: tuple[Span, ...]
     changes: tuple[Change, ...]
 
@@ -127,14 +127,14 @@ class SaleReport:
 
     @property
     def sold_out_after(self) -> dt.timedelta | None:
-        """How long after the begin all was gone; None also where the begin was moved since."""
+        """Time from the start to the last unit; None also if the start was moved later."""
         if self.sold_out_at is None or self.sold_out_at < self.sale.begins_at:
             return None
         return self.sold_out_at - self.sale.begins_at
 
     @cached_property
     def answers(self) -> Counter[str]:
-        """How many order requests were answered so."""
+        """Order requests by answer."""
         sums: Counter[str] = Counter()
         for span in self.spans:
             sums.update(span.answers)
@@ -152,43 +152,48 @@ class SaleReport:
 
 
 def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
-    """Return the report on a sale, on a running one so far; also while Redis is away.
+    """Return the report on a sale, or on a running sale so far, even without Redis.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
     rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
-    found, spans, knows_latest = _from_redis(sale)
+    snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)
     ever_paid = sum(it.count for it in orders if it.status in EVER_PAID)
     return SaleReport(
         sale=sale,
         at=now,
-        found=found,
+        snapshot=snapshot,
         knows_latest=knows_latest,
         orders=orders,
         refused=refused,
         buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
         sold_out_at=_sold_out_at(sale, rows),
-        written=_written(rows, count=sum(it.count for it in orders)),
+        written=_durations(
+            rows,
+            F("created_at") - F("accepted_at"),
+            order_id="pk",
+            count=sum(it.count for it in orders),
+        ),
         paid=_paid(sale, count=ever_paid),
-        line=_line(sale),
+        waiting_list=_waiting_list(sale),
         spans=tuple(spans),
         changes=_changes(sale),
     )
 
 
 def _from_redis(sale: SeckillVoucher) -> tuple[Snapshot | None, list[Span], bool]:
-    """Return the ledger's figures and the requests; where Redis is away, those that are stored."""
+    """Return the ledger's figures and the requests; without Redis only the stored requests."""
     try:
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
-        return found, spans_of(read_request_counts(sale=sale)), True
+        snapshot = snapshots(sale_ids=[sale.pk])[sale.pk]
+        return snapshot, spans_of(read_request_counts(sale=sale)), True
     except LedgerUnavailable:
         return None, spans_of(read_stored_counts(sale=sale)), False
 
 
 def _orders(rows: QuerySet[VoucherOrder]) -> tuple[tuple[Orders, ...], dict[str, int]]:
-    """Return the orders of every state, and the refused ones by their reason."""
+    """Return the orders of each state, and the number of refused ones by reason."""
     counts: Counter[str] = Counter()
     cents: Counter[str] = Counter()
     refused: Counter[str] = Counter()
@@ -207,58 +212,54 @@ def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
 
 
 def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datetime | None:
-    """Return when as many orders had been accepted as there are units, and not refused later."""
+    """Return when the order for the last unit was accepted; refused orders do not count."""
     if not sale.stock:
         return None
     moments = _taken(rows).order_by("accepted_at").values_list("accepted_at", flat=True)
     return next(iter(moments[sale.stock - 1 : sale.stock]), None)
 
 
-# --- How long it took -----------------------------------------------------------------------------
+# --- Durations ------------------------------------------------------------------------------------
 
 
-def _written(rows: QuerySet[VoucherOrder], *, count: int) -> Took:
-    return _took(rows, F("created_at") - F("accepted_at"), order_id="pk", count=count)
-
-
-def _paid(sale: SeckillVoucher, *, count: int) -> Took:
+def _paid(sale: SeckillVoucher, *, count: int) -> Durations:
     events = OrderEvent.objects.filter(order__seckill_voucher=sale, after=OrderStatus.PAID)
-    took = F("at") - F("order__accepted_at")
-    return _took(events.order_by(), took, order_id="order_id", count=count)
+    duration = F("at") - F("order__accepted_at")
+    return _durations(events.order_by(), duration, order_id="order_id", count=count)
 
 
-def _took(rows: QuerySet[Any], took: Any, *, order_id: str, count: int) -> Took:
-    """Measure every row, or where they are many those of every so-manieth order id.
+def _durations(rows: QuerySet[Any], duration: Any, *, order_id: str, count: int) -> Durations:
+    """Measure all rows, or if there are many, every nth order id.
 
-    Numbered by the database: no more than the two values that are asked for come from it.
+    The database numbers the rows, so that it returns only the two values needed.
     """
-    every = math.ceil(count / SAMPLE)
+    every = math.ceil(count / SAMPLE_SIZE)
     if every > 1:
-        rows = rows.annotate(rest=F(order_id) % every).filter(rest=0)
+        rows = rows.annotate(remainder=F(order_id) % every).filter(remainder=0)
     numbered = rows.annotate(
-        took=ExpressionWrapper(took, output_field=DurationField()),
-        nth=Window(RowNumber(), order_by="took"),
+        duration=ExpressionWrapper(duration, output_field=DurationField()),
+        nth=Window(RowNumber(), order_by="duration"),
         measured=Window(Count("*")),
     )
     median, p95 = (Ceil(F("measured") * percent / 100.0) for percent in (50, 95))
-    asked_for = numbered.filter(Q(nth=median) | Q(nth=p95)).order_by("nth")
-    found = list(asked_for.values_list("measured", "took"))
-    if not found:
-        return Took(0, None, None, is_sample=every > 1)
-    # Two clocks may differ by more than something took: below nothing is nothing.
-    low, high = (max(found[i][1], dt.timedelta()) for i in (0, -1))
-    return Took(found[0][0], low, high, is_sample=every > 1)
+    quantiles = numbered.filter(Q(nth=median) | Q(nth=p95)).order_by("nth")
+    values = list(quantiles.values_list("measured", "duration"))
+    if not values:
+        return Durations(0, None, None, is_sample=every > 1)
+    # Two clocks may differ by more than the duration: a negative one counts as zero.
+    low, high = (max(values[i][1], dt.timedelta()) for i in (0, -1))
+    return Durations(values[0][0], low, high, is_sample=every > 1)
 
 
-# --- Who waited, what was changed -----------------------------------------------------------------
+# --- Waiting list and changes ---------------------------------------------------------------------
 
 
-def _line(sale: SeckillVoucher) -> Line:
+def _waiting_list(sale: SeckillVoucher) -> WaitingListFigures:
     outcomes = WaitingEntry.Outcome
     sums = {it.value: Count("pk", filter=Q(outcome=it)) for it in outcomes}
     waiting = Count("pk", filter=Q(live=True))
     entries = WaitingEntry.objects.filter(seckill_voucher=sale)
-    return Line(**entries.aggregate(joined=Count("pk"), waiting=waiting, **sums))
+    return WaitingListFigures(**entries.aggregate(joined=Count("pk"), waiting=waiting, **sums))
 
 
 def _changes(sale: SeckillVoucher) -> tuple[Change, ...]:
@@ -267,7 +268,7 @@ def _changes(sale: SeckillVoucher) -> tuple[Change, ...]:
         content_type__model="seckillvoucher",
         object_id=str(sale.pk),
     )
-    oldest = entries.select_related("user").order_by("action_time", "pk")[:MOST_CHANGES]
+    oldest = entries.select_related("user").order_by("action_time", "pk")[:MAX_CHANGES]
     return tuple(
         Change(it.action_time, it.user.get_username(), it.get_change_message()) for it in oldest
     )

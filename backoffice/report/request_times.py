@@ -1,4 +1,4 @@
-"""Order requests over time: the tally of a sale as spans of time, fine or coarse."""
+"""Order requests over time, in fine or coarse spans."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from vouchers.inventory.request_stats import ACCEPTED, RequestCount
 ANSWERS = (
     ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
 )  # fmt: skip
-"""How an order request can be answered; what a later release counts beside them is ``OTHER``."""
+"""The answers to an order request. What a later release counts in addition is ``OTHER``."""
 
 OTHER = "other"
 
@@ -26,7 +26,7 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class Span:
-    """How the order requests of so many seconds, from ``at`` on, were answered."""
+    """The answers to order requests in the ``seconds`` from ``at`` on."""
 
     at: dt.datetime
     seconds: int
@@ -41,17 +41,17 @@ class Span:
         return self.requests / self.seconds
 
 
-def spans_of(tallied: Iterable[RequestCount]) -> list[Span]:
-    """Return a span for each second and minute of a tally, oldest first."""
+def spans_of(counts: Iterable[RequestCount]) -> list[Span]:
+    """Return a span for each counted second or minute, oldest first."""
     found: dict[tuple[dt.datetime, int], Counter[str]] = {}
-    for it in tallied:
+    for it in counts:
         answer = it.answer if it.answer in ANSWERS else OTHER
         found.setdefault((it.at, it.seconds), Counter())[answer] += it.count
     return [Span(*key, found[key]) for key in sorted(found)]
 
 
 def peak_of(spans: Iterable[Span]) -> Span | None:
-    """Return the span with the most requests a second, the first of several."""
+    """Return the first span with the highest rate."""
     return max(spans, key=lambda span: span.per_second, default=None)
 
 
@@ -61,9 +61,9 @@ def near(spans: Iterable[Span], *, since: dt.datetime, until: dt.datetime) -> li
 
 
 def coarser(spans: Sequence[Span], *, most: int, zone: dt.tzinfo) -> list[Span]:
-    """Return spans of one length, at most so many from the first to the last, and none empty.
+    """Merge spans into at most ``most`` of equal length, without empty ones.
 
-    They are as short as that allows and begin at full minutes, hours or days of the time zone.
+    They are as short as possible and start at full minutes, hours or days of the time zone.
     """
     if not spans:
         return []
@@ -75,9 +75,9 @@ def coarser(spans: Sequence[Span], *, most: int, zone: dt.tzinfo) -> list[Span]:
     step = next((it for it in steps if last // it - first // it < most), steps[-1])
     sums: dict[int, Counter[str]] = {}
     for span in spans:
-        begins = int(span.at.timestamp()) + offset_s
-        sums.setdefault(begins - begins % step, Counter()).update(span.answers)
+        start = int(span.at.timestamp()) + offset_s
+        sums.setdefault(start - start % step, Counter()).update(span.answers)
     return [
-        Span(dt.datetime.fromtimestamp(begins - offset_s, tz=dt.UTC), step, answers)
-        for begins, answers in sorted(sums.items())
+        Span(dt.datetime.fromtimestamp(start - offset_s, tz=dt.UTC), step, answers)
+        for start, answers in sorted(sums.items())
     ]

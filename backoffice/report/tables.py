@@ -1,4 +1,4 @@
-"""What a report lists: the requests over time, as chart and table, and the changes of the sale."""
+"""The lists of a report: requests over time, as chart and table, and changes of the sale."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from django.utils import timezone
 from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext, pgettext
 
-from backoffice.board.texts import REFUSALS
+from backoffice.board.texts import REFUSAL_LABELS
 from backoffice.report.figures import Change, SaleReport
 from backoffice.report.request_times import Span, coarser, near
 from seckill_site.formatting import grouped, timestamp
 from vouchers.inventory.request_stats import ACCEPTED, MINUTE, PER_SECOND_WINDOW
 from vouchers.models import SeckillVoucher
 
-MOST_POINTS = 720
-"""The most points of a chart; around the begin each second has its own."""
+MAX_POINTS = 720
+"""Points of a chart; around the start each second has its own."""
 
-MOST_ROWS = 100
-"""The most rows of one table on the page; the CSV has all of them."""
+MAX_ROWS = 100
+"""Rows of a table on the page; the CSV file has them all."""
 
 
 @dataclass(frozen=True)
 class Requests:
-    """The requests of a stretch of time: for the chart, and in a table that says the same."""
+    """The requests of a period, as a chart and as a table with the same figures."""
 
     title: str
     chart: dict[str, Any]
@@ -37,19 +37,19 @@ class Requests:
 
 
 def requests(report: SaleReport) -> list[Requests]:
-    """Return the requests around the begin, and where there were others the whole of them too."""
+    """Return the requests around the start and, if there were others, those of the whole sale."""
     since, until = (report.sale.begins_at + it for it in PER_SECOND_WINDOW)
     by_seconds = near(report.spans, since=since - MINUTE, until=until + MINUTE)
-    found = []
+    tables = []
     if by_seconds:
-        found.append(_requests(gettext("Around the start"), by_seconds, unit_s=1))
+        tables.append(_requests(gettext("Around the start"), by_seconds, unit_s=1))
     if len(by_seconds) < len(report.spans):
-        found.append(_requests(gettext("The whole sale"), report.spans, unit_s=60))
-    return found
+        tables.append(_requests(gettext("The whole sale"), report.spans, unit_s=60))
+    return tables
 
 
 def changes(report: SaleReport) -> list[list[str]]:
-    """Return when the sale was changed by whom, before, during or after it, and what."""
+    """Return a row for each change: time, phase of the sale, user, text."""
     return [[timestamp(it.at), _phase(report.sale, it), it.by, it.what] for it in report.changes]
 
 
@@ -58,9 +58,9 @@ def change_heads() -> list[str]:
 
 
 def answer_labels(spans: Sequence[Span]) -> dict[str, str]:
-    """Return the name of each answer that was given at all."""
+    """Return the names of the answers that were given at least once."""
     labels = {ACCEPTED: pgettext("order requests", "Accepted")} | {
-        code: str(capfirst(str(label))) for code, label in REFUSALS.items()
+        code: str(capfirst(str(label))) for code, label in REFUSAL_LABELS.items()
     }
     given = {code for span in spans for code in span.answers}
     return {code: label for code, label in labels.items() if code in given}
@@ -75,10 +75,10 @@ def _phase(sale: SeckillVoucher, change: Change) -> str:
 def _requests(title: str, spans: Sequence[Span], *, unit_s: int) -> Requests:
     zone = timezone.get_current_timezone()
     labels = answer_labels(spans)
-    rows = coarser(spans, most=MOST_ROWS, zone=zone)
+    rows = coarser(spans, most=MAX_ROWS, zone=zone)
     return Requests(
         title=title,
-        chart=_chart(coarser(spans, most=MOST_POINTS, zone=zone), unit_s=unit_s),
+        chart=_chart(coarser(spans, most=MAX_POINTS, zone=zone), unit_s=unit_s),
         step=_step(rows[0].seconds),
         heads=[pgettext("time", "From"), gettext("Requests"), *labels.values()],
         rows=[_row(span, labels) for span in rows],
@@ -100,34 +100,34 @@ def _step(seconds: int) -> str:
 
 
 def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
-    """Return the series of a chart, each value a mean over ``unit_s`` seconds; gaps are nothing."""
+    """Return the series of a chart. Each value is a mean over ``unit_s`` seconds; gaps are zero."""
     step = spans[0].seconds
     by_time = {int(span.at.timestamp()): span for span in spans}
     times = range(min(by_time), max(by_time) + 1, step)
-    nothing = Span(dt.datetime.min, step, {})
+    empty = Span(dt.datetime.min, step, {})
 
     def series(
         label: str, count: Callable[[Span], int], *, kind: str, color: str
     ) -> dict[str, Any]:
-        counts = (count(by_time.get(it, nothing)) for it in times)
+        counts = (count(by_time.get(it, empty)) for it in times)
         values = [round(it * unit_s / step, 2) for it in counts]
         return {"label": label, "values": values, "kind": kind, "color": color}
 
     accepted = pgettext("order requests", "Accepted")
     refused = pgettext("order requests", "Refused")
-    most = max(spans, key=lambda span: span.requests)
+    peak = max(spans, key=lambda span: span.requests)
     summary = gettext("The peak was %(count)s requests in the %(seconds)s s starting at %(at)s.")
     return {
         "times": list(times),
         "whole": unit_s == step,
         "summary": summary
-        % {"count": grouped(most.requests), "seconds": step, "at": timestamp(most.at)},
+        % {"count": grouped(peak.requests), "seconds": step, "at": timestamp(peak.at)},
         "unit": gettext("per second") if unit_s == 1 else gettext("per minute"),
         "series": [
             series(gettext("Requests"), lambda it: it.requests, kind="bars", color="--chart-1"),
             series(accepted, _accepted, kind="line", color="--chart-2"),
             series(refused, _refused, kind="line", color="--chart-3"),
-            series(gettext("Asked to retry"), _told_again, kind="line", color="--chart-4"),
+            series(gettext("Asked to retry"), _asked_to_retry, kind="line", color="--chart-4"),
         ],
     }
 
@@ -136,9 +136,9 @@ def _accepted(span: Span) -> int:
     return span.answers.get(ACCEPTED, 0)
 
 
-def _told_again(span: Span) -> int:
+def _asked_to_retry(span: Span) -> int:
     return span.answers.get("unavailable", 0)
 
 
 def _refused(span: Span) -> int:
-    return span.requests - _accepted(span) - _told_again(span)
+    return span.requests - _accepted(span) - _asked_to_retry(span)

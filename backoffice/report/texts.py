@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext
 
-from backoffice.board.texts import REFUSALS
-from backoffice.report.figures import SaleReport, Took
+from backoffice.board.texts import REFUSAL_LABELS
+from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
@@ -62,7 +62,7 @@ def sections(report: SaleReport) -> list[Section]:
 
 
 def _sale(report: SaleReport) -> Iterator[Figure]:
-    sale, found = report.sale, report.found
+    sale, found = report.sale, report.snapshot
     yield _moment(gettext("Start"), sale.begins_at)
     yield _moment(gettext("End"), sale.ends_at)
     yield _count(gettext("Units offered"), sale.stock)
@@ -90,7 +90,7 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
     )
     yield _count(gettext("Requests"), answers.total(), note)
     yield _count(pgettext("order requests", "Accepted"), answers[ACCEPTED], is_part=True)
-    for code, refusal in REFUSALS.items():
+    for code, refusal in REFUSAL_LABELS.items():
         if code in ANSWERS or answers[code]:
             yield _count(capfirst(str(refusal)), answers[code], is_part=True)
     peak = report.peak
@@ -136,14 +136,15 @@ def _times(report: SaleReport) -> Iterator[Figure]:
     yield _duration(gettext("Accepted → paid, 95th percentile"), paid.p95)
 
 
-def _sample(took: Took) -> str:
-    if not took.is_sample:
+def _sample(durations: Durations) -> str:
+    if not durations.is_sample:
         return ""
-    return gettext("Measured on a sample of %(count)s orders.") % {"count": grouped(took.count)}
+    text = gettext("Measured on a sample of %(count)s orders.")
+    return text % {"count": grouped(durations.count)}
 
 
 def _line(report: SaleReport) -> Iterator[Figure]:
-    line = report.line
+    line = report.waiting_list
     yield _count(gettext("Joined"), line.joined)
     yield _count(gettext("Got a unit"), line.offered, is_part=True)
     yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)

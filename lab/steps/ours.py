@@ -19,7 +19,7 @@ from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
 from django.utils import timezone
 
-from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
+from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
 from lab.answers import Answer
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
@@ -165,7 +165,7 @@ def clear(sale_id: int) -> None:
             raise TimeoutError(f"sale {sale_id} is not cleared up")
         time.sleep(RETRY_S)
         # Closed by now. That a web process might be at it a while longer is no concern of a race.
-        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + PATIENCE)
+        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT)
 
 
 @lru_cache(maxsize=8)

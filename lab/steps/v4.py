@@ -36,7 +36,7 @@ class Decision(StrEnum):
     ALREADY_ORDERED = "ALREADY_ORDERED"
 
 
-REFUSALS = {
+ANSWER_OF_DECISION = {
     Decision.SOLD_OUT: Answer.SOLD_OUT,
     Decision.ALREADY_ORDERED: Answer.ALREADY_ORDERED,
 }
@@ -53,8 +53,8 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and write what it has given away."""
     decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in REFUSALS:
-        return REFUSALS[decision]
+    if decision in ANSWER_OF_DECISION:
+        return ANSWER_OF_DECISION[decision]
     with transaction.atomic():
         answer = _write(sale_id, user_id)  # breaks: undersold
     point("committed")

@@ -16,7 +16,7 @@ from django.db import Error as DatabaseFault
 from lab.answers import Answer
 from lab.points import point
 from lab.steps import v2
-from lab.steps.v4 import REFUSALS, decide
+from lab.steps.v4 import ANSWER_OF_DECISION, decide
 
 logger = logging.getLogger(__name__)
 
@@ -34,8 +34,8 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and promise the order."""
     decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in REFUSALS:
-        return REFUSALS[decision]
+    if decision in ANSWER_OF_DECISION:
+        return ANSWER_OF_DECISION[decision]
     _waiting.put((sale_id, user_id))  # breaks: lost, undersold
     point("queued")
     return Answer.QUEUED

@@ -22,7 +22,7 @@ from lab.keys import LabKeys
 from lab.models import LabSale
 from lab.points import point
 from lab.steps import v2
-from lab.steps.v4 import LUA, REFUSALS, Decision, open_in_redis
+from lab.steps.v4 import ANSWER_OF_DECISION, LUA, Decision, open_in_redis
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
@@ -51,7 +51,7 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     names = [keys.stock, keys.buyers, keys.stream]
     answer = _DECIDE_AND_QUEUE.run(ledger_connection(), keys=names, args=[user_id, sale_id])
     point("decided")
-    return REFUSALS.get(Decision(answer), Answer.QUEUED)
+    return ANSWER_OF_DECISION.get(Decision(answer), Answer.QUEUED)
 
 
 class Reader:

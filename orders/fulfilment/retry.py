@@ -40,7 +40,7 @@ class BuyerClosed(Exception):
     """The buyer's account is closed or deleted."""
 
 
-REFUSALS: dict[type[Exception], str] = {
+RETRY_REFUSALS: dict[type[Exception], str] = {
     VoucherOrder.DoesNotExist: gettext_noop("the order does not exist"),
     NotSetAside: gettext_noop("the order was not set aside"),
     BuyerClosed: gettext_noop("the buyer's account is closed"),
@@ -61,7 +61,9 @@ class Retry:
     @property
     def reason(self) -> str:
         """The refusal in words, for staff."""
-        return gettext(REFUSALS[type(self.refusal)]) % vars(self.refusal) if self.refusal else ""
+        return (
+            gettext(RETRY_REFUSALS[type(self.refusal)]) % vars(self.refusal) if self.refusal else ""
+        )
 
 
 def set_aside_orders() -> QuerySet[VoucherOrder]:
@@ -85,7 +87,7 @@ def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Re
         try:
             # A long list takes minutes, and each buyer gets the full time to pay.
             retry_order(order_id=order_id, by=by, now=timezone.now())
-        except tuple(REFUSALS) as refusal:
+        except tuple(RETRY_REFUSALS) as refusal:
             yield Retry(order_id, refusal)
         else:
             yield Retry(order_id)

@@ -55,8 +55,8 @@ def worker(
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody counts late here, and nothing is on its way."""
     none = dt.timedelta()
-    monkeypatch.setattr("backoffice.rehearsal.cleanup.SETTLED", none)
-    monkeypatch.setattr("backoffice.rehearsal.cleanup.PATIENCE", none)
+    monkeypatch.setattr("backoffice.rehearsal.cleanup.STATS_WAIT", none)
+    monkeypatch.setattr("backoffice.rehearsal.cleanup.WORKER_WAIT", none)
 
 
 def rehearse(*arguments: object) -> tuple[int, str]:

@@ -26,7 +26,7 @@ from vouchers.admin.sale_actions import copy, load_into_redis, publish
 from vouchers.admin.sale_list import SaleChangeList, SaleColumns, StateFilter, WhenFilter
 from vouchers.admin.series import copies_page, series_page
 from vouchers.catalogue.form_hints import Level
-from vouchers.catalogue.refusals import REFUSALS, refusal_text
+from vouchers.catalogue.refusals import SALE_REFUSALS, refusal_text
 from vouchers.catalogue.sales import (
     create_sale,
     create_voucher_on_sale,
@@ -165,7 +165,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             return show()
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
-        except REFUSALS as error:
+        except SALE_REFUSALS as error:
             # Again, with the refusal on the form: the entries are not lost.
             for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
                 upload.seek(0)
@@ -243,7 +243,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             return super().delete_view(request, object_id, extra_context)
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
-        except REFUSALS as error:
+        except SALE_REFUSALS as error:
             self.message_user(request, refusal_text(error), messages.ERROR)
             return HttpResponseRedirect(request.get_full_path())
 

@@ -22,7 +22,7 @@ class StaffRefusal(Exception):
         return super().__str__() or str(self.message)
 
 
-REFUSALS = (StaffRefusal, BelowTaken, LedgerUnavailable, NotLoaded)
+SALE_REFUSALS = (StaffRefusal, BelowTaken, LedgerUnavailable, NotLoaded)
 
 
 def refusal_text(error: Exception) -> str:

@@ -215,7 +215,7 @@ def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:
 def test_long_sale_is_shortened_on_the_page_only(
     reader: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tables, "MOST_POINTS", 50)
+    monkeypatch.setattr(tables, "MAX_POINTS", 50)
     sale = over(make_sale())
     with_answers(sale, first_s=0, seconds=1, count=300)
     with_answers(sale, first_s=1_200, seconds=60, count=600)

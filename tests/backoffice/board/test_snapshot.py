@@ -17,7 +17,7 @@ from django.utils import timezone, translation
 from redis import Redis
 
 from backoffice.board import snapshot as module
-from backoffice.board.snapshot import Board, look_at
+from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import board_json
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
@@ -46,7 +46,7 @@ def sale() -> SeckillVoucher:
 
 
 def look(sale: SeckillVoucher, now: dt.datetime | None = None) -> Board:
-    return look_at(sale_id=sale.pk, now=now or timezone.now())
+    return read_board(sale_id=sale.pk, now=now or timezone.now())
 
 
 def shown(sale: SeckillVoucher, now: dt.datetime | None = None) -> dict[str, Any]:
@@ -145,8 +145,8 @@ def test_orders_that_are_written_late_are_an_alert(
     reserved(sale, [make_buyer()])
     (member,) = map(str, ledger.zrange(LedgerKeys(sale.pk).pending, 0, -1))
     board = look(sale)
-    assert board.found
-    accepted_at_ms = board.found.now_ms - age_ms
+    assert board.snapshot
+    accepted_at_ms = board.snapshot.now_ms - age_ms
     ledger.zadd(LedgerKeys(sale.pk).pending, {member: accepted_at_ms})
 
     assert shown(sale)["alert"]["code"] == code
@@ -280,7 +280,7 @@ def test_redis_lost_midway_costs_only_the_pace(
 
     monkeypatch.setattr(module, "snapshots", then_lose)
     board = look(sale)
-    assert board.found
+    assert board.snapshot
     assert board.pace is None
 
 
@@ -293,7 +293,7 @@ def test_a_sale_that_is_not_loaded_says_so() -> None:
 
 def test_a_sale_that_is_not_there_is_named() -> None:
     with pytest.raises(SeckillVoucher.DoesNotExist):
-        look_at(sale_id=999_999, now=NOW)
+        read_board(sale_id=999_999, now=NOW)
 
 
 # --- What it costs -------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from pytest_django.live_server_helper import LiveServer
 from redis import Redis
 
 from backoffice.rehearsal.buyers import buyers_of, username_of
-from backoffice.rehearsal.cleanup import PATIENCE, clear_shadow
+from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
 from locks import RedisLock
 from orders import tasks
 from orders.fulfilment.batch import StaleFence, write_batch
@@ -165,9 +165,9 @@ def test_a_sale_that_is_no_shadow_is_never_touched(ledger: Redis) -> None:
 def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
     shadow = closed(bought)
     assert len(pending_ids(shadow)) == 5
-    assert not clear(shadow, later=PATIENCE - dt.timedelta(seconds=1))
+    assert not clear(shadow, later=WORKER_WAIT - dt.timedelta(seconds=1))
     assert len(pending_ids(shadow)) == 5
-    assert clear(shadow, later=PATIENCE + SOON)
+    assert clear(shadow, later=WORKER_WAIT + SOON)
 
 
 def test_a_message_on_its_way_is_waited_for(bought: Rehearsal, ledger: Redis) -> None:
@@ -187,10 +187,10 @@ def test_a_worker_that_writes_is_waited_for(
     shadow = closed(bought)
     lock = RedisLock(ledger, LedgerKeys(shadow.pk).sale_lock, lease_ms=60_000)
     elsewhere(lock.acquire)
-    assert not clear(shadow, later=PATIENCE + SOON)
+    assert not clear(shadow, later=WORKER_WAIT + SOON)
     assert len(pending_ids(shadow)) == 5
     elsewhere(lock.release)
-    assert clear(shadow, later=PATIENCE + SOON)
+    assert clear(shadow, later=WORKER_WAIT + SOON)
 
 
 def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
@@ -203,7 +203,7 @@ def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
         token = lock.fencing_token
         assert token is not None
     with armed("clear.orders_deleted=raise"), pytest.raises(FailpointReached):
-        clear(shadow, later=PATIENCE + SOON)
+        clear(shadow, later=WORKER_WAIT + SOON)
     with pytest.raises(StaleFence):
         write_batch(
             sale_id=shadow.pk,

@@ -17,7 +17,7 @@ from django.test.utils import CaptureQueriesContext
 from django.utils import translation
 
 from backoffice.report import figures as reporting
-from backoffice.report.figures import Change, Line, SaleReport, Took, report_sale
+from backoffice.report.figures import Change, Durations, SaleReport, WaitingListFigures, report_sale
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
 from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved
@@ -188,11 +188,11 @@ def test_a_sale_of_no_units_is_never_sold_out() -> None:
 
 
 def test_from_accepted_to_written_every_order_is_measured(ten: SeckillVoucher) -> None:
-    assert report_of(ten).written == Took(10, seconds(0.5), seconds(1), is_sample=False)
+    assert report_of(ten).written == Durations(10, seconds(0.5), seconds(1), is_sample=False)
 
 
 def test_from_accepted_to_paid_those_are_measured_that_were_paid(ten: SeckillVoucher) -> None:
-    assert report_of(ten).paid == Took(5, seconds(30), seconds(400), is_sample=False)
+    assert report_of(ten).paid == Durations(5, seconds(30), seconds(400), is_sample=False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 19, 20, 21, 40])
@@ -201,7 +201,7 @@ def test_median_and_p95_are_those_of_the_sorted_list(count: int) -> None:
     sale, took = a_sale(stock=100), [(7 * number) % 41 + 1 for number in range(count)]
     add_orders(sale, [Row(0, it, OrderStatus.EXPIRED) for it in took], make_buyers(count))
     median, p95 = (sorted(took)[math.ceil(count * share / 100) - 1] for share in (50, 95))
-    expected = Took(count, seconds(median), seconds(p95), is_sample=False)
+    expected = Durations(count, seconds(median), seconds(p95), is_sample=False)
     assert report_of(sale).written == expected
 
 
@@ -219,13 +219,13 @@ def test_negative_durations_count_as_zero() -> None:
 
 
 def test_of_many_orders_a_sample_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reporting, "SAMPLE", 10)
+    monkeypatch.setattr(reporting, "SAMPLE_SIZE", 10)
     sale = a_sale(stock=100)
     paid = [Row(0, it / 100, OrderStatus.PAID, paid_after=it) for it in range(1, 101)]
     add_orders(sale, paid, make_buyers(100))
     report = report_of(sale)
-    assert report.written == Took(10, seconds(0.5), seconds(1), is_sample=True)
-    assert report.paid == Took(10, seconds(50), seconds(100), is_sample=True)
+    assert report.written == Durations(10, seconds(0.5), seconds(1), is_sample=True)
+    assert report.paid == Durations(10, seconds(50), seconds(100), is_sample=True)
 
 
 # --- Requests ------------------------------------------------------------------------------------
@@ -265,7 +265,7 @@ def test_report_without_redis_shows_stored_requests(
     add_answers(ten, (0, 1, "accepted", 4))
     lose_ledger()
     report = report_of(ten)
-    assert (report.found, report.knows_latest) == (None, False)
+    assert (report.snapshot, report.knows_latest) == (None, False)
     assert (report.accepted, report.answers.total()) == (10, 4)
 
 
@@ -324,7 +324,9 @@ def test_who_waited_is_counted_by_what_became_of_it(ten: SeckillVoucher) -> None
             seckill_voucher=ten, user=buyer, order_id=10**6 + number, joined_at=NOON,
             live=None if outcome else True, outcome=outcome,
         )  # fmt: skip
-    assert report_of(ten).line == Line(joined=5, waiting=1, offered=2, left=1, over=1)
+    assert report_of(ten).waiting_list == WaitingListFigures(
+        joined=5, waiting=1, offered=2, left=1, over=1
+    )
 
 
 def note(sale: SeckillVoucher, by: User, what: str, moment: dt.datetime, **fields: Any) -> None:
@@ -353,7 +355,7 @@ def test_changes_of_this_sale_are_listed_oldest_first(ten: SeckillVoucher) -> No
 def test_very_many_changes_are_cut_off(
     ten: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reporting, "MOST_CHANGES", 2)
+    monkeypatch.setattr(reporting, "MAX_CHANGES", 2)
     boss = User.objects.create(username="boss")
     for number in range(3):
         note(ten, boss, f"{number}", at(number))
@@ -366,8 +368,12 @@ def test_very_many_changes_are_cut_off(
 def test_a_sale_to_which_nobody_came_has_a_report_too() -> None:
     report = report_of(a_sale())
     assert (report.accepted, report.buyers, report.conversion, report.peak) == (0, 0, None, None)
-    assert report.written == report.paid == Took(0, None, None, is_sample=False)
-    assert (report.line, report.changes, report.spans) == (Line(0, 0, 0, 0, 0), (), ())
+    assert report.written == report.paid == Durations(0, None, None, is_sample=False)
+    assert (report.waiting_list, report.changes, report.spans) == (
+        WaitingListFigures(0, 0, 0, 0, 0),
+        (),
+        (),
+    )
 
 
 def test_a_running_sale_is_told_with_what_is_pending() -> None:
@@ -375,13 +381,13 @@ def test_a_running_sale_is_told_with_what_is_pending() -> None:
     reserved(sale, make_buyers(3))
     report = report_of(sale, now=sale.begins_at + seconds(60))
     assert not report.is_over
-    assert report.found
-    assert (report.found.remaining, report.found.pending, report.accepted) == (7, 3, 0)
+    assert report.snapshot
+    assert (report.snapshot.remaining, report.snapshot.pending, report.accepted) == (7, 3, 0)
 
 
 def test_a_sale_that_is_not_loaded_is_told_by_its_rows(ten: SeckillVoucher) -> None:
     report = report_of(ten)
-    assert (report.found, report.knows_latest, report.accepted) == (None, True, 10)
+    assert (report.snapshot, report.knows_latest, report.accepted) == (None, True, 10)
 
 
 def test_there_is_no_report_on_no_sale() -> None:
