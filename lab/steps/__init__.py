@@ -53,7 +53,7 @@ _IN_ORDER = (
     _of_the_lab("v1-for-update", _("the sale's row is locked"), v1.buy_locked),
     _of_the_lab("v2", _("one order per buyer, counted first"), v2.buy),
     _of_the_lab("v3", _("a lock in the process"), v3.buy),
-    _of_the_lab("v3-inside", _("a lock in the process, released too early"), v3.buy_locked_inside),
+    _of_the_lab("v3-inside", _("a process lock, released too early"), v3.buy_locked_inside),
     _of_the_lab(
         "v4", _("a script in Redis decides first"), v4.buy, partial(v4.open_in_redis, "v4")
     ),

@@ -45,6 +45,7 @@ from backoffice.rehearsal.service import (
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
+from tests.fixtures.site import RedisGone
 from tests.support.inspection import assert_conserved, broker_length, ledger_contents
 from tests.support.orders import at_once, make_buyers, make_sale, reserved
 from tests.support.rehearsals import (
@@ -302,16 +303,12 @@ def test_rehearsal_without_worker_fails_and_clears_up(url: str) -> None:
     assert everything_there() == before
 
 
-def test_step_is_retried_when_redis_returns(
-    url: str, lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_step_is_retried_when_redis_returns(url: str, redis_gone: RedisGone) -> None:
     rehearsal = steps_until(begun(make_sale(), url), DRAINING)
-    with monkeypatch.context():
-        lose_ledger()
+    with redis_gone():
         again = work_at(rehearsal_id=rehearsal.pk, turn=rehearsal.turn, now=timezone.now())
     assert again is not None
     assert (again.number, again.pause_s) == (rehearsal.turn, 1.0)
-    monkeypatch.undo()
     assert finish(rehearsal).verdict["is_right"]
 
 

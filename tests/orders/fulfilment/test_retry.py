@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 import threading
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -30,6 +29,7 @@ from orders.lifecycle.transitions import Actor
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.receipts.service import find_receipt
 from seckill_site.failpoints import FailpointReached, armed
+from tests.fixtures.site import RedisGone
 from tests.support.inspection import (
     assert_conserved,
     buyers_of,
@@ -348,16 +348,14 @@ def test_retry_before_release_is_refused_as_pending() -> None:
 
 
 def test_retry_without_redis_writes_nothing_and_can_repeat(
-    lose_ledger: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+    redis_gone: RedisGone,
 ) -> None:
     sale = make_sale()
     order_id = set_aside(sale)
     before = rows()
-    lose_ledger()
-    with pytest.raises(LedgerUnavailable):
+    with redis_gone(), pytest.raises(LedgerUnavailable):
         retry_order(order_id=order_id, now=timezone.now())
     assert rows() == before
-    monkeypatch.undo()
     retry_order(order_id=order_id, now=timezone.now())
     assert_conserved(sale)
 

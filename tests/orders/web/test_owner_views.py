@@ -183,6 +183,7 @@ def test_buyer_joins_and_leaves_the_waiting_list(
         "voucher_id": str(sale.pk),
         "waiting": True,
         "place": 1,
+        "state": "first",
         "offered": False,
         "status_url": f"/vouchers/{sale.pk}/orders/{token.order_id}/",
     }
