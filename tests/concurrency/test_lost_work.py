@@ -58,6 +58,7 @@ def test_control_without_sweep_lost_messages_leave_orders_pending(stack: Stack) 
     assert not live_orders(sale)
 
 
+@pytest.mark.faults
 def test_repeatedly_killed_workers_lose_no_order(stack: Stack) -> None:
     # On a slow machine the backlog would otherwise refuse the last buyers as "behind".
     web = stack.web(workers=2, threads=4, SECKILL_BEHIND_MS="0")

@@ -110,6 +110,7 @@ def test_d1_connection_killed_at_commit_is_reopened(stack: Stack, report: Report
     finish(history, sale, ordered=5, report=report)
 
 
+@pytest.mark.faults
 def test_d1_connection_killed_during_insert_is_reopened(stack: Stack, report: Report) -> None:
     history = History("D1", "connection killed during INSERT")
     web, _ = stack.web(), stack.worker(concurrency=1)
@@ -122,6 +123,7 @@ def test_d1_connection_killed_during_insert_is_reopened(stack: Stack, report: Re
     finish(history, sale, ordered=5, report=report)
 
 
+@pytest.mark.faults
 def test_d1_lock_wait_timeout_is_retried(stack: Stack, report: Report) -> None:
     """Error 1205, after 3 s: the statement is over, and the transaction begins anew."""
     history = History("D1", "1205: row held for too long")

@@ -192,6 +192,7 @@ def test_k2_repeatedly_killed_worker_loses_no_order(
     assert finish(history, sale, report).orders == orders
 
 
+@pytest.mark.faults
 def test_k2_worker_stops_cleanly_under_load(back: Back, stack: Stack, report: Report) -> None:
     history = History("K2", "worker restarted politely under load")
     sale = make_sale(stock=300)
@@ -214,7 +215,7 @@ def test_k2_worker_stops_cleanly_under_load(back: Back, stack: Stack, report: Re
 @pytest.mark.parametrize(
     "point",
     [
-        "fulfill.begun",
+        pytest.param("fulfill.begun", marks=pytest.mark.faults),
         pytest.param("batch.before_commit", marks=pytest.mark.faults),
         "batch.committed",
     ],
@@ -341,6 +342,7 @@ def test_k5_order_refused_by_database_is_set_aside(
     assert deaths_of(worker) == 0
 
 
+@pytest.mark.faults
 def test_k5_order_killing_its_process_is_set_aside(
     back: Back, stack: Stack, inside: Path, report: Report
 ) -> None:
@@ -432,6 +434,7 @@ def test_k6_broker_restarted_empty_loses_no_order(back: Back, stack: Stack, repo
     assert finish(history, sale, report).orders == 2 * BUYERS
 
 
+@pytest.mark.faults
 def test_k6_flushed_broker_loses_no_order(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "broker flushed")
     sale = make_sale(stock=BUYERS)
@@ -511,6 +514,7 @@ JUNK = [
 ]
 
 
+@pytest.mark.faults
 def test_k6_unknown_tasks_do_not_stop_a_worker(back: Back, stack: Stack, report: Report) -> None:
     history = History("K6", "tasks with senseless arguments in the queue")
     sale = make_sale(stock=BUYERS)

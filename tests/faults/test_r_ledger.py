@@ -189,7 +189,9 @@ def test_r1_sale_returns_503_while_ledger_is_rebuilt(stack: Stack, own_ledger: O
     assert len(accepted_ids(history.fire(sale, tokens, url=other.url))) == 5
 
 
-@pytest.mark.parametrize("damage", ["lost", "of a wrong type"])
+@pytest.mark.parametrize(
+    "damage", ["lost", pytest.param("of a wrong type", marks=pytest.mark.faults)]
+)
 def test_r1_ledger_with_damaged_key_is_rebuilt_completely(
     shop: Shop, damage: str, report: Report
 ) -> None:
@@ -297,7 +299,7 @@ def swept(sale: SeckillVoucher) -> bool:
     return loaded(sale) and snapshot(sale_id=sale.pk).pending == 0
 
 
-@pytest.mark.parametrize("forgotten", [1, 2])
+@pytest.mark.parametrize("forgotten", [1, pytest.param(2, marks=pytest.mark.faults)])
 def test_r1_batch_number_reveals_older_ledger_without_watch(
     stack: Stack, own_ledger: OwnRedis, tmp_path: Path, report: Report, forgotten: int
 ) -> None:
@@ -457,6 +459,7 @@ def assert_mended(sale: SeckillVoucher, *, orders: int, why: str) -> None:
     assert compared.live_orders == compared.sold == compared.buyers == orders, why
 
 
+@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 def test_r2_simultaneous_reconciles_mend_everything_once() -> None:
     sale = broken_sale()

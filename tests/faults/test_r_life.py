@@ -109,6 +109,7 @@ def test_r3_worker_killed_during_expiry_returns_units_once(
             assert expired.count() == STOCK
 
 
+@pytest.mark.faults
 @pytest.mark.usefixtures("row_locks")
 def test_r3_returned_units_reach_the_waiting_list_once(
     stack: Stack, inside: Path, report: Report

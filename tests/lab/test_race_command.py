@@ -150,7 +150,9 @@ def test_a_race_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPat
     assert_nothing_is_left()
 
 
-@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "signum", [pytest.param(signal.SIGTERM, marks=pytest.mark.faults), signal.SIGKILL]
+)
 def test_a_race_that_is_ended_leaves_no_process(tmp_path: Path, signum: int) -> None:
     """After SIGKILL its sale is left, but nobody who sells."""
     arguments = ["v1", "--buyers", "20000", "--stock", "20000", "--threads", "4"]
