@@ -69,7 +69,7 @@ def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None
 def do_turn(
     found: QuerySet[Job], step: Callable[[Job, dt.datetime], float | None], *, now: dt.datetime
 ) -> Turn | None:
-    """Do one step of the job found and return its next turn, or None if there is none.
+    """Do one step of the job, if it exists, and return its next turn; None after the last.
 
     ``step`` records itself. It returns the seconds until the next step, or None after the last.
     """

@@ -110,5 +110,5 @@ def judge(
 
 
 def percentile(ascending: Sequence[float], percent: int) -> float:
-    """Return the value that so many percent do not exceed."""
+    """Return the value that this percentage does not exceed."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]

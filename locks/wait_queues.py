@@ -141,7 +141,7 @@ class Place:
 
 
 def _note(left_s: float, others: int = 0) -> WaitNote:
-    """Return what to note of a thread with so many seconds left, and of the others in its queue."""
+    """Return the note for a thread with this many seconds left, and for the rest of its queue."""
     if left_s > 0:
         ttl_ms = int(min(NOTE_S, left_s + GRACE_S) * 1000)
         return WaitNote(if_busy=others + 1, if_granted=others, ttl_ms=ttl_ms)

@@ -70,7 +70,7 @@ class Watchdog:
             self._renew_due()
 
     def _wait(self) -> bool:
-        """Sleep until a lease is due; return False if there is none left to renew."""
+        """Sleep until a lease is due; return False once no lease is left to renew."""
         with self._changed:
             while self._schedule():
                 pause_s = self._wakes_at - time.monotonic()

@@ -1,4 +1,4 @@
-"""Accounts in the admin: a group is called by its name in the language of whoever reads it."""
+"""Accounts in the admin; groups are named in the reader's language."""
 
 from __future__ import annotations
 

@@ -65,6 +65,6 @@ class OrderJobAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_view_permission(self, request: HttpRequest, obj: OrderJob | None = None) -> bool:
-        """Let whoever may start a job see its outcome."""
+        """Show the outcome to everyone who may start a job."""
         may_end = request.user.has_perm("orders.end_voucherorder")
         return may_end or super().has_view_permission(request, obj)

@@ -150,7 +150,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Let whoever may change orders retry them."""
+        """Allow a retry to everyone who may change orders."""
         return request.user.has_perm("orders.change_voucherorder")
 
     def has_end_permission(self, request: HttpRequest) -> bool:

@@ -230,11 +230,11 @@ class RehearsalAdmin(ReadOnlyAdmin):
         )
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Let whoever may start a rehearsal see it."""
+        """Show a rehearsal to everyone who may start one."""
         return _may_rehearse(request) or super().has_view_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Let whoever may delete a sale delete its rehearsals, unless one is running."""
+        """Allow deletion to everyone who may delete sales, unless it is running."""
         may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
         return may_delete and obj is not None and not obj.running
 

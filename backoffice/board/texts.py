@@ -50,7 +50,7 @@ SENTENCES = {
 
 
 def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
-    """Return all that the board shows; ``actions`` are those it offers to whoever looks."""
+    """Return all that the board shows; ``actions`` are those offered to this viewer."""
     return {
         "state": _state(board),
         "alert": _alert(board),

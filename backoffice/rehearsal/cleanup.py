@@ -87,7 +87,7 @@ def _close(shadow: SeckillVoucher, now: dt.datetime) -> None:
 
 
 def _is_quiet(shadow_id: int) -> bool:
-    """Return whether nothing is pending and no fulfil task is on its way."""
+    """Return whether nothing is pending and no fulfil task is queued."""
     found = snapshots(sale_ids=[shadow_id])[shadow_id]
     with ledger_errors():
         kicked = ledger_connection().exists(LedgerKeys(shadow_id).kick)

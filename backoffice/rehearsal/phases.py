@@ -160,7 +160,7 @@ def _buy(rehearsal: Rehearsal, now: dt.datetime, clicks_at_once: int) -> float:
 
 
 def _drain(rehearsal: Rehearsal, now: dt.datetime) -> float:
-    """Look how far the workers are; at the end of it, find the verdict."""
+    """Check the progress of the workers; find the verdict once they are done."""
     log, shadow = AnswerLog.of(rehearsal.crowd), _shadow(rehearsal)
     pending = snapshot_or_load(sale_id=shadow.pk).pending
     written = VoucherOrder.objects.filter(seckill_voucher=shadow).count()

@@ -12,7 +12,7 @@ from bench.tables import shown
 OURS = "ours"
 
 Value = float | str
-"""A number, or a word that says why there is none."""
+"""A number, or a word that explains its absence."""
 
 
 class Better(Enum):

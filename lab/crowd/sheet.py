@@ -64,7 +64,7 @@ class Sheet:
     # --- For those who press ----------------------------------------------------------------------
 
     def begin(self, press: int) -> None:
-        """Note that a press, or its next try, is on its way."""
+        """Record that a press, or its retry, has been sent."""
         self.began_us[press] = now_us()
         self._states[press] = _NUMBER[IN_HAND]
 

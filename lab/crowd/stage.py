@@ -228,7 +228,7 @@ class CrowdStage(Stage):
             self._back_half.continue_first_worker()
 
     def _look(self, watch: Watch) -> None:
-        """Count the rows, now and then, and show how far the sale is."""
+        """Count the rows at intervals and show the progress of the sale."""
         at_us = now_us()
         if at_us - self._looked_us < LOOK_US:
             return

@@ -44,7 +44,7 @@ class Stage:
             self._clear()
 
     def open(self, *, units: int, buyers: int) -> None:
-        """Put so many units on sale, for so many buyers."""
+        """Put units on sale for a number of buyers."""
         self.offered = units
         self.user_ids = self.step.buyers(buyers)
         self.sale_id = self.step.open(units)

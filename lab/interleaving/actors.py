@@ -80,7 +80,7 @@ class Actor:
         return f"and last stood at {self.at!r}" if self.at else "and stood at no point before"
 
     def until(self, point: str, *, or_end: bool = False) -> bool:
-        """Let it continue to this point; False if it has to wait for a lock on its way.
+        """Let it continue to this point; return False if it has to wait for a lock first.
 
         :param or_end: it may also end before
         :raises NeverCame: it ended or was killed before, or did not come in time

@@ -49,14 +49,14 @@ class PlayedStage(Stage):
         self._actors: dict[str, Actor] = {}
 
     def open(self, *, units: int, buyers: int) -> None:
-        """Put so many units on sale; the clock of the race starts here."""
+        """Put units on sale and start the clock of the race."""
         super().open(units=units, buyers=buyers)
         self.timeline.began_at = time.monotonic()
 
     # --- Actors -----------------------------------------------------------------------------------
 
     def process(self, number: int, *, lease_ms: int = LONG_LEASE_MS) -> Process:
-        """Return the process of this number; if there is none yet, start it with this lease."""
+        """Return the process with this number; start it with this lease if needed."""
         if number not in self._processes:
             self._processes[number] = self.fork(partial(perform, lease_ms=lease_ms), number)
             self._leases_ms[number] = lease_ms
@@ -77,7 +77,7 @@ class PlayedStage(Stage):
         return self.tokens([number - 1])[0]
 
     def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
-        """Return this buyer of ours asking what became of the order of this token."""
+        """Return an actor: this buyer of our shop asks for the receipt of this token."""
         column = next(it for it in self.timeline.columns if it.name == name)
         return self.actor(column, process, partial(ours.receipt, token))
 

@@ -76,7 +76,7 @@ def traced(reporter: Reporter) -> Iterator[None]:
 
 
 def connection_id() -> int:
-    """Return by which number the server knows this thread's connection; 0 where there is none."""
+    """Return the server's id of this thread's connection, or 0 without a connection."""
     return cast(int, connection.connection.thread_id()) if connection.connection else 0
 
 
@@ -129,7 +129,7 @@ class _Forward(logging.Handler):
 
 
 class _Transactions(logging.Handler):
-    """Django logs the begin and the end of a transaction, and gives no other notice of them."""
+    """Read Django's log: nothing else reports the start and end of a transaction."""
 
     def emit(self, record: logging.LogRecord) -> None:
         reporter: Reporter | None = getattr(_here, "reporter", None)

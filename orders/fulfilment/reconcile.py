@@ -227,7 +227,7 @@ def _add_live_buyers(sale_id: int, holdings: list[Holding]) -> None:
 
 
 def _recount_sold(sale_id: int, *, write: bool) -> int:
-    """Return how far ``sold`` is from the live orders while the row is held; write it if asked."""
+    """Return the difference of ``sold`` from the live orders, under the lock; fix it if asked."""
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()

@@ -73,7 +73,7 @@ def written_code(code: str) -> str:
 def find_by_code(*, code: str) -> Redeemable:
     """Return the order of a code, whatever its state.
 
-    :raises NoSuchCode: there is none.
+    :raises NoSuchCode: no voucher has this code.
     """
     stored = read_code(code)
     orders = VoucherOrder.objects.select_related("seckill_voucher__voucher", "user")

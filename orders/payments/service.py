@@ -110,7 +110,7 @@ def start_payment(*, order_id: int, addresses: Addresses, now: dt.datetime) -> s
     pay_url = provider.create(charge)
     still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
     if not still_open.update(pay_url=pay_url):
-        # A query before the charge existed was told that there is none.
+        # A query before the charge existed was answered "not found".
         raise ProviderUnavailable(f"payment {payment} was closed meanwhile")
     return pay_url
 

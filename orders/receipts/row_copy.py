@@ -70,7 +70,7 @@ class ReceiptRow(NamedTuple):
 
 
 def read_receipt_row(*, order_id: int) -> ReceiptRow | None:
-    """Return the row of an order, or None if there is none."""
+    """Return the row of an order, or None if it does not exist."""
     with connection.cursor() as cursor:
         cursor.execute(_select(connection.vendor), [order_id])
         found = cursor.fetchone()

@@ -45,7 +45,7 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
 
 
 def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
-    """Return what a buyer has of a sale; the order's fields are null if there is none."""
+    """Return what a buyer has of a sale; the order's fields are null without an order."""
     content: dict[str, Any] = {
         "holds": status.holds,
         "limit": status.limit,

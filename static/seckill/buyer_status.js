@@ -29,7 +29,7 @@ export class BuyerStatusPoller {
     this.#onAnswer(answer);
   }
 
-  /** Ask again if a request is on its way: its answer may not include a change that just happened. */
+  /** Ask again after a pending request: its answer may predate the latest change. */
   markOutdated() {
     this.#isOutdated = this.#isAsking;
   }

@@ -109,7 +109,7 @@ function showButton(state) {
   const beside = besideLabel(state);
   setText(element("buy-left"), beside);
   element("buy-left").hidden = !beside;
-  // Not `disabled`: that would take the focus away from whoever waits on the button.
+  // Not `disabled`: that would take the focus away from a buyer waiting on the button.
   button.setAttribute("aria-disabled", String(press === null || visitor));
   button.hidden = state === "yours" || (visitor && press === "signIn");
   if (visitor) element("sign-in").hidden = press !== "signIn";

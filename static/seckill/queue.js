@@ -56,7 +56,7 @@ export class Queue {
     return paceMs(shopMs, this.#idleAnswers);
   }
 
-  /** The place in words, by the texts `name` and `name`_about; "" while there is none. */
+  /** The place in words, by the texts `name` and `name`_about; "" while it is unknown. */
   text(texts, name) {
     if (!this.#place) return "";
     const ms = estimateMs(this.#samples);

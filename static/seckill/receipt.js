@@ -8,7 +8,7 @@ import { ask, askPage, keptTokens, place, readJson } from "./wire.js";
 const FIRST_MS = 300; // until the server asks for another pace
 const SLOW_MS = 30_000;
 const MAX_PLACED_AGAIN = 3;
-const LATER_MS = 3000; // while a payment or a refund is on its way
+const LATER_MS = 3000; // while a payment or a refund is in progress
 const MUCH_LATER_MS = 10_000; // after LATER_FOR_MS
 const LATER_FOR_MS = 180_000;
 const OVER = ["refused", "cancelled", "expired", "refunded"];

@@ -20,7 +20,7 @@ NAMED = 3
 """The most overlapping sales that are named; the others are counted."""
 
 SOON = dt.timedelta(hours=1)
-"""A draft that begins within this may have been forgotten."""
+"""A draft that starts within this time may have been forgotten."""
 
 
 class Level(StrEnum):

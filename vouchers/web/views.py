@@ -54,7 +54,7 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 
 @allow("GET", "HEAD")
 def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
-    """Answer a calendar file that reminds a buyer of a sale's begin."""
+    """Return a calendar file that reminds a buyer of a sale's start."""
     page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)

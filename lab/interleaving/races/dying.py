@@ -1,4 +1,4 @@
-"""Races with death: of a process that has decided, of Redis, of whoever holds a lock."""
+"""Races in which a deciding process, Redis or the holder of a lock dies."""
 
 from __future__ import annotations
 
