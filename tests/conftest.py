@@ -20,13 +20,13 @@ from django.db import connection
 from django.test import TransactionTestCase
 from redis import Redis
 
-from tests.support.stack import Stack
 from vouchers.inventory import request_stats
 
 pytest_plugins = [
     "tests.faults.table",
     "tests.fixtures.locks",
     "tests.fixtures.orders",
+    "tests.fixtures.processes",
     "tests.fixtures.site",
     "tests.fixtures.vouchers",
 ]
@@ -79,11 +79,25 @@ def redis_databases() -> Iterator[list[Redis]]:
         client.close()
 
 
+@pytest.fixture(scope="module")
+def kept_databases(
+    django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
+) -> Iterator[None]:
+    """The databases of a module whose tests share processes: emptied only before and after it."""
+    with django_db_blocker.unblock():
+        for client in redis_databases:
+            client.flushdb()
+        yield
+        delete_rows()
+
+
 @pytest.fixture(autouse=True)
 def empty_redis(request: pytest.FixtureRequest) -> None:
-    """Start each test with an empty ledger, cache and broker, unless it needs no server."""
+    """Start each test with an empty ledger, cache and broker, unless it shares or needs none."""
     node = request.node
     if node.get_closest_marker("quick") and not node.get_closest_marker("servers"):
+        return
+    if "kept_databases" in request.fixturenames:
         return
     clients: list[Redis] = request.getfixturevalue("redis_databases")
     for client in clients:
@@ -120,7 +134,7 @@ def quick_flush() -> Iterator[None]:
 
 
 @pytest.fixture
-def row_locks(db: None) -> None:
+def row_locks() -> None:
     """Insist on row locks: on SQLite a race test would pass for the wrong reason."""
     if not connection.features.has_select_for_update:
         pytest.fail(f"this test needs row locks, and {connection.vendor} has none")
@@ -131,17 +145,6 @@ def static_files() -> None:
     """Collect the static files once: pages name them by their hashes."""
     if not (Path(settings.STATIC_ROOT) / "staticfiles.json").exists():
         call_command("collectstatic", interactive=False, verbosity=0)
-
-
-@pytest.fixture
-def stack(
-    transactional_db: None, tmp_path: Path, request: pytest.FixtureRequest
-) -> Iterator[Stack]:
-    """Real web servers, workers and beat on the test's own database; all gone after the test."""
-    with Stack(tmp_path, database=connection.settings_dict["NAME"]) as stack:
-        yield stack
-        for process in stack.processes:
-            request.node.add_report_section("teardown", f"log of {process.name}", process.tail())
 
 
 # --- Browser --------------------------------------------------------------------------------------
