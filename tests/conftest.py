@@ -134,7 +134,7 @@ def quick_flush() -> Iterator[None]:
 
 
 @pytest.fixture
-def row_locks() -> None:
+def row_locks(db: None) -> None:
     """Insist on row locks: on SQLite a race test would pass for the wrong reason."""
     if not connection.features.has_select_for_update:
         pytest.fail(f"this test needs row locks, and {connection.vendor} has none")
