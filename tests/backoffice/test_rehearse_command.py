@@ -98,7 +98,7 @@ def test_json_verdict_is_one_object() -> None:
     assert (found["orders"], found["cleared"]) == (2, True)
 
 
-def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_verdict_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     find = find_verdict
 
     def tampered(**arguments: object) -> object:
@@ -151,7 +151,7 @@ def test_invalid_options_are_refused(arguments: tuple[object, ...], words: str) 
     assert not Rehearsal.objects.exists()
 
 
-def test_an_address_where_nobody_answers_is_named() -> None:
+def test_command_names_a_silent_address() -> None:
     sale = make_sale()
     before = everything_there()
     error = refusal_of(sale.pk, "--url", "http://127.0.0.1:1/")
@@ -161,7 +161,7 @@ def test_an_address_where_nobody_answers_is_named() -> None:
     assert everything_there() == before
 
 
-def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+def test_rehearse_without_redis_says_so(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     error = refusal_of(sale.pk)

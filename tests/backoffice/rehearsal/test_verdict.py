@@ -119,9 +119,7 @@ WRONGS = {
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
-def test_what_is_wrong_is_found_and_cleared_up(
-    drained: Rehearsal, ledger: Redis, wrong: str
-) -> None:
+def test_verdict_finds_errors_and_clears_up(drained: Rehearsal, ledger: Redis, wrong: str) -> None:
     tamper, expected = WRONGS[wrong]
     tamper(shadow_of(drained), ledger)
     verdict = judged(drained)
@@ -135,19 +133,19 @@ def test_what_is_wrong_is_found_and_cleared_up(
     assert not rehearsal.verdict["is_right"]
 
 
-def test_where_nothing_is_wrong_nothing_is_found(drained: Rehearsal) -> None:
+def test_clean_rehearsal_has_no_errors(drained: Rehearsal) -> None:
     verdict = judged(drained)
     assert verdict.is_right
     assert verdict.as_json()["is_right"]
 
 
-def test_a_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
+def test_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
     refuse_an_order(shadow_of(drained), ledger)
     verdict = judged(drained)
     assert (verdict.accepted, verdict.orders, verdict.refused, verdict.lost) == (5, 5, 1, 0)
 
 
-def test_whose_outcome_is_unknown_did_not_ask_in_vain(drained: Rehearsal) -> None:
+def test_unknown_outcomes_do_not_count_as_undersold(drained: Rehearsal) -> None:
     """Five of twelve have a unit; the others never got through, so nobody was sent away."""
     shadow = shadow_of(drained)
     log = AnswerLog.of(drained.crowd)
@@ -180,14 +178,14 @@ def test_drain_time_comes_from_the_rows(drained: Rehearsal) -> None:
         ({"1": 990, "1000": 10}, (1, 1, 1000)),
     ],
 )
-def test_so_many_percent_were_answered_within(
+def test_percentiles_of_response_times(
     took_ms: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
     log = AnswerLog(took_ms=took_ms)
     assert tuple(_percentile(log, percent) for percent in (50, 99, 100)) == expected
 
 
-def test_nothing_is_left_of_one_that_was_wrong(live_server: LiveServer, ledger: Redis) -> None:
+def test_wrong_rehearsal_leaves_nothing(live_server: LiveServer, ledger: Redis) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, live_server.url), RehearsalPhase.DRAINING)
