@@ -27,7 +27,7 @@ LEASE = dt.timedelta(seconds=20)
 """How long a process may be silent before its job is resumed by another."""
 
 RETRY_S = 1.0
-"""Delay before a step is retried that Redis or the database did not answer."""
+"""Delay before a step is retried that failed because Redis or the database did not respond."""
 
 UNAVAILABLE = (LedgerUnavailable, OperationalError, InterfaceError)
 """Whether the step was done is unknown; doing it again is safe."""
