@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 from django.http import HttpRequest, HttpResponse
-from django.urls import URLPattern
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, read_sale, sale_url
+from backoffice.admin.pages import admin_page, read_sale
 from backoffice.report.figures import MAX_CHANGES, report_sale
 from backoffice.report.tables import change_heads, changes, report_csv, requests
 from backoffice.report.texts import headline, sections
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
-
-
-def report_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the addresses of the report."""
-    return [
-        sale_url(model_admin, "report/", report_page, "sale-report"),
-        sale_url(model_admin, "report/csv/", report_file, "sale-report-csv"),
-    ]
 
 
 def report_page(

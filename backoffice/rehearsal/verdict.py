@@ -71,7 +71,7 @@ class Verdict:
 def find_verdict(
     *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, drained: bool
 ) -> Verdict:
-    """Compare what the crowd was told with the shadow sale's rows and its ledger.
+    """Compare the answers that the crowd got with the shadow sale's rows and its ledger.
 
     :raises LedgerUnavailable: Redis did not respond.
     """

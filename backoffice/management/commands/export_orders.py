@@ -1,4 +1,4 @@
-"""``manage.py export_orders``: orders as CSV, as the admin exports them."""
+"""``manage.py export_orders``: print orders as CSV, as the admin exports them."""
 
 from __future__ import annotations
 
