@@ -37,8 +37,8 @@ class Command(BaseCommand):
     help = (
         "Copy a sale, let a crowd buy the copy from the running web server, wait until the workers "
         "have written the orders, report correctness and speed, and remove every trace of the "
-        "copy. Exit status 0 if nothing was oversold, lost or doubled; 1 if something was; 2 if "
-        "the rehearsal could not run."
+        "copy. Exit status 0 if nothing was oversold, lost or doubled and nothing is left; 1 if "
+        "something was; 2 if the rehearsal could not run."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
