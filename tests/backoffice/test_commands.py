@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 
 def refusal_of(*arguments: str) -> CommandError:
-    """Return the error, which has to be one clear line, of a command that prints nothing else."""
+    """Return the one-line error of a command that prints nothing else."""
     out = io.StringIO()
     with pytest.raises(CommandError) as caught:
         call_command(*arguments, stdout=out)
@@ -152,7 +152,7 @@ KEYS = [
 
 
 def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
-    """Run ``reconcile --json`` and return its list, after a look at its exit status."""
+    """Run ``reconcile --json``, check its exit status and return its list."""
     out = io.StringIO()
     try:
         call_command("reconcile", "--json", *arguments, stdout=out)
@@ -234,7 +234,7 @@ def set_aside(sale: SeckillVoucher) -> VoucherOrder:
 
 
 def retry_orders(*arguments: str, status: int = 0) -> list[str]:
-    """Run ``retry_orders`` and return its lines, after a look at its exit status."""
+    """Run ``retry_orders``, check its exit status and return its lines."""
     out = io.StringIO()
     try:
         call_command("retry_orders", *arguments, stdout=out, stderr=io.StringIO())

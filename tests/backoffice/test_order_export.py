@@ -1,4 +1,4 @@
-"""The export: exactly these orders, as a spreadsheet keeps them, in bounded statements."""
+"""The export: the chosen orders, safe for spreadsheets, in bounded statements."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def english() -> Iterator[None]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Walk a few orders as if they were many."""
+    """Shrink chunk and window, so that a few orders are many."""
     monkeypatch.setattr(order_export, "CHUNK", 3)
     monkeypatch.setattr(order_export, "WINDOW", 5)
 
 
 def exported(orders: QuerySet[VoucherOrder] | None = None, *, codes: bool = True) -> list[Any]:
-    """Return the rows below the headings, as a program reads them."""
+    """Return the rows below the headings, parsed."""
     found = VoucherOrder.objects.all() if orders is None else orders
     text = "".join(part.text for part in export_orders(orders=found, codes=codes, now=NOW))
     assert text.startswith("\ufeff")
@@ -63,7 +63,7 @@ def ids_in(rows: list[Any]) -> list[int]:
 
 
 def only(**fields: Any) -> dict[str, str]:
-    """Return the one row of the export, by its headings."""
+    """Return the only row of the export by heading."""
     (row,) = exported(**fields)
     return dict(zip((it.partition(" (")[0] for it in HEADINGS), row, strict=True))
 
@@ -79,7 +79,7 @@ def make_orders(sale: SeckillVoucher, count: int) -> None:
     )  # fmt: skip
 
 
-# --- What stands in a row -------------------------------------------------------------------------
+# --- Cells ----------------------------------------------------------------------------------------
 
 
 def test_exported_order_includes_its_outcome() -> None:
@@ -192,7 +192,7 @@ def test_heading_names_both_offsets_with_daylight_saving() -> None:
     assert "accepted at (Europe/Berlin, UTC+1/UTC+2)" in first.text
 
 
-# --- Which orders ---------------------------------------------------------------------------------
+# --- Selection ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small")

@@ -1,4 +1,4 @@
-"""``manage.py rehearse``: its words, its exit status, and its refusals in one clear line."""
+"""``manage.py rehearse``: its output, its exit status and its one-line refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def worker(
     live_server: LiveServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A web server, and orders that are written whenever the command waits for them."""
+    """Provide a web server, and write orders whenever the command waits for them."""
     settings.SECKILL_REHEARSAL_URL = live_server.url
 
     def work(seconds: float) -> None:
@@ -53,14 +53,14 @@ def worker(
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody counts late here, and nothing is on its way."""
+    """Clear up without waiting: no late counts and no queued tasks here."""
     none = dt.timedelta()
     monkeypatch.setattr("backoffice.rehearsal.cleanup.STATS_WAIT", none)
     monkeypatch.setattr("backoffice.rehearsal.cleanup.WORKER_WAIT", none)
 
 
 def rehearse(*arguments: object) -> tuple[int, str]:
-    """Return the exit status and what was printed."""
+    """Return the exit status and the output."""
     out = io.StringIO()
     try:
         call_command("rehearse", *map(str, arguments), stdout=out, stderr=io.StringIO())

@@ -1,4 +1,4 @@
-"""Accounts in the admin: what groups are called there."""
+"""Accounts in the admin: the translated names of groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USERS, GROUPS = "/admin/auth/user/", "/admin/auth/group/"
 
 @pytest.fixture
 def owner(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a superuser who reads a language in which a keeper is a gardien."""
+    """The client of a superuser, in a language that translates Keeper as Gardien."""
     words = {"Keeper": "Gardien"}
     monkeypatch.setattr(admin, "gettext", lambda text: words.get(text, text))
     client.force_login(

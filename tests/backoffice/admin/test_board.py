@@ -1,4 +1,4 @@
-"""The board in the admin: who sees it, what can be done from it, and what its history keeps."""
+"""The board in the admin: its page, permissions, actions and history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MINUTES_5 = dt.timedelta(minutes=5)
 
 
 def staff_client(name: str, *codenames: str) -> Client:
-    """Return the client of a member of staff who may do these things and no others."""
+    """Return the client of a member of staff with exactly these permissions."""
     user = User.objects.create(username=name, password="!", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
@@ -56,7 +56,7 @@ def looker() -> Client:
 
 pytestmark = pytest.mark.django_db
 commits = pytest.mark.django_db(transaction=True)
-"""Where something is done: Redis follows what widens a sale when that is committed."""
+"""Marks tests of actions that widen a sale: Redis follows when they are committed."""
 
 
 def board_of(sale: SeckillVoucher, what: str = "") -> str:
@@ -87,14 +87,14 @@ def will(client: Client, sale: SeckillVoucher, name: str) -> list[str]:
 
 
 def seen_by(client: Client, sale: SeckillVoucher, name: str) -> dict[str, Any]:
-    """Return what the form of a confirmation page would send by itself."""
+    """Return the initial values of the form on a confirmation page."""
     page = client.get(board_of(sale, f"{name}/")).text
     found = re.search(r'name="seen" value="([^"]*)"', page)
     return {"seen": unescape(found[1])} if found else {}
 
 
 def act(client: Client, sale: SeckillVoucher, name: str, **fields: Any) -> Any:
-    """Press the button of a confirmation page."""
+    """Submit the form of a confirmation page."""
     fields = {"reason": "", **seen_by(client, sale, name), **fields}
     return client.post(board_of(sale, f"{name}/"), fields)
 
@@ -112,7 +112,7 @@ def everything(sale: SeckillVoucher) -> Any:
 
 
 def entries() -> list[tuple[str, str]]:
-    """Return who did what to sales, the last first."""
+    """Return the log entries of sales, newest first."""
     return [(it.user.get_username(), it.get_change_message()) for it in LogEntry.objects.all()]
 
 
@@ -204,7 +204,7 @@ def test_board_query_count_ignores_history_length(operator: Client) -> None:
     assert statements() == before
 
 
-# --- Who may -------------------------------------------------------------------------------------
+# --- Permissions ---------------------------------------------------------------------------------
 
 
 def test_viewer_sees_board_without_buttons(looker: Client) -> None:
@@ -250,7 +250,7 @@ def test_only_possible_actions_are_offered(
     assert re.findall(r'<li data-action="(\w+)"\s*>', page) == offered
 
 
-# --- What it will do -----------------------------------------------------------------------------
+# --- Confirmation --------------------------------------------------------------------------------
 
 
 def test_end_confirmation_shows_live_figures(operator: Client) -> None:
@@ -306,7 +306,7 @@ def test_opening_a_confirmation_changes_nothing(operator: Client, name: str) -> 
     assert everything(sale) == before
 
 
-# --- Done, with its line in the history ----------------------------------------------------------
+# --- Actions and history -------------------------------------------------------------------------
 
 
 @commits
@@ -597,7 +597,7 @@ def test_change_and_history_are_one_transaction(
     assert (stored(sale).stock, snapshot(sale_id=sale.pk).terms.total) == (10, 10)
 
 
-# --- The ways to the board -----------------------------------------------------------------------
+# --- Links to the board --------------------------------------------------------------------------
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The export of orders from the admin: what the list shows, or what is selected."""
+"""The export of orders from the admin: the filtered list, or the selected orders."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Orders in the admin: found by id, buyer and voucher, filtered, ended, and never typed."""
+"""Orders in the admin: search, filters, cancellations, refunds, retries and balances."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SALES = "/admin/vouchers/seckillvoucher/"
 
 @pytest.fixture
 def staff(client: Client) -> Client:
-    """The client of a superuser: who may do everything may not do this either."""
+    """The client of a superuser, to whom the same limits apply."""
     client.force_login(
         User.objects.create(username="boss", password="!", is_staff=True, is_superuser=True)
     )
@@ -61,14 +61,14 @@ def staff(client: Client) -> Client:
 
 @pytest.fixture
 def boss(staff: Client) -> Client:
-    """The same, reading English."""
+    """The same client, in English."""
     staff.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
     return staff
 
 
 @pytest.fixture
 def helper(client: Client) -> Client:
-    """The client of somebody who may see sales and orders, and no more."""
+    """The client of a user who may only view sales and orders."""
     user = User.objects.create(username="helper", password="!", is_staff=True)
     allowed = ["view_voucherorder", "view_seckillvoucher"]
     user.user_permissions.set(Permission.objects.filter(codename__in=allowed))
@@ -78,7 +78,7 @@ def helper(client: Client) -> Client:
 
 @pytest.fixture
 def on_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do at once what waits for the commit: the transaction of a test never commits."""
+    """Run on_commit callbacks at once, because the transaction of a test never commits."""
     monkeypatch.setattr(transaction, "on_commit", lambda call: call())
 
 
@@ -215,7 +215,7 @@ def test_orders_need_view_permission(client: Client) -> None:
     assert client.get(LIST).status_code == 200
 
 
-# --- Tried again ---------------------------------------------------------------------------------
+# --- Retries -------------------------------------------------------------------------------------
 
 
 def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> VoucherOrder:
@@ -330,7 +330,7 @@ def test_set_aside_order_page_says_nothing_to_refund(boss: Client) -> None:
     assert "nothing to refund" not in boss.get(change_url(make_order(sale, make_buyer()))).text
 
 
-# --- What became of an order ---------------------------------------------------------------------
+# --- The page of an order -------------------------------------------------------------------------
 
 
 AT = dt.datetime(2026, 11, 11, 4, 5, 6, 789_000, tzinfo=dt.UTC)
@@ -342,7 +342,7 @@ def grant(name: str, *codenames: str) -> None:
 
 
 def table(page: str, name: str) -> list[list[str]]:
-    """Return the rows of a table of an order's or a job's page, as they are read."""
+    """Return the texts of a table's rows on the page of an order or a job."""
     (section,) = re.findall(rf'<section [^>]*id="{name}".*?</section>', page, re.DOTALL)
     lines = re.findall(r"<tr>(.*?)</tr>", section.split("<tbody>")[1], re.DOTALL)
     return [
@@ -579,7 +579,7 @@ def test_ending_sends_visitors_to_login(client: Client) -> None:
     assert status_of(order) == "unpaid"
 
 
-# --- Many orders are a job -----------------------------------------------------------------------
+# --- Bulk jobs -----------------------------------------------------------------------------------
 
 
 def choose(client: Client, *orders: VoucherOrder, kind: str = "cancel", **more: str) -> Any:
@@ -765,7 +765,7 @@ def test_job_refusals_are_paginated(boss: Client) -> None:
 
 
 def test_order_pages_have_no_script_of_their_own(boss: Client) -> None:
-    """The policy would not run it, and nothing here needs one."""
+    """The content security policy would block it."""
     order = won(make_sale())
     pages = [
         choose(boss, order).text,
@@ -864,7 +864,7 @@ def test_payment_search_by_reference_and_order(boss: Client) -> None:
 def test_payments_need_view_permission(helper: Client) -> None:
     payment = begun(won(make_sale()))
     assert helper.get(PAYMENTS).status_code == 403
-    # Without that permission the order's page names the payment and does not lead to it.
+    # Without the permission the order's page names the payment but has no link.
     page = helper.get(change_url(payment.order)).text
     assert payment.reference in page
     assert PAYMENTS not in page
@@ -877,7 +877,7 @@ def test_payments_need_view_permission(helper: Client) -> None:
 
 
 def sale_with(*, ordered: int = 0, waiting: int = 0, stock: int = 100) -> SeckillVoucher:
-    """Return a sale with so many orders and so many pending entries."""
+    """Return a sale with these numbers of orders and pending entries."""
     sale = make_sale(stock=stock)
     reserved(sale, make_buyers(ordered))
     fulfill_sale(sale_id=sale.pk)
@@ -890,7 +890,7 @@ def page_of(sale: SeckillVoucher) -> str:
 
 
 def as_seen(markup: str) -> str:
-    """Return what is read out: the text, and each image by its words."""
+    """Return the text as a screen reader has it, with the alternative texts of images."""
     with_words = re.sub(r'<img [^>]*alt="([^"]*)"[^>]*>', r"\1", markup)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", with_words)).split())
 
@@ -901,7 +901,7 @@ def listed_sums(client: Client) -> list[str]:
 
 
 def sum_of(client: Client, sale: SeckillVoucher) -> str:
-    """Return the sum of the only sale, which list and page have to say alike."""
+    """Return the balance of the only sale, which must be the same in list and page."""
     text = client.get(page_of(sale)).text
     (cell,) = re.findall(r'field-sum.*?<div class="readonly">(.*?)</div>', text, re.DOTALL)
     assert listed_sums(client) == [as_seen(cell)]

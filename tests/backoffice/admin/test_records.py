@@ -1,4 +1,4 @@
-"""The page of held locks in the admin: seen by who may, changed by nobody."""
+"""The page of held locks in the admin: its permissions, and that it is read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIST = "/admin/locks/lock/"
 
 @pytest.fixture
 def signed_in() -> Callable[..., Client]:
-    """Call it for the browser of a member of staff, in English unless told."""
+    """Return a function that signs in a member of staff, in English by default."""
 
     def make(*permissions: str, language: str = "en", superuser: bool = False) -> Client:
         user = User.objects.create(username="boss", is_staff=True, is_superuser=superuser)
@@ -35,7 +35,7 @@ def signed_in() -> Callable[..., Client]:
 
 @pytest.fixture
 def boss(signed_in: Callable[..., Client]) -> Client:
-    """A superuser: who may do everything may not change a lock here either."""
+    """The client of a superuser, who cannot change a lock either."""
     return signed_in(superuser=True)
 
 

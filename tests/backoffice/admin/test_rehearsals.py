@@ -1,4 +1,4 @@
-"""Rehearsals in the admin: who begins one, what its page says, and who may cancel it."""
+"""Rehearsals in the admin: start, progress, verdict, cancellation and permissions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crowd(live_server: LiveServer, settings: Settings) -> Iterator[None]:
 
 
 def staff_client(name: str, *codenames: str) -> Client:
-    """Return the client of a member of staff who may do these things and no others."""
+    """Return the client of a member of staff with exactly these permissions."""
     user = User.objects.create(username=name, password="!", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
@@ -61,7 +61,7 @@ def looker() -> Client:
 
 
 def later_sale() -> SeckillVoucher:
-    """A sale that begins in hours, so that nobody is there whom a rehearsal would disturb."""
+    """Return a sale that starts in hours, so that a rehearsal disturbs nobody."""
     return make_sale(begins_in_s=7_200, ends_in_s=9_000)
 
 
@@ -91,7 +91,7 @@ def said(client: Client, url: str) -> str:
     return words(response.content.decode())
 
 
-# --- Beginning ------------------------------------------------------------------------------------
+# --- Start ----------------------------------------------------------------------------------------
 
 
 def test_rehearsal_form_explains_what_will_happen(operator: Client) -> None:
@@ -210,7 +210,7 @@ def test_missing_sale_is_not_found(operator: Client) -> None:
         assert operator.post(question_of(sale), SMALL).status_code == 404
 
 
-# --- Watching -------------------------------------------------------------------------------------
+# --- Progress -------------------------------------------------------------------------------------
 
 
 def test_task_does_one_step_and_publishes_the_next(operator: Client) -> None:

@@ -1,4 +1,4 @@
-"""The report's page, its CSV and who may see them."""
+"""The report's page, its CSV file and their permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def staff_with(*permissions: str) -> Client:
 
 @pytest.fixture
 def reader(db: None) -> Client:
-    """Somebody who may look at sales and no more, reading English."""
+    """The client of a user who may only view sales, in English."""
     return staff_with("view_seckillvoucher")
 
 
@@ -50,7 +50,7 @@ def csv_url(sale: SeckillVoucher) -> str:
 
 
 def over(sale: SeckillVoucher) -> SeckillVoucher:
-    """Let a sale have ended a minute ago."""
+    """Make a sale end a minute ago."""
     sale.ends_at = timezone.now() - dt.timedelta(minutes=1)
     sale.begins_at = sale.ends_at - dt.timedelta(hours=2)
     sale.save()
@@ -58,7 +58,7 @@ def over(sale: SeckillVoucher) -> SeckillVoucher:
 
 
 def with_answers(sale: SeckillVoucher, *, first_s: int, seconds: int, count: int) -> None:
-    """Store an accepted and two sold-out answers for each of so many times."""
+    """Store one accepted and two sold-out answers for each of these times."""
     begins = sale.begins_at.replace(second=0, microsecond=0)
     AnswerCount.objects.bulk_create(
         AnswerCount(
@@ -71,7 +71,7 @@ def with_answers(sale: SeckillVoucher, *, first_s: int, seconds: int, count: int
 
 
 def rows_of(response: Any) -> list[list[str]]:
-    """Read the CSV back, as a spreadsheet does."""
+    """Return the rows of the CSV file as a spreadsheet reads them."""
     assert response["Content-Type"] == "text/csv; charset=utf-8"
     text = response.content.decode("utf-8-sig")
     return list(csv.reader(io.StringIO(text, newline="")))
@@ -92,13 +92,13 @@ def chart_data(page: str) -> dict[str, Any]:
 
 
 def shown(page: str, label: str) -> str:
-    """Return the figure that stands beside a label on the page."""
+    """Return the figure beside a label on the page."""
     match = re.search(rf"<th scope=\"row\">{re.escape(label)}</th>\s*<td>(.*?)</td>", page)
     assert match, label
     return match[1]
 
 
-# --- Who may see it ------------------------------------------------------------------------------
+# --- Permissions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
@@ -284,7 +284,7 @@ def test_csv_change_with_line_break_stays_one_cell(reader: Client) -> None:
     assert last[1:] == ["during the sale", "'=boss", "Stock: 5 → 9,\nas agreed"]
 
 
-# --- What it costs -------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 def test_page_query_count_is_constant(reader: Client) -> None:

@@ -1,4 +1,4 @@
-"""The board of a sale: what it shows of a running one, and of one that nobody can tell much of."""
+"""The board of a sale: its figures, with and without Redis, and what reading them costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vouchers.models import AnswerCount, SaleStage, SaleState, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 NOW = dt.datetime(2026, 11, 11, 12, 30, 10, tzinfo=dt.UTC)
-"""The board's last second is then 12:30:08."""
+"""The last second that the board shows is then 12:30:08."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def texts(sale: SeckillVoucher) -> dict[str, str]:
 
 
 def tallied(ledger: Redis, sale: SeckillVoucher, *counts: tuple[int, str, int]) -> None:
-    """Write answers so many seconds before the board's last one into the tally."""
+    """Count answers at these seconds before the last one of the board."""
     last = int(NOW.timestamp()) - module.OPEN_S
     for seconds, answer, count in counts:
         ledger.hset(LedgerKeys(sale.pk).tally, f"{last - seconds}:{answer}", count)
@@ -239,7 +239,7 @@ def test_chart_has_a_summary(sale: SeckillVoucher, ledger: Redis) -> None:
     )
 
 
-# --- What nobody can tell ------------------------------------------------------------------------
+# --- Unknown figures -----------------------------------------------------------------------------
 
 
 def test_board_without_redis_shows_the_row(
@@ -298,7 +298,7 @@ def test_missing_sale_raises_does_not_exist() -> None:
         read_board(sale_id=999_999, now=NOW)
 
 
-# --- What it costs -------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 def statements(sale: SeckillVoucher, now: dt.datetime | None = None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Clearing up after a rehearsal: all of it goes, nothing else does, and nobody fights it."""
+"""Clearing up after a rehearsal: every trace goes, nothing else does, and nothing comes back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def crowd() -> Iterator[None]:
 
 @pytest.fixture
 def bought(live_server: LiveServer) -> Rehearsal:
-    """A rehearsal whose crowd is through, with five orders that nobody has written yet."""
+    """A rehearsal whose crowd is done, with five orders not written yet."""
     return steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
 
 
@@ -73,7 +73,7 @@ def closed(rehearsal: Rehearsal) -> SeckillVoucher:
     return shadow
 
 
-# --- What goes ------------------------------------------------------------------------------------
+# --- Removed --------------------------------------------------------------------------------------
 
 
 def test_clearing_removes_every_trace_of_a_sale(bought: Rehearsal, ledger: Redis) -> None:
@@ -111,7 +111,7 @@ def test_clearing_removes_every_trace_of_a_sale(bought: Rehearsal, ledger: Redis
 
 
 def note(row: Model) -> LogEntry:
-    """Note in the admin's log that somebody has changed a row."""
+    """Record a change of a row in the admin's log."""
     return LogEntry.objects.create(
         user=User.objects.get_or_create(username="boss")[0],
         content_type=ContentType.objects.get_for_model(row),
@@ -147,7 +147,7 @@ def test_clearing_removes_many_buyers_in_chunks(monkeypatch: pytest.MonkeyPatch)
     assert list(User.objects.all()) == [other]
 
 
-# --- What stays -----------------------------------------------------------------------------------
+# --- Kept -----------------------------------------------------------------------------------------
 
 
 def test_clearing_never_touches_a_real_sale(ledger: Redis) -> None:
@@ -159,7 +159,7 @@ def test_clearing_never_touches_a_real_sale(ledger: Redis) -> None:
     assert everything_there() == before
 
 
-# --- Who is still at it ---------------------------------------------------------------------------
+# --- Other processes ------------------------------------------------------------------------------
 
 
 def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
@@ -218,7 +218,7 @@ def test_paused_worker_writes_nothing_after_clearing(bought: Rehearsal, ledger: 
 def test_beat_and_late_messages_restore_nothing(
     bought: Rehearsal, after: str, client: Client
 ) -> None:
-    """Between two steps of the clearing, everything that ever looks at sales does so."""
+    """Run every periodic task between the steps of clearing."""
     shadow = shadow_of(bought)
     token = issue_tokens(sale=shadow, user_ids=[buyers_of(shadow_id=shadow.pk)[0].pk])[0].sign()
     fulfill_sale(sale_id=shadow.pk)

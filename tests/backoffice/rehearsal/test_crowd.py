@@ -1,4 +1,4 @@
-"""The crowd of a rehearsal, against a server that a test scripts: each answer is judged right."""
+"""The crowd of a rehearsal, against a web server that each test scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = "/vouchers/7/orders/"
 
 
 class Scripted(ThreadingHTTPServer):
-    """A web server that answers as its ``script`` says, and remembers what it was asked."""
+    """A web server that answers as its ``script`` says and records the requests."""
 
     daemon_threads = True
 
@@ -87,7 +87,7 @@ def server() -> Iterator[Scripted]:
 
 
 def in_a_thread(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call it where no browser test has left an event loop."""
+    """Call the function in a thread, where no browser test has left an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, **arguments).result()
 
@@ -99,7 +99,7 @@ def fired(url: str, tokens: list[str], *, connections: int = 1, for_s: float = 5
     )
 
 
-# --- Where it goes --------------------------------------------------------------------------------
+# --- Addresses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -164,7 +164,7 @@ def test_requests_are_sent_once_on_kept_connections(server: Scripted) -> None:
     assert {answer.click: answer.order_id for answer in answers} == {it: it for it in range(40)}
     assert {answer.code for answer in answers} == {"accepted"}
     assert all(answer.is_known and answer.ms is not None for answer in answers)
-    # No click says that it is a first attempt: a winner's may be sent again.
+    # No click claims to be a first attempt, because a winner's token may be sent again.
     assert all(set(asked[3]) == {"token"} for asked in server.asked)
 
 
@@ -249,7 +249,7 @@ def test_closed_connection_is_reopened(server: Scripted) -> None:
     assert [it.code for it in fired(server.url, ["1", "2", "3"])] == ["ended"] * 3
 
 
-# --- What is noted --------------------------------------------------------------------------------
+# --- Answer log -----------------------------------------------------------------------------------
 
 
 def an_answer(code: str, *, is_known: bool, click: int = 0) -> Answer:

@@ -1,4 +1,4 @@
-"""Rehearsals: bought and written like a sale, judged, and gone; whoever dies on the way."""
+"""Rehearsals from start to verdict and cleanup, whichever process dies on the way."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def url(live_server: LiveServer) -> str:
 
 
 def source_of_truth(**fields: Any) -> SeckillVoucher:
-    """Return a sale with buyers of its own, some of whom have their order and some not."""
+    """Return a sale with buyers of its own, some with orders and some without."""
     sale = make_sale(stock=8, limit=2, begins_in_s=-60, **fields)
     reserved(sale, make_buyers(2))
     fulfill_sale(sale_id=sale.pk)
@@ -102,7 +102,7 @@ def source_of_truth(**fields: Any) -> SeckillVoucher:
     return sale
 
 
-# --- A rehearsal from beginning to end ------------------------------------------------------------
+# --- A whole rehearsal ----------------------------------------------------------------------------
 
 
 def test_rehearsal_sells_exactly_and_leaves_only_its_verdict(url: str) -> None:
@@ -131,7 +131,7 @@ def test_rehearsal_sells_exactly_and_leaves_only_its_verdict(url: str) -> None:
 def test_every_buyer_gets_a_unit_if_stock_suffices(url: str) -> None:
     sale = make_sale(limit=2)
     rehearsal = finish(begun(sale, url, stock=100, buyers=6, duplicates=100))
-    # Of six who press twice three do so in a second tab, and two units is what one may have.
+    # Of six buyers who click twice, three use a second tab, and the limit is two units.
     assert rehearsal.verdict["accepted"] == rehearsal.verdict["orders"] == 9
     assert rehearsal.verdict["is_right"]
 
@@ -191,7 +191,7 @@ def test_clicks_follow_the_percentage_of_duplicates(duplicates: int) -> None:
     assert sum(click.tab for click in clicks) == duplicates  # half of two for each percent
 
 
-# --- Who may begin one, and when ------------------------------------------------------------------
+# --- Start ----------------------------------------------------------------------------------------
 
 
 def test_one_rehearsal_runs_at_a_time(url: str) -> None:
@@ -248,7 +248,7 @@ def test_busy_sales_are_open_or_start_soon() -> None:
     assert busy_sales(now=timezone.now()) == named
 
 
-# --- When something is away -----------------------------------------------------------------------
+# --- Outages --------------------------------------------------------------------------------------
 
 
 def test_rehearsal_without_web_server_leaves_nothing() -> None:
@@ -355,7 +355,7 @@ def test_finished_rehearsal_cannot_be_cancelled(url: str) -> None:
     assert rehearsal.phase == DONE
 
 
-# --- Whoever dies ---------------------------------------------------------------------------------
+# --- Crashes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", POINTS)

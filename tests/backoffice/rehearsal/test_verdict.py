@@ -1,4 +1,4 @@
-"""The verdict of a rehearsal: what is wrong is found, each wrong by its own name."""
+"""The verdict of a rehearsal finds each kind of error by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def crowd() -> Iterator[None]:
 
 @pytest.fixture
 def drained(live_server: LiveServer) -> Rehearsal:
-    """A rehearsal all of whose orders are written, and that is not judged yet."""
+    """A rehearsal whose orders are all written, before its verdict."""
     rehearsal = steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
     fulfill_sale(sale_id=shadow_of(rehearsal).pk)
     return rehearsal
@@ -58,7 +58,7 @@ def first_order(shadow: SeckillVoucher) -> VoucherOrder:
 
 
 def delete_order(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """The order goes in both places, as if it had never been accepted."""
+    """Remove an order from both places, as if it had never been accepted."""
     order = first_order(shadow)
     OrderEvent.objects.filter(order=order).delete()
     order.delete()
@@ -67,7 +67,7 @@ def delete_order(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def sell_one_too_many(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """A row more than there are units, of a buyer who had none, as without the row lock."""
+    """Add a row above the stock, of a buyer who had none, as without the row lock."""
     winners = VoucherOrder.objects.filter(seckill_voucher=shadow).values("user")
     loser = buyers_of(shadow_id=shadow.pk).exclude(pk__in=winners)[0]
     with without_checks():
@@ -77,7 +77,7 @@ def sell_one_too_many(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def sell_two_to_one(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """One buyer has another's unit besides."""
+    """Give one buyer the unit of another as well."""
     one, other = VoucherOrder.objects.filter(seckill_voucher=shadow).order_by("pk")[:2]
     VoucherOrder.objects.filter(pk=other.pk).update(user=one.user_id, unit=2)
     keys = LedgerKeys(shadow.pk)
@@ -90,7 +90,7 @@ def forget_a_buyer(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def refuse_an_order(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """An accepted order became a refused row, and its unit is on sale with nobody to buy it."""
+    """Turn an accepted order into a refused row, whose unit nobody buys."""
     order = first_order(shadow)
     refused = VoucherOrder.objects.filter(pk=order.pk)
     refused.update(status=OrderStatus.REFUSED, live=None, reason="failed")
@@ -100,7 +100,7 @@ def refuse_an_order(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 @contextmanager
 def without_checks() -> Iterator[None]:
-    """Let the database take what its constraints forbid."""
+    """Switch off the constraints of the database."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION check_constraint_checks = 0")
         try:
@@ -146,7 +146,7 @@ def test_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
 
 
 def test_unknown_outcomes_do_not_count_as_undersold(drained: Rehearsal) -> None:
-    """Five of twelve have a unit; the others never got through, so nobody was sent away."""
+    """Five of twelve have a unit; the others got no answer, so nobody was refused."""
     shadow = shadow_of(drained)
     log = AnswerLog.of(drained.crowd)
     log.answers = {"accepted": 5, "unanswered": 13}

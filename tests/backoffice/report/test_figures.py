@@ -1,4 +1,4 @@
-"""The report's figures, each against a small sale made by hand, in a fixed number of statements."""
+"""The report's figures, each for a small sale made by hand, with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seconds(number: float) -> dt.timedelta:
 
 
 def a_sale(*, stock: int = 5) -> SeckillVoucher:
-    """Return a sale that began at noon and took two hours."""
+    """Return a sale that started at noon and lasted two hours."""
     sale = make_sale(stock=stock, loaded=False)
     sale.begins_at, sale.ends_at = NOON, NOON + dt.timedelta(hours=2)
     sale.save()
@@ -48,7 +48,7 @@ def a_sale(*, stock: int = 5) -> SeckillVoucher:
 
 
 class Row(NamedTuple):
-    """An order as the tests write it down: times in seconds, the first from noon."""
+    """An order of a test; times in seconds, the first counted from noon."""
 
     accepted: float
     written_after: float
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def add_orders(sale: SeckillVoucher, rows: Sequence[Row], buyers: Sequence[User]) -> None:
-    """Write orders with ids from 1 on, and the history of those that were paid."""
+    """Create orders with ids from 1 on, and the history of the paid ones."""
     first = VoucherOrder.objects.count() + 1
     for number, (row, buyer) in enumerate(zip(rows, buyers, strict=True), start=first):
         live = row.status in LIVE_STATUSES or None
@@ -156,11 +156,11 @@ def test_report_ignores_orders_of_other_sales(ten: SeckillVoucher) -> None:
     assert after.answers.total() == 0
 
 
-# --- When it was sold out ------------------------------------------------------------------------
+# --- Sold out ------------------------------------------------------------------------------------
 
 
 def test_sold_out_time_is_when_the_last_unit_went(ten: SeckillVoucher) -> None:
-    """The refused third does not count, the cancelled fourth does: so it is the sixth."""
+    """The refused third order does not count, the cancelled fourth does: the sixth is the last."""
     report = report_of(ten)
     assert (report.sold_out_at, report.sold_out_after) == (at(0.6), seconds(0.6))
 
@@ -184,7 +184,7 @@ def test_sale_without_units_is_never_sold_out() -> None:
     assert report_of(sale).sold_out_at is None
 
 
-# --- How long it took ----------------------------------------------------------------------------
+# --- Durations -----------------------------------------------------------------------------------
 
 
 def test_writing_time_covers_every_order(ten: SeckillVoucher) -> None:
@@ -197,7 +197,7 @@ def test_payment_time_covers_paid_orders_only(ten: SeckillVoucher) -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 3, 19, 20, 21, 40])
 def test_median_and_p95_match_the_sorted_list(count: int) -> None:
-    """The smallest value that at least so many of all do not exceed."""
+    """Each is the smallest value that this percentage of the durations does not exceed."""
     sale, took = a_sale(stock=100), [(7 * number) % 41 + 1 for number in range(count)]
     add_orders(sale, [Row(0, it, OrderStatus.EXPIRED) for it in took], make_buyers(count))
     median, p95 = (sorted(took)[math.ceil(count * share / 100) - 1] for share in (50, 95))
@@ -301,7 +301,7 @@ def test_coarser_spans_are_never_finer_than_the_data() -> None:
 
 
 def test_days_start_at_the_shops_midnight() -> None:
-    """Noon in UTC is eight in the evening in Shanghai, where 16:00 is the next day."""
+    """Noon in UTC is 20:00 in Shanghai, and 16:00 is the next day there."""
     spans = [Span(NOON + dt.timedelta(hours=it), 60, {"ended": 1}) for it in (0, 3, 4, 100)]
     found = coarser(spans, most=6, zone=SHANGHAI)
     assert {it.seconds for it in found} == {86_400}
@@ -360,7 +360,7 @@ def test_list_of_changes_is_limited(ten: SeckillVoucher, monkeypatch: pytest.Mon
     assert [it.what for it in report_of(ten).changes] == ["0", "1"]
 
 
-# --- The whole -----------------------------------------------------------------------------------
+# --- Whole report --------------------------------------------------------------------------------
 
 
 def test_sale_without_buyers_has_a_report() -> None:
