@@ -39,7 +39,7 @@ from tests.support.inspection import (
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from tests.support.payments import begun, history, paid, status_of, trade_state, won
 from vouchers.admin import sale_list
-from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
