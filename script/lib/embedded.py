@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import errno
 import fcntl
-import http.client
 import os
 import secrets
 import shlex
@@ -23,7 +22,17 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from urllib.parse import quote
 
-from servers import CannotRun, MariaDB, Redis, mariadb_binary, write_private
+from servers import (
+    CannotRun,
+    MariaDB,
+    Redis,
+    celery,
+    granian,
+    mariadb_binary,
+    redis_settings,
+    web_answers,
+    write_private,
+)
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = ROOT / ".run"
@@ -135,25 +144,21 @@ def run(arguments: argparse.Namespace) -> int:
     supervisor = Supervisor()
     redis = Redis(data / "redis")
     mariadb = MariaDB(data) if arguments.mysql else None
-    try:
-        supervisor.add_part("redis", redis.prepare(), *SERVER, cwd=redis.directory)
-        if mariadb:
-            supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, cwd=data)
-        settings = settings_of(arguments, redis, mariadb, data)
-        lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
-        write_private(RUN / "env", "".join(lines))
-        environ = {**os.environ, **settings, **PYTHON_SETTINGS}
-        metrics = RUN / "metrics"
-        shutil.rmtree(metrics, ignore_errors=True)
-        metrics.mkdir()
-        environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
-        PREPARED.unlink(missing_ok=True)
-        for name, (options, command) in parts_of_shop(arguments, data).items():
-            supervisor.add_part(name, command, *options, env=environ, cwd=ROOT)
-        return supervisor.run(lambda: announce(arguments.host, arguments.port))
-    finally:
-        if mariadb:
-            mariadb.clean_up()
+    supervisor.add_part("redis", redis.prepare(), *SERVER, cwd=redis.directory)
+    if mariadb:
+        supervisor.add_part("mariadb", mariadb.prepare(), *SERVER, cwd=data)
+    settings = settings_of(arguments, redis, mariadb, data)
+    lines = [f"{name}={shlex.quote(value)}\n" for name, value in settings.items()]
+    write_private(RUN / "env", "".join(lines))
+    environ = {**os.environ, **settings, **PYTHON_SETTINGS}
+    metrics = RUN / "metrics"
+    shutil.rmtree(metrics, ignore_errors=True)
+    metrics.mkdir()
+    environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
+    PREPARED.unlink(missing_ok=True)
+    for name, (options, command) in parts_of_shop(arguments, data).items():
+        supervisor.add_part(name, command, *options, env=environ, cwd=ROOT)
+    return supervisor.run(lambda: announce(arguments.host, arguments.port))
 
 
 def settings_of(
@@ -165,9 +170,7 @@ def settings_of(
         "DEBUG": "false",
         "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or ",".join(hosts_of(arguments.host)),
         "DATABASE_URL": database,
-        "REDIS_URL": redis.url(0),
-        "CACHE_URL": redis.url(1),
-        "CELERY_BROKER_URL": redis.url(2),
+        **redis_settings(redis.url()),
         "STATIC_ROOT": str(RUN / "static"),
         "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url_of(arguments),
     }
@@ -176,7 +179,11 @@ def settings_of(
 def url_of(arguments: argparse.Namespace) -> str:
     """Return the shop's address as mails name it."""
     host = own_address() if arguments.host in EVERY_ADDRESS else arguments.host
-    return f"http://{f'[{host}]' if ':' in host else host}:{arguments.port}"
+    return f"http://{in_url(host)}:{arguments.port}"
+
+
+def in_url(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
 
 
 def kept_secret() -> str:
@@ -189,7 +196,7 @@ def kept_secret() -> str:
 def hosts_of(host: str) -> list[str]:
     """Return the host names that a request may use; on every address there are several."""
     if host not in EVERY_ADDRESS:
-        return sorted({*LOCAL_HOSTS, f"[{host}]" if ":" in host else host})
+        return sorted({*LOCAL_HOSTS, in_url(host)})
     return sorted({*LOCAL_HOSTS, socket.gethostname(), own_address()})
 
 
@@ -212,26 +219,19 @@ def parts_of_shop(
 ) -> dict[str, tuple[list[str], list[str]]]:
     """Return the options and the command of each part beside the servers."""
     python = [sys.executable, "-m"]
-    granian = [*python, "granian", "--interface", "wsgi", "--http", "1", "--no-ws"]
-    granian += ["--host", arguments.host, "--port", str(arguments.port)]
-    granian += ["--workers", "2", "--blocking-threads", "4"]
-    granian += ["--backlog", "4096", "--backpressure", "4096"]  # it counts idle connections too
-    granian += ["--respawn-failed-workers", "--workers-kill-timeout", "5"]
-    granian += ["seckill_site.wsgi:application"]
-    celery = [*python, "celery", "--app", "seckill_site", "--quiet"]
-    worker = [*celery, "worker", "--loglevel", "INFO", "--concurrency", "2"]
-    worker += ["--without-gossip", "--without-mingle"]
-    beat = [*celery, "beat", "--schedule", str(data / "beat-schedule")]
     # honcho stops everything when a part ends, so the preparing is the first half of web's life.
-    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *granian]
+    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
+    web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
     later = [*USER_OF_SERVERS, "--once", str(PREPARED)]
-    return {"web": (USER_OF_SERVERS, web), "worker": (later, worker), "beat": (later, beat)}
+    background = {name: (later, [*python, *command]) for name, command in celery(data).items()}
+    return {"web": (USER_OF_SERVERS, web), **background}
 
 
 def announce(host: str, port: int) -> None:
-    while not answers(host, port):
+    local = LOCAL_HOSTS[1] if host in EVERY_ADDRESS else host
+    while not web_answers(port, local):
         time.sleep(0.1)
-    address = "127.0.0.1" if host in EVERY_ADDRESS else f"[{host}]" if ":" in host else host
+    address = in_url(local)
     banner = (
         f"\n    The shop is open:  http://{address}:{port}/\n"
         f"    Its back office:   http://{address}:{port}/admin/\n"
@@ -240,18 +240,6 @@ def announce(host: str, port: int) -> None:
     )
     with suppress(OSError):
         os.write(sys.stdout.fileno(), banner.encode())
-
-
-def answers(host: str, port: int) -> bool:
-    connection = http.client.HTTPConnection("127.0.0.1" if host in EVERY_ADDRESS else host, port)
-    connection.timeout = 2
-    try:
-        connection.request("GET", "/healthz", headers={"Host": "localhost"})
-        return connection.getresponse().status < 500
-    except (OSError, http.client.HTTPException):
-        return False
-    finally:
-        connection.close()
 
 
 if __name__ == "__main__":

@@ -1,26 +1,16 @@
 """Race the six steps beside private servers that live in a scratch directory.
 
-``script/race`` becomes this program. Its Redis writes nothing to disk, as that of the course, and
-is started again whenever it ends: a race may end it to see what comes back.
+``script/race`` becomes this program.
 """
 
 from __future__ import annotations
 
-import os
-import shutil
-import signal
 import sys
-import tempfile
-from pathlib import Path
+from collections.abc import Mapping, Sequence
 
-from scratch import ASKED_TO_END, FOREGROUND, ROOT, end, settings_of, show_log
-from servers import CannotRun, MariaDB, Redis, part, wait_for
+from scratch import PATIENT, ROOT, run, running, scratch_directory, settings_of
+from servers import CannotRun, MariaDB, Redis
 
-MANAGE = (sys.executable, str(ROOT / "manage.py"))
-AGAIN = ("sh", "-c", 'while "$@"; do :; done', "again")
-"""Runs a command again for as long as it ends well."""
-
-FORGETFUL = ("--appendonly", "no")
 HARMED = ("--buyers", "500")
 TABLES: tuple[tuple[str, ...], ...] = (
     (),
@@ -34,68 +24,49 @@ DOCUMENTS = ("docs/six-steps.md", "docs/six-steps.zh-CN.md")
 OURS_BROKE = 1
 
 
+class ForgetfulRedis(Redis):
+    """A Redis that writes nothing to disk, as that of the course, and starts again when it ends.
+
+    A race may end it to see what comes back.
+    """
+
+    def prepare(self) -> list[str]:
+        again = ["sh", "-c", 'while "$@"; do :; done', "again"]
+        return [*again, *super().prepare(), "--appendonly", "no"]
+
+
 def main() -> int:
-    for signum in ASKED_TO_END:
-        signal.signal(signum, end)
-    scratch = Path(tempfile.mkdtemp(prefix="seckill-race-"))
-    mariadb = MariaDB(scratch / "mysql")
-    try:
-        return run(sys.argv[1:], scratch, mariadb)
-    except CannotRun as reason:
-        sys.stderr.write(f"race: {reason}\n")
-        show_log(scratch / "servers.log")
-        return 2
-    finally:
-        mariadb.clean_up()
-        shutil.rmtree(scratch, ignore_errors=True)
+    with scratch_directory("race", status=2) as scratch:
+        servers = ForgetfulRedis(scratch / "redis"), MariaDB(scratch / "mysql")
+        with running(scratch, *servers) as wait:
+            wait()
+            settings = {
+                **settings_of(scratch, *servers),
+                "SECKILL_LAB_REDIS_RESTARTS": "true",
+                "SECKILL_LOG_LEVEL": "ERROR",
+                "TMPDIR": str(scratch),
+            }
+            if manage(["migrate", "--verbosity", "0"], settings):
+                raise CannotRun("the tables could not be made: see above")
+            return race(sys.argv[1:], settings)
 
 
-def run(arguments: list[str], scratch: Path, mariadb: MariaDB) -> int:
-    redis = Redis(scratch / "redis")
-    (scratch / "static").mkdir()
-    with (
-        (scratch / "servers.log").open("wb") as log,
-        part(
-            "redis", [*AGAIN, *redis.prepare(), *FORGETFUL],
-            cwd=redis.directory, stdout=log, stderr=log,
-        ) as first,
-        part("mariadb", mariadb.prepare(), stdout=log, stderr=log) as second,
-    ):  # fmt: skip
-        wait_for(
-            redis.url(0), mariadb.url(), while_true=lambda: first.poll() is second.poll() is None
-        )
-        environ = os.environ | settings_of(redis, mariadb, scratch) | of_the_race(scratch)
-        if manage(["migrate", "--verbosity", "0"], environ):
-            raise CannotRun("the tables could not be made: see above")
-        return race(arguments, environ)
-
-
-def of_the_race(scratch: Path) -> dict[str, str]:
-    return {
-        "SECRET_KEY": "a key for races alone",
-        "SECKILL_LAB": "true",
-        "SECKILL_LAB_REDIS_RESTARTS": "true",
-        "SECKILL_LOG_LEVEL": "ERROR",
-        "TMPDIR": str(scratch),
-    }
-
-
-def race(arguments: list[str], environ: dict[str, str]) -> int:
+def race(arguments: Sequence[str], settings: Mapping[str, str]) -> int:
     """Race once as asked, or once for each table; the worst exit status counts."""
     asked = [argument for argument in arguments if argument != "--documents"]
     documents = ["--document", *DOCUMENTS] if "--documents" in arguments else []
     worst = 0
     for options in [tuple(asked)] if asked else TABLES:
-        status = manage(["race", *options, *documents], environ)
+        status = manage(["race", *options, *documents], settings)
         if status not in (0, OURS_BROKE):
             return status
         worst = max(worst, status)
     return worst
 
 
-def manage(arguments: list[str], environ: dict[str, str]) -> int:
-    with part("race", [*MANAGE, *arguments], *FOREGROUND, cwd=ROOT, env=environ) as command:
-        return command.wait()
+def manage(arguments: Sequence[str], settings: Mapping[str, str]) -> int:
+    command = [sys.executable, str(ROOT / "manage.py"), *arguments]
+    return run("race", command, settings, *PATIENT)
 
 
 if __name__ == "__main__":

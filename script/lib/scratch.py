@@ -4,6 +4,8 @@
 environment and they end with it; ``SECKILL_SCRATCH`` names the directory, with the servers' logs.
 Each worker of pytest gets servers of its own (``tests/support/own_servers.py``). With
 ``--no-servers`` the database is SQLite in memory, and Redis is a closed port.
+
+``script/bench`` and ``script/race`` start their servers with the same functions.
 """
 
 from __future__ import annotations
@@ -13,49 +15,43 @@ import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 
-from servers import CannotRun, MariaDB, Redis, part, tail, wait_for
+from servers import CannotRun, MariaDB, Redis, part, redis_settings, tail, wait_for
 
 ROOT = Path(__file__).resolve().parents[2]
-ASKED_TO_END = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-FOREGROUND = ("--may-end", "--stop", "SIGINT", "--grace", "60")  # seconds for pytest's teardown
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+PATIENT = ("--stop", "SIGINT", "--grace", "60")  # seconds for a teardown such as that of pytest
 MEMORY_MB = 512  # for the buffer pools of all MariaDBs together
 ENOUGH_MB = 256
 CLOSED_PORT = 1
 
 
 def main() -> int:
-    for signum in ASKED_TO_END:
-        signal.signal(signum, end)
     arguments = parse_arguments()
-    scratch = Path(tempfile.mkdtemp(prefix="seckill-test-"))
     memory_mb = min(ENOUGH_MB, MEMORY_MB // arguments.places)
-    directories = [scratch / str(number) for number in range(arguments.places)]
-    places: list[Place] = []
-    try:
-        if arguments.no_servers:
-            for directory in directories:
-                (directory / "static").mkdir(parents=True)
-            settings = [settings_without_servers(directory) for directory in directories]
-            return run_pytest(arguments.command, settings)
-        places += [Place(directory, memory_mb) for directory in directories]
-        return run(arguments.command, places)
-    except CannotRun as reason:
-        sys.stderr.write(f"test: {reason}\n")
-        for place in places:
-            show_log(place.log)
-        return 1
-    finally:
-        for place in places:
-            place.mariadb.clean_up()
-        shutil.rmtree(scratch, ignore_errors=True)
+    options = [
+        "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
+        f"--innodb-buffer-pool-size={memory_mb}M",
+    ]
+    with scratch_directory("test") as scratch, ExitStack() as stack:
+        settings, waits = [], []
+        for number in range(arguments.places):
+            directory = scratch / str(number)
+            servers: tuple[()] | tuple[Redis, MariaDB] = ()
+            if not arguments.no_servers:
+                servers = Redis(directory / "redis"), MariaDB(directory / "mysql", options=options)
+            waits.append(stack.enter_context(running(directory, *servers)))
+            settings.append(settings_of(directory, *servers))
+        for wait in waits:
+            wait()
+        environ = {**settings[0], "SECKILL_PLACES": json.dumps(settings)}
+        return run("pytest", arguments.command, environ, *PATIENT)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -66,103 +62,73 @@ def parse_arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
+@contextmanager
+def scratch_directory(name: str, *, status: int = 1) -> Iterator[Path]:
+    """Offer a directory that goes with the block, also when a signal ends it.
+
+    If the run turns out to be impossible, say why, show the servers' logs and exit with ``status``.
+    """
+    for signum in ENDING_SIGNALS:
+        signal.signal(signum, end)
+    scratch = Path(tempfile.mkdtemp(prefix=f"seckill-{name}-"))
+    try:
+        yield scratch
+    except CannotRun as reason:
+        logs = [tail(log) for log in scratch.glob("**/servers.log")]
+        sys.stderr.write("\n".join([f"{name}: {reason}", *logs, ""]))
+        raise SystemExit(status) from None
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
 def end(signum: int, _: FrameType | None) -> None:
-    """End in silence, because pytest has had the last word, and undisturbed by the next signal."""
-    for other in ASKED_TO_END:
+    """End in silence, because the command has had the last word; ignore the next signal."""
+    for other in ENDING_SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + signum)
 
 
-def run(command: list[str], places: Sequence[Place]) -> int:
-    with ExitStack() as running:
-        for place in places:
-            running.enter_context(place.started())
-        for place in places:
-            place.wait_for_servers()
-        settings = [settings_of(it.redis, it.mariadb, it.directory) for it in places]
-        return run_pytest(command, settings)
+@contextmanager
+def running(directory: Path, *servers: Redis | MariaDB) -> Iterator[Callable[[], None]]:
+    """Run servers in a directory; offer a function that waits until all of them respond.
+
+    :raises CannotRun: by that function, if one does not.
+    """
+    (directory / "static").mkdir(parents=True)  # WhiteNoise warns where it finds none
+    with (directory / "servers.log").open("wb") as log, ExitStack() as stack:
+        parts = []
+        for server in servers:
+            popen = {"cwd": server.directory, "stdout": log, "stderr": log}
+            started = part(server.directory.name, server.prepare(), **popen)
+            parts.append(stack.enter_context(started))
+        urls = [server.url() for server in servers]
+        yield lambda: wait_for(*urls, while_true=lambda: all(it.poll() is None for it in parts))
 
 
-def run_pytest(command: list[str], settings: Sequence[dict[str, str]]) -> int:
-    environ = {**os.environ, **settings[0], "SECKILL_PLACES": json.dumps(settings)}
-    with part("pytest", command, *FOREGROUND, cwd=ROOT, env=environ) as pytest:
-        return pytest.wait()
-
-
-class Place:
-    """A directory with a MariaDB and a Redis."""
-
-    def __init__(self, directory: Path, memory_mb: int) -> None:
-        self.directory = directory
-        self.log = directory / "servers.log"
-        self.redis = Redis(directory / "redis")
-        self.mariadb = MariaDB(
-            directory / "mysql",
-            options=[
-                "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
-                f"--innodb-buffer-pool-size={memory_mb}M",
-            ],
-        )
-        self._parts: list[subprocess.Popen[bytes]] = []
-
-    @contextmanager
-    def started(self) -> Iterator[None]:
-        """Start both servers, and end them after the block."""
-        (self.directory / "static").mkdir(parents=True)  # WhiteNoise warns where it finds none
-        command = self.redis.prepare()
-        with (
-            self.log.open("wb") as log,
-            part("redis", command, cwd=self.redis.directory, stdout=log, stderr=log) as redis,
-            part("mariadb", self.mariadb.prepare(), stdout=log, stderr=log) as mariadb,
-        ):
-            self._parts = [redis, mariadb]
-            yield
-
-    def wait_for_servers(self) -> None:
-        """Wait until both answer.
-
-        :raises CannotRun: one does not.
-        """
-        urls = self.redis.url(0), self.mariadb.url()
-        wait_for(*urls, while_true=lambda: all(it.poll() is None for it in self._parts))
-
-
-def settings_of(redis: Redis, mariadb: MariaDB, scratch: Path) -> dict[str, str]:
-    return {
-        **common_settings(scratch),
-        "DATABASE_URL": mariadb.url(),
-        "REDIS_URL": redis.url(0),
-        "CACHE_URL": redis.url(1),
-        "CELERY_BROKER_URL": redis.url(2),
-        "SECKILL_TEST_ADMIN_DATABASE_URL": mariadb.admin_url(),
-    }
-
-
-def settings_without_servers(scratch: Path) -> dict[str, str]:
-    redis = f"redis://127.0.0.1:{CLOSED_PORT}"
-    return {
-        **common_settings(scratch),
-        "DATABASE_URL": "sqlite://:memory:",
-        "REDIS_URL": f"{redis}/0",
-        "CACHE_URL": f"{redis}/1",
-        "CELERY_BROKER_URL": f"{redis}/2",
-    }
-
-
-def common_settings(scratch: Path) -> dict[str, str]:
-    return {
-        "SECRET_KEY": "a key for tests alone",
+def settings_of(
+    directory: Path, redis: Redis | None = None, mariadb: MariaDB | None = None
+) -> dict[str, str]:
+    """Return the shop's settings; without servers SQLite in memory, and no Redis at its port."""
+    settings = {
+        "SECRET_KEY": "a key for private servers alone",
         "DEBUG": "false",
         "ALLOWED_HOSTS": "localhost,127.0.0.1",
         "SECKILL_LAB": "true",  # off elsewhere unless asked for
-        "STATIC_ROOT": str(scratch / "static"),
-        "SECKILL_SCRATCH": str(scratch),
+        "STATIC_ROOT": str(directory / "static"),
+        "SECKILL_SCRATCH": str(directory),
+        "DATABASE_URL": mariadb.url() if mariadb else "sqlite://:memory:",
+        **redis_settings(redis.url() if redis else f"redis://127.0.0.1:{CLOSED_PORT}"),
     }
+    if mariadb:
+        settings["SECKILL_TEST_ADMIN_DATABASE_URL"] = mariadb.admin_url()
+    return settings
 
 
-def show_log(log: Path) -> None:
-    """Show the last lines of the servers, which may say why there was no run."""
-    sys.stderr.write(f"{tail(log)}\n")
+def run(name: str, command: Sequence[str], settings: Mapping[str, str], *options: str) -> int:
+    """Run a command to its end, in the foreground; return its exit status."""
+    environ = {**os.environ, **settings}
+    with part(name, command, "--may-end", *options, cwd=ROOT, env=environ) as process:
+        return process.wait()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,13 @@
 """A private Redis and a private MariaDB: own directory, a socket or a free loopback port, no root.
 
-These classes prepare the commands. The caller starts and ends the processes.
+These classes prepare the commands, as the last functions do for the shop's own processes. The
+caller starts and ends them.
 """
 
 from __future__ import annotations
 
+import atexit
+import http.client
 import os
 import pwd
 import re
@@ -88,7 +91,30 @@ def answers(url: str) -> bool:
     return True  # a file
 
 
+def web_answers(port: int, host: str = "127.0.0.1") -> bool:
+    """Return whether the shop's web server answers."""
+    connection = http.client.HTTPConnection(host, port, timeout=2)
+    try:
+        connection.request("GET", "/healthz", headers={"Host": "localhost"})
+        return connection.getresponse().status < 500
+    except (OSError, http.client.HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
 # --- Redis ----------------------------------------------------------------------------------------
+
+# The directory is the server's working directory, so no path needs quoting here.
+REDIS_CONFIG = """\
+bind 127.0.0.1
+save ""
+appendonly yes
+maxmemory-policy noeviction
+lazyfree-lazy-expire yes
+always-show-logo no
+loglevel warning
+"""
 
 
 def redis_binary() -> str:
@@ -115,29 +141,21 @@ class Redis:
         self.port = free_port()
         self.password = secrets.token_hex(16)
 
-    def url(self, database: int) -> str:
-        return f"redis://:{self.password}@127.0.0.1:{self.port}/{database}"
+    def url(self) -> str:
+        return f"redis://:{self.password}@127.0.0.1:{self.port}"
 
     def prepare(self) -> list[str]:
         """Return the command that starts it, in its directory."""
         self.directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         config = self.directory / "redis.conf"
-        write_private(config, self._config())
+        write_private(config, f"port {self.port}\nrequirepass {self.password}\n{REDIS_CONFIG}")
         return [redis_binary(), str(config)]
 
-    def _config(self) -> str:
-        # The directory is the server's working directory, so no path needs quoting here.
-        return f"""
-bind 127.0.0.1
-port {self.port}
-requirepass {self.password}
-save ""
-appendonly yes
-maxmemory-policy noeviction
-lazyfree-lazy-expire yes
-always-show-logo no
-loglevel warning
-"""
+
+def redis_settings(url: str) -> dict[str, str]:
+    """Return the shop's settings for a Redis, which keeps ledger, cache and messages apart."""
+    names = ("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")
+    return {name: f"{url}/{database}" for database, name in enumerate(names)}
 
 
 # --- MariaDB --------------------------------------------------------------------------------------
@@ -173,7 +191,6 @@ class MariaDB:
         # At its start MariaDB deletes all temporary tables that it finds in this directory. In a
         # shared one, such as /tmp, those of other running servers would go.
         self.temporary = directory / "tmp"
-        self._short_directory: Path | None = None
 
     def url(self) -> str:
         return self._url(f"app:{self.password}", "seckill")
@@ -192,17 +209,13 @@ class MariaDB:
         if not (self.directory / "data").exists():
             self._create()
         if len(os.fsencode(self.socket)) > LONGEST_SOCKET_PATH:
-            self._short_directory = Path(tempfile.mkdtemp(prefix="seckill-", dir="/tmp"))
-            self.socket = self._short_directory / "mariadb.sock"
+            short = Path(tempfile.mkdtemp(prefix="seckill-", dir="/tmp"))
+            atexit.register(shutil.rmtree, short, ignore_errors=True)
+            self.socket = short / "mariadb.sock"
         accounts = self.directory / "accounts.sql"
         write_private(accounts, self._accounts())
         where, how = self._where("data"), self._how(accounts)
         return [mariadb_binary("mariadbd"), *where, *how, *self.options]
-
-    def clean_up(self) -> None:
-        """Remove the files outside of the directory, once the server has ended."""
-        if self._short_directory:
-            shutil.rmtree(self._short_directory, ignore_errors=True)
 
     def _create(self) -> None:
         """Create the system tables, under another name until they are complete."""
@@ -252,6 +265,32 @@ ALTER USER app@localhost IDENTIFIED BY '{self.password}';
 GRANT ALL ON seckill.* TO app@localhost;
 GRANT ALL ON `test\\_%`.* TO app@localhost;
 """
+
+
+# --- The shop's processes, as arguments of ``python -m`` ------------------------------------------
+
+
+def granian(host: str, port: int, *options: str, workers: int = 2, threads: int = 4) -> list[str]:
+    """Return the command of the web server."""
+    return [
+        *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
+        *("--host", host, "--port", str(port)),
+        *("--workers", str(workers), "--blocking-threads", str(threads)),
+        *("--backlog", "4096", "--backpressure", "4096"),  # it counts idle connections too
+        *("--workers-kill-timeout", "5", *options, "seckill_site.wsgi:application"),
+    ]
+
+
+def celery(directory: Path) -> dict[str, list[str]]:
+    """Return the commands of the worker, and of beat with its schedule in this directory."""
+    command = ["celery", "--app", "seckill_site", "--quiet"]
+    worker = ["worker", "--loglevel", "INFO", "--concurrency", "2"]
+    worker += ["--without-gossip", "--without-mingle"]
+    beat = ["beat", "--schedule", str(directory / "beat-schedule")]
+    return {"worker": [*command, *worker], "beat": [*command, *beat]}
+
+
+# --- Files ----------------------------------------------------------------------------------------
 
 
 def tail(log: Path, lines: int = 30) -> str:

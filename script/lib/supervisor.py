@@ -22,8 +22,8 @@ import honcho.manager
 from honcho.printer import Message, Printer
 from honcho.process import Process
 from part import die_with_parent, status_of
+from servers import PART
 
-PART = str(Path(__file__).with_name("part.py"))
 MOST_DESCRIPTORS = 65_536
 LONGEST_LINE = 65_536  # bytes; the rest is cut off
 LONGEST_PACKET = 2 * LONGEST_LINE

@@ -65,10 +65,6 @@ class OwnMariaDB:
             self._popen.wait(START_SECONDS)
             self._popen = None
 
-    def remove(self) -> None:
-        self.kill()
-        self._server.clean_up()
-
     @contextmanager
     def admin(self) -> Iterator[Any]:
         """Yield a cursor of the account that may do everything."""

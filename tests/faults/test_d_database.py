@@ -194,7 +194,7 @@ def mariadb(
             make_tables(server.url)
         yield server
     finally:
-        server.remove()
+        server.kill()
 
 
 @pytest.fixture

@@ -34,11 +34,11 @@ from lab.crowd.options import BadRace, RaceOptions
 from lab.crowd.results import NoDocument, Result, add_result
 from lab.crowd.stage import CrowdStage, SellerDied
 from lab.crowd.tables import PlainTable
+from lab.document import write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
 from lab.models import LabSale
 from lab.steps import STEPS
-from lab.story.document import write_document
 from lab.verdict import Verdict
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable

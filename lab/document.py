@@ -1,0 +1,110 @@
+"""``docs/six-steps.md``: the story with its tables, written from the figures of races.
+
+The figures stand beside the documents as JSON, one table for each fault. The documents follow from
+them, the code and ``templates/lab/six_steps/`` alone.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from django.template.loader import render_to_string
+from django.utils import translation
+from django.utils.translation import gettext_lazy
+
+from lab.crowd.faults import Fault
+from lab.crowd.results import NoDocument, Result, figures_path, read_results
+from lab.crowd.tables import FINDINGS, HEADINGS, cells_of, headings
+from lab.interleaving.races import races_of
+from lab.listing import Culprit, culprit_of
+from lab.notes import words_of
+from lab.steps import STEPS
+from lab.verdict import MARKED_AS
+
+CHINESE = ".zh-CN.md"
+
+TITLES = {
+    Fault.NONE: gettext_lazy("The crowd alone"),
+    Fault.KILL: gettext_lazy("A process is killed"),
+    Fault.PAUSE: gettext_lazy("A process freezes"),
+    Fault.REDIS_RESTART: gettext_lazy("Redis comes back empty"),
+}
+
+
+def write_document(document: Path) -> None:
+    """Rewrite a document from its figures, in the language that its name says.
+
+    :raises NoDocument: it is no Markdown, or has no figures yet.
+    """
+    results = read_results(figures_path(document))
+    if not results:
+        raise NoDocument(f"{document} has no figures yet: race without --rewrite first")
+    document.write_text(document_text(document.name, results), encoding="utf-8")
+
+
+def document_text(name: str, results: Sequence[Result]) -> str:
+    """Return the text of the document with this name."""
+    names = dict.fromkeys(step.partition("-")[0] for step in STEPS)
+    with translation.override("zh-hans" if name.endswith(CHINESE) else "en"):
+        context = {
+            "stem": name.partition(".")[0],
+            "tables": [{"result": it, **_table(it)} for it in results],
+            "chapters": {it: Chapter(it, results) for it in names},
+        }
+        text = render_to_string("lab/six_steps/page.txt", context)
+    return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"
+
+
+def _table(result: Result) -> dict[str, object]:
+    """Return a table for the page; what broke is in bold type."""
+    lines = [headings(), ["---", *["---:"] * (len(HEADINGS) - 1)]]
+    for verdict in result.verdicts:
+        step, *cells = cells_of(verdict)
+        cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
+        lines.append([f"`{step}`", *cells])
+    return {
+        "title": TITLES[result.fault],
+        "rows": "\n".join(f"| {' | '.join(line)} |" for line in lines),
+        "buyers": f"{result.crowd.buyers:,}",
+        "stock": f"{result.crowd.stock:,}",
+    }
+
+
+class Chapter:
+    """What the tables show of one design and its variants, for the page."""
+
+    def __init__(self, name: str, results: Sequence[Result]) -> None:
+        self.steps = [step for step in STEPS.values() if step.name.partition("-")[0] == name]
+        names = [step.name for step in self.steps]
+        self._verdicts = [
+            (result.fault, it) for result in results for it in result.verdicts if it.step in names
+        ]
+
+    def findings(self) -> list[tuple[object, str, str]]:
+        """Return what broke, table by table; of a fault only what does not break without it."""
+        found: dict[tuple[Fault, str, str], str] = {}
+        for fault, verdict in self._verdicts:
+            for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
+                if count and (Fault.NONE, verdict.step, name) not in found:
+                    found[fault, verdict.step, name] = words_of(name, count)
+        return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
+
+    def culprits(self) -> list[Culprit]:
+        """Return each line that a finding comes from."""
+        found = (
+            culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+            for _, verdict in self._verdicts
+            for finding, _count in verdict.findings
+        )
+        return list(dict.fromkeys(it for it in found if it))
+
+    def races(self) -> list[tuple[str, str]]:
+        """Return the races that show what breaks, or that ours breaks nothing."""
+        return [
+            (step.name, race.name)
+            for step in self.steps
+            for race in races_of(step)
+            if race.expects[step.name] or step.is_ours
+        ]
