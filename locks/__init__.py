@@ -1,11 +1,10 @@
 """Distributed locks in Redis; see ``locks/README.md`` for what they promise and what not."""
 
-from locks.fair_lock import FairLock
 from locks.hold import LockNotOwned
 from locks.multi_lock import MultiLock
 from locks.quorum_lock import QuorumLock
 from locks.read_write_lock import ReadWriteLock
-from locks.redis_lock import LockBusy, NotReplicated, RedisLock
+from locks.redis_lock import FairLock, LockBusy, NotReplicated, RedisLock
 from locks.scripts import raise_fence
 
 __all__ = [

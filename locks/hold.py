@@ -16,10 +16,8 @@ from weakref import WeakValueDictionary
 from redis import Redis, RedisError, ResponseError
 
 from locks import scripts, watchdog
-from locks.lease import Lease, short_list
-from locks.owner import new_owner
-from locks.protocol import NO_FENCE, Fence, ReleaseResult
-from locks.servers import server_of
+from locks.protocol import NO_FENCE, Fence, ReleaseResult, new_owner, server_of
+from locks.watchdog import Lease, short_list
 
 logger = logging.getLogger(__name__)
 

@@ -28,11 +28,10 @@ T = TypeVar("T")
 class LuaScript:
     """One Lua file; its header states keys, arguments and return values."""
 
-    def __init__(self, path: Path, *, prelude: Path | None = None) -> None:
+    def __init__(self, path: Path) -> None:
         """Read the script and the helpers that it names in ``-- @include NAME`` lines."""
         self.name = path.stem
-        self.source = f"{prelude.read_text(encoding='utf-8')}\n" if prelude else ""
-        self.source += _with_includes(path, set())
+        self.source = _with_includes(path, set())
         self.sha = hashlib.sha1(self.source.encode(), usedforsecurity=False).hexdigest()
 
     def run(

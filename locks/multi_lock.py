@@ -11,7 +11,6 @@ from redis import Redis
 
 from locks import scripts, watchdog
 from locks.hold import Acquisition, Hold, released_after
-from locks.lease import short_list
 from locks.protocol import (
     NO_NOTE,
     AcquireResult,
@@ -19,12 +18,13 @@ from locks.protocol import (
     ReleaseResult,
     Request,
     WaitNote,
+    check_client,
     check_lease,
     check_name,
 )
 from locks.redis_lock import LockBusy
-from locks.servers import check_client
 from locks.wait_queues import Busy, Wait, acquire_in_turn, wake_here
+from locks.watchdog import short_list
 
 
 class MultiLock:

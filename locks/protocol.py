@@ -1,9 +1,17 @@
-"""The protocol between locks and Redis: keys, requests, answers and their bounds."""
+"""The protocol between locks and Redis: owners, servers, keys, requests, answers, bounds."""
 
 from __future__ import annotations
 
+import os
+import secrets
+import socket
+import threading
+from collections.abc import Hashable
 from enum import Enum
+from functools import cache
 from typing import NamedTuple
+
+from redis import Redis
 
 CHANNEL = "locks:released"
 """The channel of releases that may concern many: the process, then a topic in each line.
@@ -107,6 +115,31 @@ class Answer(NamedTuple):
     replicas: int = 0
 
 
+@cache
+def process_name() -> str:
+    """Return the name of this process: ``host/pid/random``; a forked child has its own."""
+    # The values of locks are split at spaces, which no host name should have.
+    return f"{socket.gethostname().replace(' ', '-')}/{os.getpid()}/{secrets.token_hex(4)}"
+
+
+def new_owner() -> str:
+    """Return a token that no other acquisition has: ``host/pid/thread/random``."""
+    place = process_name().rpartition("/")[0]
+    return f"{place}/{threading.get_ident()}/{secrets.token_hex(8)}"
+
+
+os.register_at_fork(after_in_child=process_name.cache_clear)
+
+
+def server_of(client: Redis) -> Hashable:
+    """Return a value that all clients of one database of one server share."""
+    options = client.connection_pool.connection_kwargs
+    address = options.get("path") or options.get("host")
+    if address is None:  # a sentinel's client, for example, has no lasting address
+        return client.connection_pool
+    return (address, options.get("port"), options.get("db") or 0)
+
+
 def side_key(name: str, suffix: str) -> str:
     """Return the key of something that belongs to a lock, in the cluster slot of its name.
 
@@ -128,6 +161,19 @@ def readers_key(name: str) -> str:
 def fair_topic(name: str, owner: str) -> str:
     """Return the topic under which a waiter in the queue of a fair lock is woken."""
     return f"{name} {owner}"
+
+
+def check_client(client: Redis, *, retries: bool = True) -> None:
+    """Refuse a client that does not decode, or that has retries where it must not.
+
+    :raises ValueError: the client is not fit
+    """
+    options = client.connection_pool.connection_kwargs
+    if not options.get("decode_responses"):
+        raise ValueError("locks need a client with decode_responses=True")
+    retry = options.get("retry")
+    if not retries and retry is not None and retry.get_retries() != 0:
+        raise ValueError("a quorum needs clients without retries: retry=Retry(NoBackoff(), 0)")
 
 
 def check_name(name: str) -> None:

@@ -15,12 +15,19 @@ from redis import Redis, RedisError
 
 from locks import scripts, watchdog
 from locks.hold import Block, LockNotOwned, released_after
-from locks.lease import Lease
-from locks.owner import new_owner
-from locks.protocol import AcquireResult, ReleaseResult, Request, WaitNote, check_lease, check_name
+from locks.protocol import (
+    AcquireResult,
+    ReleaseResult,
+    Request,
+    WaitNote,
+    check_client,
+    check_lease,
+    check_name,
+    new_owner,
+)
 from locks.redis_lock import LockBusy
-from locks.servers import check_client
 from locks.wait_queues import Busy, acquire_by_polling
+from locks.watchdog import Lease
 
 logger = logging.getLogger(__name__)
 

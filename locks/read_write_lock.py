@@ -11,9 +11,8 @@ from redis import Redis
 from locks import scripts
 from locks.hold import ReleaseCall, held_by_thread
 from locks.multi_lock import release_many
-from locks.protocol import Answer, ReleaseResult, Request, readers_key
+from locks.protocol import Answer, ReleaseResult, Request, readers_key, server_of
 from locks.redis_lock import RedisLock
-from locks.servers import server_of
 from locks.wait_queues import wake_here
 
 

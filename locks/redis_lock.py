@@ -1,4 +1,4 @@
-"""One lock for many processes, kept in Redis."""
+"""One lock for many processes, kept in Redis, and one that is granted in order."""
 
 from __future__ import annotations
 
@@ -21,12 +21,13 @@ from locks.protocol import (
     ReleaseResult,
     Request,
     WaitNote,
+    check_client,
     check_fence,
     check_lease,
     check_name,
+    fair_topic,
 )
-from locks.servers import check_client
-from locks.wait_queues import Busy, Wait, acquire_by_polling, acquire_in_turn, wake_here
+from locks.wait_queues import NOTE_S, Busy, Wait, acquire_by_polling, acquire_in_turn, wake_here
 
 
 class LockBusy(Exception):
@@ -45,6 +46,8 @@ class RedisLock(Block):
     """
 
     _shared = False
+    _first_note = NO_NOTE
+    """What the first question before a wait notes."""
 
     def __init__(
         self,
@@ -166,10 +169,6 @@ class RedisLock(Block):
     def _release_call(self) -> ReleaseCall:
         return partial(_release, self._client, self.name)
 
-    def _first_note(self) -> WaitNote:
-        """Return what the first question before a wait notes."""
-        return NO_NOTE
-
     def _asks_at_once(self) -> bool:
         """Return whether this thread may ask before the threads that already wait."""
         return False
@@ -189,7 +188,7 @@ class RedisLock(Block):
         asked.asked = True
         if self._spin:
             return acquire_by_polling(ask, wait_ms=wait_ms)
-        wait = Wait(topic, wait_ms, self._shared, at_once, self._first_note())
+        wait = Wait(topic, wait_ms, self._shared, at_once, self._first_note)
         if acquire_in_turn(self._client, ask, wait):
             return True
         if wait_ms > 0:
@@ -227,3 +226,28 @@ def _release(client: Redis, name: str, owner: str, keys: Sequence[str]) -> Relea
     finally:
         if here:
             wake_here(client, [name])
+
+
+class FairLock(RedisLock):
+    """A ``RedisLock`` that waiters of all processes get first come, first served.
+
+    The queue is in Redis. A waiter asks again each second and drops out after three seconds of
+    silence, so a dead waiter delays the others no longer than that. A ``RedisLock`` of the same
+    name excludes this one, but knows nothing of the queue: use one kind of lock per name.
+    """
+
+    _first_note = WaitNote(1, 0, int(NOTE_S * 1000))  # which takes a place in the queue
+
+    def _topic(self, owner: str) -> str:
+        return fair_topic(self.name, owner)
+
+    def _ask(self, request: Request) -> Answer:
+        return scripts.acquire_fair(self._client, self.name, request)
+
+    def _release_call(self) -> ReleaseCall:
+        client, name = self._client, self.name
+        return lambda owner, keys: scripts.release_fair(client, name, owner)
+
+    def _give_up(self, owner: str) -> None:
+        with suppress(RedisError):  # then the place expires
+            scripts.leave_queue(self._client, self.name, owner)

@@ -1,9 +1,8 @@
 """The calls of the Lua scripts in ``locks/lua``, and the only place that knows their arguments.
 
-``lua/_lock.lua`` says what a lock looks like in Redis. Every script may be sent again after a lost
-reply, and none is sent again by itself. Every function here may raise ``redis.RedisError``, which
-means *unknown*, never *failed*. An unknown code raises ``ValueError``. The client must have
-``decode_responses=True``.
+``lua/include/take.lua`` says what a lock looks like in Redis. Every script may be sent again after
+a lost reply, and none is sent again by itself. Every function here may raise ``redis.RedisError``,
+which means *unknown*, never *failed*. An unknown code raises ``ValueError``.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from pathlib import Path
 from redis import Redis, ResponseError
 
 from locks.lua_script import Argument, LuaScript
-from locks.owner import process_name
 from locks.protocol import (
     CHANNEL,
     NO_NOTE,
@@ -28,14 +26,12 @@ from locks.protocol import (
     WaitNote,
     WakeResult,
     check_fence,
+    process_name,
     readers_key,
     side_key,
 )
 
-FOLDER = Path(__file__).parent / "lua"
-SCRIPTS = {
-    path.stem: LuaScript(path, prelude=FOLDER / "_lock.lua") for path in FOLDER.glob("[a-z]*.lua")
-}
+SCRIPTS = {path.stem: LuaScript(path) for path in (Path(__file__).parent / "lua").glob("*.lua")}
 
 
 def acquire(client: Redis, name: str, request: Request) -> Answer:

@@ -1,4 +1,4 @@
-"""Renewal of all leases of this process by one daemon thread.
+"""Leases, and their renewal: one daemon thread renews all leases of this process.
 
 The thread starts with the first lease and ends when it wakes and finds none. It wakes a third of a
 lease after the last success, and sooner after a failure. Leases that are due soon are renewed
@@ -14,14 +14,14 @@ import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import InitVar, dataclass
 from weakref import WeakSet
 
-from redis import ResponseError
+from redis import Redis, ResponseError
 
 from locks import scripts
-from locks.lease import Lease, short_list
-from locks.servers import server_of
+from locks.protocol import RenewResult, server_of
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +29,74 @@ THREAD_NAME = "locks-watchdog"
 
 SOON_SHARE = 1 / 6
 """The share of a lease by which it may be renewed early together with another one."""
+
+
+DRIFT_SHARE, DRIFT_S = 0.01, 0.002
+"""How much sooner than the keys a lease ends, since two clocks measure it: RedLock's bound."""
+
+
+@dataclass(eq=False)
+class Lease:
+    """A holder's view of its locks, by this process's own clock.
+
+    The clock starts *before* each request is sent, so that the lease ends before the keys do. A
+    lost lease stays lost: a holder that was told so has stopped working.
+    """
+
+    client: Redis
+    names: tuple[str, ...]
+    owner: str
+    lease_ms: int
+    sent_at: InitVar[float]
+    token: int | None = None
+    on_lost: Callable[[], None] | None = None
+    ended: bool = False
+    _lost: bool = False
+
+    def __post_init__(self, sent_at: float) -> None:
+        self._start(sent_at)
+
+    @property
+    def renewal(self) -> tuple[Sequence[str], str, int]:
+        """The request for ``scripts.renew``."""
+        return self.names, self.owner, self.lease_ms
+
+    @property
+    def lost(self) -> bool:
+        """Whether the locks are gone, or may be because no renewal succeeded in time."""
+        if self.names and not self.ended and time.monotonic() >= self._ends_at:
+            self._lost = True
+        return self._lost
+
+    def apply(self, result: RenewResult, *, sent_at: float) -> None:
+        """Count a whole lease from ``sent_at`` (monotonic seconds) if it was renewed in time."""
+        if result is RenewResult.LOST and not self.ended:
+            self.mark_lost()
+        elif not self.lost:
+            self._start(sent_at)
+
+    def postpone(self) -> None:
+        """Plan the next renewal soon, since the last one got no answer."""
+        self.renew_at = time.monotonic() + self.lease_ms / 10_000
+
+    def mark_lost(self) -> None:
+        """Note that the locks in Redis are no longer ours."""
+        self._lost = True
+
+    def end(self) -> None:
+        """Stop the clock before the release."""
+        self._lost = self.lost
+        self.ended = True
+
+    def _start(self, sent_at: float) -> None:
+        lease_s = self.lease_ms / 1000
+        self._ends_at = sent_at + lease_s * (1 - DRIFT_SHARE) - DRIFT_S
+        self.renew_at = sent_at + lease_s / 3
+
+
+def short_list(names: Sequence[str]) -> str:
+    """Return the first names, for messages."""
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
 
 class Watchdog:

@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Any
 
 from lab.engine.database import waits_for_row
-from lab.engine.process import Process, ProcessEnded
+from lab.engine.fork_server import Process, ProcessEnded
 from lab.interleaving.timeline import Kind, Timeline
 
 PATIENCE_S = 6.0

@@ -10,18 +10,16 @@ import time
 from collections.abc import Callable
 from functools import partial
 
-from lab.answers import PROMISES, Answer
 from lab.engine.database import cut_connection, is_connected
-from lab.engine.fork_server import ForkServer
-from lab.engine.process import Process
+from lab.engine.fork_server import ForkServer, Process
 from lab.engine.stage import Stage
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.performers import perform
 from lab.interleaving.tasks import TOLD_LOST, fulfill, write_order
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
+from lab.keys import NO_EXPIRY
 from lab.steps import ours
-from lab.steps.sales import NO_EXPIRY
-from lab.steps.step import Step
+from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_lazy as _
 
-from lab.answers import Answer
 from lab.interleaving.words import is_read
+from lab.steps.step import Answer
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise

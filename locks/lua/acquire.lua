@@ -17,6 +17,8 @@
 -- ARGV[7]  lifetime of that note
 --
 -- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, time left of the holder's lease} or {3 ENDED}.
+-- @include note_waiting
+-- @include take
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 

@@ -16,6 +16,12 @@
 --
 -- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, longest wait before asking again} or
 -- {3 ENDED}.
+-- @include digits
+-- @include extend_ttl
+-- @include is_of
+-- @include now_ms
+-- @include take
+-- @include value_of
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 

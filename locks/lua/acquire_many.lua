@@ -16,6 +16,11 @@
 --
 -- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY, index of the busy one
 -- from 1, time left of its holder's lease} (only for 'all') or {3 ENDED}.
+-- @include digits
+-- @include is_of
+-- @include note_waiting
+-- @include now_ms
+-- @include value_of
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 

@@ -18,6 +18,12 @@
 -- ARGV[7]  lifetime of that note
 --
 -- Returns {1 GRANTED, ''}, {2 BUSY, longest time for which the reason lasts} or {3 ENDED}.
+-- @include digits
+-- @include extend_ttl
+-- @include is_of
+-- @include note_waiting
+-- @include now_ms
+-- @include value_of
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 

@@ -18,6 +18,13 @@
 -- ARGV[7]  lifetime of that note and of the note of a waiting writer
 --
 -- Returns {1 GRANTED, token in digits or ''}, {2 BUSY, time left of the holder's lease} or {3 ENDED}.
+-- @include digits
+-- @include extend_ttl
+-- @include is_of
+-- @include note_waiting
+-- @include now_ms
+-- @include take
+-- @include value_of
 
 local GRANTED, BUSY, ENDED = 1, 2, 3
 

@@ -9,6 +9,7 @@
 -- ARGV[2]  the channel
 --
 -- Returns 1 LEFT.
+-- @include publish
 
 local LEFT = 1
 

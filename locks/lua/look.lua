@@ -5,6 +5,9 @@
 -- ARGV[1]  an owner
 --
 -- Returns 1 FREE, 2 OURS if this owner has it, to read or to write, or 3 TAKEN by others.
+-- @include is_of
+-- @include now_ms
+-- @include value_of
 
 local FREE, OURS, TAKEN = 1, 2, 3
 

@@ -8,6 +8,7 @@
 -- ARGV[2]  this process
 --
 -- Returns 1 DONE, or 2 WAKE_HERE if the lock is free and this process must wake a thread of its own.
+-- @include wake_one
 
 local DONE, WAKE_HERE = 1, 2
 

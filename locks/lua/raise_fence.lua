@@ -6,6 +6,9 @@
 -- ARGV[1]  the value that it must have at least, in digits, below 2^53 - 1
 --
 -- Returns the counter's value now, in digits.
+-- @include counted
+-- @include digits
+-- @include value_of
 
 local fence, at_least = KEYS[1], ARGV[1]
 

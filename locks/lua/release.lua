@@ -14,6 +14,8 @@
 --
 -- Returns {1 RELEASED} if the lock was the owner's, else {2 NOT_OWNED}; then 1 if the releasing process
 -- must wake a waiter of its own.
+-- @include is_of
+-- @include wake_one
 
 local RELEASED, NOT_OWNED = 1, 2
 

@@ -11,6 +11,9 @@
 -- ARGV[3]  the channel
 --
 -- Returns 1 RELEASED if the lock was the owner's, else 2 NOT_OWNED.
+-- @include is_of
+-- @include publish
+-- @include value_of
 
 local RELEASED, NOT_OWNED = 1, 2
 

@@ -11,6 +11,8 @@
 --
 -- Returns 1 RELEASED if every lock was the owner's, else 2 NOT_OWNED (the owner's are released all the
 -- same).
+-- @include is_of
+-- @include publish
 
 local RELEASED, NOT_OWNED = 1, 2
 

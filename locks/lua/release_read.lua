@@ -11,6 +11,9 @@
 -- ARGV[4]  the releasing process
 --
 -- Returns 1 RELEASED if the owner was a reader, else 2 NOT_OWNED.
+-- @include digits
+-- @include now_ms
+-- @include publish
 
 local RELEASED, NOT_OWNED = 1, 2
 

@@ -8,6 +8,11 @@
 -- ARGV[2]   lease
 --
 -- Returns 1 RENEWED, or 2 LOST if at least one is not the owner's; then none is renewed.
+-- @include digits
+-- @include extend_ttl
+-- @include is_of
+-- @include now_ms
+-- @include value_of
 
 local RENEWED, LOST = 1, 2
 

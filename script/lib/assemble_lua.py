@@ -14,11 +14,9 @@ from locks.lua_script import LuaScript  # noqa: E402
 
 def main(target: Path) -> None:
     for path in ROOT.glob("[a-z]*/**/lua/[a-z]*.lua"):
-        shared = path.with_name("_lock.lua")
         assembled = target / path.relative_to(ROOT)
         assembled.parent.mkdir(parents=True, exist_ok=True)
-        script = LuaScript(path, prelude=shared if shared.exists() else None)
-        assembled.write_text(script.source, encoding="utf-8")
+        assembled.write_text(LuaScript(path).source, encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from django.utils import translation
 
-from lab.answers import Answer
 from lab.crowd.crowd import Crowd
 from lab.crowd.sheet import IN_HAND, UNANSWERED, Sheet
 from lab.listing import ROOT, culprit_of, marked_lines
 from lab.notes import notes_on
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
 
 pytestmark = pytest.mark.quick

@@ -1,4 +1,4 @@
-"""Who holds what, read from keys written by hand as ``locks/lua/_lock.lua`` describes them."""
+"""Held locks, read from keys written by hand as ``lua/include/take.lua`` describes them."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from redis import Redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from locks import RedisLock, scripts, subscription, watchdog
+from locks import RedisLock, scripts, wait_queues, watchdog
 
 NAMES = [f"lock:{{t}}:sale:{i}" for i in range(4)]
 FENCE = "lock:{t}:fence"
@@ -39,7 +39,7 @@ def client(redis_client: Redis) -> Iterator[Redis]:
 
 def of_locks() -> list[str]:
     """Return the names of the threads that locks start."""
-    names = (watchdog.THREAD_NAME, subscription.THREAD_NAME)
+    names = (watchdog.THREAD_NAME, wait_queues.THREAD_NAME)
     return [thread.name for thread in threading.enumerate() if thread.name in names]
 
 
@@ -126,7 +126,7 @@ def test_two_hundred_waiters_share_one_subscription(
         waiters = [pool.submit(wait, i) for i in range(200)]
         assert eventually(are_waiting)
         assert throughout(lambda: subscribers(redis_client) == 1, for_s=0.5)
-        assert of_locks().count(subscription.THREAD_NAME) == 1
+        assert of_locks().count(wait_queues.THREAD_NAME) == 1
         for lock in held:
             lock.release()
         for waiter in waiters:
@@ -134,5 +134,5 @@ def test_two_hundred_waiters_share_one_subscription(
 
     assert Counter(had) == dict.fromkeys(names, 4)
     assert eventually(lambda: subscribers(redis_client) == 0 and not channels(redis_client))
-    assert eventually(lambda: subscription.THREAD_NAME not in of_locks())
+    assert eventually(lambda: wait_queues.THREAD_NAME not in of_locks())
     assert connections_of(client)[0] == 0

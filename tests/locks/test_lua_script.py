@@ -128,16 +128,19 @@ def test_script_file_is_read_as_utf_8(tmp_path, ledger):
     assert LuaScript(path).run(ledger, keys=[], args=[]) == "售罄"
 
 
-def test_prelude_comes_before_the_script(tmp_path, ledger):
-    prelude, path = tmp_path / "_shared.lua", tmp_path / "twice.lua"
-    prelude.write_text("local function twice(n) return 2 * n end", encoding="utf-8")
-    path.write_text("return twice(ARGV[1])", encoding="utf-8")
+def test_included_helpers_come_once_before_the_script(tmp_path, ledger):
+    shared, path = tmp_path / "include", tmp_path / "fourfold.lua"
+    shared.mkdir()
+    (shared / "twice.lua").write_text("local function twice(n) return 2 * n end")
+    (shared / "four.lua").write_text(
+        "-- @include twice\nlocal function four(n) return twice(twice(n)) end"
+    )
+    path.write_text("-- @include twice\n-- @include four\nreturn four(ARGV[1])")
 
-    script = LuaScript(path, prelude=prelude)
+    script = LuaScript(path)
 
-    assert script.name == "twice"
-    assert script.run(ledger, keys=[], args=[21]) == 42
-    assert ledger.script_exists(script.sha) == [True]
+    assert script.run(ledger, keys=[], args=[21]) == 84
+    assert script.source.count("function twice") == 1
 
 
 # --- the ledger's client -------------------------------------------------------------------------

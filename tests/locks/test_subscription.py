@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from redis import Redis
 
-from locks import LockBusy, MultiLock, RedisLock, subscription, wait_queues
+from locks import LockBusy, MultiLock, RedisLock, wait_queues
 from locks.protocol import CHANNEL, side_key
 from tests.locks.servers import OtherProcess, client_of
 from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, is_noted, pass_through
@@ -27,7 +27,7 @@ USER = "locks-test"
 def short_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a subscription end soon after the last who waited."""
     monkeypatch.setattr(wait_queues, "LINGER_S", 0.1)
-    monkeypatch.setattr(subscription, "CHECK_S", 0.1)
+    monkeypatch.setattr(wait_queues, "CHECK_S", 0.1)
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def subscriptions(client: Redis) -> int:
 
 
 def listeners() -> int:
-    return sum(thread.name == subscription.THREAD_NAME for thread in threading.enumerate())
+    return sum(thread.name == wait_queues.THREAD_NAME for thread in threading.enumerate())
 
 
 # --- One -----------------------------------------------------------------------------------------
@@ -115,7 +115,7 @@ def test_rapid_waits_leave_no_subscription(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(wait_queues, "LINGER_S", 0)
-    monkeypatch.setattr(subscription, "CHECK_S", 0.001)
+    monkeypatch.setattr(wait_queues, "CHECK_S", 0.001)
 
     def wait_in_vain() -> None:
         for _ in range(10):

@@ -12,8 +12,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
 from locks import LockNotOwned, MultiLock, ReadWriteLock, RedisLock, scripts, watchdog
-from locks.lease import Lease
 from locks.protocol import RenewResult
+from locks.watchdog import Lease
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from django.db import OperationalError, connection
 
-from lab.answers import Answer
 from lab.engine import fork_server as fork_servers
 from lab.engine.database import waits_for_row
 from lab.engine.fork_server import ForkServer, ForkServerGone
@@ -23,6 +22,7 @@ from lab.interleaving.stage import PlayedStage
 from lab.interleaving.timeline import Column, Kind, Role
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from tests.lab.interleaving.timelines import answers
 from tests.support.patience import MOMENT_S
 
@@ -382,7 +382,7 @@ def test_fork_server_that_has_ended_raises() -> None:
     own._popen.wait()
 
     with pytest.raises(ForkServerGone):
-        own.fork(print)
+        own.fork(print, 1)
     own.close()
 
 

@@ -1,0 +1,6 @@
+-- Extends the TTL of a key to at least this, never shortens it.
+local function extend_ttl(key, ms)
+  if redis.call('PTTL', key) < tonumber(ms) then
+    redis.call('PEXPIRE', key, ms)
+  end
+end

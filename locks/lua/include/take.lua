@@ -1,0 +1,37 @@
+-- A lock is a string with a TTL, '<owner> <token> <since>': its owner, its fencing token (empty if none
+-- was asked for) and the Redis time at which it was taken. A reader is a member of the zset
+-- '<lock>:readers' instead, scored with the Redis time at which its lease ends.
+-- @include counted
+-- @include digits
+-- @include is_of
+-- @include now_ms
+
+local function token_of(value)
+  return string.match(value, '^%S+ (%d*)') or ''
+end
+
+-- Takes the lock for an owner. Returns its token, or false if it is another owner's; and second whether
+-- the owner has released it before. An owner that has it already gets its first token again and a whole
+-- lease from now. The token is the next of the counter, above the floor; without a counter it is empty.
+local function take(marker, name, owner, lease, fence, floor)
+  local read = redis.call('MGET', name, fence or name, marker)
+  if read[3] then
+    return false, true
+  end
+  if is_of(read[1], owner) then
+    redis.call('PEXPIRE', name, lease)
+    return token_of(read[1])
+  end
+  if read[1] then
+    return false
+  end
+  local token = fence and digits(math.max(counted(read[2]), tonumber(floor)) + 1) or ''
+  local value = owner .. ' ' .. token .. ' ' .. digits(now_ms())
+  if not redis.call('SET', name, value, 'NX', 'PX', lease) then
+    return false -- a key of another type
+  end
+  if fence then
+    redis.call('SET', fence, token, 'KEEPTTL')
+  end
+  return token
+end
