@@ -1,19 +1,18 @@
 """The code of a step as a page shows it, and the lines of it that break.
 
-These are looked up in the source, so that they are never out of date. A line that breaks ends with
-a comment, ``# breaks: oversold``, with one finding or several. The code of a step is its ``buy``
-and its writer, and what these use of the lab. The nearest comes first, so that a lock answers for a
-step before the transaction that several steps share.
+A line that breaks ends with a comment, ``# breaks: oversold``, with one finding or several. They
+are looked up in the source, so they are never out of date. The code of a step is its ``buy`` and
+its writer, and what these use of the lab. The nearest comes first: a lock explains a step better
+than the transaction that several steps share.
 """
 
 from __future__ import annotations
 
-import ast
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from types import CodeType, FunctionType, ModuleType
 
@@ -48,10 +47,7 @@ class Culprit:
 
 
 def culprit_of(step: Step, finding: str) -> Culprit | None:
-    """Return the line to look at for a finding.
-
-    If none is marked with it, the finding comes along with another: the nearest marked line.
-    """
+    """Return the line marked with a finding, else the nearest marked line."""
     marked = marked_lines(step)
     with_it = (it for it in marked if finding in it.findings)
     return next(with_it, marked[0] if marked else None)
@@ -59,14 +55,29 @@ def culprit_of(step: Step, finding: str) -> Culprit | None:
 
 def marked_lines(step: Step) -> tuple[Culprit, ...]:
     """Return the marked lines of a step, the nearest first."""
-    sources = [it for it in map(_as_source, (step.buy, step.writer)) if it]
+    return tuple(it for source in _sources_of(step) for it in _marked_in(source))
+
+
+def _sources_of(step: Step) -> list[Source]:
+    """Return the functions and classes of a step, the nearest first."""
+    sources = list(_of_the_lab(step.buy, step.writer))
     for source in sources:  # grows on the way
         sources += [it for it in dict.fromkeys(_used_by(source)) if it not in sources]
-    return tuple(it for source in sources for it in _marked_in(source))
+    return sources
+
+
+def _of_the_lab(*values: object) -> Iterator[Source]:
+    """Yield the functions and classes of the lab among these values."""
+    for value in values:
+        if isinstance(value, partial):
+            yield from _of_the_lab(value.func, *value.keywords.values())
+            continue
+        plain = inspect.unwrap(value) if callable(value) else value
+        if isinstance(plain, FunctionType | type) and plain.__module__.startswith("lab."):
+            yield plain
 
 
 def _used_by(source: Source) -> Iterator[Source]:
-    """Return the functions and classes of the lab that a source uses."""
     members = [source] if isinstance(source, FunctionType) else vars(source).values()
     for function in members:
         if not isinstance(function, FunctionType):
@@ -75,10 +86,9 @@ def _used_by(source: Source) -> Iterator[Source]:
         for name in names:
             value = function.__globals__.get(name)
             if isinstance(value, ModuleType):
-                values = [getattr(value, other, None) for other in names]
+                yield from _of_the_lab(*(getattr(value, other, None) for other in names))
             else:
-                values = [value]
-            yield from (it for it in map(_as_source, values) if it)
+                yield from _of_the_lab(value)
 
 
 def _names_in(code: CodeType) -> Iterator[str]:
@@ -88,19 +98,10 @@ def _names_in(code: CodeType) -> Iterator[str]:
             yield from _names_in(constant)
 
 
-def _as_source(value: object) -> Source | None:
-    """Return a function or class of the lab itself; None for all else."""
-    plain = inspect.unwrap(value) if callable(value) else value
-    if isinstance(plain, FunctionType | type) and plain.__module__.startswith("lab."):
-        return plain
-    return None
-
-
 @cache
 def _marked_in(source: Source) -> tuple[Culprit, ...]:
-    lines, first = inspect.getsourcelines(source)
-    path = _path_of(source)
-    numbered = enumerate((line.rstrip() for line in lines), first)
+    path, first, last = _place_of(source)
+    numbered = enumerate(_lines(path)[first - 1 : last], first)
     found = ((number, line, MARKER.search(line)) for number, line in numbered)
     return tuple(
         Culprit(path, number, line[: it.start()].strip(), tuple(re.findall("[a-z]+", it[1])))
@@ -131,18 +132,15 @@ class Excerpt:
 
 def listing(step: Step, findings: Iterable[str]) -> list[Excerpt]:
     """Return the code of a step; the lines that these findings come from are marked in it."""
-    culprits = {str(it) for it in (culprit_of(step, finding) for finding in findings) if it}
+    culprits = {str(culprit_of(step, finding)) for finding in findings}
     if step.is_ours:
-        starts = [(_path_of(it), *inspect.getsourcelines(it)) for it in OURS]
-        return [
-            _excerpt(path, first, first + len(lines) - 1, culprits) for path, lines, first in starts
-        ]
-    whole = _path_of(step.buy)
-    places = {(whole, 1, len(_lines(whole)))}
-    places |= {
-        (it.path, *_around(it.path, it.line)) for it in marked_lines(step) if it.path != whole
-    }
-    return [_excerpt(*place, culprits) for place in sorted(places, key=lambda it: it[0] != whole)]
+        places = [_place_of(it) for it in OURS]
+    else:
+        sources = _sources_of(step)
+        whole, _, _ = _place_of(sources[0])
+        others = (_place_of(it) for it in sources if _marked_in(it))
+        places = [(whole, 1, len(_lines(whole))), *(it for it in others if it[0] != whole)]
+    return [_excerpt(*place, culprits) for place in places]
 
 
 def _excerpt(path: str, first: int, last: int, culprits: set[str]) -> Excerpt:
@@ -150,19 +148,13 @@ def _excerpt(path: str, first: int, last: int, culprits: set[str]) -> Excerpt:
     return Excerpt(path, tuple(Line(it, text, f"{path}:{it}" in culprits) for it, text in numbered))
 
 
-def _path_of(source: Callable[..., object]) -> str:
-    return str(Path(inspect.getsourcefile(source) or "").resolve().relative_to(ROOT))
+def _place_of(source: Callable[..., object]) -> tuple[str, int, int]:
+    """Return the path of a function or class, and its first and last line."""
+    path = Path(inspect.getsourcefile(source) or "").resolve().relative_to(ROOT)
+    lines, first = inspect.getsourcelines(source)
+    return str(path), first, first + len(lines) - 1
 
 
 @cache
 def _lines(path: str) -> list[str]:
     return (ROOT / path).read_text(encoding="utf-8").splitlines()
-
-
-def _around(path: str, line: int) -> tuple[int, int]:
-    """Return the first and last line of the function or class around this line."""
-    for node in ast.parse("\n".join(_lines(path))).body:
-        last = node.end_lineno or node.lineno
-        if node.lineno <= line <= last:
-            return node.lineno, last
-    return line, line

@@ -21,13 +21,12 @@ from django.db import connection, connections
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from lab.answers import Answer
 from lab.crowd.crowd import Crowd, Lane
 from lab.crowd.faults import Strike
 from lab.crowd.sheet import UNANSWERED, Sheet, now_us
 from lab.points import listening
 from lab.steps import STEPS, ours
-from lab.steps.step import Writer
+from lab.steps.step import Answer, Writer
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 

@@ -13,8 +13,8 @@ from mmap import mmap
 from pathlib import Path
 from typing import Any
 
-from lab.answers import PROMISES, Answer
 from lab.crowd.crowd import Crowd
+from lab.steps.step import PROMISES, Answer
 from lab.verdict import Answers
 
 FRESH, IN_HAND, UNANSWERED = "fresh", "in hand", "unanswered"

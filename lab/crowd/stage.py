@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from lab.answers import PROMISES
 from lab.crowd.back_half import BackHalf
 from lab.crowd.crowd import Crowd, Lane
 from lab.crowd.faults import (
@@ -23,12 +22,10 @@ from lab.crowd.faults import (
 )
 from lab.crowd.seller import Assignment, sell
 from lab.crowd.sheet import FRESH, Sheet, now_us
-from lab.engine.fork_server import ForkServer
-from lab.engine.process import Process, ProcessEnded
+from lab.engine.fork_server import ForkServer, Process, ProcessEnded
 from lab.engine.stage import Stage
 from lab.steps.ours import is_settled, refused_buyers
-from lab.steps.sales import barred_buyers
-from lab.steps.step import Step
+from lab.steps.step import PROMISES, Step
 from lab.verdict import Verdict, judge
 from orders.placing.tokens import PurchaseToken
 
@@ -260,6 +257,6 @@ class CrowdStage(Stage):
             rows=rows,
             answers=answers,
             told_lost=refused_buyers(promised),
-            barred=set() if self.step.is_ours else barred_buyers(self.sale_id),
+            barred=self.step.barred_buyers(self.sale_id),
             last_row_us=self._last_row_us,
         )

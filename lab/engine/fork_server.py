@@ -1,8 +1,8 @@
-"""The server that forks, signals and reaps the processes of a race.
+"""The processes of a race, and the server that forks, signals and reaps them.
 
-It has one thread, everything imported and no connection open, so a fork takes milliseconds and
-starts with nothing in its memory. Only the parent of a process sends it signals, so no signal
-reaches a stranger that got the number of a dead one. When the director hangs up or dies, the server
+The server has one thread, everything imported and no connection open, so a fork takes milliseconds
+and starts with nothing in its memory. Only the parent of a process sends it signals, so no signal
+reaches a stranger with the id of a dead process. When the director hangs up or dies, the server
 kills what is left, including stopped processes.
 """
 
@@ -15,7 +15,9 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import traceback
+from collections import defaultdict, deque
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from typing import Any, Self
@@ -31,7 +33,7 @@ PR_SET_PDEATHSIG = 1
 
 _SETTINGS = {
     "SECKILL_LAB": "true",
-    "SECKILL_DATABASE_TIMEOUT_S": "5",  # manage.py has more patience than a race
+    "SECKILL_DATABASE_TIMEOUT_S": "5",  # shorter than that of manage.py
 }
 _PROGRAM = """
 import sys, django
@@ -42,7 +44,7 @@ serve(int(sys.argv[1]))
 """
 
 Main = Callable[[Connection], None]
-"""What a process does; it has the pipe to its director."""
+"""The function that a process runs, with the pipe to its director."""
 
 
 def end_with_parent(signum: signal.Signals) -> None:
@@ -61,7 +63,11 @@ def environment() -> dict[str, str]:
 
 
 class ForkServerGone(Exception):
-    """The server has ended, or does not answer."""
+    """The server has ended, or does not respond."""
+
+
+class ProcessEnded(Exception):
+    """A process of the race has ended by itself."""
 
 
 class ForkServer:
@@ -103,31 +109,31 @@ class ForkServer:
             self._popen.kill()
             self._popen.wait()
 
-    def fork(self, main: Main) -> tuple[int, Connection]:
-        """Fork a process that does this; return its id and the pipe to it.
+    def fork(self, main: Main, number: int) -> Process:
+        """Fork a process that does this; its number is for the reader.
 
         :raises ForkServerGone: there is no server any more.
         """
         ours, theirs = socket.socketpair()
         with ours, theirs:
-            self._send({"do": "fork"}, theirs.fileno())
-            pid, pipe = self._receive(), Connection(ours.detach())
+            pid = self._ask({"do": "fork"}, theirs.fileno())
+            pipe = Connection(ours.detach())
         pipe.send(main)
-        return pid, pipe
+        return Process(self, pid, pipe, number)
 
     def signal(self, pid: int, signum: signal.Signals) -> None:
         """Send a signal, and return when the process has ended, stopped or continued by it.
 
         :raises ForkServerGone: there is no server any more.
         """
-        self._send({"do": "signal", "pid": pid, "signal": int(signum)})
-        self._receive()
+        self._ask({"do": "signal", "pid": pid, "signal": int(signum)})
 
-    def _send(self, request: dict[str, Any], *descriptors: int) -> None:
+    def _ask(self, request: dict[str, Any], *descriptors: int) -> int:
         try:
             socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
         except OSError as error:
             raise ForkServerGone(str(error)) from error
+        return self._receive()
 
     def _receive(self) -> int:
         try:
@@ -137,6 +143,46 @@ class ForkServer:
         if not answer:
             raise ForkServerGone("it has ended; its error is on standard error")
         return int(answer)
+
+
+class Process:
+    """A forked process: its pipe, and the messages from each of its actors."""
+
+    def __init__(self, server: ForkServer, pid: int, pipe: Connection, number: int) -> None:
+        self.number = number
+        self.pid = pid
+        self.is_alive = True
+        self._server = server
+        self._pipe = pipe
+        self._inboxes: defaultdict[str, deque[Any]] = defaultdict(deque)
+
+    def send(self, what: str, actor: str, *details: object) -> None:
+        """Tell one of its actors what to do."""
+        self._pipe.send((what, actor, *details))
+
+    def receive(self, actor: str = "", *, timeout_s: float = 0) -> Any:
+        """Return the next message from this actor, or None if none comes in time.
+
+        :raises ProcessEnded: there will be no more.
+        """
+        inbox = self._inboxes[actor]
+        deadline = time.monotonic() + timeout_s
+        while not inbox:
+            if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
+                return None
+            try:
+                name, *message = self._pipe.recv()
+            except (EOFError, ConnectionError) as error:
+                raise ProcessEnded(f"process {self.number} has ended by itself") from error
+            self._inboxes[name].append(message)
+        return inbox.popleft()
+
+    def signal(self, signum: signal.Signals) -> None:
+        """Send a signal, and return when it has worked."""
+        self._server.signal(self.pid, signum)
+        if signum is signal.SIGKILL:
+            self.is_alive = False
+            self._pipe.close()
 
 
 # --- The server's side ----------------------------------------------------------------------------
@@ -183,7 +229,7 @@ def _answer(
 
 
 def _wait_for_effect(pid: int, signum: int, children: set[int]) -> None:
-    """Wait until a signal has worked; a process may have stopped itself before."""
+    """Wait until a signal has worked, even if the process had stopped itself before."""
     effects: dict[int, Callable[[int], bool]] = {
         signal.SIGSTOP: os.WIFSTOPPED,
         signal.SIGCONT: os.WIFCONTINUED,

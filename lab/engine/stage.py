@@ -9,17 +9,15 @@ from typing import Self
 
 from django.db import connection
 
-from lab.engine.fork_server import ForkServer, Main
-from lab.engine.process import Process
-from lab.keys import LabKeys
+from lab.engine.fork_server import ForkServer, Main, Process
+from lab.keys import LabKeys, delete_keys
 from lab.steps import ours
 from lab.steps.step import Step
 from orders.placing.tokens import PurchaseToken
-from seckill_site.ledger_connection import ledger_connection
 
 
 class Stage:
-    """A sale and its processes; nothing is left of them after the block, however it ends."""
+    """A sale and its processes; both are removed after the block, however it ends."""
 
     def __init__(self, step: Step, server: ForkServer) -> None:
         self.step = step
@@ -39,7 +37,7 @@ class Stage:
                 if process.is_alive:
                     process.signal(signal.SIGKILL)
         finally:
-            if kind:  # perhaps in the middle of a reply, after which no other fits
+            if kind:  # perhaps amid a reply, which would spoil the next query
                 connection.close()
             self._clear()
 
@@ -51,7 +49,7 @@ class Stage:
 
     def fork(self, main: Main, number: int) -> Process:
         """Start a process of the race; its number is for the reader."""
-        self._forked.append(Process(self._server, main, number))
+        self._forked.append(self._server.fork(main, number))
         return self._forked[-1]
 
     def tokens(self, buyers: Iterable[int]) -> list[PurchaseToken]:
@@ -61,18 +59,13 @@ class Stage:
     def delete_keys(self) -> None:
         """Delete every key of the sale in Redis, and no other."""
         if self.step.is_ours:
-            self._delete(f"*seckill:{{{self.sale_id}}}*")
+            delete_keys(f"*seckill:{{{self.sale_id}}}*")
         else:
-            self._delete(LabKeys(self.sale_id).every)
+            delete_keys(LabKeys(self.sale_id).pattern)
 
     def _clear(self) -> None:
         if not self.sale_id:
             return
         if self.step.is_ours:
-            self._delete(f"lock:seckill:{{{self.sale_id}}}*")  # whose holders are all dead
+            delete_keys(f"lock:seckill:{{{self.sale_id}}}*")  # the holders are all dead
         self.step.clear(self.sale_id)
-
-    def _delete(self, pattern: str) -> None:
-        client = ledger_connection()
-        if keys := list(client.scan_iter(pattern, count=1000)):
-            client.unlink(*keys)

@@ -1,11 +1,11 @@
-"""Ours: the shop itself, with a sale, buyers and tokens for a race. Nothing of it is copied here.
+"""Ours: the shop itself, not a copy, with a sale, buyers and tokens for a race.
 
-The sale is a shadow, as that of a rehearsal: no visitor sees it, and what clears up after a
-rehearsal clears it up. Its buyers cannot sign in, and stay for the next race. Its orders are
-written by the shop's own back half (``orders.fulfilment.worker``): a worker has to run.
+The sale is a shadow, like that of a rehearsal: no visitor sees it, and the same cleanup removes it.
+Its buyers cannot sign in, and stay for the next race. Its orders are written by the shop's own back
+half (``orders.fulfilment.worker``), so a worker has to run.
 
-Points: none of its own, but the failpoints of the shop, such as "place.reserved",
-"batch.before_commit" and "fulfill.confirmed".
+Points: the failpoints of the shop, such as "place.reserved", "batch.before_commit" and
+"fulfill.confirmed".
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from functools import lru_cache
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
 from django.utils import timezone
+from django.utils.translation import gettext_lazy as _
 
 from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
-from lab.answers import Answer
+from lab.steps.step import Answer, Step
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
@@ -34,66 +35,89 @@ from vouchers.models import SaleStage, SeckillVoucher
 
 TITLE = "Race of the lab"
 WINDOW = dt.timedelta(hours=1)
-AHEAD = dt.timedelta(minutes=1)
-"""So long before its making the sale has begun: the clock of Redis may be another's."""
+STARTED_AGO = dt.timedelta(minutes=1)
+"""How long before its creation the sale started: Redis may have another clock."""
 
 PAY_WITHIN_S = 24 * 3600
-"""No order of a race expires while it is there."""
+"""Long enough that no order expires during a race."""
 
 CLEAR_S, RETRY_S = 20.0, 0.05
-"""How long the clearing tries while a worker is still at the sale, and how often."""
+"""How long clearing retries while a worker still uses the sale, and how often."""
 
 RECEIPT_S = 30.0
 """How long receipts may be unreadable because the ledger is being rebuilt."""
 
-_BUYERS_AT_ONCE = 500
 
+class OurShop(Step):
+    """The shop, with shadow sales in its own tables."""
 
-def open(offered: int) -> int:
-    """Put so many units on sale, one to a buyer, and return the sale's id."""
-    now = timezone.now()
-    terms = SaleTerms(
-        stock=offered,
-        begins_at=now - AHEAD,
-        ends_at=now + WINDOW,
-        pay_within_s=PAY_WITHIN_S,
-        stage=SaleStage.REHEARSAL,
-    )
-    details = VoucherDetails(title=TITLE, rules="", price_cents=8_000, face_value_cents=10_000)
-    sale = create_voucher_on_sale(details=details, terms=terms)
-    # Beat clears up shadows that are older than some seconds and of no rehearsal: of this one it
-    # keeps off until it is over.
-    SeckillVoucher.objects.filter(pk=sale.pk).update(created_at=terms.ends_at)
-    return sale.pk
+    def open(self, units: int) -> int:
+        now = timezone.now()
+        terms = SaleTerms(
+            stock=units,
+            begins_at=now - STARTED_AGO,
+            ends_at=now + WINDOW,
+            pay_within_s=PAY_WITHIN_S,
+            stage=SaleStage.REHEARSAL,
+        )
+        details = VoucherDetails(title=TITLE, rules="", price_cents=8_000, face_value_cents=10_000)
+        sale = create_voucher_on_sale(details=details, terms=terms)
+        # Beat removes shadows of no rehearsal once they are some seconds old. This one must stay
+        # until it is over.
+        SeckillVoucher.objects.filter(pk=sale.pk).update(created_at=terms.ends_at)
+        return sale.pk
 
+    def buyers(self, count: int) -> list[int]:
+        """Return the ids of this many users who cannot sign in; those of earlier races first."""
+        users = get_user_model().objects
+        made = users.filter(username__istartswith="lab:")  # nobody signs up with a colon
+        known = dict(made.values_list("username", "pk"))
+        names = [f"lab:{number}" for number in range(1, count + 1)]
+        new = [
+            users.model(username=name, password=make_password(None))
+            for name in names
+            if name not in known
+        ]
+        users.bulk_create(new, batch_size=500, ignore_conflicts=True)
+        ids = dict(made.values_list("username", "pk"))
+        return [ids[name] for name in names]
 
-def make_buyers(count: int) -> list[int]:
-    """Return the ids of so many users who cannot sign in; those of earlier races first."""
-    users = get_user_model().objects
-    names = [f"lab:{number}" for number in range(1, count + 1)]  # nobody signs up with a colon
-    ids: list[int] = []
-    for first in range(0, count, _BUYERS_AT_ONCE):
-        chunk = names[first : first + _BUYERS_AT_ONCE]
-        known = set(users.filter(username__in=chunk).values_list("username", flat=True))
-        new = [name for name in chunk if name not in known]
-        made = [users.model(username=name, password=make_password(None)) for name in new]
-        users.bulk_create(made, ignore_conflicts=True)
-        ids += users.filter(username__in=chunk).order_by("pk").values_list("pk", flat=True)
-    return ids
+    def rows(self, sale_id: int) -> list[int]:
+        """Return the user id of each order that holds a unit."""
+        orders = VoucherOrder.objects.filter(seckill_voucher_id=sale_id, live=True).order_by("pk")
+        return [user_id for user_id in orders.values_list("user_id", flat=True) if user_id]
+
+    def barred_buyers(self, sale_id: int) -> set[int]:
+        """Return nobody: the shop repairs what a fault left behind."""
+        return set()
+
+    def clear(self, sale_id: int) -> None:
+        """Remove a sale that no race uses any more, with its orders and keys.
+
+        :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
+        """
+        until = time.monotonic() + CLEAR_S
+        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now())
+        while not is_gone:
+            if time.monotonic() > until:
+                raise TimeoutError(f"sale {sale_id} is not cleared up")
+            time.sleep(RETRY_S)
+            # It is closed by now. No web process of a race can still use it.
+            is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT)
 
 
 def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
-    """Issue a token to each, as the page does each time that it is opened: two tabs have two.
+    """Issue a token to each buyer, as the page does each time it is opened.
 
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     return issue_tokens(sale=_sale(sale_id), user_ids=list(user_ids))
 
 
 def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
-    """Press the button: of a page that is opened for it, or of the one that has this token.
+    """Press the button of the page with this token, or of a page opened for this press.
 
-    :raises LedgerUnavailable: unknown; to be asked again with the same token, as the page does.
+    :raises LedgerUnavailable: unknown; press again with the same token, as the page does.
     :raises NotLoaded: likewise.
     """
     token = token or tokens_for(sale_id, [user_id])[0].sign()
@@ -108,17 +132,11 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     return Answer.QUEUED
 
 
-def user_ids_of(sale_id: int) -> list[int]:
-    """Return the user id of each order that holds a unit."""
-    orders = VoucherOrder.objects.filter(seckill_voucher_id=sale_id, live=True).order_by("pk")
-    return [user_id for user_id in orders.values_list("user_id", flat=True) if user_id]
-
-
 def receipt(token: PurchaseToken) -> str:
-    """Return what became of the order of a token: its status and reason.
+    """Return the status of a token's order, with the reason of a refusal.
 
     :raises NoReceipt: there is no such order.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     found = find_receipt(
         sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id, has_token=True
@@ -127,7 +145,7 @@ def receipt(token: PurchaseToken) -> str:
 
 
 def refused_buyers(tokens: Iterable[PurchaseToken]) -> set[int]:
-    """Return the user ids of those whose receipt says that their order is refused, and why."""
+    """Return the user ids whose receipt says why their order was refused."""
     until = time.monotonic() + RECEIPT_S
     return {token.user_id for token in tokens if _is_refused(token, until)}
 
@@ -145,7 +163,7 @@ def _is_refused(token: PurchaseToken, until: float) -> bool:
 
 
 def is_settled(sale_id: int) -> bool:
-    """Return whether no promise is open, and ledger and database agree."""
+    """Return whether no order is pending, and ledger and database agree."""
     try:
         found = reconcile(sale_id=sale_id)
     except LedgerUnavailable:
@@ -153,21 +171,9 @@ def is_settled(sale_id: int) -> bool:
     return found.remaining is not None and not found.pending and not found.difference
 
 
-def clear(sale_id: int) -> None:
-    """Remove a sale that nobody races at any more, with its orders and keys.
-
-    :raises TimeoutError: a worker is at it for too long; beat removes it when it is over.
-    """
-    until = time.monotonic() + CLEAR_S
-    is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now())
-    while not is_gone:
-        if time.monotonic() > until:
-            raise TimeoutError(f"sale {sale_id} is not cleared up")
-        time.sleep(RETRY_S)
-        # Closed by now. That a web process might be at it a while longer is no concern of a race.
-        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT)
-
-
 @lru_cache(maxsize=8)
 def _sale(sale_id: int) -> SeckillVoucher:
     return SeckillVoucher.objects.get(pk=sale_id)
+
+
+OUR_SHOP = OurShop("ours", _("this shop"), buy)

@@ -1,22 +1,45 @@
-"""What a race knows of a step."""
+"""A step of the course: how it answers, how it buys, and its sales in the lab's own tables."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import TYPE_CHECKING, Protocol
 
-from lab.answers import Answer
+from lab.keys import NO_EXPIRY, LabKeys, delete_keys
+from lab.models import LabOrder, LabSale
+from seckill_site.ledger_connection import ledger_connection
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
+
+KEY_OF_LOCK = re.compile(r":lock:(\d+)$")
+
+
+class Answer(StrEnum):
+    """The answer to a press."""
+
+    BOUGHT = "bought"
+    """The order is written."""
+    QUEUED = "queued"
+    """The order will be written."""
+    SOLD_OUT = "sold out"
+    ALREADY_ORDERED = "already ordered"
+    BUSY = "busy"
+    """Another press of this buyer is in progress: try again."""
+
+
+PROMISES = frozenset({Answer.BOUGHT, Answer.QUEUED})
+"""A buyer with one of these answers counts on a unit."""
 
 
 class Writer(Protocol):
     """The background half of a step that has one; it lives in a process that sells."""
 
     def work_once(self) -> bool:
-        """Write what waits, waiting a little for it; False where nothing came."""
+        """Write one order, waiting briefly for it; return False if none came."""
 
 
 class Buy(Protocol):
@@ -27,24 +50,49 @@ class Buy(Protocol):
 class Step:
     """One design.
 
-    ``open`` makes a sale of so many units with its keys and returns its id. ``buyers`` returns the
-    ids of so many buyers. ``rows`` returns the user id of each order of a sale that is written and
-    counts. ``clear`` removes a sale with its rows and keys, when nobody is at it any more.
-
-    ``writer`` makes the background half for one process, where the step has one; ``name`` tells it
-    from those of other processes.
+    ``prepare`` gets the id and the units of a new sale, for a step that keeps them in Redis too.
+    ``writer`` makes the background half of one process, whose name tells it from others.
     """
 
     name: str
     title: StrOrPromise
     buy: Buy
-    open: Callable[[int], int]
-    buyers: Callable[[int], list[int]]
-    rows: Callable[[int], list[int]]
-    clear: Callable[[int], None]
+    prepare: Callable[[int, int], None] | None = None
     writer: Callable[[str], Writer] | None = None
 
     @property
     def is_ours(self) -> bool:
         """Whether this is the shop itself, with its ledger, its tokens and its receipts."""
         return self.name == "ours"
+
+    def open(self, units: int) -> int:
+        """Put units on sale and return the sale's id."""
+        sale_id = LabSale.objects.create(step=self.name, offered=units, stock=units).pk
+        if self.prepare:
+            self.prepare(sale_id, units)
+        return sale_id
+
+    def buyers(self, count: int) -> list[int]:
+        """Return the ids of this many buyers; the lab accepts any number as a user id."""
+        return list(range(1, count + 1))
+
+    def rows(self, sale_id: int) -> list[int]:
+        """Return the user id of each order that is written and counts, in the order of writing."""
+        orders = LabOrder.objects.filter(sale_id=sale_id).order_by("pk")
+        return list(orders.values_list("user_id", flat=True))
+
+    def barred_buyers(self, sale_id: int) -> set[int]:
+        """Return the user ids that keys of a sale keep from buying for ever.
+
+        These are the buyers that Redis remembers, and those with a lock that never expires.
+        """
+        client, keys = ledger_connection(), LabKeys(sale_id)
+        locks = {it: KEY_OF_LOCK.search(it) for it in client.scan_iter(keys.pattern, count=1_000)}
+        endless = [it for name, it in locks.items() if it and client.ttl(name) == NO_EXPIRY]
+        return {*map(int, client.smembers(keys.buyers)), *(int(it[1]) for it in endless)}
+
+    def clear(self, sale_id: int) -> None:
+        """Remove a sale with its orders and keys, once no process uses it any more."""
+        LabOrder.objects.filter(sale_id=sale_id).delete()
+        LabSale.objects.filter(pk=sale_id).delete()
+        delete_keys(LabKeys(sale_id).pattern)

@@ -1,7 +1,7 @@
-"""V2: one order a buyer, checked in the transaction that writes it.
+"""V2: one order per buyer, checked in the transaction that writes it.
 
-Two presses of one buyer may both count none before either has written: what is not there yet cannot
-be locked, and no key keeps the second one out.
+Two presses of one buyer may both count zero before either has written: a row that does not exist
+yet cannot be locked, and no unique key rejects the second one.
 
 Points: "orders counted", "unit taken", "order written".
 """
@@ -11,13 +11,13 @@ from __future__ import annotations
 from django.db import transaction
 from django.db.models import F
 
-from lab.answers import Answer
 from lab.models import LabOrder, LabSale
 from lab.points import point
+from lab.steps.step import Answer
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
-    """Sell a unit to a buyer of whom no order is seen."""
+    """Sell a unit to a buyer without a visible order."""
     with transaction.atomic():
         return order_once(sale_id=sale_id, user_id=user_id)
 

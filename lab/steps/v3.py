@@ -1,10 +1,10 @@
 """V3: V2's transaction under a lock for each buyer, which lives in this process.
 
-The lock keeps two presses apart that reach the same process; another process has locks of its own.
-And it has to be held until the commit: let go inside the transaction, it lets the next one count
-before the order can be seen.
+The lock separates two presses that reach the same process; another process has its own locks. It
+must be held until the commit: released inside the transaction, it lets the next press count before
+the order is visible.
 
-Points: "waits for the lock" (only where it is taken), "lock held", V2's, then "committed"; in the
+Points: "waits for the lock" (only if it is taken), "lock held", V2's, then "committed"; in the
 second form "lock released" comes before "committed".
 """
 
@@ -17,18 +17,18 @@ from contextlib import contextmanager
 
 from django.db import transaction
 
-from lab.answers import Answer
 from lab.points import point
 from lab.steps import v2
+from lab.steps.step import Answer
 
 _locks: defaultdict[int, threading.Lock] = defaultdict(threading.Lock)
-"""This process's locks by user id; none is ever thrown away."""
+"""This process's locks by user id; none is ever removed."""
 
-_looking_up = threading.Lock()
+_lookup_lock = threading.Lock()
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
-    """Sell a unit while this process is at no other order of the buyer."""
+    """Sell a unit while this process handles no other order of the buyer."""
     with _locked(user_id):  # breaks: doubled
         answer = v2.buy(sale_id=sale_id, user_id=user_id)
         point("committed")
@@ -36,7 +36,7 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
 
 
 def buy_locked_inside(*, sale_id: int, user_id: int) -> Answer:
-    """Do the same, but let go of the lock before the transaction has ended."""
+    """Do the same, but release the lock before the transaction ends."""
     with transaction.atomic():
         with _locked(user_id):  # breaks: doubled
             answer = v2.order_once(sale_id=sale_id, user_id=user_id)
@@ -47,7 +47,7 @@ def buy_locked_inside(*, sale_id: int, user_id: int) -> Answer:
 
 @contextmanager
 def _locked(user_id: int) -> Iterator[None]:
-    with _looking_up:
+    with _lookup_lock:
         lock = _locks[user_id]
     if not lock.acquire(blocking=False):
         point("waits for the lock")

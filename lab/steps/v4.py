@@ -1,8 +1,8 @@
 """V4: a script in Redis decides, then the same request writes.
 
-Redis runs one script at a time, so nobody is given a unit too many or a second one. But what it has
-given is given: where the writing fails or the process dies, nobody takes it back. The unit is gone,
-and its buyer hears "already ordered" for ever.
+Redis runs one script at a time, so nobody gets a unit too many or a second one. But nothing takes a
+unit back: if writing fails or the process dies, the unit is gone, and its buyer is told "already
+ordered" for ever.
 
 Points: "decided", "order written", "committed".
 """
@@ -15,11 +15,10 @@ from pathlib import Path
 from django.db import transaction
 from django.db.models import F
 
-from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.models import LabOrder, LabSale
 from lab.points import point
-from lab.steps.sales import open_sale
+from lab.steps.step import Answer
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
@@ -29,32 +28,30 @@ _DECIDE = LuaScript(LUA / "decide.lua")
 
 
 class Decision(StrEnum):
-    """What the scripts answer."""
+    """The codes that the scripts return."""
 
     TAKEN = "TAKEN"
     SOLD_OUT = "SOLD_OUT"
     ALREADY_ORDERED = "ALREADY_ORDERED"
 
 
-ANSWER_OF_DECISION = {
+REFUSALS = {
     Decision.SOLD_OUT: Answer.SOLD_OUT,
     Decision.ALREADY_ORDERED: Answer.ALREADY_ORDERED,
 }
 
 
-def open_in_redis(step: str, offered: int) -> int:
-    """Make a sale's row and its stock in Redis; return its id."""
-    sale_id = open_sale(step, offered)
-    ledger_connection().set(LabKeys(sale_id).stock, offered)
-    return sale_id
+def set_stock(sale_id: int, units: int) -> None:
+    """Put the stock of a new sale into Redis."""
+    ledger_connection().set(LabKeys(sale_id).stock, units)
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and write what it has given away."""
     decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in ANSWER_OF_DECISION:
-        return ANSWER_OF_DECISION[decision]
+    if decision in REFUSALS:
+        return REFUSALS[decision]
     with transaction.atomic():
         answer = _write(sale_id, user_id)  # breaks: undersold
     point("committed")
@@ -62,10 +59,10 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
 
 
 def decide(*, sale_id: int, user_id: int) -> Decision:
-    """Take a unit for this buyer in Redis, or hear why not."""
+    """Take a unit for this buyer in Redis, or return why not."""
     keys = LabKeys(sale_id)
-    found = _DECIDE.run(ledger_connection(), keys=[keys.stock, keys.buyers], args=[user_id])
-    return Decision(found)
+    code = _DECIDE.run(ledger_connection(), keys=[keys.stock, keys.buyers], args=[user_id])
+    return Decision(code)
 
 
 def _write(sale_id: int, user_id: int) -> Answer:

@@ -1,7 +1,7 @@
 """V5: V4's script decides, a queue in this process takes the order, and a thread writes it.
 
-The buyer hears "queued" before anything is written, so the answer is fast. The queue is memory:
-when the process dies, so do all orders in it, and the one that was being written.
+The buyer is told "queued" before anything is written, so the answer is fast. The queue is memory:
+if the process dies, all orders in it are lost, and so is the one being written.
 
 Points: "decided", "queued"; the writer: "taken from the queue", V2's, "committed".
 """
@@ -13,10 +13,10 @@ from queue import Empty, SimpleQueue
 
 from django.db import Error as DatabaseFault
 
-from lab.answers import Answer
 from lab.points import point
 from lab.steps import v2
-from lab.steps.v4 import ANSWER_OF_DECISION, decide
+from lab.steps.step import Answer
+from lab.steps.v4 import REFUSALS, decide
 
 logger = logging.getLogger(__name__)
 
@@ -26,7 +26,7 @@ WAIT_S = 0.1
 _waiting: SimpleQueue[tuple[int, int]] = SimpleQueue()
 """Sale and user id of each order that this process has promised.
 
-The course's queue is bounded and makes buyers wait where it is full; this one grows.
+The course's queue is bounded and blocks buyers when it is full; this one grows.
 """
 
 
@@ -34,8 +34,8 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and promise the order."""
     decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in ANSWER_OF_DECISION:
-        return ANSWER_OF_DECISION[decision]
+    if decision in REFUSALS:
+        return REFUSALS[decision]
     _waiting.put((sale_id, user_id))  # breaks: lost, undersold
     point("queued")
     return Answer.QUEUED
@@ -48,7 +48,7 @@ class QueueWriter:
         self.process_name = process_name
 
     def work_once(self) -> bool:
-        """Write the order that has waited longest; one that fails is told to the log only."""
+        """Write the oldest order; one that fails is only logged."""
         try:
             sale_id, user_id = _waiting.get(timeout=WAIT_S)
         except Empty:

@@ -1,9 +1,9 @@
 """V5's later form: the script also puts the order into a Redis Stream, which a group reads.
 
-What was decided is queued in the same step, and outlives the process. What a reader has read stays
-in the pending list under its name until it is acknowledged, after the commit. A reader looks into
-its own list first; nobody looks into that of one who is dead. And the stream is as safe as Redis
-is: where that comes back empty, all is lost.
+A decision is queued in the same step, so it outlives the process. What a reader has read stays in
+the pending list under its name until it is acknowledged, after the commit. A reader looks into its
+own list first; nobody looks into the list of a dead reader. And the stream is only as safe as
+Redis: if Redis comes back empty, all of it is lost.
 
 Points: "decided"; the writer: "read", V2's, "committed", "acknowledged".
 """
@@ -17,12 +17,12 @@ from typing import Any
 from django.db import Error as DatabaseFault
 from redis.exceptions import RedisError
 
-from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.models import LabSale
 from lab.points import point
 from lab.steps import v2
-from lab.steps.v4 import ANSWER_OF_DECISION, LUA, Decision, open_in_redis
+from lab.steps.step import Answer
+from lab.steps.v4 import LUA, REFUSALS, Decision, set_stock
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
@@ -31,18 +31,17 @@ logger = logging.getLogger(__name__)
 STEP = "v5-stream"
 GROUP = "writers"
 WAIT_MS = 100
-"""How long the writer waits for an order; well below the time-out of the connection."""
+"""How long the writer waits for an order; well below the timeout of the connection."""
 
 _ONE = {"count": 1, "block": WAIT_MS}
 
 _DECIDE_AND_QUEUE = LuaScript(LUA / "decide_and_queue.lua")
 
 
-def open(offered: int) -> int:
-    """Open a sale of so many units, in the database and in Redis, with its stream and group."""
-    sale_id = open_in_redis(STEP, offered)
+def set_stock_and_stream(sale_id: int, units: int) -> None:
+    """Put the stock of a new sale into Redis, and make its stream and group."""
+    set_stock(sale_id, units)
     ledger_connection().xgroup_create(LabKeys(sale_id).stream, GROUP, id="0", mkstream=True)
-    return sale_id
 
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
@@ -51,11 +50,11 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     names = [keys.stock, keys.buyers, keys.stream]
     answer = _DECIDE_AND_QUEUE.run(ledger_connection(), keys=names, args=[user_id, sale_id])
     point("decided")
-    return ANSWER_OF_DECISION.get(Decision(answer), Answer.QUEUED)
+    return REFUSALS.get(Decision(answer), Answer.QUEUED)
 
 
 class Reader:
-    """One reader of the group, under the name of its process."""
+    """One reader of the group, with the name of its process."""
 
     def __init__(self, process_name: str) -> None:
         self.name = process_name
@@ -63,9 +62,9 @@ class Reader:
         self._looks_back = True
 
     def work_once(self) -> bool:
-        """Write one order of any sale: of this reader's own pending list, else a new one.
+        """Write one order of any sale: from this reader's pending list first, else a new one.
 
-        After an error it looks into its list again, where what it failed to write still stands.
+        After an error it looks into its list again, for the order that it failed to write.
         """
         try:
             found = self._next()
@@ -101,7 +100,7 @@ class Reader:
         return read or []
 
     def _find_streams(self) -> None:
-        """Look which sales there are; one whose stream is lost would fail the reading of all."""
+        """Find the streams of all sales; a lost one would make reading all of them fail."""
         sale_ids = LabSale.objects.filter(step=STEP).order_by("pk").values_list("pk", flat=True)
         streams = [LabKeys(sale_id).stream for sale_id in sale_ids]
         self._streams = [stream for stream in streams if ledger_connection().exists(stream)]

@@ -15,7 +15,8 @@ from django.db import DatabaseError, transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.audit import (
+from vouchers.inventory.holdings import (
+    Holding,
     add_buyers,
     check_holdings,
     make_pending,
@@ -23,7 +24,7 @@ from vouchers.inventory.audit import (
     read_pending,
     restore_buyers,
 )
-from vouchers.inventory.keys import Holding, LedgerUnavailable
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher

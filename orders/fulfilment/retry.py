@@ -23,7 +23,8 @@ from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.keys import Holding, NotLoaded
+from vouchers.inventory.holdings import Holding
+from vouchers.inventory.keys import NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, SoldOut, StillPending, claim
 from vouchers.lock_objects import lock_seckill_voucher

@@ -20,7 +20,8 @@ from orders.lock_objects import lock_orders
 from orders.models import SOURCES, OrderStatus, VoucherOrder
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.holdings import Holding
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 from vouchers.inventory.reservations import Release, release
 from vouchers.lock_objects import lock_seckill_voucher
 

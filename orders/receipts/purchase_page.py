@@ -14,7 +14,7 @@ from orders.placing.tokens import issue_token
 from orders.receipts.service import QUEUED
 from seckill_site.clock import epoch_ms, from_epoch_ms
 from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.buyer_holdings import BuyerHoldings, read_buyer_holdings
+from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import Snapshot, snapshots

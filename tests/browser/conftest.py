@@ -9,8 +9,6 @@ from urllib.parse import urlsplit
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.core.management import call_command
-from django.db import connection
 from playwright.sync_api import (
     Browser,
     BrowserContext,
@@ -20,9 +18,9 @@ from playwright.sync_api import (
     Request,
     ViewportSize,
 )
-from redis import Redis
 
 from tests.browser.window import Window, fill_window, session_key
+from tests.fixtures.processes import add_logs
 from tests.support.stack import Stack, Web
 
 PASSWORD = "a-journey-of-1000-li"
@@ -32,44 +30,29 @@ PASSWORD = "a-journey-of-1000-li"
 
 
 @pytest.fixture(scope="module")
-def db(
-    django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
-) -> Iterator[None]:
-    """The module's database and Redis, without a transaction around each test."""
-    with django_db_blocker.unblock():
-        for client in redis_databases:
-            client.flushdb()
-        yield
-        call_command("flush", interactive=False, verbosity=0)
+def db(kept_databases: None) -> None:
+    """The module's database, without a transaction around each test."""
+
+
+@pytest.fixture(scope="module")
+def web(module_stack: Stack) -> Web:
+    """A web server. Without ``workers`` every accepted order stays in the queue."""
+    return module_stack.web(workers=1, threads=6)
 
 
 @pytest.fixture(autouse=True)
-def empty_redis() -> None:
-    """Leave Redis as it is between the tests of a module."""
+def logs(module_stack: Stack, request: pytest.FixtureRequest) -> Iterator[None]:
+    """Show the logs of the processes with a test that fails."""
+    yield
+    add_logs(request.node, module_stack)
 
 
 @pytest.fixture(scope="module")
-def stack(
-    db: None, static_files: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Stack]:
-    """The module's processes."""
-    directory = tmp_path_factory.mktemp("stack")
-    with Stack(directory, database=connection.settings_dict["NAME"]) as stack:
-        yield stack
-
-
-@pytest.fixture(scope="module")
-def web(stack: Stack) -> Web:
-    """A web server. Without ``workers`` every accepted order stays in the queue."""
-    return stack.web(workers=1, threads=6)
-
-
-@pytest.fixture(scope="module")
-def workers(stack: Stack) -> None:
+def workers(module_stack: Stack) -> None:
     """A worker and beat beside the web server."""
-    with stack.together():
-        stack.worker(concurrency=2)
-        stack.beat()
+    with module_stack.together():
+        module_stack.worker(concurrency=2)
+        module_stack.beat()
 
 
 @pytest.fixture

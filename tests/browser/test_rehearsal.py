@@ -18,12 +18,12 @@ A_WHILE_MS = 60_000
 
 
 @pytest.fixture(scope="module")
-def web(stack: Stack) -> Iterator[Web]:
+def web(module_stack: Stack) -> Iterator[Web]:
     """A web server that knows its own address, which is where a rehearsal's crowd goes."""
     port = free_port()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stack_module, "free_port", lambda: port)
-        yield stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
+        yield module_stack.web(SECKILL_REHEARSAL_URL=f"http://127.0.0.1:{port}")
 
 
 @pytest.fixture

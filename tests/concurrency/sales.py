@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
+import threading
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from django.utils import timezone
 
@@ -11,7 +14,7 @@ from backoffice.buyers import create_buyers
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
-from tests.support.crowd import Answer, post
+from tests.support.crowd import Answer, fire, post
 from tests.support.patience import wait_for
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.sale_state import snapshot
@@ -75,3 +78,41 @@ def assert_the_sum_is_right(sale: SeckillVoucher, *, ordered: int) -> None:
     assert comparison.pending == 0
     assert (comparison.sold, comparison.live_orders, comparison.buyers) == (ordered,) * 3
     assert comparison.remaining == comparison.total - ordered
+
+
+def assert_sold_exactly(sale: SeckillVoucher, answers: Sequence[Answer]) -> None:
+    """Assert that the stock was sold to as many buyers, and that all others read "sold out"."""
+    accepted = accepted_ids(answers)
+    assert len(accepted) == sale.stock
+    refusals = Counter(
+        (answer.status, answer.body["code"]) for answer in answers if answer.status != 202
+    )
+    assert refusals == {(409, "sold_out"): len(answers) - sale.stock}
+    orders = live_orders(sale)
+    assert {order.pk for order in orders} == accepted
+    assert len({order.user_id for order in orders}) == sale.stock
+    assert_the_sum_is_right(sale, ordered=sale.stock)
+
+
+class Crowd(threading.Thread):
+    """A crowd that keeps ordering while the test edits the sale."""
+
+    def __init__(self, sale: SeckillVoucher, tokens: list[str], url: str) -> None:
+        super().__init__()
+        self.tokens = tokens
+        self.requests = order_requests(sale, tokens)
+        self.url = url
+        self.answers: list[Answer] = []
+
+    def run(self) -> None:
+        self.answers = fire(self.requests, url=self.url, connections=64)
+
+
+@contextmanager
+def crowd_at(sale: SeckillVoucher, *, tokens: list[str], url: str) -> Iterator[Crowd]:
+    crowd = Crowd(sale, tokens, url)
+    crowd.start()
+    try:
+        yield crowd
+    finally:
+        crowd.join()

@@ -9,11 +9,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from django.db import connection
 from django.utils import timezone
 
 from backoffice.rehearsal.buyers import buyers_of
@@ -24,7 +22,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
 from tests.support.rehearsals import everything_there
-from tests.support.stack import ROOT, Stack
+from tests.support.stack import ROOT, Shop, Stack
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -34,29 +32,12 @@ BUYERS, STOCK = 300, 20
 SECONDS = 100
 
 
-@dataclass(frozen=True)
-class Shop:
-    """A web server, one worker of one child, and beat, all running."""
-
-    stack: Stack
-    url: str
-
-
 @pytest.fixture(scope="module")
-def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shop]:
-    """The processes that all tests here share."""
-    name = connection.settings_dict["NAME"]
-    with Stack(tmp_path_factory.mktemp("shop"), database=name) as stack:
-        with stack.together():
-            web = stack.web()
-            stack.worker(concurrency=1)
-            stack.beat()
-        yield Shop(stack, web.url)
-
-
-@pytest.fixture
-def shop(transactional_db: None, standing: Shop) -> Shop:
-    return standing
+def module_shop(module_stack: Stack) -> Shop:
+    """One worker process, which must run rehearsals beside orders."""
+    with module_stack.together():
+        web, worker = module_stack.web(), module_stack.worker(concurrency=1)
+        return Shop(module_stack, web, worker, module_stack.beat())
 
 
 def command(stack: Stack, *arguments: str, **environ: str) -> subprocess.Popen[str]:
@@ -88,11 +69,11 @@ def stopped(process: subprocess.Popen[str]) -> Iterator[None]:
         os.kill(process.pid, signal.SIGCONT)
 
 
-def test_command_rehearses_a_sale_and_leaves_nothing(shop: Shop) -> None:
+def test_command_rehearses_a_sale_and_leaves_nothing(shared_shop: Shop) -> None:
     sale = make_sale(stock=500, begins_in_s=3_600, ends_in_s=7_200)
     before = everything_there()
 
-    process = rehearse(shop, sale)
+    process = rehearse(shared_shop, sale)
     out, error = process.communicate(timeout=SECONDS)
 
     assert process.returncode == 0, error
@@ -103,7 +84,7 @@ def test_command_rehearses_a_sale_and_leaves_nothing(shop: Shop) -> None:
     assert verdict["accepted"] == verdict["orders"] == STOCK
     assert verdict["answers"]["sold_out"] > 0
     assert everything_there() == before
-    assert Rehearsal.objects.get().phase == RehearsalPhase.DONE
+    assert Rehearsal.objects.get(seckill_voucher=sale).phase == RehearsalPhase.DONE
 
 
 def lose_one_order(shadow: SeckillVoucher) -> None:
@@ -132,14 +113,14 @@ def sell_one_too_many(shadow: SeckillVoucher) -> None:
     ("wrong", "tamper"), [("lost", lose_one_order), ("oversold", sell_one_too_many)]
 )
 def test_control_lost_order_or_oversale_fails_the_rehearsal(
-    shop: Shop, wrong: str, tamper: Callable[[SeckillVoucher], None]
+    shared_shop: Shop, wrong: str, tamper: Callable[[SeckillVoucher], None]
 ) -> None:
     sale = make_sale(stock=STOCK, begins_in_s=3_600, ends_in_s=7_200)
     before = everything_there()
 
-    process = rehearse(shop, sale, FAILPOINT="rehearse.drained=stop")
+    process = rehearse(shared_shop, sale, FAILPOINT="rehearse.drained=stop")
     with stopped(process):
-        shadow_id = Rehearsal.objects.get().shadow_id
+        shadow_id = Rehearsal.objects.get(seckill_voucher=sale).shadow_id
         assert shadow_id is not None
         tamper(SeckillVoucher.objects.get(pk=shadow_id))
     out, error = process.communicate(timeout=SECONDS)
@@ -152,12 +133,17 @@ def test_control_lost_order_or_oversale_fails_the_rehearsal(
     assert everything_there() == before
 
 
-def test_single_worker_child_runs_rehearsal_and_its_orders(shop: Shop) -> None:
+def test_single_worker_child_runs_rehearsal_and_its_orders(shared_shop: Shop) -> None:
     """As from the admin: the steps are tasks among the others, and none keeps the worker."""
     sale = make_sale(stock=500)
     before = everything_there()
     rehearsal = start_rehearsal(
-        sale_id=sale.pk, buyers=BUYERS, stock=200, duplicates=20, connections=50, url=shop.url
+        sale_id=sale.pk,
+        buyers=BUYERS,
+        stock=200,
+        duplicates=20,
+        connections=50,
+        url=shared_shop.url,
     )
     publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
 
@@ -172,10 +158,10 @@ def test_single_worker_child_runs_rehearsal_and_its_orders(shop: Shop) -> None:
     assert everything_there() == before
 
 
-def test_interrupted_command_clears_up(shop: Shop) -> None:
+def test_interrupted_command_clears_up(shared_shop: Shop) -> None:
     sale = make_sale(stock=500)
     before = everything_there()
-    process = rehearse(shop, sale, FAILPOINT="rehearse.fired=stop")
+    process = rehearse(shared_shop, sale, FAILPOINT="rehearse.fired=stop")
     with stopped(process):
         process.send_signal(signal.SIGINT)
     out, error = process.communicate(timeout=SECONDS)

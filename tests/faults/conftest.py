@@ -9,7 +9,6 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,7 +18,7 @@ from redis import Redis, RedisError
 
 from tests.faults.history import Outcome
 from tests.faults.table import PROPERTY, REPORT
-from tests.support.stack import Process, Stack, Web, free_port
+from tests.support.stack import Shop, Stack, free_port
 
 # --- The table ------------------------------------------------------------------------------------
 
@@ -38,20 +37,6 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[Outcome]
 
 
 # --- The shop -------------------------------------------------------------------------------------
-
-
-@dataclass
-class Shop:
-    """A running shop; ``stack`` starts more."""
-
-    stack: Stack
-    web: Web
-    worker: Process
-    beat: Process
-
-    @property
-    def url(self) -> str:
-        return self.web.url
 
 
 @pytest.fixture

@@ -27,13 +27,12 @@ from orders.placing.tokens import read_token
 from orders.tasks import reconcile as reconcile_task
 from seckill_site.celery import app
 from seckill_site.ledger_connection import ledger_connection
-from tests.concurrency.sales import accepted_ids, crowd_of, live_orders, make_sale
-from tests.concurrency.test_moving_sale import Crowd
-from tests.faults.conftest import OwnRedis, Shop
+from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, make_sale
+from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome, receipt_of
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
-from tests.support.stack import ROOT, Stack
+from tests.support.stack import ROOT, Shop, Stack
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release, reserve
 from vouchers.inventory.sale_state import snapshot

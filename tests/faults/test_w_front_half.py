@@ -1,8 +1,8 @@
 """Faults of the front half: the web process, its line to Redis, its line to the broker.
 
 W5 (200 threads of one buyer, N and 10 N buyers at once, begin and end crossed under load) and W6
-(edits, pause, loads in mid-sale) are ``tests/concurrency``: ``test_clicks.py``,
-``test_reserving.py``, ``test_burst.py`` and ``test_moving_sale.py``.
+(edits, pause, loads in mid-sale) are ``tests/concurrency``: ``test_crowds.py`` and
+``test_reserving.py``.
 """
 
 from __future__ import annotations

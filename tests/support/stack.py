@@ -103,11 +103,15 @@ class Process:
         """Let it and its children go on (SIGCONT)."""
         self._signal_all(signal.SIGCONT)
 
-    def stop(self) -> int:
-        """Ask it to end (SIGTERM), kill what does not, and return its exit status."""
+    def terminate(self) -> None:
+        """Ask it to end (SIGTERM)."""
         if self.popen.poll() is None:
             self.resume()
             self.popen.terminate()
+
+    def stop(self) -> int:
+        """Ask it to end, kill what does not, and return its exit status."""
+        self.terminate()
         try:
             return self.popen.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -171,6 +175,8 @@ class Stack:
 
     def __exit__(self, *_: object) -> None:
         try:
+            for process in self.processes:
+                process.terminate()
             for process in self.processes:
                 process.stop()
         finally:
@@ -264,6 +270,20 @@ class Stack:
             process.popen.wait()
         if leftovers:
             raise LeftoverError("left behind after the stop: " + "; ".join(leftovers))
+
+
+@dataclass
+class Shop:
+    """A running shop; ``stack`` starts more."""
+
+    stack: Stack
+    web: Web
+    worker: Process
+    beat: Process
+
+    @property
+    def url(self) -> str:
+        return self.web.url
 
 
 def free_port() -> int:

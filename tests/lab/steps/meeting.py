@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -11,12 +10,11 @@ from typing import Any
 
 from django.db import connections
 
-from lab.answers import Answer
 from lab.points import listening
 from lab.steps import STEPS
-from lab.steps.step import Step, Writer
+from lab.steps.step import Answer, Step, Writer
 from orders.fulfilment.worker import fulfill_sale
-from tests.support.patience import MOMENT_S
+from tests.support.patience import MOMENT_S, wait_for
 
 
 class Died(Exception):
@@ -76,14 +74,6 @@ def beside(
         future = pool.submit(_with_own_connection, reaching)
         assert there.wait(MOMENT_S), f"nobody came by {until!r}"
         yield future
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    """Look until it holds."""
-    until = time.monotonic() + MOMENT_S
-    while not condition():
-        assert time.monotonic() < until, "not in time"
-        time.sleep(0.01)
 
 
 def buy(step: str, sale_id: int, user_id: int) -> Answer:

@@ -12,8 +12,8 @@ from redis import Redis
 
 from backoffice.job_engine import LEASE
 from backoffice.rehearsal.service import orphans
-from lab.answers import Answer
 from lab.steps import STEPS, ours
+from lab.steps.step import Answer
 from orders.models import VoucherOrder
 from seckill_site.failpoints import FailpointReached, armed
 from seckill_site.ledger_connection import ledger_connection

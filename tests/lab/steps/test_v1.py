@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lab.answers import Answer
 from lab.models import LabSale
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from tests.lab.steps.meeting import at, beside, buy, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)

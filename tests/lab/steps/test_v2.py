@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lab.answers import Answer
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from tests.lab.steps.meeting import at, buy, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)

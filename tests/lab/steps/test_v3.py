@@ -7,8 +7,8 @@ from collections import defaultdict
 
 import pytest
 
-from lab.answers import Answer
 from lab.steps import STEPS, v3
+from lab.steps.step import Answer
 from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed
 
 pytestmark = pytest.mark.django_db(transaction=True)

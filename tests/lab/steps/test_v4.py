@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from redis import Redis
 
-from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from seckill_site.ledger_connection import ledger_connection
 from tests.lab.steps.meeting import Died, at, buy, die, elsewhere, passed
 

@@ -7,8 +7,8 @@ from queue import SimpleQueue
 import pytest
 from django.db import OperationalError
 
-from lab.answers import Answer
 from lab.steps import STEPS, v5
+from lab.steps.step import Answer
 from tests.lab.steps.meeting import Died, at, buy, die, passed, write_all, writer_of
 
 pytestmark = pytest.mark.django_db(transaction=True)

@@ -6,13 +6,13 @@ import pytest
 from django.db import OperationalError
 from redis import Redis
 
-from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.steps import STEPS
-from lab.steps.step import Writer
+from lab.steps.step import Answer, Writer
 from lab.steps.v5_stream import GROUP
 from seckill_site.ledger_connection import ledger_connection
-from tests.lab.steps.meeting import Died, at, buy, die, passed, wait_for, writer_of
+from tests.lab.steps.meeting import Died, at, buy, die, passed, writer_of
+from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

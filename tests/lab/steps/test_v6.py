@@ -8,12 +8,13 @@ from contextlib import ExitStack
 
 import pytest
 
-from lab.answers import Answer
 from lab.keys import LabKeys
 from lab.locks import LEASE_MS, ExpiringLock, OwnedLock, SetnxLock
 from lab.steps import STEPS
+from lab.steps.step import Answer
 from seckill_site.ledger_connection import ledger_connection
-from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed, wait_for
+from tests.lab.steps.meeting import Died, at, beside, buy, die, elsewhere, passed
+from tests.support.patience import wait_for
 
 pytestmark = pytest.mark.django_db(transaction=True)
 

@@ -51,7 +51,6 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from vouchers.inventory.batch_journal import count_attempt
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -60,6 +59,7 @@ from vouchers.inventory.reservations import (
     SoldOut,
     StillPending,
     claim,
+    count_attempt,
     release,
     reserve,
 )

@@ -1,0 +1,170 @@
+"""Crowds at a running shop: exact counts, double clicks, and edits of the sale under load."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections import Counter
+from contextlib import suppress
+from dataclasses import replace
+
+import pytest
+from django.utils import timezone
+
+from tests.concurrency.sales import (
+    accepted_ids,
+    assert_sold_exactly,
+    assert_the_sum_is_right,
+    crowd_at,
+    crowd_of,
+    live_orders,
+    make_sale,
+    more_tokens,
+    order_requests,
+    wait_until_quiet,
+)
+from tests.support.crowd import Answer, fire
+from tests.support.sales import change_stock
+from tests.support.stack import Shop
+from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.inventory.sale_state import BelowTaken, snapshot
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+CLICKS = 200
+
+# --- One burst, many clicks -----------------------------------------------------------------------
+
+
+def test_burst_sells_exactly_the_stock(shared_shop: Shop) -> None:
+    sale = make_sale(stock=100)
+    requests = order_requests(sale, crowd_of(sale, count=3_000))
+
+    answers = fire(requests, url=shared_shop.url, connections=256)
+
+    wait_until_quiet(sale)
+    assert_sold_exactly(sale, answers)
+
+
+def user_of(token: str) -> int:
+    return int(token.split("-")[1])
+
+
+def test_repeated_clicks_on_one_page_make_one_order(shared_shop: Shop) -> None:
+    sale = make_sale(stock=10)
+    (token,) = crowd_of(sale, count=1)
+
+    answers = fire(order_requests(sale, [token] * CLICKS), url=shared_shop.url, connections=CLICKS)
+
+    assert {(answer.status, answer.body["order_id"]) for answer in answers} == {
+        (202, token.split("-")[0])
+    }
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_many_tabs_of_one_buyer_get_one_unit(shared_shop: Shop) -> None:
+    sale = make_sale(stock=10)
+    (token,) = crowd_of(sale, count=1)
+    tabs = more_tokens(sale, user_id=user_of(token), count=CLICKS)
+
+    answers = fire(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
+
+    (won,) = accepted_ids(answers)
+    refused = [answer for answer in answers if answer.status != 202]
+    assert {(a.status, a.body["code"], a.body["order_id"]) for a in refused} == {
+        (409, "already_ordered", str(won))
+    }
+    wait_until_quiet(sale)
+    assert [order.pk for order in live_orders(sale)] == [won]
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_limit_of_three_gives_exactly_three_units_each(shared_shop: Shop) -> None:
+    sale = make_sale(stock=1_000, limit=3)
+    buyers = [user_of(token) for token in crowd_of(sale, count=20)]
+    tabs = [tab for user in buyers for tab in more_tokens(sale, user_id=user, count=10)]
+
+    fire(order_requests(sale, tabs), url=shared_shop.url, connections=CLICKS)
+
+    wait_until_quiet(sale)
+    assert Counter(order.user_id for order in live_orders(sale)) == dict.fromkeys(buyers, 3)
+    assert_the_sum_is_right(sale, ordered=60)
+
+
+# --- A sale that changes under load --------------------------------------------------------------
+
+
+def test_nothing_is_accepted_before_the_start(shared_shop: Shop) -> None:
+    sale = make_sale(stock=1_000, begins_in_s=300)
+    tokens = crowd_of(sale, count=300)
+    early = fire(order_requests(sale, tokens), url=shared_shop.url, connections=64)
+    assert {(answer.status, answer.body["code"]) for answer in early} == {(409, "not_started")}
+
+    begins_at = timezone.now().replace(microsecond=0) + dt.timedelta(seconds=2)
+    sale = edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), begins_at=begins_at))
+    # The same tokens again and again until the sale has started for all of them.
+    accepted: set[int] = set()
+    while len(accepted) < len(tokens):
+        accepted |= accepted_ids(
+            fire(order_requests(sale, tokens), url=shared_shop.url, connections=64)
+        )
+
+    wait_until_quiet(sale)
+    orders = live_orders(sale)
+    assert min(order.accepted_at for order in orders) >= begins_at
+    assert_the_sum_is_right(sale, ordered=300)
+
+
+def test_nothing_is_accepted_after_the_end(shared_shop: Shop) -> None:
+    sale = make_sale(stock=50_000)
+    accepted = accepted_ids(
+        fire(order_requests(sale, crowd_of(sale, count=50)), url=shared_shop.url, connections=8)
+    )
+    assert len(accepted) == 50
+    ends_at = timezone.now().replace(microsecond=0) + dt.timedelta(seconds=2)
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), ends_at=ends_at))
+    late: list[Answer] = []
+    while not late:  # wave after wave of new buyers, until one wave meets the end
+        answers = fire(
+            order_requests(sale, crowd_of(sale, count=50)), url=shared_shop.url, connections=8
+        )
+        accepted |= accepted_ids(answers)
+        late = [answer for answer in answers if answer.status != 202]
+
+    assert {(answer.status, answer.body["code"]) for answer in late} == {(409, "ended")}
+    wait_until_quiet(sale)
+    orders = live_orders(sale)
+    assert {order.pk for order in orders} == accepted
+    assert max(order.accepted_at for order in orders) < ends_at
+    assert_the_sum_is_right(sale, ordered=len(accepted))
+
+
+def test_stock_edits_under_load_sell_exactly_the_last_stock(shared_shop: Shop) -> None:
+    sale = make_sale(stock=50)
+    with crowd_at(sale, tokens=crowd_of(sale, count=1_500), url=shared_shop.url) as crowd:
+        for stock in (80, 60, 200, 120, 90, 150):
+            with suppress(BelowTaken):
+                change_stock(sale_id=sale.pk, stock=stock)
+    sale.refresh_from_db()
+
+    # Refused buyers retry until the last stock is sold. A retry always asks the ledger; first
+    # attempts could be refused from a process's memory of an earlier "sold out".
+    fire(order_requests(sale, crowd.tokens, attempt=2), url=shared_shop.url, connections=64)
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=sale.stock)
+
+
+def test_pause_under_load_loses_no_accepted_order(shared_shop: Shop) -> None:
+    sale = make_sale(stock=2_000)
+    with crowd_at(sale, tokens=crowd_of(sale, count=1_000), url=shared_shop.url) as crowd:
+        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=True))
+        taken = snapshot(sale_id=sale.pk).taken
+    assert snapshot(sale_id=sale.pk).taken == taken
+    assert {a.body["code"] for a in crowd.answers if a.status != 202} == {"paused"}
+    assert len(accepted_ids(crowd.answers)) == taken
+
+    sale.refresh_from_db()
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=False))
+    fire(crowd.requests, url=shared_shop.url, connections=64)
+    wait_until_quiet(sale)
+    assert_the_sum_is_right(sale, ordered=1_000)
