@@ -15,15 +15,15 @@ admin.site.unregister([User, Group])
 
 
 class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]
-    """Groups to choose from: our roles have names in the catalogue, others are what they are."""
+    """Groups to choose from, with translated names of the shop's roles."""
 
     def label_from_instance(self, obj: Group) -> str:
-        return _name_of(obj)
+        return gettext(obj.name)
 
 
 @admin.register(User)
 class AccountAdmin(UserAdmin):  # type: ignore[type-arg]
-    """Django's own, with the roles of each member of staff in the list."""
+    """Accounts, with the roles of each in the list."""
 
     list_display = ("username", "email", "is_staff", "is_superuser", "roles", "last_login")
 
@@ -37,19 +37,15 @@ class AccountAdmin(UserAdmin):  # type: ignore[type-arg]
 
     @admin.display(description=_("roles"))
     def roles(self, user: User) -> str:
-        return ", ".join(map(_name_of, user.groups.all())) or "–"
+        return ", ".join(gettext(group.name) for group in user.groups.all()) or "–"
 
 
 @admin.register(Group)
 class RoleAdmin(GroupAdmin):
-    """Django's own, with what a group is called."""
+    """Groups, with their translated names."""
 
     list_display = ("called",)
 
     @admin.display(description=_("group"), ordering="name")
     def called(self, group: Group) -> str:
-        return _name_of(group)
-
-
-def _name_of(group: Group) -> str:
-    return gettext(group.name)
+        return gettext(group.name)

@@ -1,4 +1,4 @@
-"""Shared parts of the back office's pages: read-only models, time columns, pages of a sale."""
+"""Shared parts of the back office's pages: read-only models, columns, links, pages of a sale."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from django.contrib import admin
 from django.contrib.admin.options import BaseModelAdmin
 from django.http import HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
+from django.urls import URLPattern, path, reverse
+from django.utils.html import format_html
 
 from seckill_site.formatting import NO_VALUE, timestamp
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
-    """An admin whose rows nobody types: they are made and changed by processes alone."""
+    """An admin of rows that only processes create and change."""
 
     show_full_result_count = False
 
@@ -64,3 +65,9 @@ def admin_page(
     """Return a page with the header and the breadcrumbs of an admin."""
     shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
     return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
+
+
+def order_link(order_id: int) -> str:
+    """Return a link to an order's page, with its id as the text."""
+    url = reverse("admin:orders_voucherorder_change", args=[order_id])
+    return format_html('<a href="{}">{}</a>', url, order_id)

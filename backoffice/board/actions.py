@@ -23,9 +23,8 @@ from backoffice.board.forms import (
 from backoffice.board.snapshot import Board
 from backoffice.job_engine import UNAVAILABLE
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
-from vouchers.catalogue.history import change_line
 from vouchers.catalogue.live_changes import (
-    NotBegun,
+    SaleNotStarted,
     SaleOver,
     TermsChanged,
     end_sale,
@@ -34,7 +33,7 @@ from vouchers.catalogue.live_changes import (
     resize_sale,
     resume_sale,
 )
-from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.catalogue.staff_texts import StaffRefusal, change_line
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
@@ -200,7 +199,7 @@ class End(_ActionOnEnd):
     def check(self, board: Board) -> None:
         super().check(board)
         if board.now <= board.sale.begins_at:
-            raise NotBegun
+            raise SaleNotStarted
 
     def will(self, board: Board) -> list[str]:
         left, waiting = (

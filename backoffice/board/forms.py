@@ -12,7 +12,7 @@ from django.core.validators import MaxValueValidator
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.forms.sale import YEARS
+from vouchers.forms.fields import YEARS
 from vouchers.models import MAX_STOCK
 
 UNTIL = "until"

@@ -585,8 +585,8 @@ def test_migrations_make_the_roles(tmp_path: Path) -> None:
 def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop = Permission.objects.filter(content_type__app_label__in=SHOP_APPS)
     of_the_shop.delete()
-    migration = import_module("orders.migrations.0004_roles")
-    state = MigrationLoader(connection).project_state(("orders", "0004_roles"))
+    migration = import_module("orders.migrations.0002_roles")
+    state = MigrationLoader(connection).project_state(("orders", "0002_roles"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

@@ -1,0 +1,132 @@
+"""Read-only pages of the admin: payments, bulk jobs, and the locks that are held."""
+
+from __future__ import annotations
+
+from collections import Counter
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+from django.contrib import admin
+from django.core.exceptions import PermissionDenied
+from django.core.paginator import Paginator
+from django.db.models import QuerySet
+from django.http import HttpRequest, HttpResponse
+from django.utils.html import format_html
+from django.utils.text import capfirst
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+from redis import RedisError
+
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from backoffice.bulk_jobs import refusal_text
+from locks.inspection import held_locks
+from locks.models import Lock
+from orders.models import JobStatus, OrderJob, Payment
+from seckill_site.formatting import NO_VALUE, money
+from seckill_site.ledger_connection import ledger_connection
+
+REFUSALS_PER_PAGE = 100
+
+
+@admin.register(Payment)
+class PaymentAdmin(ReadOnlyAdmin):
+    """Payments as their providers have reported them."""
+
+    list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
+    list_filter = ("status", ("problem", admin.EmptyFieldListFilter), "settles", "provider")
+    search_fields = ("=reference", "=provider_reference", "=order__id")
+    search_help_text = _("Reference, the provider's reference or order id")
+    ordering = ("-pk",)
+    fields = (
+        "reference", "its_order", "provider", "provider_reference", "amount", "status", "settles",
+        "wrong", "asks", "asked", "created", "changed",
+    )  # fmt: skip
+    readonly_fields = ("its_order", "amount", "wrong", "asks", "created", "changed")
+    asks = timestamp_column("ask_at", _("next check at"))
+    created = timestamp_column("created_at", _("created"))
+    changed = timestamp_column("changed_at", _("changed"))
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css"]}
+
+    @admin.display(description=_("order"), ordering="order")
+    def its_order(self, payment: Payment) -> str:
+        return order_link(payment.order_id)
+
+    @admin.display(description=_("amount"), ordering="amount_cents")
+    def amount(self, payment: Payment) -> str:
+        return money(payment.amount_cents)
+
+    @admin.display(description=_("problem"), ordering="problem")
+    def wrong(self, payment: Payment) -> str:
+        return gettext(payment.problem) or NO_VALUE
+
+
+@admin.register(OrderJob)
+class OrderJobAdmin(ReadOnlyAdmin):
+    """The progress of each job, and the orders it did not change."""
+
+    list_display = ("__str__", "progress", "status", "actor", "why", "created", "changed")
+    list_filter = ("status", "kind")
+    list_select_related = ("actor",)
+    fields = ("kind", "why", "actor", "progress", "status", "created", "changed")
+    readonly_fields = ("progress", "created", "changed")
+    created = timestamp_column("created_at", _("created"))
+    changed = timestamp_column("changed_at", _("changed"))
+
+    class Media:
+        css = {"all": ["seckill/order_admin.css"]}
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[OrderJob]:
+        # They hold thousands of ids, and no list shows them.
+        return super().get_queryset(request).defer("order_ids", "refusals")
+
+    @admin.display(description=_("progress"))
+    def progress(self, job: OrderJob) -> str:
+        text = gettext("%(done)s of %(total)s") % {"done": job.done, "total": job.total}
+        return format_html(
+            '<progress max="{}" value="{}" aria-hidden="true"></progress> {}',
+            max(job.total, 1), job.done if job.total else 1, text,
+        )  # fmt: skip
+
+    def render_change_form(
+        self, request: HttpRequest, context: dict[str, Any], *args: Any, **kwargs: Any
+    ) -> HttpResponse:
+        """Add the orders that were not changed; reload while the job runs."""
+        job: OrderJob = context["original"]
+        refusals = sorted(job.refusals.items(), key=lambda item: int(item[0]))
+        page = Paginator(refusals, REFUSALS_PER_PAGE).get_page(request.GET.get("page"))
+        sums = Counter(job.refusals.values()).most_common()
+        context |= {
+            "runs": job.status == JobStatus.RUNNING,
+            "page_obj": page,
+            "not_changed": [(order_link(int(order_id)), refusal_text(it)) for order_id, it in page],
+            "sums": [(refusal_text(it), count) for it, count in sums],
+        }
+        return super().render_change_form(request, context, *args, **kwargs)
+
+    def has_view_permission(self, request: HttpRequest, obj: OrderJob | None = None) -> bool:
+        """Show the outcome to everyone who may start a job."""
+        may_end = request.user.has_perm("orders.end_voucherorder")
+        return may_end or super().has_view_permission(request, obj)
+
+
+@admin.register(Lock)
+class LockAdmin(ReadOnlyAdmin):
+    """A list without a table: it shows what Redis says at this moment."""
+
+    def changelist_view(
+        self, request: HttpRequest, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        if not self.has_view_permission(request):
+            raise PermissionDenied
+        context = {"title": capfirst(self.opts.verbose_name_plural), **(extra_context or {})}
+        status = HTTPStatus.OK
+        try:
+            context["holds"] = held_locks(ledger_connection())
+        except RedisError:
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        return admin_page(self, request, "locks/lock/change_list.html", status=status, **context)
+
+    def get_object(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise PermissionDenied  # there is no table to look one up in
