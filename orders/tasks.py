@@ -17,8 +17,8 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish_fulfillment
+from vouchers.inventory.rebuild import rebuild_after_restart
 from vouchers.inventory.request_stats import store_request_counts as store_all_tallies
-from vouchers.inventory.restart_watch import rebuild_after_restart
 
 
 # A pass takes about SECKILL_WORK_MS, or over 20 s if the database does not answer any attempt.
@@ -32,13 +32,13 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(**kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
-    sweeping.sweep(publish=publish_fulfillment, now=timezone.now())
+    sweeping.sweep(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.sweep_long_over")
 def sweep_long_over(**kwargs: Any) -> None:
     """Do the same for sales that should have nothing pending any more."""
-    sweeping.sweep(publish=publish_fulfillment, now=timezone.now(), long_over=True)
+    sweeping.sweep(now=timezone.now(), long_over=True)
 
 
 @shared_task(name="orders.tasks.watch_ledger")

@@ -20,9 +20,8 @@ from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
 from seckill_site.formatting import timestamp
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.catalogue.history import with_reason
 from vouchers.catalogue.live_changes import TermsChanged
-from vouchers.catalogue.refusals import refusal_text
+from vouchers.catalogue.staff_texts import refusal_text, with_reason
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots

@@ -44,7 +44,7 @@ from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import OrderJob, OrderStatus, VoucherOrder
 from seckill_site.formatting import NO_VALUE, grouped, money, timestamp
 from seckill_site.web.url_converters import LARGEST_ID
-from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import SaleStage
 
 logger = logging.getLogger(__name__)

@@ -30,7 +30,7 @@ from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.catalogue.refusals import NO_ANSWER, StaffRefusal
+from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
 MAX_BUYERS = 5_000

@@ -27,7 +27,7 @@ from orders.fulfilment.reconcile import Comparison, reconcile
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.admin.sale_list import SaleChangeList, card_of
 from vouchers.catalogue.listing import SaleCard, cards
-from vouchers.catalogue.refusals import NO_ANSWER
+from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.models import SaleState, SeckillVoucher
 
 

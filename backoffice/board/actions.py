@@ -19,9 +19,8 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.board.snapshot import Board
 from backoffice.job_engine import UNAVAILABLE
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
-from vouchers.catalogue.history import change_line
 from vouchers.catalogue.live_changes import (
-    NotBegun,
+    SaleNotStarted,
     SaleOver,
     TermsChanged,
     end_sale,
@@ -30,8 +29,8 @@ from vouchers.catalogue.live_changes import (
     resize_sale,
     resume_sale,
 )
-from vouchers.catalogue.refusals import StaffRefusal
-from vouchers.forms.sale import YEARS
+from vouchers.catalogue.staff_texts import StaffRefusal, change_line
+from vouchers.forms.fields import YEARS
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
@@ -290,7 +289,7 @@ class End(_ActionOnEnd):
     def check(self, board: Board) -> None:
         super().check(board)
         if board.now <= board.sale.begins_at:
-            raise NotBegun
+            raise SaleNotStarted
 
     def will(self, board: Board) -> list[str]:
         left, waiting = (

@@ -33,7 +33,7 @@ from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
-from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher
 

@@ -15,7 +15,8 @@ from django.db import DatabaseError, transaction
 
 from orders.models import VoucherOrder
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.audit import (
+from vouchers.inventory.holdings import (
+    Holding,
     add_buyers,
     check_holdings,
     make_pending,
@@ -23,7 +24,7 @@ from vouchers.inventory.audit import (
     read_pending,
     restore_buyers,
 )
-from vouchers.inventory.keys import Holding, LedgerUnavailable
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshots
 from vouchers.lock_objects import lock_seckill_voucher
@@ -74,7 +75,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     added to the buyers; the terms are copied from the row; ``sold`` is counted again.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     comparison, differences = _compare(sale_id)
     if not repair or (comparison.remaining is not None and not differences.size):
@@ -99,7 +100,7 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
     """Reconcile these sales, or every sale if none is named, lazily.
 
     :raises SeckillVoucher.DoesNotExist: a sale does not exist; none was compared.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     known = list(SeckillVoucher.objects.order_by("pk").values_list("pk", flat=True))
     unknown = sorted(set(sale_ids) - set(known))

@@ -19,9 +19,10 @@ from django.db.models import QuerySet
 from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.tokens import BadToken, read_token
 from seckill_site.clock import epoch_ms, from_epoch_ms
+from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale, load_sale_exclusively
-from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded, held_order_ids
+from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
 from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_list import (
     NoLongerWaiting,
@@ -32,7 +33,7 @@ from vouchers.inventory.waiting_list import (
     waiting_order_ids,
     waiting_position,
 )
-from vouchers.models import MAX_LIMIT, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,7 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
     """Return a buyer's place in line, put back if Redis has lost it.
 
     :raises NotWaiting: the buyer never waited in this sale, or has left.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     entries = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id)
     entry = entries.order_by("-pk").first()
@@ -224,8 +225,7 @@ def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int)
 
 def _is_offered(entry: WaitingEntry) -> bool:
     """Return whether the entry's order id has been given a unit, in Redis or as a row."""
-    sale_id, limit = entry.seckill_voucher_id, MAX_LIMIT
-    held = held_order_ids(sale_id=sale_id, user_id=entry.user_id, limit=limit)
+    held = held_order_ids(sale_id=entry.seckill_voucher_id, user_id=entry.user_id)
     return entry.order_id in held or VoucherOrder.objects.filter(pk=entry.order_id).exists()
 
 

@@ -12,12 +12,11 @@ from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrde
 from orders.placing.order_ids import minted_at
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clock import epoch_ms
-from vouchers.inventory.buyer_holdings import read_buyer_holdings
+from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.inventory.rebuild import is_same_ledger, snapshot_or_load
 from vouchers.inventory.receipt_cache import cache_row, look_up_receipt
 from vouchers.inventory.reservations import ended_reason
-from vouchers.inventory.restart_watch import is_same_ledger
 
 QUEUED = "queued"
 """The status of a reservation without a row: the ledger holds it as pending."""
@@ -85,7 +84,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool =
 
     :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: there is no row, and Redis did not answer.
+    :raises LedgerUnavailable: there is no row, and Redis did not respond.
     """
     found, ledger_answered = None, False
     if has_token:
@@ -111,7 +110,7 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
     None unless the order is pending or Redis has a copy of its row.
 
     :raises NoReceipt: the order is another buyer's or another sale's.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if known.queue_position:

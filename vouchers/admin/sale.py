@@ -22,11 +22,17 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-from vouchers.admin.sale_actions import copy, load_into_redis, publish
-from vouchers.admin.sale_list import SaleChangeList, SaleColumns, StateFilter, WhenFilter
+from vouchers.admin.sale_list import (
+    SaleChangeList,
+    SaleColumns,
+    StateFilter,
+    WhenFilter,
+    copy,
+    load_into_redis,
+    publish,
+)
 from vouchers.admin.series import copies_page, series_page
 from vouchers.catalogue.form_hints import Level
-from vouchers.catalogue.refusals import SALE_REFUSALS, refusal_text
 from vouchers.catalogue.sales import (
     create_sale,
     create_voucher_on_sale,
@@ -35,6 +41,7 @@ from vouchers.catalogue.sales import (
     has_buyers,
 )
 from vouchers.catalogue.series import copy_terms
+from vouchers.catalogue.staff_texts import SALE_REFUSALS, refusal_text
 from vouchers.forms.sale import SaleForm
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale

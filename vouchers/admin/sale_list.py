@@ -1,22 +1,29 @@
-"""The admin's list of sales: columns, filters and live figures."""
+"""The admin's list of sales: columns, filters, live figures and actions."""
 
 from __future__ import annotations
 
 import datetime as dt
 from typing import Any
 
-from django.contrib import admin
+from django.contrib import admin, messages
 from django.contrib.admin.views.main import ChangeList
+from django.db import transaction
 from django.db.models import F, Q, QuerySet
-from django.http import HttpRequest
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.translation import gettext
+from django.utils.text import capfirst
+from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.listing import SaleCard, cards
+from vouchers.catalogue.sales import publish_sale
+from vouchers.catalogue.series import MOST_SALES
+from vouchers.catalogue.staff_texts import change_line
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 STATES = {
@@ -65,14 +72,14 @@ class StateFilter(ConditionFilter):
         """Return the condition of each state; agrees with ``SeckillVoucher.state_at``."""
         draft, over, paused = Q(stage=SaleStage.DRAFT), Q(ends_at__lte=now), Q(paused=True)
         going_on = ~draft & ~over & ~paused
-        begun, sold_out = Q(begins_at__lte=now), Q(sold__gte=F("stock"))
+        started, sold_out = Q(begins_at__lte=now), Q(sold__gte=F("stock"))
         return {
             SaleStage.DRAFT: draft,
             SaleState.ENDED: ~draft & over,
             SaleState.PAUSED: ~draft & ~over & paused,
-            SaleState.SCHEDULED: going_on & ~begun,
-            SaleState.SOLD_OUT: going_on & begun & sold_out,
-            SaleState.OPEN: going_on & begun & ~sold_out,
+            SaleState.SCHEDULED: going_on & ~started,
+            SaleState.SOLD_OUT: going_on & started & sold_out,
+            SaleState.OPEN: going_on & started & ~sold_out,
         }
 
 
@@ -86,8 +93,8 @@ class WhenFilter(ConditionFilter):
         return [("coming", _("upcoming")), ("running", _("running")), ("over", _("ended"))]
 
     def conditions(self, now: dt.datetime) -> dict[str, Q]:
-        begun, over = Q(begins_at__lte=now), Q(ends_at__lte=now)
-        return {"coming": ~begun, "running": begun & ~over, "over": over}
+        started, over = Q(begins_at__lte=now), Q(ends_at__lte=now)
+        return {"coming": ~started, "running": started & ~over, "over": over}
 
 
 def card_of(sale: SeckillVoucher) -> SaleCard:
@@ -161,3 +168,57 @@ class SaleColumns:
         url = reverse("picture", args=[digest])
         text = gettext("The picture of “%(title)s”") % {"title": sale.voucher.title}
         return format_html('<img class="sale-picture" src="{}" alt="{}">', url, text)
+
+
+# --- Actions -------------------------------------------------------------------------------------
+
+
+@admin.action(description=_("Publish"), permissions=["change"])
+def publish(model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]) -> None:
+    """Publish the drafts among the chosen sales."""
+    drafts = list(queryset.filter(stage=SaleStage.DRAFT))
+    label = capfirst(SeckillVoucher._meta.get_field("stage").verbose_name)
+    change = change_line(label, SaleStage.DRAFT.label, SaleStage.PUBLIC.label)
+    for sale in drafts:
+        with transaction.atomic():
+            publish_sale(sale_id=sale.pk)
+            model_admin.log_change(request, sale, change)
+    if not drafts:
+        text = gettext("None of these sales is a draft.")
+        model_admin.message_user(request, text, messages.WARNING)
+        return
+    text = ngettext(
+        "%(count)s sale was published.", "%(count)s sales were published.", len(drafts)
+    ) % {"count": len(drafts)}
+    model_admin.message_user(request, text, messages.SUCCESS)
+
+
+@admin.action(description=_("Copy"), permissions=["add"])
+def copy(
+    model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
+) -> HttpResponse | None:
+    """Open the form of a new sale like the one chosen, or the plan of several copies."""
+    ids = list(queryset.order_by("pk").values_list("pk", flat=True)[: MOST_SALES + 1])
+    if len(ids) > MOST_SALES:
+        text = gettext("At most %(most)s sales can be copied at once.") % {"most": MOST_SALES}
+        model_admin.message_user(request, text, messages.ERROR)
+        return None
+    if len(ids) == 1:
+        return HttpResponseRedirect(reverse("admin:sale-copy", args=ids))
+    listed = ",".join(map(str, ids))
+    return HttpResponseRedirect(f"{reverse('admin:sale-copies')}?ids={listed}")
+
+
+@admin.action(description=_("Load into Redis"), permissions=["run"])
+def load_into_redis(
+    model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
+) -> None:
+    """Load the ledgers now instead of at the first buyer."""
+    try:
+        for sale in queryset:
+            load_sale(sale_id=sale.pk)
+    except LedgerUnavailable:
+        text = gettext("Redis did not respond. Try again.")
+        model_admin.message_user(request, text, messages.ERROR)
+        return
+    model_admin.message_user(request, gettext("Loaded."), messages.SUCCESS)

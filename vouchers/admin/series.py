@@ -24,7 +24,7 @@ from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.series import (
     MOST_SALES,
     PlannedSale,
-    SameBegin,
+    SameStart,
     create_sales,
     digest,
     plan_copies,
@@ -91,7 +91,7 @@ def _create_confirmed(
                 action_flag=ADDITION,
                 change_message=[{"added": {}}],
             )
-    except SameBegin as error:
+    except SameStart as error:
         model_admin.message_user(request, str(error), messages.ERROR)
         return None
     text = ngettext("%(count)s sale was created.", "%(count)s sales were created.", len(plan))
@@ -113,7 +113,7 @@ def _page(
         "media": model_admin.media,
         "plan": plan,
         "looked_at": digest(plan),
-        "refused": any(planned.same_begin for planned in plan),
+        "refused": any(planned.same_start for planned in plan),
         "zone": timezone.get_default_timezone_name(),
         **context,
     }

@@ -18,8 +18,8 @@ from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import money
-from vouchers.catalogue.overlaps import on_sale_now
-from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.catalogue.listing import on_sale_now
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.imports.plan import Importer, RowOutcome
 from vouchers.imports.rows import HEADINGS, example_rows
 from vouchers.imports.service import Preview, VouchersChanged, confirm_import, preview_import

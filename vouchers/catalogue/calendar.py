@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 
 from django.utils.translation import get_language, ngettext
 from django.utils.translation import gettext as _
-from icalendar import Alarm, Calendar, Event
+from icalendar import TRANSP, Alarm, Calendar, Event
 
 from seckill_site.formatting import money
 from vouchers.inventory.reservations import SaleEnded
@@ -29,34 +29,35 @@ def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> b
     """
     if now >= sale.ends_at:
         raise SaleEnded
-    calendar = Calendar()
-    calendar.add("prodid", f"-//Seckill//Flash sales//{(get_language() or 'en').upper()}")
-    calendar.add("version", "2.0")
-    calendar.add("calscale", "GREGORIAN")
-    calendar.add_component(_event(sale, page_url, now))
+    language = (get_language() or "en").upper()
+    calendar = Calendar.new(
+        prodid=f"-//Seckill//Flash sales//{language}",
+        calscale="GREGORIAN",
+        subcomponents=[_event(sale, page_url, now)],
+    )
     content: bytes = calendar.to_ical()
     return content
 
 
 def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
-    event = Event()
     summary = _("Flash sale: %(title)s") % {"title": sale.voucher.title.translate(_CONTROLS)}
-    event.add("uid", f"sale-{sale.pk}@{urlsplit(page_url).netloc}")
-    # No row says when a sale was last changed. A later file has a higher number, so that a
-    # calendar takes over a start that was moved.
-    event.add("sequence", (now - sale.created_at) // dt.timedelta(minutes=1))
-    event.add("dtstamp", now)
-    event.add("last-modified", now)
-    event.add("dtstart", sale.begins_at.astimezone(dt.UTC))
-    event.add("dtend", sale.ends_at.astimezone(dt.UTC))
-    event.add("summary", summary)
-    event.add("description", _description(sale, page_url))
-    event.add("url", page_url)
-    event.add("transp", "TRANSPARENT")  # nobody is busy for as long as a sale lasts
+    event = Event.new(
+        uid=f"sale-{sale.pk}@{urlsplit(page_url).netloc}",
+        # No row says when a sale was last changed. A later file has a higher number, so that a
+        # calendar takes over a start that was moved.
+        sequence=(now - sale.created_at) // dt.timedelta(minutes=1),
+        stamp=now,
+        last_modified=now,
+        start=sale.begins_at.astimezone(dt.UTC),
+        end=sale.ends_at.astimezone(dt.UTC),
+        summary=summary,
+        description=_description(sale, page_url),
+        url=page_url,
+        transparency=TRANSP.TRANSPARENT,  # nobody is busy for as long as a sale lasts
+    )
     for ahead in AHEAD:
-        alarm = Alarm()
+        alarm = Alarm.new(description=summary)
         alarm.add("action", "DISPLAY")
-        alarm.add("description", summary)
         alarm.add("trigger", -ahead)
         event.add_component(alarm)
     return event

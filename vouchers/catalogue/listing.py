@@ -70,6 +70,14 @@ def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard
     ]
 
 
+def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
+    """Return which of these vouchers have a running public sale."""
+    sales = SeckillVoucher.objects.filter(
+        voucher__in=list(voucher_ids), stage=SaleStage.PUBLIC, begins_at__lte=now, ends_at__gt=now
+    )
+    return set(sales.values_list("voucher_id", flat=True))
+
+
 def _with_vouchers() -> QuerySet[SeckillVoucher]:
     """Return the sales with their vouchers and pictures, without the bytes of those."""
     sales = SeckillVoucher.objects.select_related("voucher__picture")

@@ -14,8 +14,8 @@ from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clock import from_epoch_ms
-from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.sales import edit_sale, terms_of
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
@@ -28,7 +28,7 @@ class SaleOver(StaffRefusal):
     message = _("Nothing was changed: the sale has ended. To sell again, copy it.")
 
 
-class NotBegun(StaffRefusal):
+class SaleNotStarted(StaffRefusal):
     """The sale has not started, by the clock of Redis, so there is nothing to end."""
 
     message = _(
@@ -82,12 +82,12 @@ def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
 def end_sale(*, sale_id: int, seen: dt.datetime) -> SeckillVoucher:
     """End a sale now instead of at the moment ``seen``; raises as ``_change``.
 
-    :raises NotBegun: it has not started; nothing changed.
+    :raises SaleNotStarted: it has not started; nothing changed.
     """
     with transaction.atomic():
         sale = _lock_unchanged(sale_id, {"ends_at": seen})
         if _ledger_now(sale_id) <= sale.begins_at:
-            raise NotBegun
+            raise SaleNotStarted
         terms = terms_of(sale)
         # Close it before reading the clock, so that every unit was accepted before the end.
         edit_sale(sale_id=sale_id, terms=replace(terms, paused=True))

@@ -19,7 +19,7 @@ from django.utils.translation import gettext_lazy as _
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.pictures import set_picture
-from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms

@@ -18,9 +18,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import timestamp
-from vouchers.catalogue.overlaps import overlap, overlapping_sales
-from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.sales import SaleTerms, insert_sale, terms_of
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import SaleStage, SeckillVoucher, Voucher
@@ -30,8 +29,11 @@ MOST_SALES = 100
 
 DAY = dt.timedelta(days=1)
 
+Window = SaleTerms | SeckillVoucher
+"""Has a start and an end."""
 
-class SameBegin(StaffRefusal):
+
+class SameStart(StaffRefusal):
     """A sale of this voucher starts at that very moment already."""
 
     def __init__(self, begins_at: dt.datetime) -> None:
@@ -74,7 +76,7 @@ class PlannedSale:
     overlaps_planned: tuple[int, ...] = ()
 
     @property
-    def same_begin(self) -> SeckillVoucher | None:
+    def same_start(self) -> SeckillVoucher | None:
         """The stored sale with the same start, which prevents this one."""
         begins_at = self.terms.begins_at
         return next((sale for sale in self.overlaps if sale.begins_at == begins_at), None)
@@ -82,6 +84,30 @@ class PlannedSale:
     @property
     def stage_label(self) -> str:
         return str(SaleStage(self.terms.stage).label)
+
+
+def overlap(one: Window, other: Window) -> bool:
+    """Say whether two windows overlap."""
+    return one.begins_at < other.ends_at and other.begins_at < one.ends_at
+
+
+def overlapping_sales(windows: Sequence[tuple[int, Window]]) -> list[list[SeckillVoucher]]:
+    """Return the overlapping sales for each pair of voucher id and window, in one query.
+
+    Rehearsals do not count.
+    """
+    if not windows:
+        return []
+    sales = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).filter(
+        voucher_id__in={voucher_id for voucher_id, _ in windows},
+        begins_at__lt=max(window.ends_at for _, window in windows),
+        ends_at__gt=min(window.begins_at for _, window in windows),
+    )
+    found = list(sales.order_by("begins_at", "pk"))
+    return [
+        [sale for sale in found if sale.voucher_id == voucher_id and overlap(sale, window)]
+        for voucher_id, window in windows
+    ]
 
 
 def plan_series(
@@ -104,7 +130,7 @@ def plan_copies(
         voucher_id__in={sale.voucher_id for sale in originals}, begins_at__gt=now
     )
     begins = set(coming.values_list("voucher_id", "begins_at"))
-    copies: list[tuple[Voucher, SaleTerms]] = []
+    copies = []
     for sale in originals:
         terms = copy_terms(sale=sale, now=now, zone=zone)
         while (sale.voucher_id, terms.begins_at) in begins:
@@ -137,7 +163,7 @@ def digest(plan: Sequence[PlannedSale]) -> str:
 def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
     """Create the sales of a plan, all or none, and load them after the commit.
 
-    :raises SameBegin: one of the vouchers has a sale with that start; nothing was created.
+    :raises SameStart: one of the vouchers has a sale with that start; nothing was created.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
@@ -145,17 +171,17 @@ def create_sales(*, plan: Sequence[PlannedSale]) -> list[SeckillVoucher]:
         lock_vouchers(voucher_ids={planned.voucher.pk for planned in plan})
         sales = []
         for planned in plan:
-            _refuse_same_begin(planned)
+            _refuse_same_start(planned)
             sales.append(insert_sale(voucher=planned.voucher, terms=planned.terms))
         ids = [sale.pk for sale in sales]
         transaction.on_commit(partial(load_after_commit, sale_ids=ids))
     return sales
 
 
-def _refuse_same_begin(planned: PlannedSale) -> None:
+def _refuse_same_start(planned: PlannedSale) -> None:
     others = planned.voucher.sales.exclude(stage=SaleStage.REHEARSAL)
     if others.filter(begins_at=planned.terms.begins_at).exists():
-        raise SameBegin(planned.terms.begins_at)
+        raise SameStart(planned.terms.begins_at)
 
 
 def _generate_starts(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
@@ -186,19 +212,13 @@ def _move_to(terms: SaleTerms, begins_at: dt.datetime) -> SaleTerms:
 
 def _make_plan(wanted: Sequence[tuple[Voucher, SaleTerms]]) -> list[PlannedSale]:
     """Number the sales and find their overlaps, in one query."""
-    plan = [PlannedSale(n, voucher, terms) for n, (voucher, terms) in enumerate(wanted, start=1)]
-    stored = overlapping_sales([(it.voucher.pk, it.terms) for it in plan])
-    return [
-        replace(
-            it,
-            overlaps=tuple(sales),
-            overlaps_planned=tuple(
-                other.number
-                for other in plan
-                if other is not it
-                and other.voucher == it.voucher
-                and overlap(other.terms, it.terms)
-            ),
+    stored = overlapping_sales([(voucher.pk, terms) for voucher, terms in wanted])
+    plan = []
+    for number, (voucher, terms) in enumerate(wanted, start=1):
+        planned = tuple(
+            n
+            for n, (other, others_terms) in enumerate(wanted, start=1)
+            if n != number and other == voucher and overlap(others_terms, terms)
         )
-        for it, sales in zip(plan, stored, strict=True)
-    ]
+        plan.append(PlannedSale(number, voucher, terms, tuple(stored[number - 1]), planned))
+    return plan

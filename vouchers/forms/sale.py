@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import fields
-from decimal import Decimal
 from typing import Any
 
 from django import forms
@@ -17,39 +16,18 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
-from vouchers.catalogue.history import change_line, join_changes, with_reason
-from vouchers.catalogue.overlaps import overlapping_sales
 from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
-from vouchers.forms.picture_field import PictureField
+from vouchers.catalogue.series import overlapping_sales
+from vouchers.catalogue.staff_texts import change_line, join_changes, with_reason
+from vouchers.forms.fields import MoneyField, PictureField, validate_year
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
 from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
 from vouchers.templatetags.seckill import utc_offset
 
-HIGHEST_PRICE = Decimal(1_000_000)
-YEARS = (2000, 2100)
-"""The first and the last year of a sale: others are typing errors."""
-
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "picture", "remove_picture")
 """Too long for a text with the values before and after."""
-
-
-class MoneyField(forms.DecimalField):
-    """An amount entered in yuan; its cleaned value is in integer cents."""
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
-
-    def clean(self, value: Any) -> Any:
-        amount = super().clean(value)
-        return None if amount is None else int(amount * 100)
-
-    def prepare_value(self, value: Any) -> Any:
-        return Decimal(value) / 100 if isinstance(value, int) else value
-
-    def has_changed(self, initial: Any, data: Any) -> bool:
-        return super().has_changed(self.prepare_value(initial), data)
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -275,14 +253,6 @@ def _prepare_moment(field: Any) -> None:
     # Staff may be in another time zone.
     zone = {"zone": timezone.get_default_timezone_name(), "offset": utc_offset(timezone.now())}
     field.help_text = gettext("Shop time: %(zone)s, now %(offset)s.") % zone
-
-
-def validate_year(moment: dt.datetime) -> None:
-    """Refuse a year outside of ``YEARS``."""
-    first, last = YEARS
-    if not first <= moment.year <= last:
-        text = gettext("The year must be between %(first)s and %(last)s.")
-        raise ValidationError(text, params={"first": first, "last": last})
 
 
 def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:

@@ -21,7 +21,8 @@ from vouchers.catalogue.series import (
     copy_terms,
     plan_series,
 )
-from vouchers.forms.sale import YEARS, prepare_terms
+from vouchers.forms.fields import YEARS
+from vouchers.forms.sale import prepare_terms
 from vouchers.models import SeckillVoucher, Voucher
 
 LONGEST = dt.timedelta(days=366)

@@ -15,9 +15,9 @@ from django.utils.translation import gettext, pgettext_lazy
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import money
-from vouchers.catalogue.overlaps import on_sale_now, overlapping_sales
+from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.sales import SaleTerms
-from vouchers.catalogue.series import MOST_SALES
+from vouchers.catalogue.series import MOST_SALES, overlapping_sales
 from vouchers.imports.rows import ReadRow, problem
 from vouchers.lock_objects import lock_vouchers
 from vouchers.models import Voucher

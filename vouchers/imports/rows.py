@@ -15,8 +15,8 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.sales import SaleTerms
+from vouchers.forms.fields import AmountField, CountField, MomentField
 from vouchers.forms.sale import refuse_end_before_start
-from vouchers.imports.fields import AmountField, CountField, MomentField
 from vouchers.imports.spreadsheet import BadCell, Cell, FileRefused, Row
 from vouchers.models import MAX_LIMIT, MAX_STOCK, SaleStage
 

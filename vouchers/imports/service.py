@@ -21,9 +21,8 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE
-from vouchers.catalogue.history import change_line, join_changes
-from vouchers.catalogue.refusals import StaffRefusal
 from vouchers.catalogue.series import PlannedSale, create_sales
+from vouchers.catalogue.staff_texts import StaffRefusal, change_line, join_changes
 from vouchers.imports.plan import Importer, Plan, PlannedRow, make_plan
 from vouchers.imports.rows import TextRow, read_row, text_rows
 from vouchers.imports.spreadsheet import read_sheet

@@ -18,7 +18,7 @@ from zipfile import ZipFile
 from django.utils.translation import gettext
 from openpyxl import load_workbook
 
-from vouchers.catalogue.refusals import StaffRefusal
+from vouchers.catalogue.staff_texts import StaffRefusal
 
 MOST_BYTES = 5 * 1024 * 1024
 MOST_ROWS = 5_000

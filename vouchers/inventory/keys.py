@@ -6,15 +6,15 @@ one slot of a cluster and one script may touch them all.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
-from locks.lua_script import LuaScript, ScriptCall
+from locks.lua_script import Argument, LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 
 T = TypeVar("T")
@@ -57,6 +57,13 @@ def send(call: ScriptCall[T]) -> T:
         return call.run(ledger_connection())
 
 
+def run_script(
+    script: LuaScript, keys: Sequence[str], *args: Argument, read: Callable[[Any], T]
+) -> T:
+    """Run a script on the ledger's Redis and return its result; raises as :func:`send`."""
+    return send(ScriptCall(script=script, keys=keys, args=args, read=read))
+
+
 def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
     """Send calls of one script in one round trip and return their results.
 
@@ -68,25 +75,6 @@ def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
         pairs = [(call.keys, call.args) for call in calls]
         replies = calls[0].script.run_many(ledger_connection(), pairs)
     return [call.read(reply) for call, reply in zip(calls, replies, strict=True)]
-
-
-@dataclass(frozen=True)
-class Holding:
-    """One unit of one user under one order id."""
-
-    order_id: int
-    user_id: int
-    unit: int
-
-    @property
-    def field(self) -> str:
-        """The field of ``buyers``."""
-        return f"{self.user_id}:{self.unit}"
-
-    @property
-    def member(self) -> str:
-        """The member of ``pending``."""
-        return f"{self.order_id}:{self.field}"
 
 
 class _Key:

@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import assert_never
 
 from locks.lua_script import ScriptCall
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_script, send
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_script, run_script, send
 from vouchers.models import MAX_LIMIT
 
 logger = logging.getLogger(__name__)
@@ -81,13 +81,9 @@ def _read_lookup(reply: list[str]) -> ReceiptLookup:
 def cache_row(*, sale_id: int, order_id: int, row: str) -> None:
     """Cache what the order's row says, unless it has a copy or is changing."""
     keys = LedgerKeys(sale_id)
-    call = ScriptCall(
-        script=_CACHE_ROW,
-        keys=[*keys.copies, keys.changing],
-        args=[ROTATION_MS, str(order_id), row],
-        read=lambda _: None,
+    run_script(
+        _CACHE_ROW, [*keys.copies, keys.changing], ROTATION_MS, str(order_id), row, read=bool
     )
-    send(call)
 
 
 def invalidate_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
@@ -98,13 +94,7 @@ def invalidate_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
     keys, ids = LedgerKeys(sale_id), [str(order_id) for order_id in order_ids]
     if not ids:
         return
-    call = ScriptCall(
-        script=_INVALIDATE_ROWS,
-        keys=[*keys.copies, keys.changing],
-        args=[CHANGING_MS, *ids],
-        read=lambda _: None,
-    )
     try:
-        send(call)
+        run_script(_INVALIDATE_ROWS, [*keys.copies, keys.changing], CHANGING_MS, *ids, read=bool)
     except LedgerUnavailable as error:
         logger.warning("sale %s may serve old receipts for a while: %s", sale_id, error)

@@ -17,12 +17,13 @@ from django.conf import settings
 from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
+from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import (
-    Holding,
     LedgerKeys,
     NotLoaded,
     ledger_errors,
     ledger_script,
+    run_script,
     send,
     send_many,
 )
@@ -44,6 +45,8 @@ _CLAIM = ledger_script("claim")
 _SET_KICK = ledger_script("set_kick")
 _CLEAR_KICK = ledger_script("clear_kick")
 _CLAIM_SWEEP = ledger_script("claim_sweep")
+_RECORD_BATCH = ledger_script("record_batch")
+_READ_SUSPECTS = ledger_script("read_suspects")
 
 
 class ReservationRefused(Exception):
@@ -175,12 +178,13 @@ def reserve_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[Res
     )
 
 
-_REFUSALS = {
+REFUSALS: dict[str, tuple[type[Exception], str]] = {
     ReserveCode.NOT_LOADED: (NotLoaded, "is not loaded"),
     ReserveCode.PAUSED: (SalePaused, "is paused"),
     ReserveCode.NOT_STARTED: (NotStarted, "has not started"),
     ReserveCode.ENDED: (SaleEnded, "has ended"),
 }
+"""The exceptions of codes that carry no figures; the scripts share these codes."""
 
 
 def _read_reservation(sale_id: int, reply: list[Any]) -> Reservation:
@@ -192,24 +196,14 @@ def _read_reservation(sale_id: int, reply: list[Any]) -> Reservation:
         case ReserveCode.BEHIND:
             raise SaleBehind(int(reply[1]))
         case ReserveCode.SOLD_OUT:
-            refusal = SoldOut(int(reply[1]), int(reply[2]) if reply[2] else None)
+            arrived_at_ms, sold_out_at_ms = int(reply[1]), int(reply[2]) if reply[2] else None
             sold_out_cache.remember_sold_out(
-                sale_id=sale_id,
-                arrived_at_ms=int(reply[1]),
-                sold_out_at_ms=refusal.sold_out_at_ms,
+                sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
             )
-            raise refusal
+            raise SoldOut(arrived_at_ms, sold_out_at_ms)
         case code:
-            kind, text = _REFUSALS[code]
+            kind, text = REFUSALS[code]
             raise kind(f"sale {sale_id} {text}")
-
-
-def held_order_ids(*, sale_id: int, user_id: int, limit: int) -> list[int]:
-    """Return the order ids that this buyer holds in the ledger, unit by unit."""
-    fields = [f"{user_id}:{unit}" for unit in range(1, limit + 1)]
-    with ledger_errors():
-        values = ledger_connection().hmget(LedgerKeys(sale_id).buyers, fields)
-    return [int(value) for value in values if value]
 
 
 def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
@@ -240,18 +234,15 @@ def confirm(
     ``rows`` maps order ids to what the new rows say, for the receipt cache.
     """
     keys, rows = LedgerKeys(sale_id), rows or {}
-    call = ScriptCall(
-        script=_CONFIRM,
-        keys=[keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
-        args=[
-            ROTATION_MS,
-            *[entry.member for entry in entries],
-            *[str(entry.order_id) for entry in entries],
-            *[rows.get(entry.order_id, "") for entry in entries],
-        ],
+    run_script(
+        _CONFIRM,
+        [keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
+        ROTATION_MS,
+        *[entry.member for entry in entries],
+        *[str(entry.order_id) for entry in entries],
+        *[rows.get(entry.order_id, "") for entry in entries],
         read=int,
     )
-    send(call)
 
 
 def release(*, sale_id: int, releases: Sequence[Release]) -> None:
@@ -263,7 +254,7 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> None:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit]
         args += [item.reason, live_id or "", int(item.had_order)]
-    send(ScriptCall(script=_RELEASE, keys=LedgerKeys(sale_id).contents, args=args, read=int))
+    run_script(_RELEASE, LedgerKeys(sale_id).contents, *args, read=int)
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:
@@ -292,19 +283,14 @@ def claim(*, sale_id: int, holding: Holding) -> None:
             case unknown:
                 assert_never(unknown)
 
-    keys, args = LedgerKeys(sale_id).contents, [holding.field, str(holding.order_id)]
-    send(ScriptCall(script=_CLAIM, keys=keys, args=args, read=read))
+    keys = LedgerKeys(sale_id).contents
+    run_script(_CLAIM, keys, holding.field, str(holding.order_id), read=read)
 
 
 def set_kick(*, sale_id: int) -> bool:
     """Note that a fulfil task is being sent; False if one is queued already."""
-    call = ScriptCall(
-        script=_SET_KICK,
-        keys=[LedgerKeys(sale_id).kick],
-        args=[settings.SECKILL_KICK_MS],
-        read=bool,
-    )
-    return send(call)
+    kick = LedgerKeys(sale_id).kick
+    return run_script(_SET_KICK, [kick], settings.SECKILL_KICK_MS, read=bool)
 
 
 def acknowledge_kick(*, sale_id: int) -> None:
@@ -315,7 +301,7 @@ def acknowledge_kick(*, sale_id: int) -> None:
 
 def clear_kick(*, sale_id: int) -> None:
     """Let the next reservation send a fulfil task; call it before the task's last look."""
-    send(ScriptCall(script=_CLEAR_KICK, keys=[LedgerKeys(sale_id).kick], args=[], read=bool))
+    run_script(_CLEAR_KICK, [LedgerKeys(sale_id).kick], read=bool)
 
 
 def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
@@ -324,18 +310,59 @@ def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
     A sale is due if its oldest pending entry has waited too long, no task is queued, and the pause
     since the last sweep without progress is over.
     """
-    sale_ids = list(sale_ids)
+    sales = [LedgerKeys(sale_id) for sale_id in sale_ids]
+    age_ms, pause_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
+    args = [age_ms, pause_ms, settings.SECKILL_KICK_MS]
     calls = [
-        ScriptCall(
-            script=_CLAIM_SWEEP,
-            keys=[keys.pending, keys.kick, keys.swept],
-            args=[
-                settings.SECKILL_SWEEP_AGE_MS,
-                settings.SECKILL_SWEEP_PAUSE_MS,
-                settings.SECKILL_KICK_MS,
-            ],
-            read=bool,
-        )
-        for keys in map(LedgerKeys, sale_ids)
+        ScriptCall(script=_CLAIM_SWEEP, keys=[it.pending, it.kick, it.swept], args=args, read=bool)
+        for it in sales
     ]
-    return [sale_id for sale_id, due in zip(sale_ids, send_many(calls), strict=True) if due]
+    return [it.sale_id for it, due in zip(sales, send_many(calls), strict=True) if due]
+
+
+# --- Batch journal -------------------------------------------------------------------------------
+
+
+# The batch that a worker is writing, and earlier attempts at single entries. They are recorded
+# before each attempt, so an entry that kills its worker is known afterwards (``docs/adr/0010``).
+
+
+def record_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:
+    """Record what is about to be written, and return the batch's number, higher than any before.
+
+    The caller holds the sale's lock. A number that the row has stored already means that the
+    ledger is older than the row.
+
+    :raises NotLoaded: the sale has no ledger to number it.
+    """
+    keys, ids = LedgerKeys(sale_id), [str(entry.order_id) for entry in entries]
+    number = run_script(_RECORD_BATCH, [*keys.contents, keys.trying], *ids, read=str)
+    if not number:
+        raise NotLoaded(f"sale {sale_id} is not loaded")
+    return int(number)
+
+
+def clear_batch(*, sale_id: int) -> None:
+    """Delete the record of a batch that failed: its worker is alive and knows the reason."""
+    with ledger_errors():
+        ledger_connection().delete(LedgerKeys(sale_id).trying)
+
+
+def read_suspects(*, sale_id: int) -> set[int]:
+    """Return the order ids to write alone: they failed before, or their worker died."""
+    keys = LedgerKeys(sale_id)
+    return set(map(int, run_script(_READ_SUSPECTS, [keys.tries, keys.trying], read=list)))
+
+
+def count_attempt(*, sale_id: int, order_id: int) -> int:
+    """Count an attempt to write this entry alone, and return the number of attempts."""
+    with ledger_errors():
+        return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
+
+
+def undo_attempt(*, sale_id: int, order_id: int) -> None:
+    """Take back the last attempt: its failure was not caused by the entry."""
+    key, field = LedgerKeys(sale_id).tries, str(order_id)
+    with ledger_errors():
+        if ledger_connection().hincrby(key, field, -1) <= 0:
+            ledger_connection().hdel(key, field)

@@ -21,7 +21,14 @@ from typing import Any, assert_never
 
 from locks.lua_script import ScriptCall
 from seckill_site.clock import epoch_ms
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_script, send, send_many
+from vouchers.inventory.keys import (
+    LedgerKeys,
+    NotLoaded,
+    ledger_script,
+    run_script,
+    send,
+    send_many,
+)
 from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
@@ -180,6 +187,5 @@ def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = 
             case unknown:
                 assert_never(unknown)
 
-    args = [*terms.script_args(), int(refuse_below_taken)]
-    keys = LedgerKeys(sale_id).contents
-    send(ScriptCall(script=_WRITE_TERMS, keys=keys, args=args, read=read))
+    args = (*terms.script_args(), int(refuse_below_taken))
+    run_script(_WRITE_TERMS, LedgerKeys(sale_id).contents, *args, read=read)

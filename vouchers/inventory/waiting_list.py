@@ -12,10 +12,9 @@ from enum import StrEnum
 from functools import partial
 from typing import Any
 
-from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, send
-from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
+from vouchers.inventory.keys import LedgerKeys, ledger_errors, ledger_script, run_script
+from vouchers.inventory.reservations import REFUSALS, AlreadyOrdered
 
 _JOIN = ledger_script("join_waiting")
 _LEAVE = ledger_script("leave_waiting")
@@ -56,36 +55,9 @@ def join_waiting(
     :raises SaleEnded: the sale has ended.
     :raises NotLoaded: the sale has to be loaded first.
     """
-    return send(
-        join_waiting_call(
-            sale_id=sale_id,
-            order_id=order_id,
-            user_id=user_id,
-            joined_at_ms=joined_at_ms,
-            restoring=restoring,
-        )
-    )
-
-
-def join_waiting_call(
-    *, sale_id: int, order_id: int, user_id: int, joined_at_ms: int, restoring: bool
-) -> ScriptCall[int]:
-    """Build the call of :func:`join_waiting`; reading its reply raises the refusals."""
-    return ScriptCall(
-        script=_JOIN,
-        keys=LedgerKeys(sale_id).contents,
-        args=[str(order_id), str(user_id), joined_at_ms, int(restoring)],
-        read=partial(_read_position, sale_id),
-    )
-
-
-_REFUSALS = {
-    JoinCode.ACCEPTED: (NoLongerWaiting, "has given the order id its unit"),
-    JoinCode.AVAILABLE: (UnitAvailable, "has a free unit"),
-    JoinCode.NOT_LOADED: (NotLoaded, "is not loaded"),
-    JoinCode.NOT_STARTED: (NotStarted, "has not started"),
-    JoinCode.ENDED: (SaleEnded, "has ended"),
-}
+    keys = LedgerKeys(sale_id).contents
+    args = (str(order_id), str(user_id), joined_at_ms, int(restoring))
+    return run_script(_JOIN, keys, *args, read=partial(_read_position, sale_id))
 
 
 def _read_position(sale_id: int, reply: list[Any]) -> int:
@@ -94,15 +66,19 @@ def _read_position(sale_id: int, reply: list[Any]) -> int:
             return int(reply[2])
         case JoinCode.ALREADY_ORDERED:
             raise AlreadyOrdered(int(reply[1]))
+        case JoinCode.ACCEPTED:
+            raise NoLongerWaiting(f"sale {sale_id} has given the order id its unit")
+        case JoinCode.AVAILABLE:
+            raise UnitAvailable(f"sale {sale_id} has a free unit")
         case code:
-            kind, text = _REFUSALS[code]
+            kind, text = REFUSALS[code]
             raise kind(f"sale {sale_id} {text}")
 
 
 def leave_waiting(*, sale_id: int, order_id: int, user_id: int) -> bool:
     """Take a buyer off the waiting list; False if they were not on it."""
-    keys, args = [LedgerKeys(sale_id).waiting], [f"{order_id}:{user_id}"]
-    return send(ScriptCall(script=_LEAVE, keys=keys, args=args, read=bool))
+    waiting = LedgerKeys(sale_id).waiting
+    return run_script(_LEAVE, [waiting], f"{order_id}:{user_id}", read=bool)
 
 
 def waiting_position(*, sale_id: int, order_id: int, user_id: int) -> int | None:

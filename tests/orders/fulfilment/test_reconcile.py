@@ -37,7 +37,7 @@ from tests.support.orders import (
     make_sale,
     reserved,
 )
-from vouchers.inventory.audit import add_buyers
+from vouchers.inventory.holdings import add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry, Release, release
 from vouchers.inventory.sale_state import snapshot

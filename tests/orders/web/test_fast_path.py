@@ -24,8 +24,9 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
 from tests.support.wsgi import Answer, ask
 from vouchers.inventory import request_stats, sold_out_cache
-from vouchers.inventory.keys import Holding, LedgerKeys
-from vouchers.inventory.reservations import Release, held_order_ids, release
+from vouchers.inventory.holdings import Holding, held_order_ids
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import Release, release
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -95,7 +96,7 @@ def test_returned_unit_is_sold_after_cache_expires(
     assert place(late, attempt=1).status == 409  # within the moment it may be said still
     monkeypatch.setattr(sold_out_cache, "monotonic", lambda: 1e12)
     assert place(late, attempt=1).status == 202
-    assert held_order_ids(sale_id=late.sale_id, user_id=late.user_id, limit=1) == [late.order_id]
+    assert held_order_ids(sale_id=late.sale_id, user_id=late.user_id) == [late.order_id]
 
 
 def test_cached_refusal_does_not_extend_the_cache(late: PurchaseToken) -> None:

@@ -23,8 +23,8 @@ from tests.support.sales import (
 )
 from vouchers.catalogue import live_changes
 from vouchers.catalogue.live_changes import (
-    NotBegun,
     NotLater,
+    SaleNotStarted,
     SaleOver,
     TermsChanged,
     end_sale,
@@ -256,7 +256,7 @@ def test_sale_before_its_start_is_not_ended(dump):
     sale = make_loaded_sale(begins_at=dt.datetime.now(dt.UTC) + HOUR / 2)
     before = dump()
 
-    with pytest.raises(NotBegun):
+    with pytest.raises(SaleNotStarted):
         end_sale(sale_id=sale.pk, seen=sale.ends_at)
 
     assert dump() == before

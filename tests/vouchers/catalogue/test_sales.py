@@ -39,8 +39,8 @@ from vouchers.catalogue.sales import (
     has_buyers,
     terms_of,
 )
-from vouchers.inventory.audit import add_buyers
-from vouchers.inventory.keys import Holding, LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.holdings import Holding, add_buyers
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,

@@ -24,7 +24,7 @@ from vouchers.catalogue.sales import insert_sale, terms_of
 from vouchers.catalogue.series import (
     MOST_SALES,
     Rhythm,
-    SameBegin,
+    SameStart,
     SeriesUnit,
     copy_terms,
     create_sales,
@@ -152,7 +152,7 @@ def test_copy_moves_to_first_free_day():
     [copy] = plan_copies(sales=[sale], now=timezone.now(), zone=BERLIN)
 
     assert clock([copy.terms.begins_at.astimezone(BERLIN)]) == ["31 20:00"]
-    assert not copy.same_begin
+    assert not copy.same_start
 
 
 @pytest.mark.django_db
@@ -198,9 +198,9 @@ def test_plan_marks_overlaps_of_each_sale(django_assert_num_queries):
 
     assert [[sale.pk for sale in it.overlaps] for it in plan] == [[], [there.pk], []]
     assert [it.overlaps_planned for it in plan] == [(), (), ()]
-    assert not any(it.same_begin for it in plan)
+    assert not any(it.same_start for it in plan)
     again = half_hours(voucher, first + HOUR)
-    assert [it.same_begin for it in again] == [there, None, None]
+    assert [it.same_start for it in again] == [there, None, None]
 
 
 @pytest.mark.django_db
@@ -232,7 +232,7 @@ def test_series_with_taken_start_creates_nothing():
     voucher = make_voucher()
     make_sale(voucher=voucher, begins_at=FRIDAY + HOUR, ends_at=FRIDAY + 2 * HOUR)
 
-    with pytest.raises(SameBegin, match=timestamp(FRIDAY + HOUR)):
+    with pytest.raises(SameStart, match=timestamp(FRIDAY + HOUR)):
         create_sales(plan=half_hours(voucher, FRIDAY))
 
     assert SeckillVoucher.objects.count() == 1
@@ -293,7 +293,7 @@ def both(call):
         try:
             start.wait(GENEROUS_S)
             return call()
-        except SameBegin as refusal:
+        except SameStart as refusal:
             return refusal
         finally:
             connection.close()
@@ -310,7 +310,7 @@ def test_simultaneous_series_is_created_once(row_locks):
 
     came_of_it = both(lambda: create_sales(plan=plan))
 
-    assert sorted(type(it).__name__ for it in came_of_it) == ["SameBegin", "list"]
+    assert sorted(type(it).__name__ for it in came_of_it) == ["SameStart", "list"]
     assert SeckillVoucher.objects.count() == 3
 
 
@@ -319,14 +319,14 @@ def test_simultaneous_series_is_created_once(row_locks):
 @pytest.mark.concurrency
 def test_control_without_lock_series_is_created_twice(row_locks, monkeypatch):
     plan = half_hours(make_voucher(), FRIDAY)
-    looked, refuse = Barrier(2), series_module._refuse_same_begin
+    looked, refuse = Barrier(2), series_module._refuse_same_start
 
     def both_have_looked(planned):
         refuse(planned)
         looked.wait(GENEROUS_S)
 
     monkeypatch.setattr(series_module, "lock_vouchers", lambda **vouchers: None)
-    monkeypatch.setattr(series_module, "_refuse_same_begin", both_have_looked)
+    monkeypatch.setattr(series_module, "_refuse_same_start", both_have_looked)
 
     both(lambda: create_sales(plan=plan))
 

@@ -14,32 +14,26 @@ from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
-from vouchers.inventory.audit import (
+from vouchers.inventory.holdings import (
+    Holding,
     add_buyers,
     check_holdings,
+    held_order_ids,
     make_pending,
+    read_buyer_holdings,
     read_buyers,
     read_pending,
     restore_buyers,
 )
-from vouchers.inventory.batch_journal import (
-    clear_batch,
-    count_attempt,
-    read_suspects,
-    record_batch,
-    undo_attempt,
-)
-from vouchers.inventory.buyer_holdings import read_buyer_holdings
 from vouchers.inventory.keys import (
     CONTENTS,
-    Holding,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
     ledger_script,
     send_many,
 )
-from vouchers.inventory.rebuild import LoadCode, current_run_id
+from vouchers.inventory.rebuild import LoadCode, current_run_id, is_same_ledger
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
 from vouchers.inventory.reservations import (
     ClaimCode,
@@ -49,16 +43,19 @@ from vouchers.inventory.reservations import (
     acknowledge_kick,
     claim,
     claim_due_sweeps,
+    clear_batch,
     clear_kick,
     confirm,
+    count_attempt,
     ended_reason,
-    held_order_ids,
     pending_entries,
+    read_suspects,
+    record_batch,
     release,
     reserve,
     set_kick,
+    undo_attempt,
 )
-from vouchers.inventory.restart_watch import is_same_ledger
 from vouchers.inventory.sale_state import LedgerTerms, WriteCode, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_list import (
     JoinCode,
@@ -181,7 +178,7 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
         lambda: read_buyer_holdings(sale_id=1, user_id=7),
         lambda: look_up_receipt(sale_id=1, order_id=501, user_id=7),
         lambda: cache_row(sale_id=1, order_id=501, row="row"),
-        lambda: held_order_ids(sale_id=1, user_id=7, limit=1),
+        lambda: held_order_ids(sale_id=1, user_id=7),
         lambda: ended_reason(sale_id=1, order_id=501, user_id=7),
         lambda: pending_entries(sale_id=1, skip=0, count=1),
         lambda: confirm(sale_id=1, entries=[ENTRY]),

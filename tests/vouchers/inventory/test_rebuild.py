@@ -35,10 +35,9 @@ from tests.support.sales import (
     why_ended,
 )
 from vouchers.inventory import rebuild
-from vouchers.inventory.audit import read_buyers, read_pending
+from vouchers.inventory.holdings import Holding, held_order_ids, read_buyers, read_pending
 from vouchers.inventory.keys import (
     CONTENTS,
-    Holding,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
@@ -57,7 +56,6 @@ from vouchers.inventory.reservations import (
     AlreadyOrdered,
     SoldOut,
     confirm,
-    held_order_ids,
     reserve,
 )
 from vouchers.inventory.sale_state import LedgerTerms, snapshot
@@ -304,7 +302,7 @@ def test_live_order_wins_over_survivor_of_same_unit(ledger: Any) -> None:
 
     load_sale(sale_id=running.pk)
 
-    assert held_order_ids(sale_id=running.pk, user_id=running.bob.pk, limit=1) == [400]
+    assert held_order_ids(sale_id=running.pk, user_id=running.bob.pk) == [400]
     assert [entry.order_id for entry in all_pending(sale_id=running.pk)] == [502]
 
 

@@ -21,8 +21,8 @@ from tests.support.sales import (
     why_ended,
 )
 from vouchers.inventory import reservations
-from vouchers.inventory.batch_journal import count_attempt
-from vouchers.inventory.keys import Holding, LedgerKeys, NotLoaded
+from vouchers.inventory.holdings import Holding, held_order_ids
+from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
@@ -36,13 +36,17 @@ from vouchers.inventory.reservations import (
     acknowledge_kick,
     claim,
     claim_due_sweeps,
+    clear_batch,
     clear_kick,
     confirm,
-    held_order_ids,
+    count_attempt,
     pending_entries,
+    read_suspects,
+    record_batch,
     release,
     reserve,
     set_kick,
+    undo_attempt,
 )
 from vouchers.inventory.sale_state import snapshot, write_terms
 
@@ -82,7 +86,7 @@ def test_ended_order_id_of_another_buyer_is_ignored() -> None:
 
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
 
 
 @pytest.mark.parametrize("user_id", [7, ABOVE_53_BITS])
@@ -96,7 +100,7 @@ def test_ids_above_53_bits_are_exact(user_id: int) -> None:
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=order_id + 4, user_id=user_id)
     assert refused.value.order_id == order_id
-    assert held_order_ids(sale_id=1, user_id=user_id, limit=2) == [order_id, order_id + 2]
+    assert held_order_ids(sale_id=1, user_id=user_id) == [order_id, order_id + 2]
     entries = {(entry.order_id, entry.user_id) for entry in all_pending(sale_id=1)}
     assert entries == {(order_id, user_id), (order_id + 2, user_id)}
 
@@ -107,7 +111,7 @@ def test_ids_equal_as_doubles_are_two_orders() -> None:
     reserve(sale_id=1, order_id=ABOVE_53_BITS - 1, user_id=7)
     reserve(sale_id=1, order_id=ABOVE_53_BITS, user_id=7)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=2) == [ABOVE_53_BITS - 1, ABOVE_53_BITS]
+    assert held_order_ids(sale_id=1, user_id=7) == [ABOVE_53_BITS - 1, ABOVE_53_BITS]
 
 
 def test_limit_above_one_gives_each_order_its_unit() -> None:
@@ -147,7 +151,7 @@ def test_freed_unit_in_the_middle_is_taken_next() -> None:
 
     reserve(sale_id=1, order_id=504, user_id=7)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=3) == [501, 504, 503]
+    assert held_order_ids(sale_id=1, user_id=7) == [501, 504, 503]
 
 
 def test_largest_limit_is_reached_exactly() -> None:
@@ -344,7 +348,7 @@ def test_ended_order_allows_another_with_rebuy() -> None:
 
     reserve(sale_id=1, order_id=502, user_id=7)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7) == [502]
 
 
 def test_refused_buyer_is_not_barred(ledger: Any) -> None:
@@ -376,7 +380,7 @@ def test_ended_order_bars_remaining_units_of_limit() -> None:
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=503, user_id=7)
     assert refused.value.order_id == 500
-    assert held_order_ids(sale_id=1, user_id=7, limit=3) == [501, 502]
+    assert held_order_ids(sale_id=1, user_id=7) == [501, 502]
 
 
 def test_held_order_is_named_before_barring_order(ledger: Any) -> None:
@@ -538,7 +542,7 @@ def test_repeated_release_keeps_newer_reservation() -> None:
 
     release(sale_id=1, releases=[Release(first, "cancelled")])
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7) == [502]
     assert [entry.order_id for entry in all_pending(sale_id=1)] == [502]
 
 
@@ -551,7 +555,7 @@ def test_control_without_guard_release_deletes_newer_reservation(
 
     release(sale_id=1, releases=[Release(first, "cancelled")])
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
+    assert held_order_ids(sale_id=1, user_id=7) == []
 
 
 def test_release_replaces_unit_by_live_order() -> None:
@@ -560,7 +564,7 @@ def test_release_replaces_unit_by_live_order() -> None:
 
     release(sale_id=1, releases=[Release(entry, "already_ordered", live_order_id=400)])
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [400]
+    assert held_order_ids(sale_id=1, user_id=7) == [400]
     assert snapshot(sale_id=1).remaining == 0
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=502, user_id=7)
@@ -575,7 +579,7 @@ def test_repeated_release_keeps_live_order() -> None:
 
     release(sale_id=1, releases=[replaced])
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [400]
+    assert held_order_ids(sale_id=1, user_id=7) == [400]
 
 
 def test_several_releases_use_one_round_trip(ledger_trips: list[int]) -> None:
@@ -895,3 +899,37 @@ def test_claim_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) ->
     claim(sale_id=1, holding=Holding(501, 7, 1))
 
     assert ledger.hget(keys.buyers, "7:1") == "501"
+
+
+# --- Batch journal -------------------------------------------------------------------------------
+
+
+def test_batch_numbers_rise() -> None:
+    open_ledger(1)
+
+    assert [record_batch(sale_id=1, entries=[]) for _ in range(3)] == [1, 2, 3]
+
+
+def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:
+    open_ledger(1)
+    entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2)]
+
+    record_batch(sale_id=1, entries=entries)
+    assert read_suspects(sale_id=1) == {501, 502}
+    clear_batch(sale_id=1)
+    assert read_suspects(sale_id=1) == set()
+
+    record_batch(sale_id=1, entries=entries)
+    confirm(sale_id=1, entries=entries)
+    assert read_suspects(sale_id=1) == set()
+
+
+def test_attempts_are_counted_per_order_and_make_suspects() -> None:
+    assert [count_attempt(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
+    assert count_attempt(sale_id=1, order_id=502) == 1
+
+    undo_attempt(sale_id=1, order_id=501)
+    undo_attempt(sale_id=1, order_id=502)
+
+    assert read_suspects(sale_id=1) == {501}
+    assert count_attempt(sale_id=1, order_id=501) == 3

@@ -23,7 +23,8 @@ from tests.support.sales import (
     why_ended,
 )
 from vouchers.inventory import reservations
-from vouchers.inventory.keys import Holding, LedgerKeys
+from vouchers.inventory.holdings import Holding, held_order_ids
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotStarted,
@@ -32,7 +33,6 @@ from vouchers.inventory.reservations import (
     SaleEnded,
     SoldOut,
     confirm,
-    held_order_ids,
     release,
     reserve,
 )
@@ -301,8 +301,8 @@ def test_buyer_who_left_gets_no_unit() -> None:
 
     give_back(entry)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
-    assert held_order_ids(sale_id=1, user_id=8, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=7) == []
+    assert held_order_ids(sale_id=1, user_id=8) == [502]
 
 
 def test_buyer_who_left_may_join_again_at_the_end() -> None:
@@ -420,7 +420,7 @@ def test_release_to_live_order_gives_nothing(ledger: Any) -> None:
     give_back(entry, live_order_id=99)
 
     assert read_waiting(ledger) == ["501:7"]
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == []
+    assert held_order_ids(sale_id=1, user_id=7) == []
 
 
 def test_unit_above_total_is_given_to_nobody(ledger: Any) -> None:
@@ -443,7 +443,7 @@ def test_released_given_unit_goes_to_next_buyer() -> None:
 
     give_back(given)
 
-    assert held_order_ids(sale_id=1, user_id=8, limit=1) == [502]
+    assert held_order_ids(sale_id=1, user_id=8) == [502]
 
 
 @pytest.mark.parametrize("lost", ["sale", "buyers"])
@@ -506,7 +506,7 @@ def test_units_added_while_closed_are_given_on_reopening(
 
     change_terms(**open_again)
     assert read_waiting(ledger) == []
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
 
 
 def test_refused_total_gives_nothing(ledger: Any, dump: Dump) -> None:
@@ -539,7 +539,7 @@ def test_stock_edit_gives_added_units() -> None:
 
     change_stock(sale_id=sale.pk, stock=2)
 
-    assert held_order_ids(sale_id=sale.pk, user_id=bob.pk, limit=1) == [502]
+    assert held_order_ids(sale_id=sale.pk, user_id=bob.pk) == [502]
 
 
 # --- giving: a buyer who may have no unit drops out -----------------------------------------------
@@ -565,8 +565,8 @@ def test_barred_buyer_is_dropped_for_the_next(ledger: Any) -> None:
 
     give_back(entries[0], had_order=True)
 
-    assert held_order_ids(sale_id=1, user_id=entries[0].user_id, limit=2) == []
-    assert held_order_ids(sale_id=1, user_id=8, limit=2) == [502]
+    assert held_order_ids(sale_id=1, user_id=entries[0].user_id) == []
+    assert held_order_ids(sale_id=1, user_id=8) == [502]
     assert read_waiting(ledger) == []
 
 
@@ -577,7 +577,7 @@ def test_buyer_with_ended_order_gets_unit_with_rebuy(ledger: Any) -> None:
 
     give_back(entries[0], had_order=True)
 
-    assert held_order_ids(sale_id=1, user_id=entries[0].user_id, limit=2) == [501]
+    assert held_order_ids(sale_id=1, user_id=entries[0].user_id) == [501]
     assert read_waiting(ledger) == ["502:8"]
 
 
@@ -600,7 +600,7 @@ def test_malformed_entries_are_dropped_for_the_next(ledger: Any) -> None:
     give_back(entry)
 
     assert read_waiting(ledger) == []
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
 
 
 # --- giving: another buyer reserves ---------------------------------------------------------------
@@ -614,7 +614,7 @@ def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     with pytest.raises(SoldOut):
         reserve(sale_id=1, order_id=601, user_id=20)
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
     assert [entry.order_id for entry in all_pending(sale_id=1)] == [101, 501]
     assert read_waiting(ledger) == []
 
@@ -698,7 +698,7 @@ def test_waiting_buyer_with_other_id_is_told_of_given_unit(ledger: Any) -> None:
         reserve(sale_id=1, order_id=502, user_id=7)
 
     assert refused.value.order_id == 501
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
     assert snapshot(sale_id=1).remaining == 1
 
 
@@ -710,7 +710,7 @@ def test_waiting_buyer_with_same_id_gets_unit(ledger: Any, limit: int) -> None:
 
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=limit) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
     assert read_waiting(ledger) == []
     assert snapshot(sale_id=1).remaining == 1
 
@@ -725,7 +725,7 @@ def test_buyer_far_back_in_list_leaves_it_by_ordering(ledger: Any) -> None:
 
     assert reserve(sale_id=1, order_id=5_001, user_id=7).order_id == 5_001
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [5_001]
+    assert held_order_ids(sale_id=1, user_id=7) == [5_001]
     assert read_waiting(ledger) == []
 
 
@@ -781,6 +781,6 @@ def test_confirmed_order_of_waiting_buyer_keeps_unit() -> None:
 
     confirm(sale_id=1, entries=all_pending(sale_id=1))
 
-    assert held_order_ids(sale_id=1, user_id=7, limit=1) == [501]
+    assert held_order_ids(sale_id=1, user_id=7) == [501]
     with pytest.raises(NoLongerWaiting):
         join(501, 7)

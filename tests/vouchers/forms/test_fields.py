@@ -11,7 +11,7 @@ from django.utils.datastructures import MultiValueDict
 from tests.support.photos import image_file
 from tests.support.sales import make_voucher
 from vouchers.catalogue.pictures import as_webp, set_picture
-from vouchers.forms.picture_field import PictureField
+from vouchers.forms.fields import PictureField
 
 pytestmark = pytest.mark.quick
 

@@ -1,24 +1,72 @@
-"""Form fields for the texts that people write into the cells of a spreadsheet."""
+"""Form fields: prices and pictures, and texts that people write into the cells of a spreadsheet."""
 
 from __future__ import annotations
 
 import datetime as dt
 import re
 import unicodedata
+from decimal import Decimal
 from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
 from django.forms.utils import from_current_timezone
+from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from vouchers.forms.sale import MoneyField, validate_year
+from vouchers.catalogue.pictures import LARGEST_UPLOAD_BYTES, UnusablePicture, as_webp
+
+ACCEPT = "image/jpeg,image/png,image/webp,image/gif"
+HIGHEST_PRICE = Decimal(1_000_000)
+YEARS = (2000, 2100)
+"""The first and the last year of a sale: others are typing errors."""
 
 _THOUSANDS = re.compile(r"[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _DATE_AND_TIME = re.compile(
     r"([0-9]{4})[-/.年]([0-9]{1,2})[-/.月]([0-9]{1,2})日?[T ]*"
     r"([0-9]{1,2})[:时]([0-9]{1,2})(?:[:分]([0-9]{1,2}))?[分秒]?"
 )
+
+
+class MoneyField(forms.DecimalField):
+    """An amount entered in yuan; its cleaned value is in integer cents."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(min_value=Decimal(0), max_value=HIGHEST_PRICE, decimal_places=2, **kwargs)
+
+    def clean(self, value: Any) -> Any:
+        amount = super().clean(value)
+        return None if amount is None else int(amount * 100)
+
+    def prepare_value(self, value: Any) -> Any:
+        return Decimal(value) / 100 if isinstance(value, int) else value
+
+    def has_changed(self, initial: Any, data: Any) -> bool:
+        return super().has_changed(self.prepare_value(initial), data)
+
+
+class PictureField(forms.FileField):
+    """An uploaded picture; its cleaned value is the bytes for ``set_picture``, or None."""
+
+    widget = forms.FileInput(attrs={"accept": ACCEPT})
+
+    def to_python(self, data: Any) -> Any:
+        upload = super().to_python(data)
+        if upload is None:
+            return None
+        try:
+            # One byte too many is enough to refuse; the rest is not read into memory.
+            return as_webp(content=upload.read(LARGEST_UPLOAD_BYTES + 1)).content
+        except UnusablePicture as error:
+            raise ValidationError(str(error), code="unusable") from error
+
+
+def validate_year(moment: dt.datetime) -> None:
+    """Refuse a year outside of ``YEARS``."""
+    first, last = YEARS
+    if not first <= moment.year <= last:
+        text = gettext("The year must be between %(first)s and %(last)s.")
+        raise ValidationError(text, params={"first": first, "last": last})
 
 
 def plain_number(text: str) -> str:

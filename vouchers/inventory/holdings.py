@@ -1,23 +1,86 @@
-"""The contents of a ledger, buyer by buyer: read and repaired by reconciling."""
+"""What buyers hold in a sale's ledger: read for pages, read and repaired by reconciling."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import (
     SENTINEL,
-    Holding,
     LedgerKeys,
     ledger_errors,
     ledger_script,
+    run_script,
     send_many,
 )
+from vouchers.models import MAX_LIMIT
 
+_READ_HOLDINGS = ledger_script("read_buyer_holdings")
 _MAKE_PENDING = ledger_script("make_pending")
 _RESTORE_BUYER = ledger_script("restore_buyer")
 _SCAN_COUNT = 2_000
+
+
+@dataclass(frozen=True)
+class Holding:
+    """One unit of one user under one order id."""
+
+    order_id: int
+    user_id: int
+    unit: int
+
+    @property
+    def field(self) -> str:
+        """The field of ``buyers``."""
+        return f"{self.user_id}:{self.unit}"
+
+    @property
+    def member(self) -> str:
+        """The member of ``pending``."""
+        return f"{self.order_id}:{self.field}"
+
+
+@dataclass(frozen=True)
+class HeldUnit(Holding):
+    """A unit that a buyer holds. Its queue position counts from 1; None once its row is written."""
+
+    queue_position: int | None
+
+
+@dataclass(frozen=True)
+class BuyerHoldings:
+    """The units that one buyer holds at one moment by the clock of Redis."""
+
+    now_ms: int
+    units: list[HeldUnit]
+
+
+def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
+    """Return what this buyer holds, even if the ledger is not whole.
+
+    :raises LedgerUnavailable: Redis did not answer.
+    """
+
+    def read(reply: list[str]) -> BuyerHoldings:
+        numbers = map(int, reply)
+        now_ms = next(numbers)
+        units = [
+            HeldUnit(order_id, user_id, unit, position or None)
+            for unit, order_id, position in zip(numbers, numbers, numbers, strict=True)
+        ]
+        return BuyerHoldings(now_ms, units)
+
+    keys = LedgerKeys(sale_id)
+    return run_script(
+        _READ_HOLDINGS, [keys.buyers, keys.pending], str(user_id), MAX_LIMIT, read=read
+    )
+
+
+def held_order_ids(*, sale_id: int, user_id: int) -> list[int]:
+    """Return the order ids that this buyer holds in the ledger, unit by unit."""
+    return [unit.order_id for unit in read_buyer_holdings(sale_id=sale_id, user_id=user_id).units]
 
 
 def read_buyers(*, sale_id: int) -> set[Holding]:
@@ -52,12 +115,17 @@ def check_holdings(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[b
 
 def make_pending(*, sale_id: int, holdings: Iterable[Holding]) -> None:
     """Put buyers that are neither ordered nor pending back into pending: fulfilment decides."""
-    send_many([_repair_call(_MAKE_PENDING, sale_id, holding) for holding in holdings])
+    _repair(_MAKE_PENDING, LedgerKeys(sale_id), holdings)
 
 
 def restore_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
     """Add the buyers of pending entries again: their units would be offered twice."""
-    send_many([_repair_call(_RESTORE_BUYER, sale_id, holding) for holding in holdings])
+    _repair(_RESTORE_BUYER, LedgerKeys(sale_id), holdings)
+
+
+def _repair(script: LuaScript, keys: LedgerKeys, holdings: Iterable[Holding]) -> None:
+    calls = [([keys.buyers, keys.pending], [it.field, str(it.order_id)]) for it in holdings]
+    send_many([ScriptCall(script=script, keys=k, args=args, read=int) for k, args in calls])
 
 
 def add_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
@@ -66,13 +134,3 @@ def add_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
         for holding in holdings:
             pipe.hsetnx(LedgerKeys(sale_id).buyers, holding.field, str(holding.order_id))
         pipe.execute()
-
-
-def _repair_call(script: LuaScript, sale_id: int, holding: Holding) -> ScriptCall[int]:
-    keys = LedgerKeys(sale_id)
-    return ScriptCall(
-        script=script,
-        keys=[keys.buyers, keys.pending],
-        args=[holding.field, str(holding.order_id)],
-        read=int,
-    )

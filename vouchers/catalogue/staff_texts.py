@@ -1,10 +1,12 @@
-"""Refusals of what staff asks for: exceptions whose text is shown to staff."""
+"""Texts for staff: refusals, and lines of a sale's history in the admin (before, after, reason)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from django.core.exceptions import ValidationError
 from django.utils.functional import Promise
-from django.utils.translation import gettext
+from django.utils.translation import gettext, pgettext
 from django.utils.translation import gettext_lazy as _
 
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
@@ -37,3 +39,21 @@ def refusal_text(error: Exception) -> str:
     if isinstance(error, ValidationError):
         return " ".join([gettext("Nothing was changed."), *error.messages])
     return str(NO_ANSWER)
+
+
+def change_line(label: object, before: object, after: object) -> str:
+    """Return one change as ``Stock: 5 → 9``."""
+    words = {"label": label, "before": before, "after": after}
+    return gettext("%(label)s: %(before)s → %(after)s") % words
+
+
+def join_changes(changes: Iterable[str]) -> str:
+    """Return several changes as one text."""
+    return pgettext("between changes", "; ").join(changes)
+
+
+def with_reason(text: str, why: str) -> str:
+    """Return a change with its reason, if one was given."""
+    if not why:
+        return text
+    return gettext("%(change)s. Reason: %(why)s") % {"change": text, "why": why}
