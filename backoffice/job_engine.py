@@ -86,20 +86,15 @@ def do_turn(
     return None if pause_s is None else Turn(job.pk, job.turn, pause_s)
 
 
-def abandoned(jobs: QuerySet[Job], *, now: dt.datetime) -> QuerySet[Job]:
-    """Return the running jobs whose lease has expired, oldest first."""
-    return jobs.filter(jobs.model.RUNNING, changed_at__lt=now - LEASE).order_by("pk")
-
-
 def resume(
     jobs: QuerySet[Job], *, now: dt.datetime, changes: Callable[[Job], dict[str, Any]] | None = None
 ) -> list[Turn]:
-    """Start a new turn of each abandoned job and return these turns, to be published.
+    """Start a new turn of each running job whose lease has expired; return the turns to publish.
 
-    ``changes`` says what else to record of a job that was interrupted.
+    ``changes`` returns what else to record of an interrupted job.
     """
     turns = []
-    for job in abandoned(jobs, now=now):
+    for job in jobs.filter(jobs.model.RUNNING, changed_at__lt=now - LEASE).order_by("pk"):
         with suppress(Superseded):
             record_step(job, now=now, **(changes(job) if changes else {}))
             turns.append(Turn(job.pk, job.turn))

@@ -24,21 +24,20 @@ _PROGRESS = {
     RehearsalPhase.CLEARING: gettext_noop("%(done)s of %(total)s buyers removed"),
 }
 
-_WRONGS = {
-    "oversold": gettext_noop("%(count)s oversold"),
-    "lost": gettext_noop("%(count)s lost"),
-    "doubled": gettext_noop("%(count)s doubled"),
-    "undersold": gettext_noop("%(count)s unsold although someone wanted them"),
-    "difference": gettext_noop("ledger and database differ by %(count)s"),
+_ERRORS = {
+    "oversold": (gettext_noop("Orders above the stock"), gettext_noop("%(count)s oversold")),
+    "lost": (gettext_noop("Accepted and lost"), gettext_noop("%(count)s lost")),
+    "doubled": (gettext_noop("Orders above a buyer's limit"), gettext_noop("%(count)s doubled")),
+    "undersold": (
+        gettext_noop("Unsold although someone wanted them"),
+        gettext_noop("%(count)s unsold although someone wanted them"),
+    ),
+    "difference": (
+        gettext_noop("Difference between ledger and database"),
+        gettext_noop("ledger and database differ by %(count)s"),
+    ),
 }
-
-_RIGHT = {
-    "oversold": gettext_noop("Orders above the stock"),
-    "lost": gettext_noop("Accepted and lost"),
-    "doubled": gettext_noop("Orders above a buyer's limit"),
-    "undersold": gettext_noop("Unsold although someone wanted them"),
-    "difference": gettext_noop("Difference between ledger and database"),
-}
+"""What must be zero in a verdict: its name in the table, and its count in a sentence."""
 
 _FAST = {
     "p50_ms": (gettext_noop("Response time, median"), gettext_noop("%s ms")),
@@ -133,7 +132,7 @@ def headline(rehearsal: Rehearsal) -> tuple[str, str]:
 
 
 def _wrongs(verdict: Verdict) -> str:
-    found = [(text, getattr(verdict, name)) for name, text in _WRONGS.items()]
+    found = [(text, getattr(verdict, key)) for key, (_, text) in _ERRORS.items()]
     return ", ".join(gettext(text) % {"count": _number(count)} for text, count in found if count)
 
 
@@ -142,7 +141,7 @@ def tables(rehearsal: Rehearsal) -> list[Table]:
     if not rehearsal.verdict:
         return []
     verdict = Verdict.of(rehearsal.verdict)
-    right = [(gettext(name), getattr(verdict, key)) for key, name in _RIGHT.items()]
+    right = [(gettext(name), getattr(verdict, key)) for key, (name, _) in _ERRORS.items()]
     fast = []
     for key, (name, unit) in _FAST.items():
         value = getattr(verdict, key)

@@ -138,7 +138,7 @@ def test_export_needs_export_and_view_permission(permissions: list[str]) -> None
     assert EXPORT not in clerk.get(LIST).text
 
 
-def test_import_sends_visitors_to_login(client: Client) -> None:
+def test_export_sends_visitors_to_login(client: Client) -> None:
     assert client.get(EXPORT).status_code == 302
 
 

@@ -658,7 +658,7 @@ def test_selecting_a_thousand_orders_takes_few_statements(boss: Client) -> None:
     assert (job.total, len(job.order_ids), other.pk in job.order_ids) == (1000, 1000, False)
 
 
-def test_export_ignores_later_orders(boss: Client) -> None:
+def test_bulk_job_ignores_later_orders(boss: Client) -> None:
     sale = make_sale(loaded=False)
     first = make_order(sale, make_buyer())
     page = choose(boss, first, select_across="1").text
