@@ -91,6 +91,10 @@ class Round:
             if before.visitor != after.visitor
         ]
 
+    def longest_wait_s(self) -> float:
+        """Return the longest wait, also of threads that got the lock after the end."""
+        return max(visit.got_at - visit.asked_at for visit in self.visits) / 1e9
+
     def meetings(self) -> int:
         """Return how often a thread came in before the last one started to leave."""
         return sum(after.got_at < before.left_at for before, after in pairwise(self.visits))
@@ -116,7 +120,7 @@ def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
         figure("threads left out", lambda of: fmean(it.left_out() for it in of)),
         figure("hand-over median, ms", lambda of: _hand_over_ms(of, 0.5)),
         figure("hand-over p99, ms", lambda of: _hand_over_ms(of, 0.99)),
-        figure("longest wait, s", _longest_wait_s),
+        figure("longest wait, s", lambda of: max(it.longest_wait_s() for it in of)),
         figure(MET, lambda of: float(sum(it.meetings() for it in of))),
     ]
 
@@ -124,11 +128,6 @@ def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
 def _hand_over_ms(rounds: Sequence[Round], share: float) -> Value:
     all_ms = [ms for it in rounds for ms in it.hand_overs_ms()]
     return percentile(all_ms, share) if all_ms else "none"
-
-
-def _longest_wait_s(rounds: Sequence[Round]) -> float:
-    """Return the longest wait, also of threads that got the lock after the end of the round."""
-    return max(visit.got_at - visit.asked_at for it in rounds for visit in it.visits) / 1e9
 
 
 def _round(run: Run, library: type[Library], processes: int) -> Round:

@@ -7,7 +7,6 @@ import time
 from collections import defaultdict
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
 from bench.locks.figures import Better, Figure, Value
 from bench.locks.libraries import (
@@ -85,15 +84,6 @@ def cycles(lock: Library, count: int) -> None:
 # --- Row 4 ----------------------------------------------------------------------------------------
 
 
-class Cost(NamedTuple):
-    """What one process spent on its held locks, in the order of ``NAMES``."""
-
-    threads: float
-    cpu_s_a_minute: float
-    commands_a_second: float
-    round_trips: float
-
-
 def measure_held(run: Run) -> list[Figure]:
     row = f"4 {run.plan.held:,} held locks"
     costs = {
@@ -111,15 +101,15 @@ def measure_held(run: Run) -> list[Figure]:
     ]
 
 
-def _cost(run: Run, library: type[Library]) -> Cost:
-    """Measure in a fresh process, whose threads and CPU time are this library's alone."""
+def _cost(run: Run, library: type[Library]) -> tuple[float, ...]:
+    """Measure the figures in a fresh process: its threads and CPU time are this library's alone."""
     count, lease_s = run.plan.held, run.plan.lease_s
     call = partial(hold_many, library, run.url, count=count, lease_s=lease_s)
     with commands_sent(run.url) as sent, spawned(1) as process:
         threads, cpu_s, writes = process.submit(call).result()
     seconds = lease_s * LEASES_HELD
     renewals = LEASES_HELD * (library.renewals_a_lease or 0)
-    return Cost(threads, cpu_s * 60 / seconds, len(sent) / seconds, writes / renewals)
+    return threads, cpu_s * 60 / seconds, len(sent) / seconds, writes / renewals
 
 
 def hold_many(

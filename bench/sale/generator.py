@@ -210,39 +210,34 @@ def end_of_answer(data: bytes, start: int) -> int | None:
 
 # --- Packed requests ------------------------------------------------------------------------------
 
-_ALWAYS = "Host: localhost\r\nAccept: application/json\r\nAccept-Language: en\r\n"
 
-EMPTY_REQUEST = f"GET /bench/empty/ HTTP/1.1\r\n{_ALWAYS}\r\n".encode()
+def packed(
+    path: str, fields: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """Return a GET request, or with fields a POST request with a JSON body."""
+    method, body = ("GET", "") if fields is None else ("POST", json.dumps(fields))
+    lines = {"Host": "localhost", "Accept": "application/json", "Accept-Language": "en"}
+    lines |= headers or {}
+    if body:
+        lines |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
 
-def get(path: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return a GET request."""
-    return f"GET {path} HTTP/1.1\r\n{_ALWAYS}{_lines(headers)}\r\n".encode()
-
-
-def post(path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
-    """Return a POST request with a JSON body."""
-    body = json.dumps(fields)
-    described = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    lines = _lines({**described, **(headers or {})})
-    return f"POST {path} HTTP/1.1\r\n{_ALWAYS}{lines}\r\n{body}".encode()
+EMPTY_REQUEST = packed("/bench/empty/")
 
 
 def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:
     """Return a buyer's order request, with the number of the attempt if given."""
     fields = {"token": token} if attempt is None else {"token": token, "attempt": attempt}
-    return post(f"/vouchers/{sale_id}/orders/", fields)
+    return packed(f"/vouchers/{sale_id}/orders/", fields)
 
 
 def receipt_request(sale_id: int, order_id: int, token: str) -> bytes:
     """Return a request for the receipt of an order."""
-    return get(f"/vouchers/{sale_id}/orders/{order_id}/", {"Purchase-Token": token})
+    return packed(f"/vouchers/{sale_id}/orders/{order_id}/", headers={"Purchase-Token": token})
 
 
 def classic_order_request(sale_id: int, token: str) -> bytes:
     """Return an order request of the classic design."""
-    return post(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})
-
-
-def _lines(headers: Mapping[str, str] | None) -> str:
-    return "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    return packed(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from statistics import median
 
 from bench.sale.data import open_sale, reserve_all, strangers, users
-from bench.sale.generator import EMPTY_REQUEST, Shot, get, order_request, receipt_request
+from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed, receipt_request
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
@@ -39,26 +39,18 @@ class Kind:
 
 def measure(run: Run, *, rows: str) -> list[Line]:
     kinds = [kind for kind in KINDS if kind.row in rows]
+    port = run.web.port
     made = {kind: kind.make(run) for kind in kinds if kind.again}
     samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
     turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
     for turn, kind in run.steps(turns, what="a–d requests"):
         requests = made[kind] if kind.again else kind.make(run)
         pair = [(EMPTY, EMPTY.make(run)), (kind, requests)]
-        for sent, packed in pair[:: -1 if turn % 2 else 1]:
-            samples[kind, sent].append(_sample(run, sent, packed))
+        for sent, them in pair[:: -1 if turn % 2 else 1]:
+            shot = Shot(port, them, run.plan.connections, DEPTH, run.plan.shot_s, sent.again)
+            sample = run.sample_warm(shot, web=run.web, expect=sent.status)
+            samples[kind, sent].append(sample)
     return [_line(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
-
-
-def _sample(run: Run, kind: Kind, requests: Sequence[bytes]) -> Sample:
-    """Warm up with the first requests, then measure."""
-    plan, web = run.plan, run.web
-    warm_up = Shot(web.port, requests[: plan.warm_up], plan.connections, DEPTH, plan.shot_s)
-    run.sample(warm_up, web=web, expect=kind.status)
-    rest = requests if kind.again else requests[plan.warm_up :]
-    return run.sample(
-        replace(warm_up, requests=rest, again=kind.again), web=web, expect=kind.status
-    )
 
 
 def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
@@ -134,7 +126,7 @@ KINDS = (
     Kind("a", "refused by the ledger: sold out", 0.5, 409, _sold_out(None)),
     Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
     Kind("b", "sold out, first attempt", 5, 409, _sold_out(1)),
-    Kind("c", "live/", 3, 200, lambda run: [get(f"/vouchers/{open_sale().pk}/live/")]),
+    Kind("c", "live/", 3, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
     Kind("d", "receipt of a queued order", 0.5, 200, _queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
 )

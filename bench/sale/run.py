@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +31,6 @@ from seckill_site.ledger_connection import ledger_connection
 Item = TypeVar("Item")
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
-GRANIAN_STARTED = b"Started worker-"
 GENERATOR_LIMIT = 0.9
 """A generator that uses this share of a core was the limit, not the server."""
 
@@ -110,6 +109,14 @@ class Run:
         costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
         return Sample(hits, *costs)
 
+    def sample_warm(self, shot: Shot, *, web: Web, expect: int) -> Sample:
+        """Warm up with the first requests, then measure the others, or all of them again."""
+        count = self.plan.warm_up
+        warm_up = replace(shot, requests=shot.requests[:count], again=False)
+        self.sample(warm_up, web=web, expect=expect)
+        rest = shot.requests if shot.again else shot.requests[count:]
+        return self.sample(replace(shot, requests=rest), web=web, expect=expect)
+
 
 def redis_pid() -> int:
     return int(ledger_connection().info("server")["process_id"])
@@ -161,7 +168,7 @@ def serving(
     port = free_port()
 
     def is_up(log: bytes) -> bool:
-        return log.count(GRANIAN_STARTED) >= workers and web_answers(port)
+        return log.count(b"Started worker-") >= workers and web_answers(port)
 
     with _process(site, name, command(port), is_up) as processes:
         yield Web(port, processes)
