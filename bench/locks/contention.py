@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 from redis import Redis
 
-from bench.locks.figures import Better, Figure, Value
 from bench.locks.libraries import (
     EagerRedisPy,
     Library,
@@ -31,7 +30,7 @@ from bench.locks.libraries import (
     RedisPy,
     client_of,
 )
-from bench.locks.run import CONTROL_TIMEOUT_S, Run, control_of, figure_of
+from bench.locks.run import CONTROL_TIMEOUT_S, Better, Figure, Run, Value, control_of, figure_of
 from bench.tables import percentile
 
 LIBRARIES = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)

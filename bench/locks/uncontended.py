@@ -8,7 +8,6 @@ from collections import defaultdict
 from functools import partial
 from statistics import median
 
-from bench.locks.figures import Better, Figure, Value
 from bench.locks.libraries import (
     CountingConnection,
     Library,
@@ -19,7 +18,17 @@ from bench.locks.libraries import (
     RenewingPythonRedisLock,
     client_of,
 )
-from bench.locks.run import BEGIN, END, Run, commands_sent, control_of, figure_of
+from bench.locks.run import (
+    BEGIN,
+    END,
+    Better,
+    Figure,
+    Run,
+    Value,
+    commands_sent,
+    control_of,
+    figure_of,
+)
 from bench.processes import spawned
 
 ROW = "1 uncontended"

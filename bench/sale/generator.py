@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, NamedTuple, cast
 
 import uvloop
@@ -127,18 +127,12 @@ class _Volley:
     def next_numbers(self, count: int) -> list[int]:
         if time.monotonic() >= self.until:
             return []
-        return [number for _, number in zip(range(count), self.numbers, strict=False)]
+        return list(islice(self.numbers, count))
 
     def finish_one(self) -> None:
         self.busy -= 1
         if not self.busy and not self.over.done():
             self.over.set_result(None)
-
-    def fail(self, connection: _Connection, error: Exception | None) -> None:
-        if not self.over.done():
-            how = repr(error) if error else "the server closed it"
-            whole = f"{len(self.answers)} answers came, {self.busy} connections were busy"
-            self.over.set_exception(ConnectionBroken(f"{connection.described()}: {how}; {whole}"))
 
 
 class _Connection(asyncio.Protocol):
@@ -156,19 +150,18 @@ class _Connection(asyncio.Protocol):
         self.volley.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # A server may close an idle connection: no answer is lost.
-        if not self.done:
-            self.volley.fail(self, error)
-
-    def described(self) -> str:
-        """Return the age of the connection and what is open on it."""
-        now = time.monotonic()
+        if self.done or self.volley.over.done():
+            return  # a server may close an idle connection: no answer is lost
+        now, volley = time.monotonic(), self.volley
         waited_s = now - self.sent[0][1] if self.sent else 0
-        return (
-            f"connection {self.volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
+        how = repr(error) if error else "the server closed it"
+        text = (
+            f"connection {volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
             f"{self.answered} answered, {len(self.sent)} open for {waited_s:.3f} s, "
-            f"read of the next answer: {self.rest[:200]!r}"
+            f"read of the next answer: {self.rest[:200]!r}: {how}; "
+            f"{len(volley.answers)} answers came, {volley.busy} connections were busy"
         )
+        volley.over.set_exception(ConnectionBroken(text))
 
     def send(self, count: int) -> None:
         """Send the next requests, at most ``count``."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from bench.sale.data import open_sale, reserve_all, strangers, users
@@ -87,14 +88,11 @@ def _wins(run: Run) -> list[bytes]:
     return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
-def _sold_out(attempt: int | None) -> Callable[[Run], list[bytes]]:
-    def make(run: Run) -> list[bytes]:
-        sale = open_sale(stock=1)
-        first, *others = strangers(sale, count=DIFFERENT + 1)
-        reserve_all([first])
-        return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
-
-    return make
+def _sold_out(run: Run, attempt: int | None) -> list[bytes]:
+    sale = open_sale(stock=1)
+    first, *others = strangers(sale, count=DIFFERENT + 1)
+    reserve_all([first])
+    return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
 
 
 def _ordered_already(run: Run) -> list[bytes]:
@@ -123,9 +121,9 @@ def _finished(run: Run) -> list[bytes]:
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 0.5, 202, _wins, again=False),
-    Kind("a", "refused by the ledger: sold out", 0.5, 409, _sold_out(None)),
+    Kind("a", "refused by the ledger: sold out", 0.5, 409, partial(_sold_out, attempt=None)),
     Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
-    Kind("b", "sold out, first attempt", 5, 409, _sold_out(1)),
+    Kind("b", "sold out, first attempt", 5, 409, partial(_sold_out, attempt=1)),
     Kind("c", "live/", 3, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
     Kind("d", "receipt of a queued order", 0.5, 200, _queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),

@@ -99,7 +99,11 @@ class Run:
 
         :raises WrongAnswers: one had another status than expected.
         """
-        parts = (web.pids, [redis_pid()], [database_pid()])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@pid_file")
+            mariadb = int(Path(cursor.fetchone()[0]).read_text())
+        redis = int(ledger_connection().info("server")["process_id"])
+        parts = (web.pids, [redis], [mariadb])
         before = [cpu_s(pids) for pids in parts]
         hits = self.start(shot).result()
         after = [cpu_s(pids) for pids in parts]
@@ -118,16 +122,6 @@ class Run:
         return self.sample(replace(shot, requests=rest), web=web, expect=expect)
 
 
-def redis_pid() -> int:
-    return int(ledger_connection().info("server")["process_id"])
-
-
-def database_pid() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@pid_file")
-        return int(Path(cursor.fetchone()[0]).read_text())
-
-
 @contextmanager
 def run_on_shop(plan: Plan) -> Iterator[Run]:
     """Migrate the shop of this process; start its web server and a load generator."""
@@ -141,10 +135,16 @@ def run_on_shop(plan: Plan) -> Iterator[Run]:
 
 
 def another(number: int) -> Site:
-    """Return a site with a database and three Redis databases of its own, on the same servers."""
-    environ = dict(os.environ)
-    database = urlsplit(environ["DATABASE_URL"])
-    environ["DATABASE_URL"] = database._replace(path=f"/test_{number}").geturl()
+    """Make a site with three Redis databases and a database of its own, on the same servers.
+
+    The database has the tables of this process's, empty and without their foreign keys.
+    """
+    environ, database = dict(os.environ), f"test_{number}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"CREATE TABLE {database}.{table} LIKE {table}")
+    environ["DATABASE_URL"] = urlsplit(environ["DATABASE_URL"])._replace(path=database).geturl()
     for offset, name in enumerate(("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")):
         url = urlsplit(environ[name])
         environ[name] = url._replace(path=f"/{3 * number + offset}").geturl()

@@ -14,9 +14,9 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from threading import Thread
+from typing import Any
 
 import honcho.manager
 from honcho.printer import Message, Printer
@@ -93,16 +93,9 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         self._process_ctor = Relay
         self._is_asked = False
 
-    def add_part(
-        self,
-        name: str,
-        command: Sequence[str],
-        *options: str,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> None:
+    def add_part(self, name: str, command: Sequence[str], *options: str, **where: Any) -> None:
         wrapped = shlex.join([sys.executable, "-u", PART, *options, name, *command])
-        self.add_process(name, f"exec {wrapped}", env=env, cwd=cwd)
+        self.add_process(name, f"exec {wrapped}", **where)
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
         """Run until all parts have ended and return the exit status of the first."""
