@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
@@ -72,8 +73,17 @@ def control_of(url: str) -> Iterator[Redis]:
 
 
 @contextmanager
+def counted(url: str) -> Iterator[None]:
+    """Count the commands of the block, for ``commands_sent``."""
+    with control_of(url) as control:
+        control.echo(BEGIN)
+        yield
+        control.echo(END)
+
+
+@contextmanager
 def commands_sent(url: str) -> Iterator[list[str]]:
-    """Fill the list, at the end, with the commands that clients sent between the two marks.
+    """Fill the list, at the end, with the commands that clients sent while they were counted.
 
     MONITOR tells them from the calls of a script, which are no round trips.
     """
@@ -113,18 +123,15 @@ class Figure:
     better: Better
     values: dict[str, Value]
 
+    def others(self) -> dict[str, float]:
+        """Return the numbers of the other libraries; none if ours has no number."""
+        has_number = {title: it for title, it in self.values.items() if isinstance(it, float)}
+        return has_number if has_number.pop(OURS, None) is not None else {}
+
     def ratios(self) -> dict[str, float]:
         """Return ours / theirs for each other library with a number other than 0."""
-        ours = self.values[OURS]
-        if not isinstance(ours, float):
-            return {}
-        return {title: ours / value for title, value in self.others() if value}
-
-    def others(self) -> Iterator[tuple[str, float]]:
-        """Yield the numbers of the other libraries."""
-        for title, value in self.values.items():
-            if title != OURS and isinstance(value, float):
-                yield title, value
+        others = self.others().items()
+        return {title: float(self.values[OURS]) / value for title, value in others if value}
 
 
 def figure_of(
@@ -159,16 +166,11 @@ def not_ahead(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each figure in which another library is as good as ours or better."""
     lines = []
     for figure in figures:
-        ours = figure.values[OURS]
-        if figure.better is Better.ZERO or not isinstance(ours, float):
-            continue
-        sign = 1 if figure.better is Better.HIGHER else -1
-        rivals = [
-            f"{title} {shown(value)}"
-            for title, value in figure.others()
-            if sign * value >= sign * ours
-        ]
-        if rivals:
-            name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
-            lines.append(f"not ahead: {name}: {shown(ours)} against {against}")
+        if figure.better is not Better.ZERO and (others := figure.others()):
+            ours = float(figure.values[OURS])
+            beats = operator.ge if figure.better is Better.HIGHER else operator.le
+            rivals = [f"{title} {shown(it)}" for title, it in others.items() if beats(it, ours)]
+            if rivals:
+                name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
+                lines.append(f"not ahead: {name}: {shown(ours)} against {against}")
     return lines

@@ -8,35 +8,13 @@ from collections import defaultdict
 from functools import partial
 from statistics import median
 
-from bench.locks.libraries import (
-    CountingConnection,
-    Library,
-    Ours,
-    Pottery,
-    PythonRedisLock,
-    RedisPy,
-    RenewingPythonRedisLock,
-    client_of,
-)
-from bench.locks.run import (
-    BEGIN,
-    END,
-    Better,
-    Figure,
-    Run,
-    Value,
-    commands_sent,
-    control_of,
-    figure_of,
-)
+from bench.locks.libraries import HELD, TAKEN, CountingConnection, Library, client_of
+from bench.locks.run import Better, Figure, Run, Value, commands_sent, counted, figure_of
 from bench.processes import spawned
 
 ROW = "1 uncontended"
-TAKEN = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
 WARM_UP_CYCLES = 20
 COUNTED_CYCLES = 100
-
-HELD = (Ours, RedisPy, RenewingPythonRedisLock, Pottery)
 LEASES_BEFORE, LEASES_HELD = 5 / 6, 2 / 3
 """Leases before and during the measure. At three or at one and a half renewals a lease the second
 has a whole number of them, none near its edges, and the first has those that open connections."""
@@ -75,13 +53,11 @@ def rate(library: type[Library], url: str, seconds: float) -> float:
 
 
 def marked_cycles(library: type[Library], url: str) -> None:
-    """Run the cycles whose commands are counted between the two marks."""
+    """Run the cycles whose commands are counted."""
     lock = library(client_of(library, url), "{bench}:counted")
     cycles(lock, WARM_UP_CYCLES)
-    with control_of(url) as control:
-        control.echo(BEGIN)
+    with counted(url):
         cycles(lock, COUNTED_CYCLES)
-        control.echo(END)
 
 
 def cycles(lock: Library, count: int) -> None:
@@ -132,13 +108,11 @@ def hold_many(
         assert lock.acquire(), "a free lock was refused"
     time.sleep(lease_s * LEASES_BEFORE)
     threads = threading.active_count() - threads_before
-    with control_of(url) as control:
-        control.echo(BEGIN)
+    with counted(url):
         cpu_before, writes_before = time.process_time(), next(CountingConnection.writes)
         time.sleep(lease_s * LEASES_HELD)
         cpu_s = time.process_time() - cpu_before
         writes = next(CountingConnection.writes) - writes_before - 1
-        control.echo(END)
     for lock in locks:
         lock.release()
     return float(threads), cpu_s, writes
