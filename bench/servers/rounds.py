@@ -109,7 +109,7 @@ def report_on(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]
     text = f"""\
 {machine_line(machine)}
 - Versions: Python {machine["python"]}, Django {machine["packages"]["django"]}, {versions}
-- {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request on its way \
+- {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request in flight \
 on each; {plan["wins"]:,} orders a repetition
 - The load generator used up to {busiest:.0%} of a core{limit}"""
     servers = [
