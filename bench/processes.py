@@ -32,7 +32,7 @@ def family_of(pid: int) -> list[int]:
         try:
             # The fields from the state on; a program's name may contain anything.
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended
             continue
         children[parent].append(int(path.name))
     family = [pid]

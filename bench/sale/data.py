@@ -127,11 +127,8 @@ def _hold(sale: SeckillVoucher, *, count: int) -> None:
         ledger_connection().hset(key, mapping=held)
 
 
-def main(arguments: Sequence[str]) -> None:
-    buyers, sales, orders, requests = map(int, arguments[:4])
-    filled = fill(Size(buyers, sales, orders), requests=requests)
-    Path(arguments[4]).write_text(json.dumps(filled))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    *numbers, target = sys.argv[1:]
+    buyers, sales, orders, requests = map(int, numbers)
+    filled = fill(Size(buyers, sales, orders), requests=requests)
+    Path(target).write_text(json.dumps(filled))

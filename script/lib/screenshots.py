@@ -55,7 +55,7 @@ LANGUAGES = {"en": ("en", "en-GB"), "zh": ("zh-hans", "zh-CN")}
 
 
 def tall(height: int) -> dict[str, Any]:
-    """Return a desk's screen of this height."""
+    """Return a desktop screen of this height."""
     return {"viewport": {"width": 1280, "height": height}, "device_scale_factor": 1.5}
 
 
@@ -71,8 +71,8 @@ class Shot:
     while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
 
 
-def sale(name: str, what: str = "") -> Callable[[Window], str]:
-    return lambda window: f"/vouchers/{window.sales[name].pk}/{what}"
+def sale(name: str) -> Callable[[Window], str]:
+    return lambda window: f"/vouchers/{window.sales[name].pk}/"
 
 
 def admin_page(name: str, what: str) -> Callable[[Window], str]:
@@ -80,7 +80,7 @@ def admin_page(name: str, what: str) -> Callable[[Window], str]:
 
 
 def run_and_sell(window: Window, page: Page, language: str) -> None:
-    """Work at the board and sell for a while, so that its list and its charts have some to show."""
+    """Sell for a while with the board open, so that its list and its charts fill."""
     window.run("open", language=language)
     for units in (1, 2, 0, 1, 3, 1, 0, 2, 1, 1):
         if units:

@@ -99,7 +99,10 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
         """Run until all parts have ended and return the exit status of the first."""
-        raise_descriptor_limit()
+        # Let a crowd of connections in: the soft limit is often 1,024.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         self._beside = Thread(target=beside, daemon=True)
         self.loop()
         assert self.returncode is not None  # set when the first part ends
@@ -126,10 +129,3 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         if has_started and self._is_asked:
             super().terminate()
         return has_started
-
-
-def raise_descriptor_limit() -> None:
-    """Let a crowd of connections in: the soft limit is often 1,024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
