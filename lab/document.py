@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy
 
 from lab.crowd.faults import Fault
 from lab.crowd.results import NoDocument, Result, figures_path, read_results
-from lab.crowd.tables import FINDINGS, HEADINGS, cells_of, headings
+from lab.crowd.tables import COLUMNS, FINDINGS, cells_of, headings
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
@@ -58,7 +58,7 @@ def document_text(name: str, results: Sequence[Result]) -> str:
 
 def _table(result: Result) -> dict[str, object]:
     """Return a table for the page; what broke is in bold type."""
-    lines = [headings(), ["---", *["---:"] * (len(HEADINGS) - 1)]]
+    lines = [headings(), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     for verdict in result.verdicts:
         step, *cells = cells_of(verdict)
         cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]

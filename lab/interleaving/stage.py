@@ -20,6 +20,7 @@ from lab.keys import NO_EXPIRY
 from lab.steps import ours
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
+from lab.waiting import wait_until
 from orders.models import OrderStatus, RefusalReason
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
@@ -34,8 +35,6 @@ FAIR_LEASE_MS = 1_500
 """For a lease that must expire, but only after another actor has found the lock taken."""
 
 TOLD_LOST = f"{OrderStatus.REFUSED.value} {RefusalReason.LOST.value}"
-
-GLANCE_S = 0.005
 
 
 class PlayedStage(Stage):
@@ -142,12 +141,9 @@ class PlayedStage(Stage):
         if any(client.ttl(key) == NO_EXPIRY for key in keys):
             self._note(Kind.NO_LEASE)
             return
-        until = time.monotonic() + 1.5 * self._leases_ms[holder] / 1000
-        while standing := client.exists(*keys):
-            if time.monotonic() > until:
-                break
-            time.sleep(GLANCE_S)
-        self._note(Kind.LEASE_KEPT if standing else Kind.LEASE_OVER)
+        within_s = 1.5 * self._leases_ms[holder] / 1_000
+        is_over = wait_until(lambda: not client.exists(*keys), within_s=within_s)
+        self._note(Kind.LEASE_OVER if is_over else Kind.LEASE_KEPT)
 
     def _signal(self, number: int, signum: signal.Signals, kind: Kind) -> None:
         names = [actor.name for actor in self._in(number)]
@@ -185,8 +181,5 @@ class PlayedStage(Stage):
 
 
 def _wait_until_disconnected(actor: Actor) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while is_connected(actor.connection_id):
-        if time.monotonic() > until:
-            raise NeverCame(f"the database still holds the connection of {actor.name}")
-        time.sleep(GLANCE_S)
+    if not wait_until(lambda: not is_connected(actor.connection_id), within_s=PATIENCE_S):
+        raise NeverCame(f"the database still holds the connection of {actor.name}")

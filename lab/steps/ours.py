@@ -22,6 +22,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
 from lab.steps.step import Answer, Step
+from lab.waiting import wait_until
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
@@ -96,14 +97,14 @@ class OurShop(Step):
 
         :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
         """
-        until = time.monotonic() + CLEAR_S
-        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now())
-        while not is_gone:
-            if time.monotonic() > until:
-                raise TimeoutError(f"sale {sale_id} is not cleared up")
-            time.sleep(RETRY_S)
+        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now()) or wait_until(
             # It is closed by now. No web process of a race can still use it.
-            is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT)
+            lambda: clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT),
+            within_s=CLEAR_S,
+            every_s=RETRY_S,
+        )
+        if not is_gone:
+            raise TimeoutError(f"sale {sale_id} is not cleared up")
 
 
 def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
