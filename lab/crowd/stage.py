@@ -24,7 +24,7 @@ from lab.crowd.seller import Assignment, sell
 from lab.crowd.sheet import FRESH, Sheet, now_us
 from lab.engine.fork_server import ForkServer, Process, ProcessEnded
 from lab.engine.stage import Stage
-from lab.steps.ours import is_settled, refused_buyers
+from lab.steps.ours import is_settled, refused_buyers, tokens_for
 from lab.steps.step import PROMISES, Step
 from lab.verdict import Verdict, judge
 from lab.waiting import wait_until
@@ -82,7 +82,8 @@ class CrowdStage(Stage):
             self._back_half.start()
         self.open(units=self._crowd.stock, buyers=self._crowd.buyers)
         if self.step.is_ours:  # one token a press, as many tabs have
-            self._tokens = self.tokens(map(self._crowd.buyer_of, range(self._crowd.presses)))
+            buyers = map(self._crowd.buyer_of, range(self._crowd.presses))
+            self._tokens = tokens_for(self.sale_id, [self.user_ids[it] for it in buyers])
         self._start_sellers()
         in_time = self._sell(watch)
         return replace(

@@ -89,7 +89,7 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is the director's, who then ends all
             )
         try:
-            self._receive()
+            self._ask({})  # wait for the greeting
         except ForkServerGone:
             self.close()
             raise
@@ -130,13 +130,8 @@ class ForkServer:
 
     def _ask(self, request: dict[str, Any], *descriptors: int) -> int:
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
-        except OSError as error:
-            raise ForkServerGone(str(error)) from error
-        return self._receive()
-
-    def _receive(self) -> int:
-        try:
+            if request:
+                socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
             answer = self._control.recv(LONGEST_MESSAGE)
         except OSError as error:
             raise ForkServerGone(str(error)) from error
@@ -221,25 +216,22 @@ def _answer(
         os.close(pipe)
         children.add(pid)
         return pid
-    pid, signum = request["pid"], request["signal"]
-    if pid in children:
-        os.kill(pid, signum)
-        _wait_for_effect(pid, signum, children)
+    if request["pid"] in children:
+        _signal(request["pid"], request["signal"], children)
     return 0
 
 
-def _wait_for_effect(pid: int, signum: int, children: set[int]) -> None:
-    """Wait until a signal has worked, even if the process had stopped itself before."""
-    effects: dict[int, Callable[[int], bool]] = {
-        signal.SIGSTOP: os.WIFSTOPPED,
-        signal.SIGCONT: os.WIFCONTINUED,
-    }
+def _signal(pid: int, signum: int, children: set[int]) -> None:
+    """Send a signal and wait until it has worked, even if the process had stopped itself."""
+    os.kill(pid, signum)
     while True:
         _, status = os.waitpid(pid, os.WUNTRACED | os.WCONTINUED)
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
             children.discard(pid)
             return
-        if signum in effects and effects[signum](status):
+        if signum == signal.SIGSTOP and os.WIFSTOPPED(status):
+            return
+        if signum == signal.SIGCONT and os.WIFCONTINUED(status):
             return
 
 

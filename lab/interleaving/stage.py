@@ -73,7 +73,7 @@ class PlayedStage(Stage):
 
     def token(self, number: int) -> PurchaseToken:
         """Open the page of ours as this buyer (from 1), and return the token on it."""
-        return self.tokens([number - 1])[0]
+        return ours.tokens_for(self.sale_id, [self.user_ids[number - 1]])[0]
 
     def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
         """Return a buyer of our shop who reads the receipt of this token."""

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable
-from functools import lru_cache
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
@@ -112,7 +111,8 @@ def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
 
     :raises LedgerUnavailable: Redis did not respond.
     """
-    return issue_tokens(sale=_sale(sale_id), user_ids=list(user_ids))
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    return issue_tokens(sale=sale, user_ids=list(user_ids))
 
 
 def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
@@ -170,11 +170,6 @@ def is_settled(sale_id: int) -> bool:
     except LedgerUnavailable:
         return False
     return found.remaining is not None and not found.pending and not found.difference
-
-
-@lru_cache(maxsize=8)
-def _sale(sale_id: int) -> SeckillVoucher:
-    return SeckillVoucher.objects.get(pk=sale_id)
 
 
 OUR_SHOP = OurShop("ours", _("this shop"), buy)

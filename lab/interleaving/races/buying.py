@@ -50,9 +50,9 @@ RACES = (
         name="last-unit",
         title=_("The last unit"),
         story=_(
-            "One unit is left and two buyers press at the same moment. Both read the "
-            "stock before either has taken a unit, so both see one left. Then they "
-            "continue, one after the other."
+            "One unit is left and two buyers press at the same moment. Both read the stock before "
+            "either has taken a unit, so both see one left. Then they continue, one after the "
+            "other."
         ),
         script=partial(_read_and_buy, units=1),
         expects={
@@ -67,9 +67,8 @@ RACES = (
         name="stale-read",
         title=_("Overtaken after reading"),
         story=_(
-            "There are three units and two buyers. Both read the stock, then one of "
-            "them buys. What the other one read is now out of date, but there is "
-            "enough for both."
+            "There are three units and two buyers. Both read the stock, then one of them buys. "
+            "What the other one read is now out of date, but there is enough for both."
         ),
         script=partial(_read_and_buy, units=3),
         expects={"v1-as-read": {"undersold": 1}, "v1-any-left": RIGHT, "ours": RIGHT},
@@ -78,9 +77,9 @@ RACES = (
         name="double-click",
         title=_("A double click"),
         story=_(
-            "A buyer may have one unit and presses twice. Both presses reach the "
-            "same process. The second is let in as soon as the step allows it: in "
-            "the worst case, before the first order is visible."
+            "A buyer may have one unit and presses twice. Both presses reach the same process. The "
+            "second is let in as soon as the step allows it: in the worst case, before the first "
+            "order is visible."
         ),
         script=partial(_press_twice, processes=(1, 1)),
         expects={
@@ -98,9 +97,8 @@ RACES = (
         name="two-processes",
         title=_("Two processes"),
         story=_(
-            "The same buyer presses twice, and the load balancer sends the two "
-            "presses to two processes. What one process keeps in memory, the other "
-            "does not know."
+            "The same buyer presses twice, and the load balancer sends the two presses to two "
+            "processes. What one process keeps in memory, the other does not know."
         ),
         script=partial(_press_twice, processes=(1, 2)),
         expects={"v2": {"doubled": 1}, "v3": {"doubled": 1}, "v6-owned": RIGHT, "ours": RIGHT},

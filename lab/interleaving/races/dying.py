@@ -111,10 +111,9 @@ RACES = (
         name="dies-after-deciding",
         title=_("Death after the decision"),
         story=_(
-            "Redis has decided that a buyer gets a unit, and the process dies before "
-            "the order is written: the process that decided, the one that holds the "
-            "queue, or the one that read the order from the stream. In our shop all "
-            "of them die, one after the other."
+            "Redis has decided that a buyer gets a unit, and the process dies before the order is "
+            "written: the process that decided, the one that holds the queue, or the one that read "
+            "the order from the stream. In our shop all of them die, one after the other."
         ),
         script=dies_after_deciding,
         expects={
@@ -128,9 +127,8 @@ RACES = (
         name="redis-empty",
         title=_("Redis comes back empty"),
         story=_(
-            "Redis is restarted in the middle of a sale and comes back without its "
-            "data. What was written to the database is still there; what was only "
-            "promised in Redis is not."
+            "Redis is restarted in the middle of a sale and comes back without its data. What was "
+            "written to the database is still there; what was only promised in Redis is not."
         ),
         script=redis_empty,
         expects={
@@ -143,9 +141,9 @@ RACES = (
         name="holder-dies",
         title=_("The holder dies"),
         story=_(
-            "The process that holds the lock in Redis is killed and never releases "
-            "it. Then another process tries to take the same lock, at once and again "
-            "after more than a lease."
+            "The process that holds the lock in Redis is killed and never releases it. Then "
+            "another process tries to take the same lock, at once and again after more than a "
+            "lease."
         ),
         script=holder_dies,
         expects={"v6-setnx": {"undersold": 1, "stuck": 1}, "v6-expiring": RIGHT, "ours": RIGHT},

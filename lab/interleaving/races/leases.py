@@ -76,9 +76,8 @@ RACES = (
         name="lease-runs-out",
         title=_("The lease runs out"),
         story=_(
-            "A buyer's first press holds the lock and has found no order yet. Then "
-            "its thread pauses for longer than the lease. Meanwhile the second press "
-            "arrives."
+            "A buyer's first press holds the lock and has found no order yet. Then its thread "
+            "pauses for longer than the lease. Meanwhile the second press arrives."
         ),
         script=lease_runs_out,
         expects={
@@ -91,10 +90,9 @@ RACES = (
         name="deletes-anothers-lock",
         title=_("Deleting another's lock"),
         story=_(
-            "The first press takes longer than its lease, its database connection is "
-            "cut, and it fails. On its way out it releases the lock, as it should. "
-            "By then the lock belongs to the second press, which has just found no "
-            "order. Then a third press arrives."
+            "The first press takes longer than its lease, its database connection is cut, and it "
+            "fails. On its way out it releases the lock, as it should. By then the lock belongs to "
+            "the second press, which has just found no order. Then a third press arrives."
         ),
         script=deletes_anothers_lock,
         expects={"v6-expiring": {"doubled": 1}, "v6-owned": RIGHT},
@@ -103,10 +101,10 @@ RACES = (
         name="process-stands-still",
         title=_("The process freezes"),
         story=_(
-            "Not a thread but the whole process is stopped for longer than the "
-            "lease, by a debugger, a garbage collector or a hypervisor, so nobody "
-            "renews the lock. Another process takes over and writes. Then the first "
-            "continues with its next line, which is the one that writes."
+            "Not a thread but the whole process is stopped for longer than the lease, by a "
+            "debugger, a garbage collector or a hypervisor, so nobody renews the lock. Another "
+            "process takes over and writes. Then the first continues with its next line, which is "
+            "the one that writes."
         ),
         script=process_stands_still,
         expects={"v6-watchdog": {"doubled": 1}, "ours": RIGHT},

@@ -67,7 +67,7 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: CommandParser) -> None:
         names = ", ".join(STEPS)
-        parser.add_argument("steps", nargs="*", metavar="STEP", choices=STEPS, help=f"of {names}")
+        parser.add_argument("steps", nargs="*", metavar="STEP", type=_step, help=f"of {names}")
         for name, most in LIMITS.items():
             default = getattr(Crowd, name)
             text = f"1 to {most:,}, default {default:,}"
@@ -149,6 +149,12 @@ class Command(BaseCommand):
         if as_json:
             self.stdout.write(json.dumps(asdict(result), indent=2))
         return result
+
+
+def _step(name: str) -> str:
+    if name not in STEPS:
+        raise ArgumentTypeError(f"there is no step {name}; there are: {', '.join(STEPS)}")
+    return name
 
 
 def _up_to(most: int) -> Callable[[str], int]:
