@@ -20,7 +20,7 @@ from lab.crowd.tables import COLUMNS, FINDINGS, cells_of, headings
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
-from lab.verdict import MARKED_AS, finding_text
+from lab.verdict import finding_text
 
 CHINESE = ".zh-CN.md"
 
@@ -93,7 +93,7 @@ class Chapter:
     def culprits(self) -> list[Culprit]:
         """Return each line that a finding comes from."""
         found = (
-            culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+            culprit_of(STEPS[verdict.step], finding)
             for _, verdict in self._verdicts
             for finding, _count in verdict.findings
         )
@@ -105,5 +105,5 @@ class Chapter:
             (step.name, race.name)
             for step in self.steps
             for race in races_of(step)
-            if race.expects[step.name] or step.is_ours
+            if step.name in race.breaks or step.is_ours
         ]

@@ -18,6 +18,7 @@ from types import FunctionType, ModuleType
 
 from lab.steps import ours
 from lab.steps.step import Step
+from lab.verdict import MARKED_AS
 from orders.fulfilment.batch import write_batch
 from orders.placing.service import place_order
 
@@ -49,7 +50,7 @@ class Culprit:
 def culprit_of(step: Step, finding: str) -> Culprit | None:
     """Return the line marked with a finding, else the nearest marked line."""
     marked = marked_lines(step)
-    with_it = (it for it in marked if finding in it.findings)
+    with_it = (it for it in marked if MARKED_AS.get(finding, finding) in it.findings)
     return next(with_it, marked[0] if marked else None)
 
 

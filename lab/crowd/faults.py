@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import signal
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import StrEnum
 
 from redis.exceptions import RedisError
@@ -28,6 +27,7 @@ REDIS_AWAY_S = 10.0
 """How long Redis may be away before the race gives up."""
 
 POINTS = frozenset({"unit taken", "order written"})
+"""Where it does so; with ours, between two presses."""
 
 
 class Fault(StrEnum):
@@ -39,30 +39,12 @@ class Fault(StrEnum):
     REDIS_RESTART = "redis-restart"
 
 
-_SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}
+SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}
+"""The signal that a process sends itself."""
 
 
 class RedisStaysAway(Exception):
     """Redis was ended, and nothing has started it again."""
-
-
-@dataclass(frozen=True)
-class Strike:
-    """A signal that a process sends itself at one of the points, after this many promises.
-
-    Without points it does so between two presses.
-    """
-
-    signum: int
-    after: int
-    points: frozenset[str]
-
-
-def strike_of(fault: Fault, *, stock: int, has_points: bool) -> Strike | None:
-    """Return the strike of a fault, or None if the fault does not hit a process."""
-    if fault not in _SIGNALS:
-        return None
-    return Strike(_SIGNALS[fault], promises_before(stock), POINTS if has_points else frozenset())
 
 
 def promises_before(stock: int) -> int:

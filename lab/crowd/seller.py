@@ -21,10 +21,10 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lab.crowd.crowd import Crowd, Lane
-from lab.crowd.faults import Strike
+from lab.crowd.faults import POINTS, SIGNALS, Fault, promises_before
 from lab.crowd.sheet import UNANSWERED, Sheet, now_us
 from lab.points import listening
-from lab.steps import STEPS, ours
+from lab.steps import STEPS
 from lab.steps.step import Answer, Writer
 from lab.waiting import wait_until
 from seckill_site.ledger_connection import ledger_connection
@@ -63,7 +63,7 @@ class Assignment:
     lanes: Sequence[Lane]
     user_ids: Sequence[int]
     tokens: Sequence[str]
-    strike: Strike | None
+    fault: Fault
     sheet: Path
     log: Path
 
@@ -90,7 +90,7 @@ class Seller:
     def __init__(self, assignment: Assignment) -> None:
         self.errors: Counter[str] = Counter()
         self._assignment = assignment
-        self._strike = assignment.strike
+        self._is_armed = assignment.fault in SIGNALS
         self._sheet = Sheet(assignment.sheet, assignment.crowd)
         self._step = STEPS[assignment.step]
         make_writer = self._step.writer
@@ -150,10 +150,9 @@ class Seller:
 
     def _button(self, press: int) -> Callable[[], Answer]:
         plan = self._assignment
-        ids = {"sale_id": plan.sale_id, "user_id": plan.user_ids[plan.crowd.buyer_of(press)]}
-        if plan.tokens:
-            return partial(ours.buy, **ids, token=plan.tokens[press])
-        return partial(self._step.buy, **ids)
+        user_id = plan.user_ids[plan.crowd.buyer_of(press)]
+        token = {"token": plan.tokens[press]} if plan.tokens else {}
+        return partial(self._step.buy, sale_id=plan.sale_id, user_id=user_id, **token)
 
     def _try(self, buy: Callable[[], Answer]) -> tuple[str, bool]:
         """Return the answer, and whether to press again."""
@@ -183,17 +182,17 @@ class Seller:
     # --- The fault --------------------------------------------------------------------------------
 
     def _strike_if_due(self, point: str) -> None:
-        """Strike this process if it is the first of the race to reach the strike's point."""
-        strike = self._strike
-        if strike is None or point not in (strike.points or {""}):
+        """Strike this process if it is the first of the race to reach a point of the fault."""
+        points = {""} if self._step.is_ours else POINTS
+        if not self._is_armed or point not in points:
             return
-        if self._sheet.promises() < strike.after:
+        if self._sheet.promises() < promises_before(self._assignment.crowd.stock):
             return
-        self._strike = None
+        self._is_armed = False
         if not self._sheet.claim_strike():
             return
         self._sheet.flags.struck_pid = os.getpid()
         self._sheet.flags.struck_us = now_us()
-        os.kill(os.getpid(), strike.signum)
+        os.kill(os.getpid(), SIGNALS[self._assignment.fault])
         while not self._sheet.flags.resumed:  # the signal may take effect a moment later
             time.sleep(GLANCE_S)

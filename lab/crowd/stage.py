@@ -17,7 +17,6 @@ from lab.crowd.faults import (
     Fault,
     end_redis,
     promises_before,
-    strike_of,
     wait_for_redis,
 )
 from lab.crowd.seller import Assignment, sell
@@ -97,8 +96,6 @@ class CrowdStage(Stage):
 
     def _start_sellers(self) -> None:
         lanes = self._crowd.lanes()
-        has_points = not self.step.is_ours
-        strike = strike_of(self._fault, stock=self._crowd.stock, has_points=has_points)
         signed = [token.sign() for token in self._tokens]
         for number in range(self._crowd.processes):
             name = f"seller-{number + 1}"
@@ -112,7 +109,7 @@ class CrowdStage(Stage):
                     lanes=[lane for lane in lanes if lane.process == number],
                     user_ids=self.user_ids,
                     tokens=signed,
-                    strike=strike,
+                    fault=self._fault,
                     sheet=self._directory / "sheet",
                     log=self._directory / f"{name}.log",
                 ),
@@ -157,7 +154,9 @@ class CrowdStage(Stage):
             return replace(lane, beside=(), presses=presses)
 
         lanes = [fresh(lane) for lane in assignment.lanes]
-        return replace(assignment, name=f"{assignment.name}-successor", lanes=lanes, strike=None)
+        return replace(
+            assignment, name=f"{assignment.name}-successor", lanes=lanes, fault=Fault.NONE
+        )
 
     # --- The sale ---------------------------------------------------------------------------------
 

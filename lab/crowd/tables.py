@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from importlib.util import find_spec
 
+from django.core.management.base import OutputWrapper
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from lab.listing import culprit_of
 from lab.steps import STEPS
-from lab.verdict import MARKED_AS, Verdict, finding_text
+from lab.verdict import Verdict, finding_text
 
 HAS_RICH = find_spec("rich") is not None
 if HAS_RICH:  # for terminals; the shop does not need it
@@ -64,7 +65,7 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
     ``has_fault`` says whether a fault was asked for.
     """
     for finding, count in verdict.findings:
-        culprit = culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+        culprit = culprit_of(STEPS[verdict.step], finding)
         yield f"{finding_text(finding, count)}: {culprit or '–'}"
     if verdict.told_lost:
         yield finding_text("told_lost", verdict.told_lost)
@@ -74,6 +75,15 @@ def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
         yield _("the fault did not happen: the sale ended first")
     if verdict.error and verdict.unanswered:
         yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
+
+
+def table_on(
+    out: OutputWrapper, steps: Sequence[str], *, is_stderr: bool, has_fault: bool
+) -> LiveTable | PlainTable:
+    """Return a live table for a terminal, else a plain one."""
+    if HAS_RICH and out.isatty():
+        return LiveTable(steps, stderr=is_stderr, has_fault=has_fault)
+    return PlainTable(out.write, has_fault=has_fault)
 
 
 class PlainTable:

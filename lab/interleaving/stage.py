@@ -16,7 +16,7 @@ from lab.engine.stage import Stage
 from lab.interleaving.actor_process import fulfill, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
-from lab.keys import NO_EXPIRY
+from lab.keys import NO_EXPIRY, LabKeys
 from lab.steps import ours
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
@@ -24,6 +24,7 @@ from lab.waiting import wait_until
 from orders.models import OrderStatus, RefusalReason
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys
 
 LONG_LEASE_MS = 30_000
 """Longer than any race: for locks that must not expire on a slow machine."""
@@ -67,8 +68,7 @@ class PlayedStage(Stage):
         """Return a press of this buyer (from 1); with ours, with this token or a new one."""
         buy = partial(self.step.buy, sale_id=self.sale_id, user_id=self.user_ids[number - 1])
         if self.step.is_ours:
-            text = (token or self.token(number)).sign()
-            buy = partial(ours.buy, **buy.keywords, token=text)
+            buy = partial(buy, token=(token or self.token(number)).sign())
         return self.actor(Column(name, Role.BUYER, number), process, buy)
 
     def token(self, number: int) -> PurchaseToken:
@@ -135,9 +135,13 @@ class PlayedStage(Stage):
         self.delete_keys()
         self._note(Kind.EMPTIED)
 
-    def let_a_lease_pass(self, *keys: str, holder: int) -> None:
-        """Wait until these locks of a process are gone, or have outlasted its lease."""
+    def let_a_lease_pass(self, *, holder: int) -> None:
+        """Wait until a process's locks for buyer 1 are gone, or have outlasted its lease."""
         client = ledger_connection()
+        keys = [LabKeys(self.sale_id).lock_of(self.user_ids[0])]
+        if self.step.is_ours:
+            ledger = LedgerKeys(self.sale_id)
+            keys = [ledger.sale_lock, ledger.user_lock(self.user_ids[0])]
         if any(client.ttl(key) == NO_EXPIRY for key in keys):
             self._note(Kind.NO_LEASE)
             return

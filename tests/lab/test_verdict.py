@@ -15,7 +15,7 @@ from lab.crowd.tables import notes_on
 from lab.listing import ROOT, culprit_of, marked_lines
 from lab.steps import STEPS
 from lab.steps.step import Answer
-from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
+from lab.verdict import Answers, Verdict, judge, percentile
 
 pytestmark = pytest.mark.quick
 
@@ -176,7 +176,7 @@ def test_one_process_is_struck(tmp_path: Path) -> None:
     ],
 )
 def test_a_finding_names_the_line_of_the_step(step: str, finding: str, code: str) -> None:
-    found = culprit_of(STEPS[step], MARKED_AS.get(finding, finding))
+    found = culprit_of(STEPS[step], finding)
     assert found
     assert code in found.code
     line = (ROOT / found.path).read_text().splitlines()[found.line - 1]

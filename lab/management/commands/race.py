@@ -8,19 +8,13 @@ import os
 import signal
 import sys
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from django.core.management.base import (
-    BaseCommand,
-    CommandError,
-    CommandParser,
-    OutputWrapper,
-    no_translations,
-)
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import DatabaseError, connection
 from django.utils import timezone
 from redis.exceptions import RedisError
@@ -30,7 +24,7 @@ from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault, RedisStaysAway
 from lab.crowd.results import NoDocument, Result, add_result, describe_machine, figures_path
 from lab.crowd.stage import CrowdStage, SellerDied
-from lab.crowd.tables import HAS_RICH, LiveTable, PlainTable
+from lab.crowd.tables import table_on
 from lab.document import write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
@@ -42,8 +36,8 @@ from vouchers.inventory.keys import LedgerUnavailable
 
 OURS_BROKE, COULD_NOT, INTERRUPTED, ENDED = 1, 2, 130, 143
 
-AWAY = (RedisError, DatabaseError, LedgerUnavailable)
-TROUBLES = (SellerDied, NotStarted, ForkServerGone, RedisStaysAway, TimeoutError, *AWAY)
+ENDED_EARLY = (SellerDied, NotStarted, ForkServerGone, RedisStaysAway, TimeoutError)
+UNAVAILABLE = (RedisError, DatabaseError, LedgerUnavailable)
 
 LIMITS = {"buyers": 100_000, "stock": 100_000, "processes": 16, "threads": 64, "clicks": 5}
 MOST_LANES = 200
@@ -113,7 +107,7 @@ class Command(BaseCommand):
                 write_document(document)
         except (BadRace, NoDocument) as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
-        except TROUBLES as error:
+        except (*ENDED_EARLY, *UNAVAILABLE) as error:
             text = f"{type(error).__name__}: {error}"
             raise CommandError(text, returncode=COULD_NOT) from error
         except KeyboardInterrupt as error:
@@ -136,16 +130,16 @@ class Command(BaseCommand):
             # Keep the shop's warnings, such as those of an absent Redis, out of the table.
             stack.callback(logging.disable, logging.root.manager.disable)
             logging.disable(logging.WARNING)
-            table = _table(steps, fault, out, stderr=as_json)
+            table = table_on(out, steps, is_stderr=as_json, has_fault=fault is not Fault.NONE)
             stack.enter_context(table)
             server = stack.enter_context(ForkServer())
-            result = Result(
-                crowd=crowd,
-                fault=fault,
-                measured_on=timezone.localdate().isoformat(),
-                machine=describe_machine(),
-                verdicts=list(_verdicts(steps, crowd, fault, table, server)),
-            )
+            machine, verdicts = describe_machine(), []
+            for name in steps:
+                with CrowdStage(STEPS[name], server, crowd=crowd, fault=fault) as stage:
+                    verdicts.append(stage.run(table.watch))
+                table.show(verdicts[-1])
+            today = timezone.localdate().isoformat()
+            result = Result(crowd, fault, measured_on=today, machine=machine, verdicts=verdicts)
         if as_json:
             self.stdout.write(json.dumps(asdict(result), indent=2))
         return result
@@ -200,22 +194,3 @@ def check_servers() -> None:
     if LabSale._meta.db_table not in connection.introspection.table_names():
         raise BadRace("the tables are missing: run manage.py migrate")
     ledger_connection().ping()
-
-
-def _verdicts(
-    steps: list[str], crowd: Crowd, fault: Fault, table: LiveTable | PlainTable, server: ForkServer
-) -> Iterator[Verdict]:
-    for name in steps:
-        with CrowdStage(STEPS[name], server, crowd=crowd, fault=fault) as stage:
-            verdict = stage.run(table.watch)
-        table.show(verdict)
-        yield verdict
-
-
-def _table(
-    steps: list[str], fault: Fault, out: OutputWrapper, *, stderr: bool
-) -> LiveTable | PlainTable:
-    has_fault = fault is not Fault.NONE
-    if HAS_RICH and out.isatty():
-        return LiveTable(steps, stderr=stderr, has_fault=has_fault)
-    return PlainTable(out.write, has_fault=has_fault)
