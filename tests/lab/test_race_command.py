@@ -128,7 +128,7 @@ def test_only_ours_may_not_break(
         (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
     ],
 )
-def test_bad_options_are_refused_in_clear_words(arguments: list[object], words: str) -> None:
+def test_bad_options_are_refused_with_a_reason(arguments: list[object], words: str) -> None:
     status, out, wrong = raced(*arguments)
     assert words in wrong
     assert status == (1 if "argument" in words else 2)  # argparse, but not on a command line

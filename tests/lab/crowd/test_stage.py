@@ -49,7 +49,7 @@ def test_v1_oversells_and_doubles(race: Race):
     assert verdict.sold == verdict.offered + verdict.oversold
 
 
-def test_guard_on_the_stock_as_read_turns_buyers_away(race: Race):
+def test_as_read_guard_turns_buyers_away(race: Race):
     verdict = race("v1-as-read")
     assert verdict.turned_away > 0
     assert verdict.oversold == 0
