@@ -1,7 +1,7 @@
 """``docs/six-steps.md``: the story with its tables, written from the figures of races.
 
-The figures stand beside the documents as JSON, one table for each fault. The documents follow from
-them, the code and ``templates/lab/six_steps/`` alone.
+The figures are beside the documents as JSON, one table for each fault. The documents depend only on
+them, the code and ``templates/lab/six_steps/``.
 """
 
 from __future__ import annotations

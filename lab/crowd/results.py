@@ -1,7 +1,4 @@
-"""The result of a crowd race: one table, the machine, and where it is kept.
-
-The figures of a document are beside it as JSON, one table for each fault.
-"""
+"""The result of a crowd race: a table, kept beside its document as JSON with one for each fault."""
 
 from __future__ import annotations
 
