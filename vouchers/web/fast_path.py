@@ -7,8 +7,8 @@ import threading
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from seckill_site.web.answers import Answer
 from seckill_site.web.fast_path import Environ
+from seckill_site.web.responses import Answer
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import Snapshot, snapshot
 from vouchers.web.serializers import live_answer

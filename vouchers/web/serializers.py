@@ -8,7 +8,7 @@ from typing import Any
 from django.urls import reverse
 
 from seckill_site.clock import epoch_ms
-from seckill_site.web.answers import Answer
+from seckill_site.web.responses import Answer
 from vouchers.catalogue.listing import SaleCard
 from vouchers.inventory.sale_state import Snapshot
 

@@ -9,9 +9,9 @@ from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
-from seckill_site.web.answers import as_response
 from seckill_site.web.responses import (
     allow,
+    as_response,
     for_ever,
     for_everybody,
     for_visitors,
