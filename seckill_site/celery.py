@@ -24,7 +24,7 @@ class QoS(redis.QoS):
     """
 
     def ack(self, delivery_tag: str) -> None:
-        """Acknowledge a message, and forget it here even if the broker does not answer.
+        """Acknowledge a message, and forget it here even if the broker does not respond.
 
         :raises redis.RedisError: the broker will deliver the message again
         """

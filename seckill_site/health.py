@@ -21,7 +21,7 @@ from seckill_site.metrics import exposition
 logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.5
-"""A part that has not answered by then is unavailable."""
+"""A part that has not responded by then is unavailable."""
 
 CACHE_SECONDS = 10.0
 """How long the result of a start-up check is cached: a probe costs next to nothing."""

@@ -1,6 +1,6 @@
 """Start-up checks of the servers: durability, versions, isolation, constraints, migrations.
 
-A server that does not answer is a warning, because it may come back. ``docs/checks.md`` lists them.
+A server that does not respond is a warning: it may come back. ``docs/checks.md`` lists them.
 """
 
 from __future__ import annotations
