@@ -2,15 +2,49 @@
 
 from __future__ import annotations
 
+import json
+from argparse import Namespace
 from collections.abc import Sequence
+from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 COLOURS = {"pass": "green", "MISS": "bold red", "shown": "dim"}
+WIDTH = 300
+"""Columns of the output where it is no terminal."""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The results of a benchmark: a table, some lines about the run, and all values."""
+
+    name: str
+    headings: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    text: str
+    values: dict[str, Any]
+
+    def publish(self, options: Namespace) -> None:
+        """Print the table and the text, and write the files that the options name."""
+        console = Console(highlight=False)
+        if not console.is_terminal:
+            console.width = WIDTH
+        table = Table(*self.headings, show_lines=True)
+        for row in self.rows:
+            cells = (f"[{COLOURS[it]}]{it}[/]" if it in COLOURS else escape(it) for it in row)
+            table.add_row(*cells)
+        console.print(table)
+        console.print(self.text, soft_wrap=True)
+        if options.json:
+            options.json.write_text(json.dumps(self.values, indent=2) + "\n")
+        if options.markdown:
+            text = f"{markdown(self.headings, self.rows)}\n\n{self.text}"
+            write_part(options.markdown, self.name, text)
 
 
 def shown(value: float | str) -> str:
@@ -44,18 +78,6 @@ def markdown(
     words = len(headings) if words is None else words
     marks = ["---"] * words + ["---:"] * (len(headings) - words)
     return "\n".join(f"| {' | '.join(row)} |" for row in (headings, marks, *rows))
-
-
-def show(headings: Sequence[str], rows: Sequence[Sequence[str]], text: str, *, width: int) -> None:
-    """Print a table and a text; ``width`` counts if the output is no terminal."""
-    console = Console(highlight=False)
-    if not console.is_terminal:
-        console.width = width
-    table = Table(*headings, show_lines=True)
-    for row in rows:
-        table.add_row(*(f"[{COLOURS[it]}]{it}[/]" if it in COLOURS else escape(it) for it in row))
-    console.print(table)
-    console.print(text, soft_wrap=True)
 
 
 def write_part(path: Path, name: str, text: str) -> None:

@@ -19,9 +19,8 @@ from lab.crowd.results import NoDocument, Result, figures_path, read_results
 from lab.crowd.tables import FINDINGS, HEADINGS, cells_of, headings
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
-from lab.notes import words_of
 from lab.steps import STEPS
-from lab.verdict import MARKED_AS
+from lab.verdict import MARKED_AS, finding_text
 
 CHINESE = ".zh-CN.md"
 
@@ -88,7 +87,7 @@ class Chapter:
         for fault, verdict in self._verdicts:
             for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
                 if count and (Fault.NONE, verdict.step, name) not in found:
-                    found[fault, verdict.step, name] = words_of(name, count)
+                    found[fault, verdict.step, name] = finding_text(name, count)
         return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
 
     def culprits(self) -> list[Culprit]:

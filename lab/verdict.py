@@ -6,8 +6,21 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from django.utils.translation import gettext as _
+from django.utils.translation import gettext_noop
+
 FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck")
 """What may break, worst first."""
+
+TEXTS = {
+    "oversold": gettext_noop("%(count)s sold beyond the stock"),
+    "doubled": gettext_noop("%(count)s given to buyers who already had one"),
+    "lost": gettext_noop("%(count)s promised and never written"),
+    "undersold": gettext_noop("%(count)s left over although there were enough buyers"),
+    "turned_away": gettext_noop("%(count)s turned away while units were left"),
+    "stuck": gettext_noop("%(count)s blocked for ever by leftover data"),
+    "told_lost": gettext_noop("%(count)s told in their receipts that the order was lost"),
+}
 
 MARKED_AS = {"turned_away": "undersold"}
 """Findings whose line is marked with the name of another."""
@@ -112,3 +125,8 @@ def judge(
 def percentile(ascending: Sequence[float], percent: int) -> float:
     """Return the value that this percentage does not exceed."""
     return ascending[max(0, -(-len(ascending) * percent // 100) - 1)]
+
+
+def finding_text(finding: str, count: int) -> str:
+    """Return a finding in words."""
+    return _(TEXTS[finding]) % {"count": count}

@@ -1,13 +1,11 @@
 """The lab's pages: the steps with their races, and a race, played at the press of a button.
 
-Anybody may press it, without an account. The lab is off unless whoever runs the site asks for it,
-on a machine of their own, where a newcomer has no account yet. What a press can do is bounded: one
-race at a time for the whole server, of a few processes and seconds, and nothing of it is left.
+Anyone may press it, without an account: the lab is off by default, and meant for a newcomer's own
+machine. What a press can do is bounded: one race at a time for the whole server, of a few processes
+and seconds, all removed afterwards.
 """
 
 from __future__ import annotations
-
-from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -15,10 +13,9 @@ from django.utils.translation import gettext as _
 from redis import RedisError
 
 from lab.engine.database import has_row_locks
-from lab.engine.fork_server import ForkServer, ForkServerGone
-from lab.interleaving.actors import NeverCame
-from lab.interleaving.play import Outcome, play
-from lab.interleaving.races import RACES, Race, races_of
+from lab.engine.fork_server import ForkServer
+from lab.interleaving.races import RACES, races_of
+from lab.interleaving.races.race import PLAY_ERRORS, Outcome, Race, play
 from lab.listing import listing
 from lab.steps import STEPS
 from lab.steps.step import Step
@@ -38,7 +35,7 @@ def index(request: HttpRequest) -> HttpResponse:
 
 @allow("GET", "HEAD", "POST")
 def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpResponse:
-    """Tell the story of a race and show the step's code; with POST, play it."""
+    """Show the story of a race and the step's code; with POST, play it."""
     step, race = STEPS.get(step_name), RACES.get(race_name)
     if step is None or race is None or step.name not in race.expects:
         raise Http404
@@ -47,24 +44,16 @@ def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpRe
     if not has_row_locks():
         return _page(request, step, race, status=409)
     try:
-        return _page(request, step, race, _played_alone(step, race))
+        with RedisLock(ledger_connection(), STAGE_LOCK), ForkServer() as server:
+            return _page(request, step, race, play(step, race, server))
     except LockBusy:
         text = _("Another race is being played on this server. Try again in a few seconds.")
         return _page(request, step, race, notice=text, status=409)
-    except (ForkServerGone, NeverCame) as error:
+    except PLAY_ERRORS as error:
         text = _("The race could not be played: %(error)s") % {"error": error}
         return _page(request, step, race, notice=text, status=503)
     except RedisError:
         return unavailable(request)
-
-
-def _played_alone(step: Step, race: Race) -> Outcome:
-    """Play a race while no other one is played on this server.
-
-    :raises LockBusy: another one is
-    """
-    with RedisLock(ledger_connection(), STAGE_LOCK), ForkServer() as server:
-        return play(step, race, server)
 
 
 def _page(
@@ -76,7 +65,7 @@ def _page(
     notice: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    context: dict[str, Any] = {
+    context = {
         "step": step,
         "race": race,
         "others": [it for it in races_of(step) if it is not race],
@@ -84,24 +73,6 @@ def _page(
         "excerpts": listing(step, race.expects[step.name]),
         "playable": has_row_locks(),
         "notice": notice,
-        **(_result(outcome) if outcome else {}),
+        "outcome": outcome,
     }
     return for_owner(render(request, "lab/race.html", context, status=status))
-
-
-def _result(outcome: Outcome) -> dict[str, Any]:
-    columns, events = outcome.timeline.columns, outcome.events
-    return {
-        "verdict": outcome.verdict,
-        "broke": outcome.flaws,
-        "culprit": outcome.culprit,
-        "columns": columns,
-        "rows": [
-            {
-                "event": event,
-                "cells": [{"column": it, "is_here": it.name in event.actors} for it in columns],
-            }
-            for event in events
-        ],
-        "left_out": len(outcome.timeline.events) - len(events),
-    }

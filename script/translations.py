@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Keep the translations complete, without the programs of gettext.
 
-check    every sentence of the sources stands in every catalogue, translated, with its
-         placeholders, and the compiled catalogues are up to date; exit status 1 where not
+check    every sentence of the sources is in every catalogue, translated, with its
+         placeholders, and the compiled catalogues are up to date; otherwise exit with 1
 update   add the sentences that a catalogue lacks, still to be translated
 compile  write the .mo files from the .po files
 
@@ -71,23 +71,17 @@ def sentences_of(directory: Path) -> dict[Sentence, str]:
     found: dict[Sentence, str] = {}
     for source in SOURCES:
         for path in sorted((directory / source).rglob("*")):
-            if path.suffix not in (".py", ".html", ".txt"):
-                continue
             for sentence in sentences_in(path):
                 found.setdefault(sentence, str(path.relative_to(directory)))
     return found
 
 
 def sentences_in(path: Path) -> Iterator[Sentence]:
-    text = path.read_text()
-    if path.suffix == ".py":
-        return sentences_in_python(text)
-    calls = CALLS.findall(templatize(text, origin=str(path)))
-    return sentences_in_python("\n".join(calls))
-
-
-def sentences_in_python(text: str) -> Iterator[Sentence]:
-    for node in ast.walk(ast.parse(text)):
+    """Yield the sentences of a module or template; other files have none."""
+    python = path.read_text() if path.suffix == ".py" else ""
+    if path.suffix in (".html", ".txt"):
+        python = "\n".join(CALLS.findall(templatize(path.read_text(), origin=str(path))))
+    for node in ast.walk(ast.parse(python)):
         if not isinstance(node, ast.Call):
             continue
         name = getattr(node.func, "id", getattr(node.func, "attr", ""))
@@ -129,8 +123,9 @@ def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterato
         for entry in catalogue:
             if not entry.obsolete:
                 yield from (f"{path}:{entry.linenum}: {fault}" for fault in faults_of(entry))
-        if compiled(path) != contents(catalogue.translated_entries()):
-            yield f"{path.with_suffix('.mo')}: is not what the .po says: compile it"
+        compiled = path.with_suffix(".mo")
+        if not compiled.exists() or compiled.read_bytes() != catalogue.to_binary():
+            yield f"{compiled}: is not what the .po says: compile it"
 
 
 def missing_in(catalogue: polib.POFile, sentences: dict[Sentence, str]) -> list[Sentence]:
@@ -143,36 +138,23 @@ def faults_of(entry: polib.POEntry) -> Iterator[str]:
         yield f"{entry.msgid!r} is fuzzy"
     elif not entry.translated():
         yield f"{entry.msgid!r} is not translated"
-    elif entry.msgid_plural:
+    else:
         known = placeholders(entry.msgid) | placeholders(entry.msgid_plural)
-        if any(not placeholders(text) <= known for text in entry.msgstr_plural.values()):
+        used = [placeholders(text) for text in entry.msgstr_plural.values() or [entry.msgstr]]
+        # A plural form may leave out the number: "a unit".
+        if any(not it <= known if entry.msgid_plural else it != known for it in used):
             yield f"{entry.msgid!r} has other placeholders than its translation"
-    elif placeholders(entry.msgid) != placeholders(entry.msgstr):
-        yield f"{entry.msgid!r} has other placeholders than its translation"
 
 
 def placeholders(text: str) -> set[str]:
     return set(PLACEHOLDER.findall(text))
 
 
-def compiled(path: Path) -> dict[Sentence, object] | None:
-    compiled_path = path.with_suffix(".mo")
-    return contents(polib.mofile(str(compiled_path))) if compiled_path.exists() else None
-
-
-def contents(entries: Iterable[polib.POEntry | polib.MOEntry]) -> dict[Sentence, object]:
-    return {
-        Sentence(entry.msgid, entry.msgctxt): entry.msgstr_plural or entry.msgstr
-        for entry in entries
-    }
-
-
-def report(faults: Iterator[str]) -> int:
-    status = 0
-    for fault in faults:
-        sys.stdout.write(f"{fault}\n")
-        status = 1
-    return status
+def report(faults: Iterable[str]) -> int:
+    """Print the faults and return the exit status."""
+    lines = [f"{fault}\n" for fault in faults]
+    sys.stdout.writelines(lines)
+    return int(bool(lines))
 
 
 if __name__ == "__main__":

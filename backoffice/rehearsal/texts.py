@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_noop
 from backoffice.rehearsal.service import progress
 from backoffice.rehearsal.verdict import Verdict
 from orders.models import Rehearsal, RehearsalPhase
-from orders.models.rehearsals import OVER
+from orders.models.jobs import OVER
 from seckill_site.formatting import NO_VALUE, grouped
 
 SILENCE = dt.timedelta(seconds=10)

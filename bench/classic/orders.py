@@ -15,6 +15,7 @@ from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
 STREAM = "classic:orders"
+SESSION, STOCK, BUYERS = "classic:session:{}", "classic:stock:{}", "classic:buyers:{}"
 SESSION_S = 30 * 60
 ID_EPOCH_S = 1_640_995_200
 SEQUENCE_BITS = 32
@@ -34,8 +35,8 @@ def open_sale(*, stock: int) -> ClassicSale:
     """Make a sale and put its stock into Redis; the messages of the last sale are deleted."""
     sale: ClassicSale = ClassicSale.objects.create(stock=stock)
     redis = ledger_connection()
-    redis.delete(_buyers_key(sale.pk))
-    redis.set(_stock_key(sale.pk), stock)
+    redis.delete(BUYERS.format(sale.pk))
+    redis.set(STOCK.format(sale.pk), stock)
     redis.xtrim(STREAM, maxlen=0)
     return sale
 
@@ -46,8 +47,8 @@ def sign_in(*, user_ids: Sequence[int]) -> list[str]:
     with ledger_connection().pipeline(transaction=False) as pipe:
         for token, user_id in zip(tokens, user_ids, strict=True):
             user = {"id": user_id, "nick_name": f"user_{user_id}", "icon": ""}
-            pipe.hset(_session_key(token), mapping=user)
-            pipe.expire(_session_key(token), SESSION_S)
+            pipe.hset(SESSION.format(token), mapping=user)
+            pipe.expire(SESSION.format(token), SESSION_S)
         pipe.execute()
     return tokens
 
@@ -60,26 +61,15 @@ def order(*, token: str, sale_id: int) -> int:
     """
     redis = ledger_connection()
     with redis.pipeline(transaction=False) as pipe:
-        user, _ = pipe.hgetall(_session_key(token)).expire(_session_key(token), SESSION_S).execute()
+        session = SESSION.format(token)
+        user, _ = pipe.hgetall(session).expire(session, SESSION_S).execute()
     if not user:
         raise NotSignedIn("no session")
     sequence = int(redis.incr(f"classic:ids:{time.strftime('%Y:%m:%d')}"))
     order_id = (int(time.time()) - ID_EPOCH_S) << SEQUENCE_BITS | sequence
-    keys = [_stock_key(sale_id), _buyers_key(sale_id)]
+    keys = [STOCK.format(sale_id), BUYERS.format(sale_id)]
     answer = _DECIDE.run(redis, keys=keys, args=[user["id"]])
     if answer != "TAKEN":
         raise Refused(answer)
     redis.xadd(STREAM, {"id": order_id, "user_id": user["id"], "sale_id": sale_id})
     return order_id
-
-
-def _session_key(token: str) -> str:
-    return f"classic:session:{token}"
-
-
-def _stock_key(sale_id: int) -> str:
-    return f"classic:stock:{sale_id}"
-
-
-def _buyers_key(sale_id: int) -> str:
-    return f"classic:buyers:{sale_id}"

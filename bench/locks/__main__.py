@@ -11,13 +11,14 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from bench.locks import contention, free_lock, held_locks, wake_up
+from bench.locks.contention import measure_crowd, measure_wake_ups
 from bench.locks.figures import Better, Figure, markdown, not_ahead
 from bench.locks.libraries import ALL, LEASE_S, versions
-from bench.locks.run import FULL, QUICK, Plan, Run, control_of
+from bench.locks.run import FULL, QUICK, Run, control_of
+from bench.locks.uncontended import measure_cycles, measure_held
 from bench.processes import spawned
 
-MEASURES = (free_lock, contention, wake_up, held_locks)
+MEASURES = (measure_cycles, measure_crowd, measure_wake_ups, measure_held)
 
 NOTES = """\
 In brackets: ours / theirs. Hand-over: from the start of a release until another thread has the
@@ -27,28 +28,17 @@ thread. Commands: those that clients send, without the calls of a script inside 
 
 def main() -> int:
     """Return 1 if two holders met, in any library."""
-    options = parse_options()
-    plan, url = QUICK if options.quick else FULL, os.environ["BENCH_REDIS_URL"]
-    with spawned(4) as pool:
-        run = Run(plan, url, pool)
-        figures = [figure for measure in MEASURES for figure in measure.measure(run)]
-    conditions = conditions_of(plan, url)
-    as_text = as_json if options.json else as_markdown
-    sys.stdout.write(as_text(figures, conditions) + "\n")
-    return int(met(figures))
-
-
-def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/bench locks")
     parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
     parser.add_argument("--json", action="store_true", help="write JSON instead of the table")
-    return parser.parse_args()
-
-
-def conditions_of(plan: Plan, url: str) -> dict[str, Any]:
+    options = parser.parse_args()
+    plan, url = QUICK if options.quick else FULL, os.environ["BENCH_REDIS_URL"]
+    with spawned(4) as pool:
+        run = Run(plan, url, pool)
+        figures = [figure for measure in MEASURES for figure in measure(run)]
     with control_of(url) as control:
         server = control.info("server")["redis_version"]
-    return {
+    conditions = {
         "python": platform.python_version(),
         "redis": server,
         "cores": os.cpu_count(),
@@ -56,6 +46,9 @@ def conditions_of(plan: Plan, url: str) -> dict[str, Any]:
         "plan": asdict(plan),
         "versions": versions(),
     }
+    as_text = as_json if options.json else as_markdown
+    sys.stdout.write(as_text(figures, conditions) + "\n")
+    return int(met(figures))
 
 
 def met(figures: Sequence[Figure]) -> bool:

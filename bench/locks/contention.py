@@ -1,13 +1,14 @@
-"""Row 2: sixteen threads that all want one lock, in one process and in four.
+"""Rows 2 and 3: locks that others want: sixteen threads at once, and a waiter in another process.
 
-Every thread notes when it asked, when it got the lock and when it started to release it. All
-processes of a machine share the clock, so these times show the hand-over from one thread to
-another, and whether two were ever inside at once.
+For row 2, in one process and in four, every thread notes when it asked, when
+it got the lock and when it started to release it. All processes of a machine share the clock, so
+these times show the hand-over from one thread to another, and whether two were ever inside at once.
 """
 
 from __future__ import annotations
 
 import os
+import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
@@ -30,13 +31,23 @@ from bench.locks.libraries import (
     RedisPy,
     client_of,
 )
-from bench.locks.run import Run, control_of, values_of
+from bench.locks.run import CONTROL_TIMEOUT_S, Run, control_of, figure_of
 from bench.tables import percentile
 
 LIBRARIES = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)
 THREADS = 16
 INSIDE_S = 0.0001  # a sleep, so that the interpreter's own lock does not exclude the threads
 START_S = 20.0
+MET = "two holders met"
+
+WAKE_UP = "3 wake-up in another process"
+KEY = "{bench}:waking"
+HELD, HAD = "bench:held", "bench:had"
+HELD_FOR_S = (0.01, 0.11)
+"""Spread over redis-py's 0.1 s between attempts, so that the two do not run in step."""
+
+
+# --- Row 2 ----------------------------------------------------------------------------------------
 
 
 class Visit(NamedTuple):
@@ -85,7 +96,7 @@ class Round:
         return sum(after.got_at < before.left_at for before, after in pairwise(self.visits))
 
 
-def measure(run: Run) -> list[Figure]:
+def measure_crowd(run: Run) -> list[Figure]:
     in_one = _figures(run, row="2 one key, 16 threads", processes=1)
     return in_one + _figures(run, row="2 one key, 4 processes × 4", processes=4)
 
@@ -95,20 +106,18 @@ def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
     for library in run.in_turn(LIBRARIES, rounds=run.plan.contended_rounds, what=row):
         rounds[library].append(_round(run, library, processes))
 
-    def figure(name: str, better: Better, value: Callable[[list[Round]], Value]) -> Figure:
-        values = values_of(LIBRARIES, lambda library: value(rounds[library]))
-        return Figure(row, name, better, values)
+    def figure(name: str, value: Callable[[list[Round]], Value]) -> Figure:
+        better = {"cycles/s": Better.HIGHER, MET: Better.ZERO}.get(name, Better.LOWER)
+        return figure_of(row, name, better, LIBRARIES, lambda library: value(rounds[library]))
 
     return [
-        figure("cycles/s", Better.HIGHER, lambda of: median(it.rate() for it in of)),
-        figure(
-            "busiest thread, %", Better.LOWER, lambda of: median(it.busiest_percent() for it in of)
-        ),
-        figure("threads left out", Better.LOWER, lambda of: fmean(it.left_out() for it in of)),
-        figure("hand-over median, ms", Better.LOWER, lambda of: _hand_over_ms(of, 0.5)),
-        figure("hand-over p99, ms", Better.LOWER, lambda of: _hand_over_ms(of, 0.99)),
-        figure("longest wait, s", Better.LOWER, _longest_wait_s),
-        figure("two holders met", Better.ZERO, lambda of: float(sum(it.meetings() for it in of))),
+        figure("cycles/s", lambda of: median(it.rate() for it in of)),
+        figure("busiest thread, %", lambda of: median(it.busiest_percent() for it in of)),
+        figure("threads left out", lambda of: fmean(it.left_out() for it in of)),
+        figure("hand-over median, ms", lambda of: _hand_over_ms(of, 0.5)),
+        figure("hand-over p99, ms", lambda of: _hand_over_ms(of, 0.99)),
+        figure("longest wait, s", _longest_wait_s),
+        figure(MET, lambda of: float(sum(it.meetings() for it in of))),
     ]
 
 
@@ -166,3 +175,60 @@ def visits_of(library: type[Library], client: Redis, until: int, number: int) ->
             lock.release()
             visits.append(Visit(visitor, asked_at, got_at, left_at, got_at < until))
     return visits
+
+
+# --- Row 3 ----------------------------------------------------------------------------------------
+
+
+def measure_wake_ups(run: Run) -> list[Figure]:
+    wakes: defaultdict[type[Library], list[float]] = defaultdict(list)
+    for library in run.in_turn(LIBRARIES, rounds=run.plan.wake_rounds, what=WAKE_UP):
+        calls = [partial(call, library, run.url, run.plan.wakes) for call in (hold, wait)]
+        pairs = zip(*run.at_once(*calls), strict=True)
+        wakes[library] += [(got_at - released_at) / 1e6 for released_at, got_at in pairs]
+
+    def figure(name: str, share: float) -> Figure:
+        def value(library: type[Library]) -> float:
+            return percentile(wakes[library], share)
+
+        return figure_of(WAKE_UP, name, Better.LOWER, LIBRARIES, value)
+
+    return [figure("median, ms", 0.5), figure("p99, ms", 0.99)]
+
+
+def hold(library: type[Library], url: str, times: int) -> list[int]:
+    """Hold the lock while the other waits; return the start of each release (ns)."""
+    lock = library(client_of(library, url), KEY)
+    released = []
+    with control_of(url) as control:
+        for _ in range(times):
+            assert lock.acquire(), "a free lock was refused"
+            control.rpush(HELD, 1)
+            time.sleep(random.uniform(*HELD_FOR_S))
+            released.append(time.monotonic_ns())
+            lock.release()
+            await_sign(control, HAD)
+    return released
+
+
+def wait(library: type[Library], url: str, times: int) -> list[int]:
+    """Wait for the lock while the other holds it; return when it was granted (ns)."""
+    lock = library(client_of(library, url), KEY)
+    had = []
+    with control_of(url) as control:
+        for _ in range(times):
+            await_sign(control, HELD)
+            assert lock.acquire(), "the lock was not granted in time"
+            had.append(time.monotonic_ns())
+            lock.release()
+            control.rpush(HAD, 1)
+    return had
+
+
+def await_sign(control: Redis, name: str) -> None:
+    """Wait for a sign of the other process.
+
+    :raises TimeoutError: none came in time
+    """
+    if control.blpop([name], timeout=CONTROL_TIMEOUT_S - 5) is None:
+        raise TimeoutError(f"the other process gave no sign: {name}")

@@ -43,14 +43,6 @@ class Figure:
             if title != OURS and isinstance(value, float):
                 yield title, value
 
-    def not_ahead_of(self) -> list[tuple[str, float]]:
-        """Return the libraries that are as good as ours or better."""
-        ours = self.values[OURS]
-        if self.better is Better.ZERO or not isinstance(ours, float):
-            return []
-        sign = 1 if self.better is Better.HIGHER else -1
-        return [(title, value) for title, value in self.others() if sign * value >= sign * ours]
-
 
 def markdown(figures: Sequence[Figure], titles: Sequence[str]) -> str:
     """Return all figures as one table, with ours / theirs in brackets."""
@@ -69,8 +61,16 @@ def not_ahead(figures: Sequence[Figure]) -> list[str]:
     """Return a line for each figure in which another library is as good as ours or better."""
     lines = []
     for figure in figures:
-        if rivals := figure.not_ahead_of():
-            against = ", ".join(f"{title} {shown(value)}" for title, value in rivals)
-            ours = shown(figure.values[OURS])
-            lines.append(f"not ahead: {figure.row}: {figure.name}: {ours} against {against}")
+        ours = figure.values[OURS]
+        if figure.better is Better.ZERO or not isinstance(ours, float):
+            continue
+        sign = 1 if figure.better is Better.HIGHER else -1
+        rivals = [
+            f"{title} {shown(value)}"
+            for title, value in figure.others()
+            if sign * value >= sign * ours
+        ]
+        if rivals:
+            name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
+            lines.append(f"not ahead: {name}: {shown(ours)} against {against}")
     return lines

@@ -11,7 +11,7 @@ from typing import Any
 from redis import Redis
 from tqdm import tqdm
 
-from bench.locks.figures import Value
+from bench.locks.figures import Better, Figure, Value
 from bench.locks.libraries import Library, is_installed
 
 BEGIN, END = "bench:begin", "bench:end"
@@ -89,11 +89,16 @@ def commands_sent(url: str) -> Iterator[list[str]]:
                 sent.append(command["command"])
 
 
-def values_of(
-    libraries: Sequence[type[Library]], value: Callable[[type[Library]], Value]
-) -> dict[str, Value]:
-    """Return a value for each library, or the word that it is not installed."""
-    return {
+def figure_of(
+    row: str,
+    name: str,
+    better: Better,
+    libraries: Sequence[type[Library]],
+    value: Callable[[type[Library]], Value],
+) -> Figure:
+    """Return a figure with a value for each library, or the word that it is not installed."""
+    values = {
         library.title: value(library) if is_installed(library) else "not installed"
         for library in libraries
     }
+    return Figure(row, name, better, values)

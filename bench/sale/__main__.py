@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
-from functools import partial
 from pathlib import Path
 
-from bench.sale import commits, memory, profiles, requests, sizes, whole_sales
-from bench.sale.figures import Line
-from bench.sale.machine import describe
-from bench.sale.options import options_of, plan_of
-from bench.sale.outcome import EXACT, Outcome
-from bench.sale.picture import draw
-from bench.sale.plan import FULL, QUICK
-from bench.sale.report import as_json, show, write_document
-from bench.sale.run import Run, run_on
-from bench.sale.site import here
+from bench.sale import pending, profiles, requests, sizes, whole_sales
+from bench.sale.outcome import EXACT, Outcome, draw
+from bench.sale.plan import FULL, QUICK, options_of, plan_of
+from bench.sale.report import Line, describe, report_on
+from bench.sale.run import Run, run_on_shop
 
 ROWS = "abcdefgh"
 EVERY_ROW = ",".join(ROWS)
@@ -32,15 +25,12 @@ def main() -> int:
     options = parser.parse_args()
     plan = plan_of(options, full=FULL, quick=QUICK)
     machine = describe(plan)
-    if options.profile:
-        options.profile.write_text(run_on(here(), plan, profiles.profile))
-        return 0
-    lines, outcomes = run_on(here(), plan, partial(measure, rows=options.only))
-    show(lines, machine)
-    if options.json:
-        options.json.write_text(json.dumps(as_json(lines, outcomes, machine), indent=2) + "\n")
-    if options.markdown:
-        write_document(options.markdown, lines, machine)
+    with run_on_shop(plan) as run:
+        if options.profile:
+            options.profile.write_text(profiles.profile(run))
+            return 0
+        lines, outcomes = measure(run, rows=options.only)
+    report_on(lines, outcomes, machine).publish(options)
     if options.picture and outcomes:
         options.picture.write_text(draw(outcomes))
     return int(any(it.verdict != EXACT for it in outcomes))
@@ -62,8 +52,8 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     of_sales, outcomes = whole_sales.measure(run) if "f" in rows else ([], [])
     lines += of_sales
     lines += requests.measure(run, rows=rows)
-    lines += commits.measure(run) if "e" in rows else []
-    lines += memory.measure(run) if "h" in rows else []
+    lines += pending.measure_commits(run) if "e" in rows else []
+    lines += pending.measure_memory(run) if "h" in rows else []
     return sorted(lines, key=lambda line: line.row), outcomes
 
 

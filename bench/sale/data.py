@@ -1,18 +1,38 @@
-"""Sales, buyers and reservations to measure with."""
+"""Sales, buyers and reservations to measure with.
+
+As a program, for row g, it fills a shop to a size, with that shop's settings. Tables and ledger
+then look as if the shop had filled them, except that its users have no rows of their own.
+
+Usage: ``python -m bench.sale.data BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it writes,
+as JSON, the requests that the shop can answer.
+"""
 
 from __future__ import annotations
 
 import datetime as dt
+import json
+import sys
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
+import MySQLdb
 from django.contrib.auth import get_user_model
+from django.core.management import call_command
+from django.db import connection
 from django.db.models import Model
 from django.test import override_settings
 from django.utils import timezone
 
 from backoffice.buyers import create_buyers
+from bench.sale.plan import Size
+from orders.fulfilment.bulk_insert import ORDER_COLUMNS
+from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, issue_tokens
+from seckill_site.clock import epoch_ms
+from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
 from vouchers.models import SeckillVoucher
 
@@ -21,6 +41,10 @@ MOST_UNITS = 1_000_000
 
 STRANGERS_FROM = 1_000_000
 """Users from this id on have no row: requests that only use the ledger need none."""
+
+OTHER_BUYERS_FROM = 100_000_000
+FIRST_ORDER_ID = 1 << 32
+CHUNK = 5_000
 
 
 def open_sale(*, stock: int = MOST_UNITS) -> SeckillVoucher:
@@ -59,3 +83,62 @@ def insert_statement(model: type[Model], columns: Sequence[str]) -> str:
     names = ", ".join(f"`{column}`" for column in columns)
     marks = ", ".join(["%s"] * len(columns))
     return f"INSERT INTO {model._meta.db_table} ({names}) VALUES ({marks})"
+
+
+# --- A whole shop ---------------------------------------------------------------------------------
+
+
+def fill(size: Size, *, requests: int) -> dict[str, Any]:
+    """Make sales, their orders and the buyers of one sale; return what can be asked of it."""
+    sales = [open_sale() for _ in range(size.sales)]
+    user_ids = users(count=-(-size.orders // len(sales)))
+    pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
+    orders = [(FIRST_ORDER_ID + n, *of) for n, of in zip(range(size.orders), pairs, strict=False)]
+    _insert(orders)
+    crowded = sales[len(sales) // 2]
+    # A sale has at most a million units, so the requests are from the last of a million buyers.
+    _hold(crowded, count=min(size.buyers, MOST_UNITS - requests))
+    every = max(1, len(orders) // requests)
+    ends_at_ms = epoch_ms(crowded.ends_at)
+    tokens = [PurchaseToken(*order, ends_at_ms) for order in orders[::every][:requests]]
+    return {
+        "sale_id": crowded.pk,
+        "reserve": [token.sign() for token in strangers(crowded, count=requests)],
+        "receipts": [(token.sale_id, token.order_id, token.sign()) for token in tokens],
+    }
+
+
+def _insert(orders: Sequence[tuple[int, int, int]]) -> None:
+    at = connection.ops.adapt_datetimefield_value(timezone.now())
+    rest = (1, OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
+    statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
+    with connection.cursor() as cursor:
+        for start in range(0, len(orders), CHUNK):
+            rows = [(*order, *rest) for order in orders[start : start + CHUNK]]
+            cursor.executemany(statement, rows)
+        cursor.execute(f"ANALYZE TABLE {VoucherOrder._meta.db_table}")
+        cursor.fetchall()
+
+
+def _hold(sale: SeckillVoucher, *, count: int) -> None:
+    """Put buyers into a ledger, as after their orders were written."""
+    key = LedgerKeys(sale.pk).buyers
+    for start in range(0, count, CHUNK):
+        numbers = range(start, min(start + CHUNK, count))
+        held = {f"{OTHER_BUYERS_FROM + n}:1": FIRST_ORDER_ID + n for n in numbers}
+        ledger_connection().hset(key, mapping=held)
+
+
+def main(arguments: Sequence[str]) -> None:
+    buyers, sales, orders, requests = map(int, arguments[:4])
+    parameters = connection.get_connection_params()
+    name = parameters.pop("database")
+    with MySQLdb.connect(**parameters) as server, server.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
+    call_command("migrate", interactive=False, verbosity=0)
+    filled = fill(Size(buyers, sales, orders), requests=requests)
+    Path(arguments[4]).write_text(json.dumps(filled))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

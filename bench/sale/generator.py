@@ -1,22 +1,24 @@
 """The load generator: packed requests over kept connections, in a process of its own.
 
-It shares the cores with the server that it measures, so it uses a fast event loop and reads only
-the status and the end of each answer. If several requests are in flight on one connection, their
-answers come in the same order (HTTP/1.1).
+The requests are packed before anything is measured. The generator shares the cores with the server
+that it measures, so it uses a fast event loop and reads only the status and the end of each answer.
+If several requests are in flight on one connection, their answers come in the same order
+(HTTP/1.1).
 """
 
 from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import cycle
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
 import uvloop
 
@@ -204,3 +206,43 @@ def end_of_answer(data: bytes, start: int) -> int | None:
         return end if end <= len(data) else None
     last = data.find(_LAST_CHUNK, head + 2)
     return last + len(_LAST_CHUNK) if last >= 0 else None
+
+
+# --- Packed requests ------------------------------------------------------------------------------
+
+_ALWAYS = "Host: localhost\r\nAccept: application/json\r\nAccept-Language: en\r\n"
+
+EMPTY_REQUEST = f"GET /bench/empty/ HTTP/1.1\r\n{_ALWAYS}\r\n".encode()
+
+
+def get(path: str, headers: Mapping[str, str] | None = None) -> bytes:
+    """Return a GET request."""
+    return f"GET {path} HTTP/1.1\r\n{_ALWAYS}{_lines(headers)}\r\n".encode()
+
+
+def post(path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
+    """Return a POST request with a JSON body."""
+    body = json.dumps(fields)
+    described = {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    lines = _lines({**described, **(headers or {})})
+    return f"POST {path} HTTP/1.1\r\n{_ALWAYS}{lines}\r\n{body}".encode()
+
+
+def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:
+    """Return a buyer's order request, with the number of the attempt if given."""
+    fields = {"token": token} if attempt is None else {"token": token, "attempt": attempt}
+    return post(f"/vouchers/{sale_id}/orders/", fields)
+
+
+def receipt_request(sale_id: int, order_id: int, token: str) -> bytes:
+    """Return a request for the receipt of an order."""
+    return get(f"/vouchers/{sale_id}/orders/{order_id}/", {"Purchase-Token": token})
+
+
+def classic_order_request(sale_id: int, token: str) -> bytes:
+    """Return an order request of the classic design."""
+    return post(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})
+
+
+def _lines(headers: Mapping[str, str] | None) -> str:
+    return "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())

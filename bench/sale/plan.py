@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 
@@ -64,3 +66,17 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "held": (100_000, 5_000, 100),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
+
+
+def options_of(benchmark: str) -> argparse.ArgumentParser:
+    """Return the options that the benchmarks of the whole shop share."""
+    parser = argparse.ArgumentParser(prog=f"script/bench {benchmark}")
+    parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
+    parser.add_argument("--tiny", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--json", type=Path, help="write all values to this file")
+    parser.add_argument("--markdown", type=Path, help="write the table to this file")
+    return parser
+
+
+def plan_of(options: argparse.Namespace, *, full: Plan, quick: Plan) -> Plan:
+    return TINY if options.tiny else quick if options.quick else full

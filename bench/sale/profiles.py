@@ -16,10 +16,8 @@ from itertools import cycle, islice
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
-from bench.sale import wire
-from bench.sale.requests import KINDS
-from bench.sale.run import Run
-from bench.sale.site import ROOT
+from bench.sale.requests import EMPTY, KINDS
+from bench.sale.run import ROOT, Run
 from seckill_site.web.fast_path import Application
 from seckill_site.wsgi import application
 
@@ -29,9 +27,8 @@ MOST_LINES = 40
 def profile(run: Run) -> str:
     """Return, for each kind of request, its processor time and its most expensive functions."""
     count = run.plan.single_requests
-    parts = [_titled("an empty view", [wire.EMPTY], count, again=True)]
-    for kind in run.steps(KINDS, what="profile"):
-        parts.append(_titled(kind.name, kind.make(run), count, again=kind.again))
+    kinds = run.steps([EMPTY, *KINDS], what="profile")
+    parts = [_titled(kind.name, kind.make(run), count, again=kind.again) for kind in kinds]
     return "\n".join(parts)
 
 

@@ -1,49 +1,158 @@
-"""The results as a table for the terminal, as JSON, and as a part of a document."""
+"""The report: the lines of the table, with the values of all repetitions, and the machine."""
 
 from __future__ import annotations
 
+import os
+import platform
+import re
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from bench import tables
-from bench.sale.figures import HEADINGS, Line
-from bench.sale.machine import as_text
+from django.conf import settings
+from django.db import connection
+
 from bench.sale.outcome import Outcome
+from bench.sale.plan import THREADS, WORKERS, Plan
+from bench.tables import Report, shown, spread
+from seckill_site.ledger_connection import ledger_connection
 
-WIDTH = 300
+PACKAGES = ("django", "granian", "redis", "hiredis", "django-redis", "mysqlclient", "celery")
+OF_MARIADB = ("version", "innodb_flush_log_at_trx_commit", "innodb_buffer_pool_size", "sync_binlog")
+OF_REDIS = ("appendonly", "appendfsync", "save", "maxmemory-policy")
+HEADINGS = (
+    "row", "what", "against", "ours", "theirs", "measured", "min–max", "target", "verdict",
+    "by processor time", "note",
+)  # fmt: skip
 
 
-def show(lines: Sequence[Line], machine: dict[str, Any]) -> None:
-    """Print the table and the machine."""
-    tables.show(HEADINGS, [line.cells() for line in lines], as_text(machine), width=WIDTH)
+@dataclass(frozen=True)
+class Target:
+    """The bound of the median."""
+
+    bound: float
+    at_least: bool = True
+    unit: str = "×"
+
+    def met_by(self, value: float) -> bool:
+        return value >= self.bound if self.at_least else value <= self.bound
+
+    def __str__(self) -> str:
+        return f"{'≥' if self.at_least else '≤'} {_with_unit(self.bound, self.unit)}"
 
 
-def as_json(
+@dataclass(frozen=True)
+class Line:
+    """One line of the table.
+
+    ``values`` has one value a repetition: a ratio, or the figure itself if nothing is compared.
+    The ratios are those of ``ours`` and ``theirs``, in ``unit``.
+    """
+
+    row: str
+    name: str
+    against: str
+    target: Target | None
+    values: Sequence[float]
+    unit: str = ""
+    ours: Sequence[float] = ()
+    theirs: Sequence[float] = ()
+    processor: Sequence[float] = ()
+    note: str = ""
+
+    @property
+    def verdict(self) -> str:
+        if self.target is None:
+            return "shown"
+        return "pass" if self.target.met_by(median(self.values)) else "MISS"
+
+    def cells(self) -> list[str]:
+        """Return the line as the table shows it."""
+        unit = self.target.unit if self.target else ("×" if self.ours else self.unit)
+        return [
+            self.row,
+            self.name,
+            self.against,
+            *(_with_unit(median(it), self.unit) if it else "–" for it in (self.ours, self.theirs)),
+            _with_unit(median(self.values), unit),
+            spread(self.values),
+            str(self.target) if self.target else "–",
+            self.verdict,
+            f"{shown(median(self.processor))}×" if self.processor else "–",
+            self.note,
+        ]
+
+
+def _with_unit(value: float, unit: str) -> str:
+    return f"{shown(value)}{unit}" if unit in ("", "×") else f"{shown(value)} {unit}"
+
+
+def report_on(
     lines: Sequence[Line], outcomes: Sequence[Outcome], machine: dict[str, Any]
-) -> dict[str, Any]:
-    """Return everything, with the values of each repetition."""
-    return {
+) -> Report:
+    """Return the table of the lines, the machine in a few more, and the values of all."""
+    plan, web = machine["plan"], machine["web"]
+
+    def listed(pairs: dict[str, Any]) -> str:
+        return ", ".join(f"{name} {value}" for name, value in pairs.items() if value != "")
+
+    text = f"""\
+{machine_line(machine)}
+- Versions: Python {machine["python"]}, {listed(machine["packages"])}
+- MariaDB: {listed(machine["mariadb"])}
+- Redis: {listed(machine["redis"])}
+- Web: {web["server"]}, {web["workers"]} workers, {web["threads"]} threads each; \
+worker: 2 processes, at most {machine["batch"]} entries a transaction
+- Repetitions: {plan["repetitions"]} (whole sales: {plan["sale_repetitions"]}, \
+size: {plan["size_repetitions"]})"""
+    values = {
         "lines": [
             {**asdict(line), "target": str(line.target or ""), "verdict": line.verdict}
             for line in lines
         ],
-        "sales": [
-            {
-                "design": it.design,
-                "verdict": it.verdict,
-                "to_last_row_s": it.to_last_row_s,
-                "to_last_answer_s": it.to_last_answer_s,
-                "latency_ms": {f"p{share}": it.latency_ms(share / 100) for share in (50, 90, 99)},
-            }
-            for it in outcomes
-        ],
+        "sales": [outcome.as_json() for outcome in outcomes],
         "machine": machine,
+    }
+    return Report("figures", HEADINGS, [line.cells() for line in lines], text, values)
+
+
+# --- The machine ----------------------------------------------------------------------------------
+
+
+def describe(plan: Plan) -> dict[str, Any]:
+    """Return the machine, the versions, the settings of the servers and the plan."""
+    redis = ledger_connection()
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW VARIABLES WHERE variable_name IN %s", [OF_MARIADB])
+        mariadb = dict(cursor.fetchall())
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "processor": _found(r"^model name\s*: (.*)$", "/proc/cpuinfo"),
+        "memory_gib": round(int(_found(r"^MemTotal:\s*(\d+)", "/proc/meminfo")) / 2**20, 1),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in PACKAGES},
+        "mariadb": mariadb,
+        "redis": {
+            "version": redis.info("server")["redis_version"],
+            **{name: redis.config_get(name)[name] for name in OF_REDIS},
+        },
+        "web": {"server": "granian", "workers": WORKERS, "threads": THREADS},
+        "batch": settings.SECKILL_BATCH_UNITS,
+        "plan": asdict(plan),
     }
 
 
-def write_document(path: Path, lines: Sequence[Line], machine: dict[str, Any]) -> None:
-    """Write table and machine into a document."""
-    table = tables.markdown(HEADINGS, [line.cells() for line in lines])
-    tables.write_part(path, "figures", f"{table}\n\n{as_text(machine)}")
+def _found(pattern: str, path: str) -> str:
+    match = re.search(pattern, Path(path).read_text(), re.MULTILINE)
+    return match[1] if match else "0"
+
+
+def machine_line(machine: dict[str, Any]) -> str:
+    return (
+        f"- Machine: {machine['cores']} cores of {machine['processor']}, "
+        f"{machine['memory_gib']} GiB, Linux {machine['kernel']}"
+    )

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from statistics import median
 
-from bench.sale import wire
 from bench.sale.data import open_sale, reserve_all, strangers, users
-from bench.sale.figures import Line, Target
+from bench.sale.generator import EMPTY_REQUEST, Shot, get, order_request, receipt_request
+from bench.sale.plan import DEPTH
+from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
 from bench.tables import ratios
 from orders.fulfilment.worker import fulfill_sale
@@ -36,41 +37,34 @@ class Kind:
     again: bool = True
 
 
-@dataclass
-class _Samples:
-    ours: list[Sample] = field(default_factory=list)
-    empty: list[Sample] = field(default_factory=list)
-
-
-def measure(run: Run, *, rows: str = "abcd") -> list[Line]:
+def measure(run: Run, *, rows: str) -> list[Line]:
     kinds = [kind for kind in KINDS if kind.row in rows]
-    made = {kind.name: kind.make(run) for kind in kinds if kind.again}
-    samples: defaultdict[str, _Samples] = defaultdict(_Samples)
+    made = {kind: kind.make(run) for kind in kinds if kind.again}
+    samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
     turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
     for turn, kind in run.steps(turns, what="a–d requests"):
-        requests = made[kind.name] if kind.again else kind.make(run)
-        of_kind = samples[kind.name]
-        if turn % 2 == 0:
-            of_kind.empty.append(_sample(run, EMPTY, [wire.EMPTY] * run.plan.warm_up))
-        of_kind.ours.append(_sample(run, kind, requests))
-        if turn % 2 != 0:
-            of_kind.empty.append(_sample(run, EMPTY, [wire.EMPTY] * run.plan.warm_up))
-    return [_line(kind, samples[kind.name]) for kind in kinds]
+        requests = made[kind] if kind.again else kind.make(run)
+        pair = [(EMPTY, EMPTY.make(run)), (kind, requests)]
+        for sent, packed in pair[:: -1 if turn % 2 else 1]:
+            samples[kind, sent].append(_sample(run, sent, packed))
+    return [_line(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
 
 
 def _sample(run: Run, kind: Kind, requests: Sequence[bytes]) -> Sample:
     """Warm up with the first requests, then measure."""
-    warm_up = run.plan.warm_up
-    run.saturate(requests[:warm_up], expect=kind.status, again=False)
-    rest = requests if kind.again else requests[warm_up:]
-    return run.saturate(rest, expect=kind.status, again=kind.again)
+    plan, web = run.plan, run.web
+    warm_up = Shot(web.port, requests[: plan.warm_up], plan.connections, DEPTH, plan.shot_s)
+    run.sample(warm_up, web=web, expect=kind.status)
+    rest = requests if kind.again else requests[plan.warm_up :]
+    return run.sample(
+        replace(warm_up, requests=rest, again=kind.again), web=web, expect=kind.status
+    )
 
 
-def _line(kind: Kind, samples: _Samples) -> Line:
-    ours, empty = samples.ours, samples.empty
-    rates, empty_rates = [it.rate for it in ours], [it.rate for it in empty]
+def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
+    rates, empty_rates = [it.hits.rate for it in ours], [it.hits.rate for it in empty]
     by_cpu = ratios([it.web_cpu_s for it in empty], [it.web_cpu_s for it in ours])
-    limited = any(it.generator_load >= GENERATOR_LIMIT for it in ours + empty)
+    limited = any(it.hits.generator_load >= GENERATOR_LIMIT for it in (*ours, *empty))
 
     def cost(of: Callable[[Sample], float], by: Sequence[Sample]) -> str:
         return f"{median(of(it) for it in by) * 1e6:.0f} µs"
@@ -98,7 +92,7 @@ def _line(kind: Kind, samples: _Samples) -> Line:
 def _wins(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=run.plan.wins)
-    return [wire.order(sale.pk, token.sign(), attempt=1) for token in tokens]
+    return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
 def _sold_out(attempt: int | None) -> Callable[[Run], list[bytes]]:
@@ -106,7 +100,7 @@ def _sold_out(attempt: int | None) -> Callable[[Run], list[bytes]]:
         sale = open_sale(stock=1)
         first, *others = strangers(sale, count=DIFFERENT + 1)
         reserve_all([first])
-        return [wire.order(sale.pk, token.sign(), attempt=attempt) for token in others]
+        return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
 
     return make
 
@@ -116,14 +110,14 @@ def _ordered_already(run: Run) -> list[bytes]:
     sale = open_sale()
     reserve_all(strangers(sale, count=DIFFERENT))
     tokens = strangers(sale, count=DIFFERENT)
-    return [wire.order(sale.pk, token.sign(), attempt=1) for token in tokens]
+    return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
 def _queued(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=DIFFERENT)
     reserve_all(tokens)
-    return [wire.receipt(sale.pk, token.order_id, token.sign()) for token in tokens]
+    return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
 def _finished(run: Run) -> list[bytes]:
@@ -131,16 +125,16 @@ def _finished(run: Run) -> list[bytes]:
     tokens = issue_tokens(sale=sale, user_ids=users(count=DIFFERENT))
     reserve_all(tokens)
     fulfill_sale(sale_id=sale.pk)
-    return [wire.receipt(sale.pk, token.order_id, token.sign()) for token in tokens]
+    return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
-EMPTY = Kind("", "an empty view", 1, 200, lambda run: [wire.EMPTY])
+EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 0.5, 202, _wins, again=False),
     Kind("a", "refused by the ledger: sold out", 0.5, 409, _sold_out(None)),
     Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
     Kind("b", "sold out, first attempt", 5, 409, _sold_out(1)),
-    Kind("c", "live/", 3, 200, lambda run: [wire.get(f"/vouchers/{open_sale().pk}/live/")]),
+    Kind("c", "live/", 3, 200, lambda run: [get(f"/vouchers/{open_sale().pk}/live/")]),
     Kind("d", "receipt of a queued order", 0.5, 200, _queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
 )

@@ -1,26 +1,37 @@
-"""One run: its plan, the shop's processes, the load generator and the progress."""
+"""One run: the shop's processes, the load generator and the progress.
+
+``bench/__main__.py`` started the servers. Web server, worker and beat run as ``script/server`` runs
+them, except that nothing restarts them.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
-from dataclasses import dataclass, field
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
+from urllib.parse import urlsplit
 
 from django.core.management import call_command
 from django.db import connection
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from servers import celery, free_port, granian, part, web_answers
+from tqdm import tqdm
 
-from bench.processes import cpu_s, spawned
+from bench.processes import cpu_s, family_of, spawned
 from bench.sale.generator import Hits, Shot, fire
-from bench.sale.plan import DEPTH, Plan
-from bench.sale.site import Site, Web, web
+from bench.sale.plan import THREADS, WORKERS, Plan
 from seckill_site.ledger_connection import ledger_connection
 
 Item = TypeVar("Item")
-Result = TypeVar("Result")
+ROOT = Path(__file__).resolve().parents[2]
+START_S = 60.0
+GRANIAN_STARTED = b"Started worker-"
 GENERATOR_LIMIT = 0.9
 """A generator that uses this share of a core was the limit, not the server."""
 
@@ -29,16 +40,38 @@ class WrongAnswers(Exception):
     """Requests got other answers than those to be measured."""
 
 
+class NotStarted(Exception):
+    """A part did not start; the text has the end of its log."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The settings of a shop; site 0 is that of the environment."""
+
+    number: int
+    environ: dict[str, str]
+
+    @property
+    def scratch(self) -> Path:
+        return Path(self.environ["SECKILL_SCRATCH"])
+
+
+@dataclass(frozen=True)
+class Web:
+    """A running web server."""
+
+    port: int
+    pids: Sequence[int]
+
+
 @dataclass(frozen=True)
 class Sample:
     """One kind of request, sent for a while; processor times are seconds a request."""
 
-    rate: float
+    hits: Hits
     web_cpu_s: float
     redis_cpu_s: float
     database_cpu_s: float
-    generator_load: float
-    hits: Hits = field(repr=False)
 
     @property
     def cpu_s(self) -> float:
@@ -53,24 +86,14 @@ class Run:
     site: Site
     web: Web
     generator: Executor
-    progress: Progress
 
     def steps(self, items: Sequence[Item], *, what: str) -> Iterator[Item]:
         """Yield the items and show the progress."""
-        yield from self.progress.track(items, description=what)
+        yield from tqdm(items, desc=what, disable=None)
 
     def start(self, shot: Shot) -> Future[Hits]:
         """Let the generator fire without waiting for it."""
         return self.generator.submit(fire, shot)
-
-    def saturate(self, requests: Sequence[bytes], *, expect: int, again: bool) -> Sample:
-        """Send as many as the server can answer.
-
-        :raises WrongAnswers: one had another status than expected.
-        """
-        plan = self.plan
-        shot = Shot(self.web.port, requests, plan.connections, DEPTH, plan.shot_s, again)
-        return self.sample(shot, web=self.web, expect=expect)
 
     def sample(self, shot: Shot, *, web: Web, expect: int) -> Sample:
         """Fire, and return the cost.
@@ -84,19 +107,8 @@ class Run:
         if set(hits.statuses()) != {expect}:
             raise WrongAnswers(f"statuses {dict(hits.statuses())}, where {expect} was expected")
         count = len(hits.answers)
-        of_web, of_redis, of_database = (
-            (b - a) / count for a, b in zip(before, after, strict=True)
-        )
-        return Sample(hits.rate, of_web, of_redis, of_database, hits.generator_load, hits)
-
-
-def run_on(site: Site, plan: Plan, work: Callable[[Run], Result]) -> Result:
-    """Migrate the site, start its web server and a load generator, and work with them."""
-    call_command("migrate", interactive=False, verbosity=0)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
-    progress = Progress(*columns, TimeElapsedColumn(), console=Console(stderr=True))
-    with progress, web(site) as server, spawned(1) as generator:
-        return work(Run(plan, site, server, generator, progress))
+        costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
+        return Sample(hits, *costs)
 
 
 def redis_pid() -> int:
@@ -107,3 +119,88 @@ def database_pid() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT @@pid_file")
         return int(Path(cursor.fetchone()[0]).read_text())
+
+
+@contextmanager
+def run_on_shop(plan: Plan) -> Iterator[Run]:
+    """Migrate the shop of this process; start its web server and a load generator."""
+    call_command("migrate", interactive=False, verbosity=0)
+    site = Site(0, dict(os.environ))
+    with web(site) as server, spawned(1) as generator:
+        yield Run(plan, site, server, generator)
+
+
+# --- The shop's processes -------------------------------------------------------------------------
+
+
+def another(number: int) -> Site:
+    """Return a site with a database and three Redis databases of its own, on the same servers."""
+    environ = dict(os.environ)
+    database = urlsplit(environ["DATABASE_URL"])
+    environ["DATABASE_URL"] = database._replace(path=f"/test_{number}").geturl()
+    for offset, name in enumerate(("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")):
+        url = urlsplit(environ[name])
+        environ[name] = url._replace(path=f"/{3 * number + offset}").geturl()
+    return Site(number, environ)
+
+
+def web(site: Site) -> AbstractContextManager[Web]:
+    """Run granian with the workers and threads of the shop."""
+    command = partial(granian, "127.0.0.1", workers=WORKERS, threads=THREADS)
+    return serving(site, f"web-{site.number}", command, workers=WORKERS)
+
+
+@contextmanager
+def serving(
+    site: Site, name: str, command: Callable[[int], list[str]], *, workers: int = 0
+) -> Iterator[Web]:
+    """Run a web server on a free port; wait for this many workers of granian, which logs them.
+
+    Each worker listens for itself: the first alone would get all connections.
+    """
+    port = free_port()
+
+    def is_up(log: bytes) -> bool:
+        return log.count(GRANIAN_STARTED) >= workers and web_answers(port)
+
+    with _process(site, name, command(port), is_up) as processes:
+        yield Web(port, processes)
+
+
+@contextmanager
+def back_half(site: Site) -> Iterator[None]:
+    """Run a worker and beat, and the classic design's consumer."""
+    commands = celery(site.scratch)
+    others = {"beat": commands["beat"], "consumer": ["django", "consume_classic"]}
+    with ExitStack() as stack:
+        worker = _process(site, "worker", commands["worker"], lambda log: b" ready." in log)
+        stack.enter_context(worker)
+        for name, command in others.items():
+            stack.enter_context(_process(site, name, command, lambda log: True))
+        yield
+
+
+@contextmanager
+def _process(
+    site: Site, name: str, command: Sequence[str], is_up: Callable[[bytes], bool]
+) -> Iterator[list[int]]:
+    """Run a module as a part of the shop; yield the ids of its processes once it is up."""
+    log = site.scratch / f"{name}.log"
+    with log.open("wb") as output:
+        environ = {**site.environ, "SECKILL_LOG_LEVEL": "INFO"}  # as in a real run
+        options = {"cwd": ROOT, "env": environ, "stdout": output, "stderr": output}
+        with part(name, [sys.executable, "-m", *command], **options) as process:
+            deadline = time.monotonic() + START_S
+            while not is_up(log.read_bytes()):
+                if process.poll() is not None or time.monotonic() > deadline:
+                    raise NotStarted(f"{name}: {_end_of(log)}")
+                time.sleep(0.05)
+            try:
+                yield family_of(process.pid)
+            except Exception as error:
+                error.add_note(f"The log of {name} ends: {_end_of(log)}")
+                raise
+
+
+def _end_of(log: Path) -> str:
+    return log.read_text(errors="replace")[-2000:]

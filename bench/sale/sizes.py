@@ -20,12 +20,11 @@ from typing import Any
 
 from redis import Redis
 
-from bench.sale import wire
-from bench.sale.figures import Line, Target, comparison
-from bench.sale.generator import Shot
+from bench.sale.generator import Shot, order_request, receipt_request
 from bench.sale.plan import Plan, Size
-from bench.sale.run import Run, Sample
-from bench.sale.site import ROOT, Site, Web, another, web
+from bench.sale.report import Line, Target
+from bench.sale.run import ROOT, Run, Sample, Site, Web, another, web
+from bench.tables import ratios
 from vouchers.inventory.keys import LedgerKeys
 
 SMALL, LARGE = "small", "large"
@@ -58,7 +57,7 @@ class Shop:
 
     def clear_pending(self) -> None:
         """Delete the pending entries: an entry that waits too long would close the sale."""
-        with Redis.from_url(self.site.redis_url) as redis:
+        with Redis.from_url(self.site.environ["REDIS_URL"]) as redis:
             redis.delete(LedgerKeys(self.sale_id).pending)
 
 
@@ -83,7 +82,7 @@ def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
     asked = (run.plan.single_requests + run.plan.warm_up) * run.plan.size_repetitions
     path = site.scratch / f"shop-{site.number}.json"
     numbers = [size.buyers, size.sales, size.orders, asked]
-    command = [sys.executable, "-m", "bench.sale.bulk_data", *map(str, numbers), str(path)]
+    command = [sys.executable, "-m", "bench.sale.data", *map(str, numbers), str(path)]
     subprocess.run(command, cwd=ROOT, env=site.environ, check=True)
     filled: dict[str, Any] = json.loads(path.read_text())
     sale_id = filled["sale_id"]
@@ -91,8 +90,8 @@ def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
     every = max(1, len(filled["receipts"]) // run.plan.small.orders)
     receipts = filled["receipts"][::every][: run.plan.small.orders]
     requests = {
-        RESERVE: [wire.order(sale_id, token, attempt=1) for token in filled["reserve"]],
-        RECEIPT: [wire.receipt(*receipt) for receipt in receipts],
+        RESERVE: [order_request(sale_id, token, attempt=1) for token in filled["reserve"]],
+        RECEIPT: [receipt_request(*receipt) for receipt in receipts],
     }
     return Shop(site, stack.enter_context(web(site)), sale_id, requests)
 
@@ -125,7 +124,8 @@ def _lines(plan: Plan, what: str, samples: dict[tuple[str, str], list[Slices]]) 
     def line(of: str, value: Callable[[Slices], float]) -> Line:
         many, few = ([value(it) * 1e6 for it in samples[what, name]] for name in (LARGE, SMALL))
         target, note = Target(BOUND, at_least=False), f"large: {large}"
-        return comparison("g", f"{what}: {of}", small, target, many, few, "µs", note=note)
+        values = ratios(many, few)
+        return Line("g", f"{what}: {of}", small, target, values, "µs", many, few, note=note)
 
     return [
         # All parts have as many requests.

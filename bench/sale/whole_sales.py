@@ -17,14 +17,13 @@ from functools import partial
 
 from bench.classic import orders as classic
 from bench.classic.models import ClassicOrder, ClassicSale
-from bench.sale import wire
 from bench.sale.data import open_sale, users
-from bench.sale.figures import Line, Target, comparison
-from bench.sale.generator import Hits, Shot
+from bench.sale.generator import Hits, Shot, classic_order_request, order_request
 from bench.sale.outcome import CLASSIC, EXACT, OURS, Outcome, verdict_on
 from bench.sale.plan import SALE_CONNECTIONS
-from bench.sale.run import Run
-from bench.sale.site import back_half
+from bench.sale.report import Line, Target
+from bench.sale.run import Run, back_half
+from bench.tables import ratios
 from orders.fulfilment.reconcile import reconcile
 from orders.models import VoucherOrder
 from orders.placing.tokens import issue_tokens
@@ -113,7 +112,7 @@ def _prepare_ours(*, units: int, asking: Sequence[int]) -> Prepared:
     requests = []
     for user_id in asking:
         attempts[user_id] += 1
-        requests.append(wire.order(sale.pk, tokens[user_id], attempt=attempts[user_id]))
+        requests.append(order_request(sale.pk, tokens[user_id], attempt=attempts[user_id]))
     sales = SeckillVoucher.objects.filter(pk=sale.pk)
     rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
     return Prepared(
@@ -140,7 +139,7 @@ def _prepare_classic(*, units: int, asking: Sequence[int]) -> Prepared:
     sales = ClassicSale.objects.filter(pk=sale.pk)
     rows = ClassicOrder.objects.filter(sale=sale)
     return Prepared(
-        requests=[wire.classic_order(sale.pk, tokens[user_id]) for user_id in asking],
+        requests=[classic_order_request(sale.pk, tokens[user_id]) for user_id in asking],
         buyers=asking,
         sold=lambda: units - sales.values_list("stock", flat=True).get(),
         rows=lambda: list(rows.values_list("user_id", flat=True)),
@@ -168,11 +167,9 @@ def _lines(run: Run, ours: Sequence[Outcome], theirs: Sequence[Outcome]) -> list
     ) -> Line:
         mine, others = [value(it) for it in ours], [value(it) for it in theirs]
         faster = unit != "ms"  # times of the whole sale, as theirs / ours
+        values = ratios(others, mine) if faster else ratios(mine, others)
         target = Target(bound, at_least=faster) if bound else None
-        against = "the classic design"
-        return comparison(
-            "f", name, against, target, mine, others, unit, theirs_first=faster, note=note
-        )
+        return Line("f", name, "the classic design", target, values, unit, mine, others, note=note)
 
     return [
         line(f"{what}: to the last row", "s", lambda it: it.to_last_row_s, 4, verdicts),

@@ -6,14 +6,18 @@ synchronous views are several times slower behind them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
-from bench.sale.plan import THREADS, WORKERS
-from bench.sale.site import APPLICATION, Site, Web, granian, serving
+from servers import granian
 
+from bench.sale.plan import THREADS, WORKERS
+from bench.sale.run import Site, Web, serving
+
+APPLICATION = "seckill_site.wsgi:application"
 MOST_CONNECTIONS = "4096"
 
 
@@ -58,7 +62,11 @@ def _waitress(port: int, workers: int, threads: int) -> list[str]:
     ]
 
 
-COMMANDS = {"granian": granian, "gunicorn": _gunicorn, "waitress": _waitress}
+COMMANDS: dict[str, Callable[..., list[str]]] = {
+    "granian": partial(granian, "127.0.0.1"),
+    "gunicorn": _gunicorn,
+    "waitress": _waitress,
+}
 
 OF_THE_SHOP = Choice("granian", WORKERS, THREADS)
 ALL = (

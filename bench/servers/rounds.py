@@ -1,4 +1,4 @@
-"""The requests to each server: the empty view, an order request that wins, and ``live/``.
+"""The rounds: an empty view, an order request that wins, and ``live/``, asked of each server.
 
 64 connections have one request in flight each, as browsers do, and send the next one after its
 answer. Each repetition goes once round all servers, starting with another one and every second time
@@ -8,17 +8,19 @@ backwards, so that a noisy machine hits all alike.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from importlib.metadata import version
+from statistics import median
+from typing import Any
 
-from bench.sale import wire
 from bench.sale.data import open_sale, strangers
-from bench.sale.generator import Shot
-from bench.sale.run import Run, Sample
-from bench.sale.site import Web
+from bench.sale.generator import EMPTY_REQUEST, Shot, get, order_request
+from bench.sale.report import machine_line
+from bench.sale.run import GENERATOR_LIMIT, Run, Sample, Web
 from bench.servers.choices import OF_THE_SHOP, Choice
-from bench.tables import percentile
+from bench.tables import Report, percentile, ratios, shown, spread
 
 
 @dataclass(frozen=True)
@@ -33,8 +35,19 @@ class Round:
     generator_load: float
 
 
+COLUMNS: dict[str, Callable[[Round], float]] = {
+    "empty view, /s": lambda it: it.empty_rate,
+    "order that wins, /s": lambda it: it.order_rate,
+    "live/, /s": lambda it: it.live_rate,
+    "p99 of an order, ms": lambda it: it.order_p99_ms,
+    "processor for an order, µs": lambda it: it.order_cpu_us,
+}
+HEADINGS = ["processes × threads", *COLUMNS]
+Rounds = Mapping[Choice, Sequence[Round]]
+
+
 def measure(run: Run, choices: Sequence[Choice]) -> dict[Choice, list[Round]]:
-    live = wire.get(f"/vouchers/{open_sale().pk}/live/")
+    live = get(f"/vouchers/{open_sale().pk}/live/")
     rounds: defaultdict[Choice, list[Round]] = defaultdict(list)
     with ExitStack() as stack:
         webs = {OF_THE_SHOP: run.web}
@@ -58,17 +71,17 @@ def in_turn(choices: Sequence[Choice], *, repetitions: int) -> list[Choice]:
 
 
 def _round(run: Run, web: Web, live: bytes) -> Round:
-    empty = _again(run, web, wire.EMPTY)
+    empty = _again(run, web, EMPTY_REQUEST)
     orders = _orders(run, web)
     lively = _again(run, web, live)
     latencies = [answer.latency_s for answer in orders.hits.answers]
     return Round(
-        empty_rate=empty.rate,
-        order_rate=orders.rate,
-        live_rate=lively.rate,
+        empty_rate=empty.hits.rate,
+        order_rate=orders.hits.rate,
+        live_rate=lively.hits.rate,
         order_p99_ms=percentile(latencies, 0.99) * 1e3,
         order_cpu_us=orders.web_cpu_s * 1e6,
-        generator_load=max(it.generator_load for it in (empty, orders, lively)),
+        generator_load=max(it.hits.generator_load for it in (empty, orders, lively)),
     )
 
 
@@ -84,10 +97,49 @@ def _orders(run: Run, web: Web) -> Sample:
     plan = run.plan
     sale = open_sale()
     tokens = strangers(sale, count=plan.warm_up + plan.wins)
-    requests = [wire.order(sale.pk, token.sign(), attempt=1) for token in tokens]
+    requests = [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
     _sample(run, web, requests[: plan.warm_up], expect=202)
     return _sample(run, web, requests[plan.warm_up :], expect=202)
 
 
 def _sample(run: Run, web: Web, requests: Sequence[bytes], *, expect: int) -> Sample:
     return run.sample(Shot(web.port, requests, run.plan.connections), web=web, expect=expect)
+
+
+# --- The report -----------------------------------------------------------------------------------
+
+
+def report_on(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]) -> Report:
+    """Return the table, the machine and the method in a few lines, and the values of all."""
+    plan = machine["plan"]
+    programs = sorted({choice.program for choice in rounds})
+    versions = ", ".join(f"{name} {version(name)}" for name in programs)
+    busiest = max(it.generator_load for of in rounds.values() for it in of)
+    limit = " and was the limit of the fastest" if busiest >= GENERATOR_LIMIT else ""
+    text = f"""\
+{machine_line(machine)}
+- Versions: Python {machine["python"]}, Django {machine["packages"]["django"]}, {versions}
+- {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request on its way \
+on each; {plan["wins"]:,} orders a repetition
+- The load generator used up to {busiest:.0%} of a core{limit}"""
+    servers = [
+        {**asdict(choice), "name": choice.name, "rounds": [asdict(it) for it in of]}
+        for choice, of in rounds.items()
+    ]
+    values = {"servers": servers, "machine": machine}
+    return Report("servers", HEADINGS, rows(rounds, choices), text, values)
+
+
+def rows(rounds: Rounds, choices: Sequence[Choice]) -> list[list[str]]:
+    """Return a row for each server: median, spread, and the ratio to the shop's own server."""
+
+    def cell(choice: Choice, value: Callable[[Round], float]) -> str:
+        if choice not in rounds:
+            return "not installed"
+        values, shops = ([value(it) for it in rounds[of]] for of in (choice, OF_THE_SHOP))
+        ratio = shown(median(ratios(values, shops)))
+        return f"{shown(median(values))} ({spread(values)}), {ratio}×"
+
+    names = [f"**{it.name}**" if it == OF_THE_SHOP else it.name for it in choices]
+    cells = [[cell(choice, value) for value in COLUMNS.values()] for choice in choices]
+    return [[name, *of] for name, of in zip(names, cells, strict=True)]

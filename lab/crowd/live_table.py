@@ -11,8 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from lab.crowd.stage import Progress
-from lab.crowd.tables import FINDINGS, cells_of, headings
-from lab.notes import notes_on
+from lab.crowd.tables import FINDINGS, cells_of, headings, notes_on
 from lab.verdict import Verdict
 
 BAR_WIDTH = 10

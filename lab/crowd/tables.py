@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 from lab.crowd.stage import Progress
-from lab.notes import notes_on
-from lab.verdict import Verdict
+from lab.listing import culprit_of
+from lab.steps import STEPS
+from lab.verdict import MARKED_AS, Verdict, finding_text
 
 HEADINGS = (
     gettext_noop("step"),
@@ -53,6 +54,24 @@ def cells_of(verdict: Verdict) -> list[str]:
         "–" if verdict.orders_per_s is None else f"{verdict.orders_per_s:,.0f}",
         "–" if verdict.p99_ms is None else f"{verdict.p99_ms:,.1f}",
     ]
+
+
+def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
+    """Return a line for each thing that broke, with the line of code, then other remarks.
+
+    ``has_fault`` says whether a fault was asked for.
+    """
+    for finding, count in verdict.findings:
+        culprit = culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+        yield f"{finding_text(finding, count)}: {culprit or '–'}"
+    if verdict.told_lost:
+        yield finding_text("told_lost", verdict.told_lost)
+    if not verdict.is_quiet:
+        yield _("it did not finish in time")
+    if has_fault and not verdict.struck:
+        yield _("the fault did not happen: the sale ended first")
+    if verdict.error and verdict.unanswered:
+        yield _("most of the missing answers were: %(error)s") % {"error": verdict.error}
 
 
 class PlainTable:

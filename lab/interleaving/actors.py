@@ -1,9 +1,9 @@
 """The director's side of a played race: actors that move one at a time, from point to point.
 
-An actor is a thread of a process of its race (``performers.py``). It stands still unless a method
-here lets it continue. The method returns when the actor stands again, has ended, or waits for a
-lock that another actor holds. Nothing here waits for a time: only for what an actor or the database
-reports, and at most ``PATIENCE_S`` for that.
+An actor is a thread in a process of its race (``actor_process.py``). It stops unless a method here
+lets it continue. The method returns when the actor has stopped again, has ended, or waits for a
+lock that another actor holds. Nothing here sleeps: it waits for reports of an actor or the
+database, at most ``PATIENCE_S``.
 """
 
 from __future__ import annotations
@@ -15,28 +15,28 @@ from enum import StrEnum
 from typing import Any
 
 from lab.engine.database import waits_for_row
-from lab.engine.fork_server import Process, ProcessEnded
+from lab.engine.fork_server import Process
 from lab.interleaving.timeline import Kind, Timeline
 
 PATIENCE_S = 6.0
-"""Longer than the database lets anybody wait for a row, and than any lease of a race."""
+"""Longer than the lock timeout of the database, and than any lease of a race."""
 
 LOOK_S = (0.11, 0.2)
-"""How long an actor is silent before the database is asked whether it waits: the server refreshes
-that table once in 0.1 s, and not at all for those who ask more often."""
+"""How long an actor is silent before the database is asked whether it waits. The server refreshes
+that table at most every 0.1 s, and not at all for clients that query more often."""
 
 WAITS_FOR_LOCK = "waits for the lock"
 """The point at which a step's thread is about to wait for another thread of its process."""
 
 
 class NeverCame(Exception):
-    """An actor did not come where a race wants it; names both, and where it was last."""
+    """An actor did not reach a point of its race; names both, and where it was last."""
 
 
 class State(StrEnum):
-    """The state of an actor while nobody moves."""
+    """The state of an actor between two moves."""
 
-    READY = "has not begun"
+    READY = "has not started"
     MOVES = "moves"
     STANDS = "stands"
     WAITS = "waits for a lock"
@@ -55,7 +55,7 @@ class Actor:
         timeline: Timeline,
         count_row_waits: Callable[[], int],
     ) -> None:
-        """Put it on stage; ``count_row_waits`` counts the actors known to wait for a row."""
+        """Prepare an actor; ``count_row_waits`` counts the actors known to wait for a row."""
         self.name = name
         self.process = process
         self.state = State.READY
@@ -72,7 +72,7 @@ class Actor:
 
     @property
     def in_row_wait(self) -> bool:
-        """Whether it is known to wait for a row."""
+        """Whether the actor is known to wait for a row."""
         return self.state is State.WAITS and self._in_statement
 
     @property
@@ -80,7 +80,7 @@ class Actor:
         return f"and last stood at {self.at!r}" if self.at else "and stood at no point before"
 
     def until(self, point: str, *, or_end: bool = False) -> bool:
-        """Let it continue to this point; return False if it has to wait for a lock first.
+        """Let it continue to this point; return False if it must wait for a lock first.
 
         :param or_end: it may also end before
         :raises NeverCame: it ended or was killed before, or did not come in time
@@ -105,10 +105,10 @@ class Actor:
         raise NeverCame(f"{self.name} cannot come to its end: it {self.state}, {self._last}")
 
     def _move(self, goal: str) -> bool:
-        """Let it continue to wherever it rests next; False if that is a wait."""
+        """Let it continue until it rests again; return False if it waits for a lock."""
         if self.state is State.READY:
             self._note(time.monotonic(), Kind.BEGINS, str(self.process.number))
-            self.process.send("begin", self.name, self._task)
+            self.process.send("start", self.name, self._task)
         elif self.state is State.STANDS:
             self.process.send("go", self.name)
         elif self.state is not State.WAITS:
@@ -121,13 +121,14 @@ class Actor:
         return self.state is not State.WAITS
 
     def come_to_rest(self, goal: str) -> None:
-        """Note what a moving actor does until it rests.
+        """Record what a moving actor does until it rests.
 
-        :raises NeverCame: its process ended, or it did not come to rest in time
+        :raises NeverCame: it did not come to rest in time
+        :raises ProcessEnded: its process ended by itself
         """
         deadline = time.monotonic() + PATIENCE_S
         while self.state is State.MOVES:
-            message = self._receive(random.uniform(*LOOK_S))
+            message = self.process.receive(self.name, timeout_s=random.uniform(*LOOK_S))
             if message is not None:
                 self._take(*message)
             elif self._in_statement and waits_for_row(
@@ -138,43 +139,36 @@ class Actor:
                 text = f"{self.name} did not come to {goal!r} within {PATIENCE_S:g} s, {self._last}"
                 raise NeverCame(text)
 
-    def _receive(self, timeout_s: float) -> Any:
-        try:
-            return self.process.receive(self.name, timeout_s=timeout_s)
-        except ProcessEnded as error:
-            text = f"{self.name}: process {self.process.number} has ended by itself"
-            raise NeverCame(text) from error
-
     def _take(self, what: str, at: float, *details: Any) -> None:
-        """Note one message of it."""
+        """Record one message from it."""
         if what == "begins":
-            kind, words, connection_id = details
+            kind, text, connection_id = details
             self.connection_id = connection_id or self.connection_id
             self._in_statement = kind is Kind.STATEMENT
-            self._note(at, kind, words)
-        elif what == "hears":
+            self._note(at, kind, text)
+        elif what == "replied":
             self._in_statement = False
             self._timeline.reply(self.name, at, *details)
         elif what == "stands":
             self.state, self.at = State.STANDS, details[0]
             self._note(at, Kind.POINT, self.at)
-        elif what == "has it":
+        elif what == "acquired":
             self.process.send("go", self.name)
         elif what in ("ended", "failed"):
             self.state = State.ENDED
             self._note(at, Kind.ANSWER if what == "ended" else Kind.FAILS, *details)
 
     def _wait(self, kind: Kind) -> None:
-        """Note that it waits, and let it stand as soon as it has what it waits for."""
+        """Record that it waits, and let it stop as soon as it has the lock."""
         self.process.send("hold", self.name)
-        while (message := self._receive(PATIENCE_S)) is not None:
+        while (message := self.process.receive(self.name, timeout_s=PATIENCE_S)) is not None:
             what, at, *_ = message
             if what == "held":
                 self.state = State.WAITS
                 self._note(at, kind)
                 return
             self._take(*message)
-        raise NeverCame(f"{self.name} does not hear that it is to stand")
+        raise NeverCame(f"{self.name} does not respond to hold")
 
     def _note(self, at: float, kind: Kind, what: str = "") -> None:
         self._timeline.add(at, (self.name,), kind, what)

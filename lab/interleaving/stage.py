@@ -1,6 +1,6 @@
-"""The stage of a played race: a sale, the actors on it, and what befalls them.
+"""The stage of a played race: a sale, its actors, and the faults.
 
-Everything in a race is done by its director, one thing at a time, in the order of the race.
+The director of a race does everything, one thing at a time, in the order of the race.
 """
 
 from __future__ import annotations
@@ -13,25 +13,27 @@ from functools import partial
 from lab.engine.database import cut_connection, is_connected
 from lab.engine.fork_server import ForkServer, Process
 from lab.engine.stage import Stage
+from lab.interleaving.actor_process import fulfill, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
-from lab.interleaving.performers import perform
-from lab.interleaving.tasks import TOLD_LOST, fulfill, write_order
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
 from lab.keys import NO_EXPIRY
 from lab.steps import ours
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
+from orders.models import OrderStatus, RefusalReason
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
 
 LONG_LEASE_MS = 30_000
-"""Longer than any race: for locks that are not to expire on a slow machine."""
+"""Longer than any race: for locks that must not expire on a slow machine."""
 
 SHORT_LEASE_MS = 400
-"""For a lease that is to expire."""
+"""For a lease that must expire."""
 
 FAIR_LEASE_MS = 1_500
-"""For a lease that is to expire too, but not before somebody else has met the lock."""
+"""For a lease that must expire, but only after another actor has found the lock taken."""
+
+TOLD_LOST = f"{OrderStatus.REFUSED.value} {RefusalReason.LOST.value}"
 
 GLANCE_S = 0.005
 
@@ -56,14 +58,14 @@ class PlayedStage(Stage):
     def process(self, number: int, *, lease_ms: int = LONG_LEASE_MS) -> Process:
         """Return the process with this number; start it with this lease if needed."""
         if number not in self._processes:
-            self._processes[number] = self.fork(partial(perform, lease_ms=lease_ms), number)
+            self._processes[number] = self.fork(partial(run_actors, lease_ms=lease_ms), number)
             self._leases_ms[number] = lease_ms
         return self._processes[number]
 
     def buyer(
         self, name: str, number: int, *, process: int = 1, token: PurchaseToken | None = None
     ) -> Actor:
-        """Return a press of this buyer (from 1); of ours, with this token or one of its own."""
+        """Return a press of this buyer (from 1); with ours, with this token or a new one."""
         buy = partial(self.step.buy, sale_id=self.sale_id, user_id=self.user_ids[number - 1])
         if self.step.is_ours:
             text = (token or self.token(number)).sign()
@@ -75,17 +77,17 @@ class PlayedStage(Stage):
         return self.tokens([number - 1])[0]
 
     def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
-        """Return an actor: this buyer of our shop asks for the receipt of this token."""
+        """Return a buyer of our shop who reads the receipt of this token."""
         column = next(it for it in self.timeline.columns if it.name == name)
         return self.actor(column, process, partial(ours.receipt, token))
 
     def writer(self, *, process: int) -> Actor:
-        """Return the background half of a step in this process, which looks for one order."""
+        """Return a step's background half in this process, which looks for one order."""
         write = partial(write_order, self.step.name, f"process {process}")
         return self.actor(Column("W", Role.WRITER), process, write)
 
     def worker(self, *, process: int, name: str = "W") -> Actor:
-        """Return a worker of ours at a fulfil task of the sale, as Celery or the sweep send it."""
+        """Return a worker of ours with a fulfil task of the sale, as from Celery or the sweep."""
         return self.actor(Column(name, Role.WORKER), process, partial(fulfill, self.sale_id))
 
     def actor(self, column: Column, number: int, task: Callable[[], object]) -> Actor:
@@ -116,11 +118,11 @@ class PlayedStage(Stage):
             _wait_until_disconnected(actor)
 
     def stop(self, number: int) -> None:
-        """Let a whole process stand still, with all its threads."""
+        """Freeze a whole process, with all its threads."""
         self._signal(number, signal.SIGSTOP, Kind.STOPPED)
 
     def resume(self, number: int) -> None:
-        """Let it continue."""
+        """Let a frozen process continue."""
         self._signal(number, signal.SIGCONT, Kind.CONTINUED)
 
     def cut(self, actor: Actor) -> None:
@@ -130,15 +132,12 @@ class PlayedStage(Stage):
         self._note(Kind.CUT, actor.name)
 
     def empty_redis(self) -> None:
-        """Let Redis lose everything of the sale, as in a restart without its file.
-
-        Only the sale's keys are deleted: the server and its other keys are not the race's own.
-        """
+        """Let Redis lose the sale, as in a restart without its file; other keys stay."""
         self.delete_keys()
         self._note(Kind.EMPTIED)
 
     def let_a_lease_pass(self, *keys: str, holder: int) -> None:
-        """Wait until these locks of a process are gone, or have stood for longer than its lease."""
+        """Wait until these locks of a process are gone, or have outlasted its lease."""
         client = ledger_connection()
         if any(client.ttl(key) == NO_EXPIRY for key in keys):
             self._note(Kind.NO_LEASE)

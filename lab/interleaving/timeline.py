@@ -1,23 +1,31 @@
-"""What happened in a played race, in order: who did what, when, and what came back."""
+"""The timeline of a played race: which actor did what, when, and the reply."""
 
 from __future__ import annotations
 
+import textwrap
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 from django.utils.translation import gettext_lazy as _
 
-from lab.interleaving.words import is_read
+from lab.interleaving.descriptions import is_read
 from lab.steps.step import Answer
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
 
 
+NARROWEST_COLUMN = 16
+GAP = 2
+_NUMBER, _TIME = 3, 5
+_MARGIN = _NUMBER + GAP + _TIME + GAP
+
+
 class Kind(StrEnum):
-    """What an event is; ``what`` of the event says more, where there is more to say."""
+    """The kind of an event; its ``what`` has the details, if any."""
 
     BEGINS = "begins"
     POINT = "point"
@@ -40,14 +48,14 @@ class Kind(StrEnum):
 
 
 class Role(StrEnum):
-    """What an actor plays."""
+    """The role of an actor."""
 
     BUYER = "buyer"
     WRITER = "writer"
     WORKER = "worker"
 
 
-_WORDS: dict[Kind, StrOrPromise] = {
+_TEXTS: dict[Kind, StrOrPromise] = {
     Kind.BEGINS: _("starts, in process %(what)s"),
     Kind.WAITS_FOR_ROW: _("waits for the row"),
     Kind.WAITS_FOR_LOCK: _("waits for the lock of its process"),
@@ -81,26 +89,23 @@ _ROLES: dict[Role, StrOrPromise] = {
 
 @dataclass(frozen=True)
 class Column:
-    """Somebody in a race, by name, with their role; ``number`` is a buyer's.
-
-    Who acts again, maybe in another process, does so in the same column.
-    """
+    """The column of an actor, also if it acts again in another process; ``number`` is a buyer's."""
 
     name: str
     role: Role
     number: int = 0
 
     @property
-    def part(self) -> str:
+    def role_text(self) -> str:
         """The role in words."""
         return str(_ROLES[self.role] % {"number": self.number})
 
 
 @dataclass
 class Event:
-    """One thing that happened; without ``actors`` it happened to everybody.
+    """One thing that happened, to all if there are no ``actors``.
 
-    ``what`` is the name, statement or answer itself; ``reply`` what came back for it.
+    ``what`` is the name, statement or answer itself; ``reply`` is the reply to it.
     """
 
     number: int
@@ -111,16 +116,16 @@ class Event:
     reply: str = ""
 
     @property
-    def words(self) -> str:
-        """What happened, for a reader."""
+    def text(self) -> str:
+        """The event in words."""
         if self.kind is Kind.ANSWER:
             return str(_ANSWERS.get(self.what, self.what))
-        return str(_WORDS[self.kind] % {"what": self.what}) if self.kind in _WORDS else self.what
+        return str(_TEXTS[self.kind] % {"what": self.what}) if self.kind in _TEXTS else self.what
 
 
 @dataclass
 class Timeline:
-    """The actors of a race and its events in order; moments are of the monotonic clock."""
+    """The actors of a race and its events in order; times are of the monotonic clock."""
 
     began_at: float = field(default_factory=time.monotonic)
     columns: list[Column] = field(default_factory=list)
@@ -129,12 +134,12 @@ class Timeline:
     def add(
         self, at: float, actors: tuple[str, ...], kind: Kind, what: str = "", reply: str = ""
     ) -> None:
-        """Note what happened last."""
+        """Add an event."""
         at_ms = round((at - self.began_at) * 1000)
         self.events.append(Event(len(self.events) + 1, at_ms, actors, kind, what, reply))
 
     def reply(self, actor: str, at: float, what: str) -> None:
-        """Note what came back for the last statement of an actor: there, or after a wait anew."""
+        """Add the reply to an actor's last statement; after a wait it is an event of its own."""
         last = self.events[-1]
         if last.actors == (actor,) and last.kind in (Kind.STATEMENT, Kind.COMMAND):
             last.reply = what
@@ -142,7 +147,7 @@ class Timeline:
             self.add(at, (actor,), Kind.GOES_ON, reply=what)
 
     def without_reads(self) -> list[Event]:
-        """Return the events that are more than a look at something."""
+        """Return the events except those that only read."""
         looks = (Kind.STATEMENT, Kind.COMMAND)
         return [it for it in self.events if it.kind not in looks or not is_read(it.what)]
 
@@ -155,3 +160,55 @@ class Timeline:
             ],
             "events": [asdict(it) for it in self.events],
         }
+
+
+# --- As text --------------------------------------------------------------------------------------
+
+
+def side_by_side(timeline: Timeline, events: Sequence[Event], *, width: int) -> str:
+    """Return these events as text of this width: a column per actor, a row per event."""
+    count = len(timeline.columns)
+    column = max(NARROWEST_COLUMN, (width - _MARGIN - GAP * (count - 1)) // count)
+    whole = count * column + (count - 1) * GAP
+    heads = [f"{it.name}: {it.role_text}" for it in timeline.columns]
+    lines = [f"{'#':>{_NUMBER}}{'ms':>{GAP + _TIME}}{' ' * GAP}{_row(heads, column)}"]
+    lines.append("-" * (_MARGIN + whole))
+    for event in events:
+        margin = f"{event.number:>{_NUMBER}}{event.at_ms:>{GAP + _TIME}}{' ' * GAP}"
+        for line in _lines(timeline, event, column, whole):
+            lines.append(f"{margin}{line}".rstrip())
+            margin = " " * _MARGIN
+    return "\n".join(lines)
+
+
+def _lines(timeline: Timeline, event: Event, column: int, whole: int) -> Iterator[str]:
+    if not event.actors:
+        yield f" {event.text} ".center(whole, "-")
+        return
+    names = [it.name for it in timeline.columns]
+    for line in _cell(event, column):
+        yield _row([line if name in event.actors else "" for name in names], column)
+
+
+def _cell(event: Event, width: int) -> Iterator[str]:
+    """Return an event as lines of one column, with the reply indented below."""
+    text = _CELLS.get(event.kind, "* {}").format(event.text)
+    yield from textwrap.wrap(text, width, subsequent_indent="  ")
+    if event.reply:
+        yield from textwrap.wrap(
+            f"-> {event.reply}", width, initial_indent="  ", subsequent_indent="     "
+        )
+
+
+_CELLS = {
+    Kind.POINT: "[{}]",
+    Kind.ANSWER: "= {}",
+    Kind.FAILS: "! {}",
+    Kind.LOG: 'says "{}"',
+    Kind.STATEMENT: "{}",
+    Kind.COMMAND: "{}",
+}
+
+
+def _row(cells: Sequence[str], column: int) -> str:
+    return (" " * GAP).join(f"{cell:<{column}}" for cell in cells).rstrip()

@@ -19,7 +19,7 @@ from django.utils import timezone, translation
 
 from backoffice import order_export
 from backoffice.order_export import export_orders
-from orders.lifecycle.transitions import SYSTEM, note
+from orders.lifecycle.transitions import SYSTEM, Change, note
 from orders.models import OrderStatus, Payment, VoucherOrder
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale
 from vouchers.models import SeckillVoucher, Voucher
@@ -87,8 +87,8 @@ def test_an_order_is_written_with_what_became_of_it() -> None:
     order = make_order(sale, make_buyer(), status=OrderStatus.USED)
     VoucherOrder.objects.update(accepted_at=NOW, created_at=NOW, code="0123456789ABCDEF")
     paid_at, used_at = (NOW + dt.timedelta(minutes=minutes) for minutes in (5, 90))
-    for to, at in (("paid", paid_at), ("used", used_at)):
-        note(order_ids=[order.pk], before="", after=to, by=SYSTEM, at=at)
+    for to, at in ((OrderStatus.PAID, paid_at), (OrderStatus.USED, used_at)):
+        note(Change(to, SYSTEM, at), order_ids=[order.pk], before="")
     for reference, settles in (("a" * 32, False), ("1" * 32, True)):
         Payment.objects.create(
             order=order, reference=reference, provider="sandbox", amount_cents=1, settles=settles

@@ -31,8 +31,7 @@ def test_servers_take_turns_in_each_repetition() -> None:
 
 def test_cell_shows_median_spread_and_ratio() -> None:
     from bench.servers.choices import OF_THE_SHOP, Choice
-    from bench.servers.report import COLUMNS, rows
-    from bench.servers.rounds import Round
+    from bench.servers.rounds import COLUMNS, Round, rows
 
     shops = Round(1_000, 500, 2_000, order_p99_ms=10, order_cpu_us=800, generator_load=0.5)
     faster = [replace(shops, order_rate=rate) for rate in (750, 500, 1_000)]

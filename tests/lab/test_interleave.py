@@ -16,8 +16,8 @@ from django.utils import translation
 
 from lab.engine.fork_server import ForkServer, ForkServerGone
 from lab.interleaving.actors import NeverCame
-from lab.interleaving.play import Outcome, play
 from lab.interleaving.races import RACES
+from lab.interleaving.races.race import Outcome, play
 from lab.management.commands import interleave
 from lab.steps import STEPS
 
@@ -38,7 +38,7 @@ def width(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COLUMNS", "100")
 
 
-def test_without_arguments_it_lists_the_steps_with_their_races() -> None:
+def test_no_arguments_list_steps_and_races() -> None:
     text = said()
 
     assert text.startswith("manage.py interleave STEP RACE\n\nv1 ")
@@ -70,7 +70,7 @@ def played_on(db: None, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 
 
 @pytest.mark.usefixtures("db")
-def test_it_makes_its_own_processes_and_leaves_none() -> None:
+def test_command_leaves_no_processes() -> None:
     before = children()
 
     assert said("v1-any-left", "last-unit").splitlines()[-1].startswith("Right: 1 of 1 sold")
@@ -100,7 +100,7 @@ class TestOutcome:
     def test_reads_of_ours_are_shown_only_with_all(self) -> None:
         short, full = said("ours", "double-click"), said("ours", "double-click", "--all")
 
-        assert "looks at database and ledger are left out" in short
+        assert "checks of database and ledger are left out" in short
         assert "snapshot.lua" not in short
         assert "snapshot.lua" in full
         assert short.splitlines()[-1].startswith("Right: 1 of 2 sold")
@@ -114,7 +114,7 @@ class TestOutcome:
         assert len(found["events"]) > 10
 
     @pytest.mark.parametrize(("step", "status"), [("ours", 1), ("v1-any-left", None)])
-    def test_the_status_tells_only_where_ours_broke(
+    def test_exit_status_is_1_only_if_ours_broke(
         self, step: str, status: int | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         def break_it(*arguments: Any) -> Outcome:

@@ -11,8 +11,8 @@ from django.utils import translation
 
 from lab.crowd.crowd import Crowd
 from lab.crowd.sheet import IN_HAND, UNANSWERED, Sheet
+from lab.crowd.tables import notes_on
 from lab.listing import ROOT, culprit_of, marked_lines
-from lab.notes import notes_on
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
@@ -197,7 +197,7 @@ def test_nothing_of_ours_is_marked() -> None:
 def test_notes_name_flaws_and_lines() -> None:
     verdict = replace(judged([1]), unanswered=1, error="OSError: gone", is_quiet=False)
     with translation.override("en"):
-        notes = notes_on(verdict, has_fault=True)
+        notes = list(notes_on(verdict, has_fault=True))
     assert notes == [
         f"1 promised and never written: {culprit_of(STEPS['v5'], 'lost')}",
         f"1 left over although there were enough buyers: {culprit_of(STEPS['v5'], 'undersold')}",

@@ -95,7 +95,7 @@ def test_failed_play_is_shown(
     def fail(*_: Any) -> None:
         raise error
 
-    monkeypatch.setattr(views, "_played_alone", fail)
+    monkeypatch.setattr(views, "play", fail)
 
     response = client.post(RACE, **HTML)
 

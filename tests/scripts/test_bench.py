@@ -107,6 +107,27 @@ def test_sale_bench_has_every_row_and_sells_exactly(tmp_path: Path) -> None:
     assert not list(scratch.iterdir())
 
 
+@pytest.mark.faults  # servers, tables and a web server for a moment's work
+def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
+    profile = tmp_path / "profile.txt"
+    said = subprocess.run(
+        [*SALE, "--profile", str(profile)],
+        cwd=ROOT,
+        env=environ_with(tmp_path),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    text = profile.read_text()
+    titles = re.findall(r"^== (.*): \d+ µs of this process$", text, re.MULTILINE)
+    assert len(titles) == len(set(titles)) == 8
+    assert titles[0] == "an empty view"
+    assert "seckill_site/web/fast_path.py" in text
+    assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
+
+
 @pytest.mark.faults  # four web servers under load
 def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
     """The servers of requirements-bench.txt may be missing, granian is there."""

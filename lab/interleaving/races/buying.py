@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from django.utils.translation import gettext_lazy as _
 
 from lab.interleaving.actors import Actor
@@ -10,7 +12,7 @@ from lab.interleaving.stage import PlayedStage
 
 
 def _read_and_buy(stage: PlayedStage, *, units: int) -> None:
-    """Let two buyers come as far as knowing the stock, then one after the other to their end."""
+    """Let two buyers read the stock, then finish one after the other."""
     stage.open(units=units, buyers=2)
     point = "place.read" if stage.step.is_ours else "stock read"
     pressing = [stage.buyer("A", 1), stage.buyer("B", 2)]
@@ -20,7 +22,7 @@ def _read_and_buy(stage: PlayedStage, *, units: int) -> None:
 
 
 def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
-    """Let one buyer's two presses come as far as the check, if they can, then to their end."""
+    """Let one buyer's two presses check for an order, if they can, then finish."""
     stage.open(units=2, buyers=1)
     same = processes[0] == processes[1] and stage.step.is_ours
     token = stage.token(1) if same else None  # the page that is pressed twice has one
@@ -32,7 +34,7 @@ def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
 
 
 _CHECKED = {"v3-inside": "lock released", "ours": "place.read"}
-"""Where the first press has checked and others may come in, in steps in which it is elsewhere."""
+"""The point after the check, in steps in which it is not "orders counted"."""
 
 
 def _finish(stage: PlayedStage, pressing: list[Actor]) -> None:
@@ -41,22 +43,6 @@ def _finish(stage: PlayedStage, pressing: list[Actor]) -> None:
             actor.finish()
     if stage.step.is_ours:
         stage.worker(process=2).finish()
-
-
-def last_unit(stage: PlayedStage) -> None:
-    _read_and_buy(stage, units=1)
-
-
-def stale_read(stage: PlayedStage) -> None:
-    _read_and_buy(stage, units=3)
-
-
-def double_click(stage: PlayedStage) -> None:
-    _press_twice(stage, processes=(1, 1))
-
-
-def two_processes(stage: PlayedStage) -> None:
-    _press_twice(stage, processes=(1, 2))
 
 
 RACES = (
@@ -68,7 +54,7 @@ RACES = (
             "stock before either has taken a unit, so both see one left. Then they "
             "continue, one after the other."
         ),
-        play=last_unit,
+        script=partial(_read_and_buy, units=1),
         expects={
             "v1": {"oversold": 1},
             "v1-as-read": RIGHT,
@@ -85,7 +71,7 @@ RACES = (
             "them buys. What the other one read is now out of date, but there is "
             "enough for both."
         ),
-        play=stale_read,
+        script=partial(_read_and_buy, units=3),
         expects={"v1-as-read": {"undersold": 1}, "v1-any-left": RIGHT, "ours": RIGHT},
     ),
     Race(
@@ -96,7 +82,7 @@ RACES = (
             "same process. The second is let in as soon as the step allows it: in "
             "the worst case, before the first order is visible."
         ),
-        play=double_click,
+        script=partial(_press_twice, processes=(1, 1)),
         expects={
             "v2": {"doubled": 1},
             "v3": RIGHT,
@@ -116,7 +102,7 @@ RACES = (
             "presses to two processes. What one process keeps in memory, the other "
             "does not know."
         ),
-        play=two_processes,
+        script=partial(_press_twice, processes=(1, 2)),
         expects={"v2": {"doubled": 1}, "v3": {"doubled": 1}, "v6-owned": RIGHT, "ours": RIGHT},
     ),
 )

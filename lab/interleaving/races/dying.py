@@ -116,7 +116,7 @@ RACES = (
             "queue, or the one that read the order from the stream. In our shop all "
             "of them die, one after the other."
         ),
-        play=dies_after_deciding,
+        script=dies_after_deciding,
         expects={
             "v4": {"undersold": 1, "stuck": 1},
             "v5": {"lost": 1, "undersold": 1},
@@ -132,7 +132,7 @@ RACES = (
             "data. What was written to the database is still there; what was only "
             "promised in Redis is not."
         ),
-        play=redis_empty,
+        script=redis_empty,
         expects={
             "v4": {"undersold": 1},
             "v5-stream": {"lost": 1, "undersold": 2},
@@ -147,7 +147,7 @@ RACES = (
             "it. Then another process tries to take the same lock, at once and again "
             "after more than a lease."
         ),
-        play=holder_dies,
+        script=holder_dies,
         expects={"v6-setnx": {"undersold": 1, "stuck": 1}, "v6-expiring": RIGHT, "ours": RIGHT},
     ),
 )

@@ -80,7 +80,7 @@ RACES = (
             "its thread pauses for longer than the lease. Meanwhile the second press "
             "arrives."
         ),
-        play=lease_runs_out,
+        script=lease_runs_out,
         expects={
             "v6-expiring": {"doubled": 1},
             "v6-owned": {"doubled": 1},
@@ -96,7 +96,7 @@ RACES = (
             "By then the lock belongs to the second press, which has just found no "
             "order. Then a third press arrives."
         ),
-        play=deletes_anothers_lock,
+        script=deletes_anothers_lock,
         expects={"v6-expiring": {"doubled": 1}, "v6-owned": RIGHT},
     ),
     Race(
@@ -108,7 +108,7 @@ RACES = (
             "renews the lock. Another process takes over and writes. Then the first "
             "continues with its next line, which is the one that writes."
         ),
-        play=process_stands_still,
+        script=process_stands_still,
         expects={"v6-watchdog": {"doubled": 1}, "ours": RIGHT},
     ),
 )

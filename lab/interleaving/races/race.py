@@ -1,12 +1,18 @@
-"""What is known of a named race before it is played."""
+"""A named race, and how it is played: from a step to a timeline and a verdict."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from lab.engine.fork_server import ForkServer, ForkServerGone, ProcessEnded
+from lab.interleaving.actors import NeverCame
 from lab.interleaving.stage import PlayedStage
+from lab.interleaving.timeline import Event, Timeline
+from lab.listing import Culprit, culprit_of
+from lab.steps.step import Step
+from lab.verdict import Verdict, finding_text
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise
@@ -15,16 +21,73 @@ Findings = Mapping[str, int]
 
 RIGHT: Findings = {}
 
+PLAY_ERRORS = (ForkServerGone, NeverCame, ProcessEnded)
+"""The exceptions of a race that could not be played to its end."""
+
 
 @dataclass(frozen=True)
 class Race:
-    """An order of events; ``expects`` has each step that it is meant for, and what is found there.
+    """An order of events; ``expects`` has the findings for each step that it is meant for.
 
-    ``play`` opens the sale, lets the actors move, and leaves the judging to whoever called it.
+    ``script`` opens the sale and moves the actors.
     """
 
     name: str
     title: StrOrPromise
     story: StrOrPromise
-    play: Callable[[PlayedStage], None]
+    script: Callable[[PlayedStage], None]
     expects: Mapping[str, Findings]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """The timeline of a played race, and the verdict on it."""
+
+    step: Step
+    race: Race
+    timeline: Timeline
+    verdict: Verdict
+
+    @property
+    def culprit(self) -> Culprit | None:
+        """The line to look at, if something broke."""
+        findings = self.verdict.findings
+        return culprit_of(self.step, findings[0][0]) if findings else None
+
+    @property
+    def flaws(self) -> list[str]:
+        """What broke, in words."""
+        return [finding_text(name, count) for name, count in self.verdict.findings]
+
+    @property
+    def events(self) -> list[Event]:
+        """The events to show; those of ours without its reads."""
+        return self.timeline.without_reads() if self.step.is_ours else self.timeline.events
+
+    @property
+    def left_out(self) -> int:
+        """The number of events that are not shown."""
+        return len(self.timeline.events) - len(self.events)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return all of it for JSON."""
+        return {
+            "step": self.step.name,
+            "race": self.race.name,
+            **self.timeline.as_dict(),
+            "sold": self.verdict.sold,
+            "findings": dict(self.verdict.findings),
+            "culprit": str(self.culprit) if self.culprit else None,
+        }
+
+
+def play(step: Step, race: Race, server: ForkServer) -> Outcome:
+    """Play a race with a step, and remove all of it afterwards.
+
+    :raises NeverCame: an actor did not come where the race wants it.
+    :raises ProcessEnded: a process ended by itself.
+    :raises ForkServerGone: there are no processes.
+    """
+    with PlayedStage(step, server) as stage:
+        race.script(stage)
+        return Outcome(step, race, stage.timeline, stage.judge())

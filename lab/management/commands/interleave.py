@@ -1,4 +1,4 @@
-"""``manage.py interleave``: a race of the lab, played, as timelines side by side."""
+"""``manage.py interleave``: play a race of the lab and show its timelines side by side."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 
 from lab.engine.database import has_row_locks
-from lab.engine.fork_server import ForkServer, ForkServerGone
-from lab.interleaving.actors import NeverCame
-from lab.interleaving.columns import side_by_side
-from lab.interleaving.play import Outcome, play
-from lab.interleaving.races import RACES, Race, races_of
+from lab.engine.fork_server import ForkServer
+from lab.interleaving.races import RACES, races_of
+from lab.interleaving.races.race import PLAY_ERRORS, Outcome, Race, play
+from lab.interleaving.timeline import side_by_side
 from lab.steps import STEPS
 from lab.steps.step import Step
 
@@ -25,8 +24,8 @@ DEFAULT_WIDTH, WIDEST = 100, 160
 INDENT = " " * 15
 
 NEEDS_MARIADB = (
-    "the races turn on row locks, which SQLite has not: set DATABASE_URL to a MariaDB, or use what "
-    "script/server --mysql has started"
+    "the races need row locks, which SQLite does not have: set DATABASE_URL to a MariaDB, such as "
+    "that of script/server --mysql"
 )
 
 
@@ -34,14 +33,14 @@ class Command(BaseCommand):
     help = (
         "Play a named race with one of the six steps, and show who did what and when, side by "
         "side. Without arguments, list the steps and their races. The exit status is 0 whatever a "
-        "step of the course does; 1 where ours broke; 2 where there is no such step or race, or it "
-        "could not be played."
+        "step of the course does; 1 if ours broke; 2 if there is no such step or race, or it could "
+        "not be played."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("step", nargs="?", metavar="STEP")
         parser.add_argument("race", nargs="?", metavar="RACE")
-        parser.add_argument("--all", action="store_true", help="with ours: what it only reads, too")
+        parser.add_argument("--all", action="store_true", help="with ours: show reads, too")
         parser.add_argument("--json", action="store_true", help="all events, as one object")
 
     @no_translations
@@ -52,12 +51,12 @@ class Command(BaseCommand):
         step, race = _chosen(options["step"], options["race"])
         if not has_row_locks():
             raise CommandError(NEEDS_MARIADB, returncode=COULD_NOT)
-        # Making a sale of ours is logged; the terminal is for the timeline.
+        # Creating a sale of ours is logged; the terminal is for the timeline.
         logging.getLogger("vouchers").setLevel(logging.WARNING)
         try:
             with ForkServer() as server:
                 outcome = play(step, race, server)
-        except (ForkServerGone, NeverCame) as error:
+        except PLAY_ERRORS as error:
             text = f"{race.name} could not be played with {step.name}: {error}"
             raise CommandError(text, returncode=COULD_NOT) from error
         if options["json"]:
@@ -106,7 +105,7 @@ def _text(outcome: Outcome, *, with_reads: bool) -> str:
         side_by_side(timeline, events, width=_width()),
     ]
     if left_out:
-        parts.append(f"{left_out} looks at database and ledger are left out: see --all.")
+        parts.append(f"{left_out} checks of database and ledger are left out: see --all.")
     return "\n\n".join([*parts, _summary(outcome)])
 
 

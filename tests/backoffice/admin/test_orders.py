@@ -25,7 +25,7 @@ from backoffice.bulk_jobs import end_order, start_job, work_at
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import retry as retrying
 from orders.fulfilment.worker import fulfill_sale
-from orders.lifecycle.transitions import SYSTEM, Actor, note
+from orders.lifecycle.transitions import SYSTEM, Actor, Change, note
 from orders.models import OrderJob, OrderStatus, Payment, VoucherOrder
 from tests.support.inspection import (
     assert_conserved,
@@ -357,11 +357,10 @@ def table(page: str, name: str) -> list[list[str]]:
 
 def test_order_page_shows_history_to_the_second(boss: Client) -> None:
     order, buyer = make_order(make_sale(), make_buyer()), make_buyer()
-    note(order_ids=[order.pk], before="", after="unpaid", by=SYSTEM, at=AT)
-    note(
-        order_ids=[order.pk], before="unpaid", after="cancelled", by=Actor.buyer(buyer.pk),
-        at=AT + dt.timedelta(seconds=1), why="<b>mistake</b>",
-    )  # fmt: skip
+    note(Change(OrderStatus.UNPAID, SYSTEM, AT), order_ids=[order.pk], before="")
+    later, by = AT + dt.timedelta(seconds=1), Actor.buyer(buyer.pk)
+    cancelled = Change(OrderStatus.CANCELLED, by, later, "<b>mistake</b>")
+    note(cancelled, order_ids=[order.pk], before="unpaid")
     assert table(boss.get(change_url(order)).text, "events") == [
         ["2026-11-11 12:05:06", "–", "unpaid", "system", ""],
         [
@@ -399,9 +398,9 @@ def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> No
 
     order = make_order(make_sale(), make_buyer())
     by = Actor.staff(make_buyer().pk)
-    note(order_ids=[order.pk], before="", after="unpaid", by=by, at=AT)
+    note(Change(OrderStatus.UNPAID, by, AT), order_ids=[order.pk], before="")
     few = queries()
-    note(order_ids=[order.pk] * 30, before="unpaid", after="paid", by=by, at=AT)
+    note(Change(OrderStatus.PAID, by, AT), order_ids=[order.pk] * 30, before="unpaid")
     assert queries() == few
 
 

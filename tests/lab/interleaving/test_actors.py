@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,7 @@ from django.db import OperationalError, connection
 
 from lab.engine import fork_server as fork_servers
 from lab.engine.database import waits_for_row
-from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.engine.fork_server import ForkServer, ForkServerGone, ProcessEnded
 from lab.interleaving import actors
 from lab.interleaving.actors import Actor, NeverCame, State
 from lab.interleaving.stage import PlayedStage
@@ -24,7 +23,7 @@ from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.steps.step import Answer
 from tests.lab.interleaving.timelines import answers
-from tests.support.patience import MOMENT_S
+from tests.support.patience import wait_for
 
 pytestmark = [pytest.mark.usefixtures("db"), pytest.mark.concurrency]
 
@@ -260,7 +259,7 @@ def test_exception_of_an_actor_does_not_end_its_process(stage_of: OpenStage) -> 
 def test_process_that_ends_by_itself_raises(stage_of: OpenStage) -> None:
     stage = stage_of("v1")
 
-    with pytest.raises(NeverCame, match=r"^X: process 1 has ended by itself$"):
+    with pytest.raises(ProcessEnded, match=r"^process 1 has ended by itself$"):
         doing(stage, partial(os._exit, 3)).finish()
 
 
@@ -352,16 +351,14 @@ def test_no_process_is_left_whatever_goes_wrong(goes_wrong: str) -> None:
         if goes_wrong == "it is killed":
             own._popen.kill()
             own._popen.wait()
-    deadline = time.monotonic() + MOMENT_S
-    while any(state_of(pid) not in ("", "Z") for pid in pids):
-        assert time.monotonic() < deadline
+    wait_for(lambda: all(state_of(pid) in ("", "Z") for pid in pids), what="the end of all")
     assert own._popen.returncode == (-9 if goes_wrong == "it is killed" else 0)
     LabSale.objects.all().delete()
 
 
 def test_signal_to_an_ended_process_does_nothing(stage_of: OpenStage) -> None:
     stage = stage_of("v1")
-    with pytest.raises(NeverCame):
+    with pytest.raises(ProcessEnded):
         doing(stage, partial(os._exit, 0)).finish()
 
     stage.process(1).signal(signal.SIGKILL)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lab.engine.fork_server import ForkServer
-from lab.interleaving.play import play
 from lab.interleaving.races import RACES, races_of
+from lab.interleaving.races.race import play
 from lab.interleaving.timeline import Kind
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS

@@ -7,8 +7,7 @@ import json
 import pytest
 from django.utils import translation
 
-from lab.interleaving.columns import side_by_side
-from lab.interleaving.timeline import Column, Kind, Role, Timeline
+from lab.interleaving.timeline import Column, Kind, Role, Timeline, side_by_side
 from tests.lab.interleaving.timelines import outline
 
 pytestmark = pytest.mark.quick

@@ -1,4 +1,4 @@
-"""Statements, commands and replies as short words."""
+"""Short descriptions of statements, commands and replies."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 from django.db import connection
 
-from lab.interleaving.words import (
+from lab.interleaving.descriptions import (
     WIDEST,
-    command_words,
+    describe_command,
+    describe_reply,
+    describe_rows,
+    describe_script,
+    describe_statement,
     is_read,
-    reply_words,
-    rows_words,
-    script_words,
-    statement_words,
 )
 from lab.models import LabSale
 from locks.lua_script import LuaScript
@@ -54,39 +54,39 @@ from locks.lua_script import LuaScript
         ),
     ],
 )
-def test_statement_words_have_values_and_no_noise(
+def test_statement_has_values_and_no_noise(
     sql: str, params: tuple[object, ...], words: str
 ) -> None:
-    assert statement_words(sql, params, many=False) == words
+    assert describe_statement(sql, params, many=False) == words
 
 
 def test_many_statements_at_once_are_counted() -> None:
-    assert statement_words("DELETE FROM `t`", [(1,), (2,)], many=True) == "DELETE FROM t × 2"
+    assert describe_statement("DELETE FROM `t`", [(1,), (2,)], many=True) == "DELETE FROM t × 2"
 
 
-def test_whatever_is_long_is_cut() -> None:
-    words = statement_words("SELECT " + "x " * 200, (), many=False)
+def test_long_statement_is_cut() -> None:
+    words = describe_statement("SELECT " + "x " * 200, (), many=False)
 
     assert (len(words), words[-1]) == (WIDEST, "…")
 
 
 @pytest.mark.django_db
-def test_rows_words_leave_rows_to_be_fetched() -> None:
+def test_described_rows_can_still_be_fetched() -> None:
     LabSale.objects.create(step="v1", offered=9, stock=3)
     with connection.cursor() as cursor:
         if connection.vendor != "mysql":
             pytest.fail("the driver of MariaDB is meant")
         cursor.execute("SELECT * FROM lab_labsale")
-        assert rows_words(cursor.cursor) == "stock 3"
+        assert describe_rows(cursor.cursor) == "stock 3"
         assert len(cursor.fetchall()) == 1
         cursor.execute("SELECT id FROM lab_labsale")
-        assert rows_words(cursor.cursor) == "1 row"
+        assert describe_rows(cursor.cursor) == "1 row"
         cursor.execute("SELECT * FROM lab_labsale WHERE id < 0")
-        assert rows_words(cursor.cursor) == "no row"
+        assert describe_rows(cursor.cursor) == "no row"
         cursor.execute("UPDATE lab_labsale SET stock = 5")
-        assert rows_words(cursor.cursor) == "1 row"
+        assert describe_rows(cursor.cursor) == "1 row"
         cursor.execute("SELECT COUNT(*) FROM lab_labsale")
-        assert rows_words(cursor.cursor) == "1"
+        assert describe_rows(cursor.cursor) == "1"
 
 
 @pytest.fixture
@@ -96,18 +96,18 @@ def script(tmp_path: Path) -> LuaScript:
     return LuaScript(path)
 
 
-def test_script_words_are_name_key_and_arguments(script: LuaScript) -> None:
+def test_script_has_name_key_and_arguments(script: LuaScript) -> None:
     keys = ["lock:a:released:vm/1/2/3", "lock:a"]
 
-    assert script_words(script, None, keys=keys, args=["vm/1/2/abcdef", 5, 6]) == (
+    assert describe_script(script, None, keys=keys, args=["vm/1/2/abcdef", 5, 6]) == (
         "decide.lua lock:a …bcdef 5"
     )
-    assert script_words(script, None, [(["k"], [1])]) == "decide.lua k 1"
-    assert script_words(script, None, []) == "decide.lua"
+    assert describe_script(script, None, [(["k"], [1])]) == "decide.lua k 1"
+    assert describe_script(script, None, []) == "decide.lua"
 
 
 def test_command_shows_the_end_of_random_values() -> None:
-    assert command_words(None, "SET", "lab:{7}:lock:1", "0123456789abcdef", "NX", "PX", 400) == (
+    assert describe_command(None, "SET", "lab:{7}:lock:1", "0123456789abcdef", "NX", "PX", 400) == (
         "SET lab:{7}:lock:1 …bcdef NX PX 400"
     )
 
@@ -126,8 +126,8 @@ def test_command_shows_the_end_of_random_values() -> None:
         ({"user_id": "1"}, "user_id 1"),
     ],
 )
-def test_reply_words(reply: object, words: str) -> None:
-    assert reply_words(reply) == words
+def test_reply_is_described(reply: object, words: str) -> None:
+    assert describe_reply(reply) == words
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Statements, commands and their replies, short enough for a column."""
+"""Describe statements, commands and their replies, short enough for a column."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Any
 from locks.lua_script import LuaScript
 
 WIDEST, WIDEST_REPLY, WIDEST_VALUE = 110, 60, 24
-TELLING = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "count")
-"""Columns whose value is what a race turns on; of others it is enough how many rows there were."""
+SHOWN_COLUMNS = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "count")
+"""Columns whose values decide a race; for others the number of rows is enough."""
 
 READS = frozenset(
     {"EXISTS", "GET", "HGET", "HGETALL", "HMGET", "INFO", "TIME", "TYPE", "ZRANGE"}
@@ -28,14 +28,14 @@ _NOISE = re.compile(r" LIMIT 21| AS __count| RETURNING id$")
 
 
 def is_read(what: str) -> bool:
-    """Say whether a statement or command only reads."""
+    """Return whether a statement or command only reads."""
     return what.partition(" ")[0] in READS or (
         what.startswith("SELECT") and not what.endswith("FOR UPDATE")
     )
 
 
-def statement_words(sql: str, params: Any, *, many: bool) -> str:
-    """Return a statement with its values in it and what a reader does not miss left out."""
+def describe_statement(sql: str, params: Any, *, many: bool) -> str:
+    """Return a statement with its values, and without details that a reader does not need."""
     text = _NOISE.sub("", _QUALIFIED.sub(r"\1", sql).replace("`", ""))
     if not many and isinstance(params, Sequence) and params:
         text = text % tuple(_value(it) for it in params)
@@ -43,8 +43,8 @@ def statement_words(sql: str, params: Any, *, many: bool) -> str:
     return _short(f"{text} × {len(params)}" if many else text)
 
 
-def rows_words(cursor: Any) -> str:
-    """Return what a statement found, by the cursor of the driver, which is left as it was."""
+def describe_rows(cursor: Any) -> str:
+    """Return what a statement found; the driver's cursor is left as it was."""
     if cursor.description is None or cursor.rowcount != 1:
         return _count(cursor.rowcount)
     (row,) = cursor.fetchall()
@@ -52,16 +52,16 @@ def rows_words(cursor: Any) -> str:
     names = [it[0] for it in cursor.description]
     if len(names) == 1 and "COUNT" in names[0].upper():
         return str(row[0])
-    telling = [
+    shown = [
         f"{name} {value}"
         for name, value in zip(names, row, strict=True)
-        if name.lower() in TELLING and value not in (None, "")
+        if name.lower() in SHOWN_COLUMNS and value not in (None, "")
     ]
-    return ", ".join(telling) or _count(1)
+    return ", ".join(shown) or _count(1)
 
 
-def script_words(script: LuaScript, *args: Any, **kwargs: Any) -> str:
-    """Return a script's name with its first key that names no caller, and what it was given."""
+def describe_script(script: LuaScript, *args: Any, **kwargs: Any) -> str:
+    """Return a script's name, its first key that names no caller, and its first arguments."""
     calls = [(kwargs["keys"], kwargs["args"])] if kwargs else list(args[1])
     keys, given = calls[0] if calls else ((), ())
     key = next((it for it in keys if ":released:" not in it), "")
@@ -69,13 +69,13 @@ def script_words(script: LuaScript, *args: Any, **kwargs: Any) -> str:
     return _short(" ".join(word for word in words if word))
 
 
-def command_words(client: Any, *args: Any, **options: Any) -> str:
-    """Return a Redis command as one would type it."""
+def describe_command(client: Any, *args: Any, **options: Any) -> str:
+    """Return a Redis command as typed on a command line."""
     return _short(" ".join(_argument(it) for it in args))
 
 
-def reply_words(reply: Any) -> str:
-    """Return what Redis has answered."""
+def describe_reply(reply: Any) -> str:
+    """Return a reply of Redis."""
     if reply is None:
         return "nil"
     if isinstance(reply, bool):
@@ -84,7 +84,7 @@ def reply_words(reply: Any) -> str:
         pairs = ", ".join(f"{key} {_argument(it)}" for key, it in reply.items())
         return _short(pairs or "empty", WIDEST_REPLY)
     if isinstance(reply, list | tuple | set):
-        return _short(", ".join(reply_words(it) for it in reply) or "empty", WIDEST_REPLY)
+        return _short(", ".join(describe_reply(it) for it in reply) or "empty", WIDEST_REPLY)
     return _argument(reply)
 
 
@@ -105,7 +105,7 @@ def _value(value: Any) -> str:
 
 
 def _argument(value: Any) -> str:
-    """Return a value; of a long number or a random one, the end that tells it from others."""
+    """Return a value; a long or random number is cut to its last digits."""
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
     text = _OWNER.sub(lambda match: f"…{match[0][-5:]}", text)
     text = _LONG_VALUE.sub(lambda match: f"…{match[0][-5:]}", text)

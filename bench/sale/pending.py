@@ -1,8 +1,8 @@
-"""Row e: the rate at which pending entries become committed rows, by the worker's own function.
+"""Rows e and h: pending entries, the rate at which they become rows, and their memory in Redis.
 
-``fulfill_sale`` runs in this process, with its real locks. It is compared with the least cost of
-the rows (multi-row inserts by the bare driver, in transactions of the same size), and with itself
-with one order per transaction.
+For row e ``fulfill_sale`` runs in this process, with its real locks. It is compared with the least
+cost of the rows (multi-row inserts by the bare driver, in transactions of the same size), and with
+itself with one order per transaction.
 """
 
 from __future__ import annotations
@@ -19,19 +19,29 @@ from django.db import connection
 from django.test import override_settings
 from django.utils import timezone
 
-from bench.sale.data import insert_statement, open_sale, reserve_all, users
-from bench.sale.figures import Line, Target, comparison
+from bench.sale.data import insert_statement, open_sale, reserve_all, strangers, users
+from bench.sale.report import Line, Target
 from bench.sale.run import Run
+from bench.tables import ratios
 from orders.fulfilment.bulk_insert import EVENT_COLUMNS, ORDER_COLUMNS, pay_by
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.placing.tokens import issue_tokens
+from orders.receipts.row_copy import ReceiptRow
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import PendingEntry, confirm, pending_entries
 from vouchers.models import SeckillVoucher
 
 OURS, RAW, SINGLY = "ours", "raw inserts", "one a transaction"
+MOST_BYTES = 120
+CHUNK = 5_000
 
 
-def measure(run: Run) -> list[Line]:
+# --- Row e ----------------------------------------------------------------------------------------
+
+
+def measure_commits(run: Run) -> list[Line]:
     plan = run.plan
     user_ids = users(count=plan.written)
     ways: dict[str, Callable[[], float]] = {
@@ -47,8 +57,9 @@ def measure(run: Run) -> list[Line]:
         rates[name].append(ways[name]())
 
     def line(against: str, bound: float, note: str) -> Line:
-        name, target = "accepted → committed rows", Target(bound)
-        return comparison("e", name, against, target, rates[OURS], rates[against], "/s", note=note)
+        name, ours, theirs = "accepted → committed rows", rates[OURS], rates[against]
+        values = ratios(ours, theirs)
+        return Line("e", name, against, Target(bound), values, "/s", ours, theirs, note=note)
 
     return [
         line(RAW, 0.5, f"{settings.SECKILL_BATCH_UNITS} a transaction, both"),
@@ -100,3 +111,45 @@ def _batches(
     size = settings.SECKILL_BATCH_UNITS
     starts = range(0, len(orders), size)
     return [(orders[it : it + size], events[it : it + size]) for it in starts]
+
+
+# --- Row h ----------------------------------------------------------------------------------------
+
+
+def measure_memory(run: Run) -> list[Line]:
+    held = run.plan.held
+    for _ in run.steps([0], what="h memory"):
+        sale = open_sale()
+        before = used_bytes(sale_id=sale.pk)
+        reserve_all(strangers(sale, count=held))
+        pending = used_bytes(sale_id=sale.pk) - before
+        while entries := pending_entries(sale_id=sale.pk, skip=0, count=CHUNK):
+            confirm(sale_id=sale.pk, entries=entries, rows=rows_of(entries, sale))
+        written = used_bytes(sale_id=sale.pk) - before
+        ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they end after half a minute
+        confirmed = used_bytes(sale_id=sale.pk) - before
+    target = Target(MOST_BYTES, at_least=False, unit="bytes")
+    note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"
+    just_now = "with its copy, for 30 s"
+    return [
+        Line("h", "a buyer held, order written", "–", target, [confirmed / held], note=note),
+        Line("h", "order pending", "–", None, [pending / held], "bytes", note="the same"),
+        Line("h", "order written just now", "–", None, [written / held], "bytes", note=just_now),
+    ]
+
+
+def rows_of(entries: Sequence[PendingEntry], sale: SeckillVoucher) -> dict[int, str]:
+    """Return the copies of rows that the worker would leave for receipt requests."""
+    return {
+        it.order_id: ReceiptRow(
+            it.user_id, sale.pk, "unpaid", "", 100, it.accepted_at_ms, it.accepted_at_ms + 900_000
+        ).pack()
+        for it in entries
+    }
+
+
+def used_bytes(*, sale_id: int) -> int:
+    """Return the memory of a sale's keys, with every element."""
+    redis = ledger_connection()
+    pattern = LedgerKeys(sale_id).side("*", "").removesuffix(":")
+    return sum(redis.memory_usage(key, samples=0) for key in redis.scan_iter(pattern, count=1000))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.sale.figures import HEADINGS, Line, Target
-from bench.sale.outcome import EXACT, OURS, Outcome, verdict_on
-from bench.sale.picture import draw, nice_top
-from bench.sale.report import write_document
+from bench.sale.outcome import EXACT, OURS, Outcome, draw, nice_top, verdict_on
+from bench.sale.report import HEADINGS, Line, Target, report_on
 from bench.tables import markdown, ratios, spread
 
 pytestmark = pytest.mark.quick
@@ -71,7 +70,8 @@ def test_line_has_units_and_verdict() -> None:
 def test_document_keeps_its_text_around_the_figures(tmp_path: Path) -> None:
     document = tmp_path / "performance.md"
     document.write_text(f"before\n{BEGIN}\nold\n{END}\nafter\n")
-    write_document(document, [line_of([4.0], AT_LEAST_4)], MACHINE)
+    report = report_on([line_of([4.0], AT_LEAST_4)], [], MACHINE)
+    report.publish(Namespace(json=None, markdown=document))
     text = document.read_text()
     assert text.startswith(f"before\n{BEGIN}\n| row |")
     assert text.endswith(f"{END}\nafter\n")

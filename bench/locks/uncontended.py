@@ -1,0 +1,145 @@
+"""Rows 1 and 4: locks that nobody else wants, one taken and released again and again, many held."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import defaultdict
+from functools import partial
+from statistics import median
+from typing import NamedTuple
+
+from bench.locks.figures import Better, Figure, Value
+from bench.locks.libraries import (
+    CountingConnection,
+    Library,
+    Ours,
+    Pottery,
+    PythonRedisLock,
+    RedisPy,
+    RenewingPythonRedisLock,
+    client_of,
+)
+from bench.locks.run import BEGIN, END, Run, commands_sent, control_of, figure_of
+from bench.processes import spawned
+
+ROW = "1 uncontended"
+TAKEN = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
+WARM_UP_CYCLES = 20
+COUNTED_CYCLES = 100
+
+HELD = (Ours, RedisPy, RenewingPythonRedisLock, Pottery)
+LEASES_BEFORE, LEASES_HELD = 5 / 6, 2 / 3
+"""Leases before and during the measure. At three or at one and a half renewals a lease the second
+has a whole number of them, none near its edges, and the first has those that open connections."""
+
+NAMES = ("threads for renewal", "CPU s a minute", "renewal commands/s", "round trips to renew all")
+
+
+# --- Row 1 ----------------------------------------------------------------------------------------
+
+
+def measure_cycles(run: Run) -> list[Figure]:
+    rates: defaultdict[type[Library], list[float]] = defaultdict(list)
+    for library in run.in_turn(TAKEN, rounds=run.plan.cycle_rounds, what=ROW):
+        rates[library] += run.at_once(partial(rate, library, run.url, run.plan.cycle_s))
+    commands = {}
+    for library in run.in_turn(TAKEN, rounds=1, what=f"{ROW}, commands"):
+        with commands_sent(run.url) as sent:
+            run.at_once(partial(marked_cycles, library, run.url))
+        commands[library] = len(sent) / COUNTED_CYCLES
+    return [
+        figure_of(ROW, "cycles/s", Better.HIGHER, TAKEN, lambda library: median(rates[library])),
+        figure_of(ROW, "commands a cycle", Better.LOWER, TAKEN, commands.__getitem__),
+    ]
+
+
+def rate(library: type[Library], url: str, seconds: float) -> float:
+    """Return cycles per second, after a few that are not counted."""
+    lock = library(client_of(library, url), "{bench}:uncontended")
+    cycles(lock, WARM_UP_CYCLES)
+    done = 0
+    began_at = time.perf_counter()
+    while (elapsed_s := time.perf_counter() - began_at) < seconds:
+        cycles(lock, 1)
+        done += 1
+    return done / elapsed_s
+
+
+def marked_cycles(library: type[Library], url: str) -> None:
+    """Run the cycles whose commands are counted between the two marks."""
+    lock = library(client_of(library, url), "{bench}:counted")
+    cycles(lock, WARM_UP_CYCLES)
+    with control_of(url) as control:
+        control.echo(BEGIN)
+        cycles(lock, COUNTED_CYCLES)
+        control.echo(END)
+
+
+def cycles(lock: Library, count: int) -> None:
+    for _ in range(count):
+        assert lock.acquire(), "a free lock was refused"
+        lock.release()
+
+
+# --- Row 4 ----------------------------------------------------------------------------------------
+
+
+class Cost(NamedTuple):
+    """What one process spent on its held locks, in the order of ``NAMES``."""
+
+    threads: float
+    cpu_s_a_minute: float
+    commands_a_second: float
+    round_trips: float
+
+
+def measure_held(run: Run) -> list[Figure]:
+    row = f"4 {run.plan.held:,} held locks"
+    costs = {
+        library: _cost(run, library)
+        for library in run.in_turn(HELD, rounds=1, what=row)
+        if library.renewals_a_lease
+    }
+
+    def value_of(number: int, library: type[Library]) -> Value:
+        return costs[library][number] if library in costs else "none"
+
+    return [
+        figure_of(row, name, Better.LOWER, HELD, partial(value_of, number))
+        for number, name in enumerate(NAMES)
+    ]
+
+
+def _cost(run: Run, library: type[Library]) -> Cost:
+    """Measure in a fresh process, whose threads and CPU time are this library's alone."""
+    count, lease_s = run.plan.held, run.plan.lease_s
+    call = partial(hold_many, library, run.url, count=count, lease_s=lease_s)
+    with commands_sent(run.url) as sent, spawned(1) as process:
+        threads, cpu_s, writes = process.submit(call).result()
+    seconds = lease_s * LEASES_HELD
+    renewals = LEASES_HELD * (library.renewals_a_lease or 0)
+    return Cost(threads, cpu_s * 60 / seconds, len(sent) / seconds, writes / renewals)
+
+
+def hold_many(
+    library: type[Library], url: str, *, count: int, lease_s: int
+) -> tuple[float, float, int]:
+    """Hold the locks; return the threads that this took, the CPU seconds and the writes."""
+    client = client_of(library, url, counting=True)
+    locks = [library(client, f"{{bench}}:held:{n}", lease_s=lease_s) for n in range(count)]
+    threads_before = threading.active_count()
+    for lock in locks:
+        assert lock.acquire(), "a free lock was refused"
+    time.sleep(lease_s * LEASES_BEFORE)
+    threads = threading.active_count() - threads_before
+    with control_of(url) as control:
+        control.echo(BEGIN)
+        cpu_before, writes_before = time.process_time(), next(CountingConnection.writes)
+        time.sleep(lease_s * LEASES_HELD)
+        cpu_s = time.process_time() - cpu_before
+        writes = next(CountingConnection.writes) - writes_before - 1
+        control.echo(END)
+    for lock in locks:
+        lock.release()
+    return float(threads), cpu_s, writes
