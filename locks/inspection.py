@@ -62,7 +62,7 @@ class HeldLock:
 def held_locks(client: Redis, *, match: str = "lock:*") -> list[HeldLock]:
     """Return every hold whose name matches the glob pattern, by name.
 
-    :raises redis.RedisError: Redis did not answer
+    :raises redis.RedisError: Redis did not respond
     """
     strings = _scan(client, match, type_="string")
     # A name without a hash tag has its readers beside it in a tag of its own.
@@ -75,7 +75,7 @@ def holds_of(client: Redis, name: str) -> list[HeldLock]:
     """Return the holds of one name: none, one, or several readers.
 
     :raises ValueError: the name has braces, but no hash tag
-    :raises redis.RedisError: Redis did not answer
+    :raises redis.RedisError: Redis did not respond
     """
     return _holds(client, {name}, {name})
 

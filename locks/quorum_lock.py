@@ -127,7 +127,7 @@ class QuorumLock(Block):
             try:
                 answer = scripts.acquire(client, self.name, Request(grant.owner, self._lease_ms))
             except RedisError as error:
-                logger.info("%s: a server did not answer: %r", self.name, error)
+                logger.info("%s: a server did not respond: %r", self.name, error)
                 continue
             if answer.result is AcquireResult.GRANTED:
                 grant.add(client, self.name, lease_ms=self._lease_ms, sent_at=sent_at)

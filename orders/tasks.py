@@ -32,13 +32,13 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(**kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
-    sweeping.sweep(publish=publish_fulfillment, now=timezone.now())
+    sweeping.sweep(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.sweep_long_over")
 def sweep_long_over(**kwargs: Any) -> None:
     """Do the same for sales that should have nothing pending any more."""
-    sweeping.sweep(publish=publish_fulfillment, now=timezone.now(), long_over=True)
+    sweeping.sweep(now=timezone.now(), long_over=True)
 
 
 @shared_task(name="orders.tasks.watch_ledger")

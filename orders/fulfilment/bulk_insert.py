@@ -42,7 +42,8 @@ ORDER_COLUMNS = (
     "pay_by", "code", "accepted_at", "created_at",
 )  # fmt: skip
 EVENT_COLUMNS = (
-    "order_id", "before", "after", "at", "actor_kind", "actor_id", "reason", "told_at", "tell_at",
+    "order_id", "before", "after", "at", "actor_kind", "actor_id", "reason", "notified_at",
+    "notify_at",
 )  # fmt: skip
 
 

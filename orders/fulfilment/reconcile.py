@@ -75,7 +75,7 @@ def reconcile(*, sale_id: int, repair: bool = False) -> Comparison:
     added to the buyers; the terms are copied from the row; ``sold`` is counted again.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     comparison, differences = _compare(sale_id)
     if not repair or (comparison.remaining is not None and not differences.size):
@@ -100,7 +100,7 @@ def reconcile_many(*, sale_ids: Sequence[int], repair: bool) -> Iterator[Compari
     """Reconcile these sales, or every sale if none is named, lazily.
 
     :raises SeckillVoucher.DoesNotExist: a sale does not exist; none was compared.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     known = list(SeckillVoucher.objects.order_by("pk").values_list("pk", flat=True))
     unknown = sorted(set(sale_ids) - set(known))

@@ -19,7 +19,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from orders.fulfilment.bulk_insert import pay_by
-from orders.lifecycle.transitions import SYSTEM, Actor, change_order
+from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from seckill_site.failpoints import failpoint
@@ -81,7 +81,7 @@ def is_set_aside(order: VoucherOrder) -> bool:
 def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Retry]:
     """Retry these orders one by one, lazily; a refused one does not stop the rest.
 
-    :raises LedgerUnavailable: Redis did not answer; retrying the same order again is safe.
+    :raises LedgerUnavailable: Redis did not respond; retrying the same order again is safe.
     :raises django.db.Error: the database did not; likewise.
     """
     for order_id in order_ids:
@@ -103,7 +103,7 @@ def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
     :raises AlreadyOrdered: the buyer has another order of that unit by now.
     :raises SoldOut: no unit is left, in the ledger or in the database.
     :raises StillPending: its release has not arrived yet.
-    :raises LedgerUnavailable: Redis did not answer; the same call again is safe.
+    :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
     sale_id = VoucherOrder.objects.values_list("seckill_voucher_id", flat=True).get(pk=order_id)
     try:
@@ -124,16 +124,9 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
         # it pending, and fulfilment, which finds the refused row, releases it. A retry before that
         # finds its own claim and continues.
         failpoint("retry.claimed")
-        change_order(
-            sale_id=sale_id,
-            order_id=order.pk,
-            to=OrderStatus.UNPAID,
-            by=by,
-            at=now,
-            why=gettext_noop("retried"),
-            reason="",
-            pay_by=pay_by(sale, now),
-        )
+        retried = Change(OrderStatus.UNPAID, by, now, gettext_noop("retried"))
+        due = pay_by(sale, now)
+        change_order(retried, sale_id=sale_id, order_id=order.pk, reason="", pay_by=due)
         sale.sold += 1
         sale.save(update_fields=["sold"])
 

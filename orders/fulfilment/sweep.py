@@ -6,29 +6,23 @@ With it, no lost message loses an order: Note [Accepted means ended] in ``worker
 from __future__ import annotations
 
 import datetime as dt
-from typing import Protocol
 
+from orders.placing.publishing import publish_fulfillment
 from vouchers.inventory.reservations import claim_due_sweeps
 from vouchers.models import SeckillVoucher
 
 
-class Publish(Protocol):
-    """Sends the fulfil task of one sale."""
-
-    def __call__(self, *, sale_id: int) -> None: ...
-
-
-def sweep(*, publish: Publish, now: dt.datetime, long_over: bool = False) -> list[int]:
+def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
     """Publish a fulfil task for each sale whose oldest pending entry has waited too long.
 
     Sales that have ended are swept too: those ``long_over`` apart from the others, and less often.
     The sweep uses the buyers' kick, so each sale has at most one unexpired task queued.
 
-    :raises LedgerUnavailable: Redis did not answer; the next sweep comes in seconds.
+    :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """
     active = SeckillVoucher.still_active(now)
     sales = SeckillVoucher.objects.filter(~active if long_over else active, epoch__gt=0)
     due = claim_due_sweeps(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
     for sale_id in due:
-        publish(sale_id=sale_id)
+        publish_fulfillment(sale_id=sale_id)
     return due

@@ -106,8 +106,8 @@ def fulfill_sale(*, sale_id: int) -> bool:
     Return whether work is left for a new task, which the caller publishes. A sale whose lock is
     taken is left alone: its holder looks again after releasing the lock.
 
-    :raises LedgerUnavailable: Redis did not answer; the sweep continues later.
-    :raises django.db.Error: the database did not answer; the sweep continues later.
+    :raises LedgerUnavailable: Redis did not respond; the sweep continues later.
+    :raises django.db.Error: the database did not respond; the sweep continues later.
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
     acknowledge_kick(sale_id=sale_id)

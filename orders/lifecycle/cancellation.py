@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 
 from locks import LockBusy, LockNotOwned, RedisLock
-from orders.lifecycle.transitions import Actor, WrongState, change_orders
+from orders.lifecycle.transitions import Actor, Change, WrongState, change_orders
 from orders.lock_objects import lock_orders
 from orders.models import SOURCES, OrderStatus, VoucherOrder
 from seckill_site.failpoints import failpoint
@@ -40,7 +40,7 @@ def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
     """Hold the lock of a buyer and a sale, which fulfilment, payment and cancellation share.
 
     :raises Busy: another process held it for longer than ``MEET_MS``.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     with ledger_errors():
         lock = RedisLock(
@@ -69,59 +69,43 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid; nothing was changed.
     :raises Busy: the buyer's order is being changed now.
-    :raises LedgerUnavailable: Redis did not answer; the same call again is safe.
+    :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
     order = VoucherOrder.objects.get(pk=order_id)
     if order.status != OrderStatus.UNPAID or order.user_id is None:
         raise WrongState(order.status)
-    sale_id, to = order.seckill_voucher_id, OrderStatus.CANCELLED
+    sale_id, change = order.seckill_voucher_id, Change(OrderStatus.CANCELLED, by, now, why)
     with user_key(sale_id=sale_id, user_id=order.user_id):
-        ended = end_orders(sale_id=sale_id, order_ids=[order_id], to=to, by=by, now=now, why=why)
+        ended = end_orders(change, sale_id=sale_id, order_ids=[order_id])
     if not ended:
         order.refresh_from_db()
         raise WrongState(order.status)
 
 
-def end_orders(
-    *,
-    sale_id: int,
-    order_ids: Sequence[int],
-    to: OrderStatus,
-    by: Actor,
-    now: dt.datetime,
-    why: str = "",
-) -> list[VoucherOrder]:
+def end_orders(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
     """End those of a sale's orders that are in the state before, and return them.
 
     Their units are back in the database when this returns, and in the ledger too, or with the next
-    reconcile if Redis did not answer.
+    reconcile if Redis did not respond.
     """
     with transaction.atomic(durable=True):
-        ended = end_locked(sale_id=sale_id, order_ids=order_ids, to=to, by=by, now=now, why=why)
+        ended = end_locked(change, sale_id=sale_id, order_ids=order_ids)
         failpoint("end.before_commit")
     failpoint("end.committed")
-    give_back(sale_id=sale_id, orders=ended, reason=to)
+    give_back(sale_id=sale_id, orders=ended, reason=change.to)
     return ended
 
 
-def end_locked(
-    *,
-    sale_id: int,
-    order_ids: Sequence[int],
-    to: OrderStatus,
-    by: Actor,
-    now: dt.datetime,
-    why: str = "",
-) -> list[VoucherOrder]:
+def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
     """End orders in the database; the caller has a transaction open and gives back after it."""
     sale = lock_seckill_voucher(sale_id=sale_id)
     # Locked, because a payment takes no lock on the sale: the first to lock the order wins
     # (Note [Late payments] in payments/service.py).
-    orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=SOURCES[to])
+    orders = lock_orders(sale_id=sale_id, order_ids=order_ids, status=SOURCES[change.to])
     if not orders:
         return []
     ids = [order.pk for order in orders]
-    changed = change_orders(sale_id=sale_id, order_ids=ids, to=to, by=by, at=now, why=why)
+    changed = change_orders(change, sale_id=sale_id, order_ids=ids)
     assert changed == len(orders), "the rows are locked"
     sale.sold -= len(orders)
     sale.save(update_fields=["sold"])

@@ -46,8 +46,8 @@ def tell_buyers(*, now: dt.datetime) -> int:
 
     Only one process at a time sends: two would send every mail twice.
 
-    :raises OSError: the mail server did not answer; the next call continues.
-    :raises LedgerUnavailable: Redis, which keeps the lock, did not answer; likewise.
+    :raises OSError: the mail server did not respond; the next call continues.
+    :raises LedgerUnavailable: Redis, which keeps the lock, did not respond; likewise.
     """
     with ledger_errors():
         lock = RedisLock(ledger_connection(), "lock:telling", lease_ms=settings.SECKILL_LEASE_MS)
@@ -62,13 +62,13 @@ def tell_buyers(*, now: dt.datetime) -> int:
 def _skip_buyers_without_address(now: dt.datetime) -> None:
     """Mark events that nobody can be told of: most buyers of a big sale give no address."""
     nobody = Q(order__user=None) | Q(order__user__email="")
-    events = OrderEvent.objects.filter(nobody, told_at=None).order_by("pk")
-    _mark_told(events.values_list("pk", flat=True)[:SKIPPED_AT_ONCE], now)
+    events = OrderEvent.objects.filter(nobody, notified_at=None).order_by("pk")
+    _mark_notified(events.values_list("pk", flat=True)[:SKIPPED_AT_ONCE], now)
 
 
 def _events_due(now: dt.datetime) -> list[OrderEvent]:
-    due = Q(tell_at=None) | Q(tell_at__lte=now)
-    events = OrderEvent.objects.filter(due, told_at=None).order_by("pk")
+    due = Q(notify_at=None) | Q(notify_at__lte=now)
+    events = OrderEvent.objects.filter(due, notified_at=None).order_by("pk")
     events = events.select_related("order__user", "order__seckill_voucher__voucher")
     return list(events[:MAILS_AT_ONCE])
 
@@ -87,11 +87,11 @@ def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -
             except TemporarilyRefused as error:
                 logger.warning("a mail is tried again later: %s", error)
                 if event.at > now - RETRY_FOR:
-                    OrderEvent.objects.filter(pk=event.pk).update(tell_at=now + RETRY_AFTER)
+                    OrderEvent.objects.filter(pk=event.pk).update(notify_at=now + RETRY_AFTER)
                     continue
             told.append(event.pk)
     finally:
-        _mark_told(told, now)
+        _mark_notified(told, now)
     return sent
 
 
@@ -130,8 +130,8 @@ def _send(mail: EmailMessage) -> int:
     return 0
 
 
-def _mark_told(ids: Iterable[int], now: dt.datetime) -> None:
-    OrderEvent.objects.filter(pk__in=list(ids)).update(told_at=now)
+def _mark_notified(ids: Iterable[int], now: dt.datetime) -> None:
+    OrderEvent.objects.filter(pk__in=list(ids)).update(notified_at=now)
 
 
 def _message(event: OrderEvent) -> EmailMessage | None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from django.core.cache import cache
 from django.db import transaction
 
-from orders.lifecycle.transitions import Actor, WrongState, change_order
+from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 
 MOST_WRONG, WINDOW_S = 30, 60
@@ -92,13 +92,8 @@ def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
     order = find_by_code(code=code).order
     try:
         with transaction.atomic(durable=True):
-            change_order(
-                sale_id=order.seckill_voucher_id,
-                order_id=order.pk,
-                to=OrderStatus.USED,
-                by=by,
-                at=now,
-            )
+            used = Change(OrderStatus.USED, by, now)
+            change_order(used, sale_id=order.seckill_voucher_id, order_id=order.pk)
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error
     return find_by_code(code=code)
@@ -111,7 +106,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
     It is counted first and taken back if the code exists, so concurrent guesses gain nothing.
 
     :raises TooManyGuesses: ``MOST_WRONG`` guesses in this window were wrong.
-    :raises GuessesUnknown: the cache did not answer.
+    :raises GuessesUnknown: the cache did not respond.
     """
     window, second = divmod(int(now.timestamp()), WINDOW_S)
     key = f"redeem-wrong:{user_id}:{window}"

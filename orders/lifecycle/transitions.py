@@ -47,75 +47,55 @@ SYSTEM = Actor(ActorKind.SYSTEM)
 PROVIDER = Actor(ActorKind.PROVIDER)
 
 
-def change_order(
-    *,
-    sale_id: int,
-    order_id: int,
-    to: OrderStatus,
-    by: Actor,
-    at: dt.datetime,
-    why: str = "",
-    **fields: Any,
-) -> None:
-    """Change an order's state, and record who did it and why.
+class Change(NamedTuple):
+    """A change of an order's state, as the history records it."""
 
-    The caller has a transaction open, and takes or returns units. ``fields`` are set with the
-    state.
+    to: OrderStatus
+    by: Actor
+    at: dt.datetime
+    why: str = ""
+
+
+def change_order(change: Change, *, sale_id: int, order_id: int, **fields: Any) -> None:
+    """Change an order's state and record the change; ``fields`` are set with the state.
+
+    The caller has a transaction open, and takes or returns units.
 
     :raises WrongState: it is in another state; nothing was changed.
     :raises VoucherOrder.DoesNotExist: there is no such order.
     """
-    changed = change_orders(
-        sale_id=sale_id, order_ids=[order_id], to=to, by=by, at=at, why=why, **fields
-    )
-    if not changed:
+    if not change_orders(change, sale_id=sale_id, order_ids=[order_id], **fields):
         raise WrongState(VoucherOrder.objects.values_list("status", flat=True).get(pk=order_id))
 
 
-def change_orders(
-    *,
-    sale_id: int,
-    order_ids: Sequence[int],
-    to: OrderStatus,
-    by: Actor,
-    at: dt.datetime,
-    why: str = "",
-    **fields: Any,
-) -> int:
+def change_orders(change: Change, *, sale_id: int, order_ids: Sequence[int], **fields: Any) -> int:
     """Change those of a sale's orders that are in the state before; return how many.
 
     If not all could be changed, no history is written and the caller has to roll back.
     """
     assert connection.in_atomic_block, "a change and its history belong together"
-    source = SOURCES[to]
+    source = SOURCES[change.to]
     if source in KEPT_STATUSES:
         invalidate_rows(sale_id=sale_id, order_ids=order_ids)
     found = VoucherOrder.objects.filter(pk__in=order_ids, status=source)
-    changed = found.update(status=to, live=True if to in LIVE_STATUSES else None, **fields)
+    live = True if change.to in LIVE_STATUSES else None
+    changed = found.update(status=change.to, live=live, **fields)
     if changed == len(order_ids):
-        note(order_ids=order_ids, before=source, after=to, by=by, at=at, why=why)
+        note(change, order_ids=order_ids, before=source)
     return changed
 
 
-def note(
-    *,
-    order_ids: Sequence[int],
-    before: str,
-    after: str,
-    by: Actor,
-    at: dt.datetime,
-    why: str = "",
-) -> None:
+def note(change: Change, *, order_ids: Sequence[int], before: str) -> None:
     """Add an event to the history of each order."""
     OrderEvent.objects.bulk_create(
         OrderEvent(
             order_id=order_id,
             before=before,
-            after=after,
-            at=at,
-            actor_kind=by.kind,
-            actor_id=by.user_id,
-            reason=why[:200],
+            after=change.to,
+            at=change.at,
+            actor_kind=change.by.kind,
+            actor_id=change.by.user_id,
+            reason=change.why[:200],
         )
         for order_id in order_ids
     )

@@ -105,7 +105,7 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
     """Return a buyer's place in line, put back if Redis has lost it.
 
     :raises NotWaiting: the buyer never waited in this sale, or has left.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     entries = WaitingEntry.objects.filter(seckill_voucher=sale_id, user=user_id)
     entry = entries.order_by("-pk").first()

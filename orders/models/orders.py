@@ -1,4 +1,4 @@
-"""The order and its states."""
+"""Orders with their states and history, and the buyers who wait for one."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from django.conf import settings
 from django.db import models
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
+from django.utils.translation import pgettext_lazy
 
 from vouchers.models import MAX_LIMIT, SeckillVoucher
 
@@ -149,3 +150,91 @@ class VoucherOrder(models.Model):
 
     def __str__(self) -> str:
         return str(self.pk)
+
+
+class ActorKind(models.TextChoices):
+    """The kind of actor that changes an order."""
+
+    BUYER = "buyer", _("buyer")
+    STAFF = "staff", _("staff")
+    PROVIDER = "provider", _("payment provider")
+    SYSTEM = "system", _("system")
+
+
+class OrderEvent(models.Model):
+    """One change of an order's state: when, by whom and why. Rows are only ever added.
+
+    ``notified_at`` is when the buyer was notified, or was found to have no address. ``notify_at``
+    is when to try again, if the mail server did not accept the mail.
+    """
+
+    order = models.ForeignKey(
+        VoucherOrder, on_delete=models.CASCADE, related_name="events", verbose_name=_("order")
+    )
+    before = models.CharField(_("before"), max_length=16, blank=True, choices=OrderStatus)
+    after = models.CharField(_("after"), max_length=16, choices=OrderStatus)
+    at = models.DateTimeField(_("at"))
+    actor_kind = models.CharField(_("by"), max_length=16, choices=ActorKind)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        null=True,
+        verbose_name=_("user"),
+    )
+    reason = models.CharField(_("reason"), max_length=200, blank=True)
+    notified_at = models.DateTimeField(_("notified at"), null=True)
+    notify_at = models.DateTimeField(_("notify again at"), null=True)
+
+    class Meta:
+        verbose_name = _("order change")
+        verbose_name_plural = _("order changes")
+        ordering = ("pk",)
+        indexes = [models.Index(fields=("notified_at", "id"), name="event_by_notified")]
+
+    def __str__(self) -> str:
+        return f"{self.order_id}: {self.before or '–'} → {self.after}"
+
+
+class WaitingEntry(models.Model):
+    """A buyer in the waiting list of a sale, under the order id that an offer will have.
+
+    ``live`` is true while the buyer waits and null afterwards, so a buyer may join again.
+    """
+
+    class Outcome(models.TextChoices):
+        """The outcome of waiting."""
+
+        OFFERED = "offered", _("offered")
+        LEFT = "left", pgettext_lazy("waiting list", "left")
+        OVER = "over", _("the sale ended")
+
+    seckill_voucher = models.ForeignKey(
+        SeckillVoucher,
+        on_delete=models.CASCADE,
+        related_name="waiting_entries",
+        verbose_name=_("seckill voucher"),
+    )
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.CASCADE,
+        related_name="waiting_entries",
+        verbose_name=_("buyer"),
+    )
+    order_id = models.BigIntegerField(_("order id"), unique=True)
+    joined_at = models.DateTimeField(_("joined at"))
+    live = models.BooleanField(_("waiting"), null=True, default=True)
+    outcome = models.CharField(_("outcome"), max_length=16, blank=True, choices=Outcome)
+
+    class Meta:
+        verbose_name = _("waiting buyer")
+        verbose_name_plural = _("waiting buyers")
+        ordering = ("joined_at", "pk")
+        constraints = [
+            models.UniqueConstraint(
+                name="waiting_once_per_buyer", fields=("user", "seckill_voucher", "live")
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return str(self.order_id)

@@ -1,4 +1,4 @@
-"""Payments of orders at providers."""
+"""Payments of orders at providers, and the books of the payment sandbox."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Payment(models.Model):
     """One attempt to pay an order at a provider, known there by its ``reference``.
 
     ``ask_at`` is when the provider is next asked for the payment's state, or told again to refund
-    it. ``silent_since`` is when the provider first did not answer, until it does.
+    it. ``silent_since`` is when the provider first did not respond, until it does.
     """
 
     order = models.ForeignKey(
@@ -49,6 +49,32 @@ class Payment(models.Model):
         verbose_name_plural = _("payments")
         ordering = ("pk",)
         indexes = [models.Index(fields=("status", "ask_at"), name="payment_by_ask_at")]
+
+    def __str__(self) -> str:
+        return self.reference
+
+
+class SandboxTrade(models.Model):
+    """A charge in the sandbox's books, which the shop itself never reads."""
+
+    class State(models.TextChoices):
+        OPEN = "open", _("open")
+        PAID = "paid", _("paid")
+        REFUNDED = "refunded", _("refunded")
+        CLOSED = "closed", _("closed")
+
+    reference = models.CharField(max_length=64, unique=True)
+    amount_cents = models.PositiveIntegerField()
+    subject = models.CharField(max_length=200)
+    pay_by = models.DateTimeField()
+    return_url = models.CharField(max_length=500)
+    notify_url = models.CharField(max_length=500)
+    state = models.CharField(max_length=16, choices=State, default=State.OPEN)
+    created_at = models.DateTimeField(auto_now_add=True)
+
+    class Meta:
+        verbose_name = _("sandbox charge")
+        verbose_name_plural = _("sandbox charges")
 
     def __str__(self) -> str:
         return self.reference

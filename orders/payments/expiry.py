@@ -13,7 +13,7 @@ from django.db import DatabaseError
 from django.db.models import Exists, F, OuterRef, QuerySet
 
 from orders.lifecycle.cancellation import end_orders
-from orders.lifecycle.transitions import SYSTEM
+from orders.lifecycle.transitions import SYSTEM, Change
 from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.payments.providers import Patience
 from orders.payments.service import QueryOutcome, query_payment
@@ -78,8 +78,8 @@ def _batches(due: QuerySet[VoucherOrder]) -> Iterator[list[int]]:
 def _expire(sale_id: int, order_ids: list[int], now: dt.datetime) -> int:
     if not order_ids:
         return 0
-    to = OrderStatus.EXPIRED
-    return len(end_orders(sale_id=sale_id, order_ids=order_ids, to=to, by=SYSTEM, now=now))
+    expired = Change(OrderStatus.EXPIRED, SYSTEM, now)
+    return len(end_orders(expired, sale_id=sale_id, order_ids=order_ids))
 
 
 def _open_payments(sale_id: int, now: dt.datetime) -> list[Payment]:

@@ -13,7 +13,7 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_key
-from orders.lifecycle.transitions import SYSTEM, Actor, WrongState, change_order
+from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState, change_order
 from orders.models import ActorKind, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.payments.providers import Patience, ProviderUnavailable, backoff, call_provider
 from seckill_site.failpoints import failpoint
@@ -37,7 +37,7 @@ def refund_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
     :raises WrongState: it is not paid; nothing was changed.
     :raises NotRefundable: a buyer asks, and the sale does not allow it.
     :raises Busy: the order is being changed now.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     order = VoucherOrder.objects.select_related("seckill_voucher").get(pk=order_id)
     sale_id = order.seckill_voucher_id
@@ -46,8 +46,8 @@ def refund_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
     if by.kind == ActorKind.BUYER and not order.seckill_voucher.refundable:
         raise NotRefundable(f"sale {sale_id} does not refund buyers")
     with user_key(sale_id=sale_id, user_id=order.user_id), transaction.atomic(durable=True):
-        to = OrderStatus.REFUNDING
-        change_order(sale_id=sale_id, order_id=order_id, to=to, by=by, at=now, why=why)
+        refunding = Change(OrderStatus.REFUNDING, by, now, why)
+        change_order(refunding, sale_id=sale_id, order_id=order_id)
         paid = Payment.objects.filter(order=order_id, settles=True, status=PaymentStatus.PAID)
         has_money = paid.update(status=PaymentStatus.REFUNDING, ask_at=now, asked=0)
         failpoint("refund.before_commit")
@@ -80,7 +80,8 @@ def finish_refunds(*, now: dt.datetime) -> int:
 
 def _end_without_money(sale_id: int, order_id: int, now: dt.datetime) -> None:
     """End a refunding order without a payment, which staff had marked as paid by hand."""
-    end_orders(sale_id=sale_id, order_ids=[order_id], to=OrderStatus.REFUNDED, by=SYSTEM, now=now)
+    refunded = Change(OrderStatus.REFUNDED, SYSTEM, now)
+    end_orders(refunded, sale_id=sale_id, order_ids=[order_id])
 
 
 def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
@@ -103,15 +104,14 @@ def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
 
 
 def _close(payment: Payment, now: dt.datetime) -> None:
-    sale_id, to = payment.order.seckill_voucher_id, OrderStatus.REFUNDED
+    sale_id, refunded = payment.order.seckill_voucher_id, Change(OrderStatus.REFUNDED, SYSTEM, now)
     with transaction.atomic(durable=True):
         ended = []
         if payment.settles:  # a late payment paid no order: Note [Late payments] in service.py
-            ids = [payment.order_id]
-            ended = end_locked(sale_id=sale_id, order_ids=ids, to=to, by=SYSTEM, now=now)
+            ended = end_locked(refunded, sale_id=sale_id, order_ids=[payment.order_id])
         Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING).update(
             status=PaymentStatus.REFUNDED, ask_at=None
         )
         failpoint("refund.closing")
     failpoint("refund.closed")
-    give_back(sale_id=sale_id, orders=ended, reason=to)
+    give_back(sale_id=sale_id, orders=ended, reason=refunded.to)

@@ -30,7 +30,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from orders.lifecycle.cancellation import Busy, user_key
-from orders.lifecycle.transitions import PROVIDER, WrongState, change_order, note
+from orders.lifecycle.transitions import PROVIDER, Change, WrongState, change_order, note
 from orders.lock_objects import lock_order
 from orders.models import CODE_LENGTH, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.payments.providers import (
@@ -83,9 +83,9 @@ def start_payment(*, order_id: int, addresses: Addresses, now: dt.datetime) -> s
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid, or its time is over.
-    :raises ProviderUnavailable: the provider did not answer; try again.
+    :raises ProviderUnavailable: the provider did not respond; try again.
     :raises Busy: the order is being changed now.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     order = _payable(order_id, now)
     if order.price_cents == 0:
@@ -152,7 +152,7 @@ def take_notification(
     :raises LookupError: there is no such provider.
     :raises BadNotification: it is not the provider's, or not consistent with our payment.
     :raises Busy: the order is being changed now; the provider has to send it again.
-    :raises LedgerUnavailable: Redis did not answer; likewise.
+    :raises LedgerUnavailable: Redis did not respond; likewise.
     """
     provider = provider_named(provider_name)
     statement = provider.read_notification(headers=headers, body=body)
@@ -165,7 +165,7 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
 
     :raises BadNotification: there is no such payment, or its amount is another.
     :raises Busy: the order is being changed now.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     found = Payment.objects.filter(provider=provider.name, reference=statement.reference)
     payment = found.select_related("order").first()
@@ -198,22 +198,17 @@ def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None
         ):
             return  # reported before
         try:
-            change_order(
-                sale_id=order.seckill_voucher_id,
-                order_id=order.pk,
-                to=OrderStatus.PAID,
-                by=PROVIDER,
-                at=now,
-                code="".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH)),
-            )
+            code = "".join(secrets.choice(CODE_ALPHABET) for _ in range(CODE_LENGTH))
+            paid = Change(OrderStatus.PAID, PROVIDER, now)
+            change_order(paid, sale_id=order.seckill_voucher_id, order_id=order.pk, code=code)
             payments.update(settles=True)
         except WrongState as error:
             logger.warning("order %s is %s: its money goes back", order.pk, error.status)
             problem = gettext_noop("The payment arrived too late and is being refunded.")
             payments.update(status=PaymentStatus.REFUNDING, problem=problem, ask_at=now, asked=0)
             # An event without a change of state, so that the buyer is notified.
-            ids, state = [order.pk], error.status
-            note(order_ids=ids, before=state, after=state, by=PROVIDER, at=now, why=problem)
+            late = Change(OrderStatus(error.status), PROVIDER, now, problem)
+            note(late, order_ids=[order.pk], before=error.status)
         failpoint("settle.before_commit")
     failpoint("settle.committed")
 

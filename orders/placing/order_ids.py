@@ -22,7 +22,7 @@ _MINT = LuaScript(Path(__file__).parent / "lua" / "mint_order_ids.lua")
 def mint_order_ids(*, count: int) -> list[int]:
     """Return ``count`` new order ids, increasing, in one round trip.
 
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     return send(mint_order_ids_call(count=count))
 

@@ -84,7 +84,7 @@ class PurchaseToken:
 def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[PurchaseToken]:
     """Return a new token of this sale for each user, in one round trip.
 
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     return [
@@ -97,7 +97,7 @@ def issue_token(*, sale: SeckillVoucher, user_id: int, now_ms: int) -> PurchaseT
     """Return a new token for one buyer, even before the sale starts.
 
     :raises SaleEnded: the sale is over.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     if epoch_ms(sale.ends_at) <= now_ms:
         raise SaleEnded("the sale is over")

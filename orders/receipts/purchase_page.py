@@ -115,7 +115,7 @@ def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
     """Return what this buyer has of a sale, by one SQL statement and one command to Redis.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
-    :raises LedgerUnavailable: Redis did not answer, so queued orders are unknown.
+    :raises LedgerUnavailable: Redis did not respond, so queued orders are unknown.
     """
     # The ledger first: an entry that becomes a row between the two reads is then seen as a row.
     known = read_buyer_holdings(sale_id=sale_id, user_id=user_id)

@@ -84,7 +84,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool =
 
     :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: there is no row, and Redis did not answer.
+    :raises LedgerUnavailable: there is no row, and Redis did not respond.
     """
     found, ledger_answered = None, False
     if has_token:
@@ -110,7 +110,7 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
     None unless the order is pending or Redis has a copy of its row.
 
     :raises NoReceipt: the order is another buyer's or another sale's.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if known.queue_position:

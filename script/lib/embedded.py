@@ -49,7 +49,7 @@ PYTHON_SETTINGS = {
 }
 SOMEWHERE_ELSE = "198.51.100.1"  # an address kept for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
-LAYOUT = "1"
+LAYOUT = "2"
 """The version of the data in ``.run``. Data without a version is of the first."""
 
 
@@ -109,7 +109,8 @@ def only_one() -> Iterator[None]:
 
 def check_layout() -> None:
     path = RUN / "layout"
-    found = path.read_text().strip() if path.exists() else LAYOUT
+    unmarked = "1" if any((RUN / name).exists() for name in ("sqlite", "mysql")) else LAYOUT
+    found = path.read_text().strip() if path.exists() else unmarked
     if found != LAYOUT:
         text = f".run has data of layout {found}, this version reads {LAYOUT}"
         raise CannotRun(f"{text}: move .run away to start with new data")

@@ -13,7 +13,7 @@ from django.utils import timezone
 from backoffice.rehearsal.phases import NOT_DRAINED
 from backoffice.rehearsal.service import publish_rehearsal, start_rehearsal
 from orders.models import Rehearsal, RehearsalPhase
-from orders.models.rehearsals import OVER
+from orders.models.jobs import OVER
 from tests.concurrency.sales import make_sale
 from tests.faults.conftest import with_inside
 from tests.support.patience import wait_for

@@ -125,10 +125,10 @@ def test_second_server_on_same_data_is_refused(clone: Path) -> None:
 
 def test_data_of_another_layout_is_one_clear_line(clone: Path) -> None:
     (clone / ".run").mkdir()
-    (clone / ".run" / "layout").write_text("2\n")
+    (clone / ".run" / "layout").write_text("1\n")
     said = run(clone, "script/server")
     assert (said.returncode, said.stderr.count("\n")) == (1, 1)
-    assert "layout 2, this version reads 1: move .run away" in said.stderr
+    assert "layout 1, this version reads 2: move .run away" in said.stderr
 
 
 def test_old_or_missing_python_is_one_clear_line(clone: Path, tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ class Command(BaseCommand):
         except SeckillVoucher.DoesNotExist as error:
             raise CommandError(str(error), returncode=2) from error
         except LedgerUnavailable as error:
-            raise CommandError(f"Redis did not answer: {error}", returncode=2) from error
+            raise CommandError(f"Redis did not respond: {error}", returncode=2) from error
         self.stdout.write(_as_json(results) if options["json"] else _as_table(results))
         if any(result.difference for result in results):
             sys.exit(1)

@@ -37,7 +37,7 @@ class Command(BaseCommand):
         try:
             refused = self._retry(order_ids, progress=options["all"])
         except (LedgerUnavailable, OperationalError, InterfaceError) as error:
-            text = f"Redis or the database did not answer, go on with the same again: {error}"
+            text = f"Redis or the database did not respond, go on with the same again: {error}"
             raise CommandError(text, returncode=2) from error
         if refused:
             sys.exit(1)

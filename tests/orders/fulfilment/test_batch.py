@@ -256,7 +256,7 @@ def test_payment_deadline_counts_from_writing(seconds: int) -> None:
 
 def history() -> list[tuple[Any, ...]]:
     """Return every change of every order's state, without its time."""
-    columns = ("order_id", "before", "after", "actor_kind", "actor_id", "reason", "told_at")
+    columns = ("order_id", "before", "after", "actor_kind", "actor_id", "reason", "notified_at")
     return list(OrderEvent.objects.order_by("order_id", "pk").values_list(*columns))
 
 

@@ -61,7 +61,7 @@ def test_each_order_has_its_first_event() -> None:
     sale, buyer = make_sale(), make_buyer()
     refused = new(sale, 12, buyer.pk, RefusalReason.SOLD_OUT.value)
     insert_orders(sale=sale, orders=[new(sale, 11, buyer.pk), refused], now=NOW)
-    columns = ("order_id", "before", "after", "at", "actor_kind", "actor", "reason", "told_at")
+    columns = ("order_id", "before", "after", "at", "actor_kind", "actor", "reason", "notified_at")
     events = OrderEvent.objects.order_by("order_id").values_list(*columns)
     assert [tuple(event) for event in events] == [
         (11, "", "unpaid", NOW, "system", None, "", None),

@@ -25,7 +25,7 @@ from orders.fulfilment.retry import (
     set_aside_orders,
 )
 from orders.fulfilment.worker import fulfill_sale
-from orders.lifecycle.transitions import Actor
+from orders.lifecycle.transitions import Actor, Change
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.receipts.service import find_receipt
 from seckill_site.failpoints import FailpointReached, armed
@@ -479,9 +479,9 @@ def test_control_without_locks_and_condition_both_retries_succeed(
     sale = make_sale(stock=5)
     order_id = set_aside(sale)
 
-    def unconditional(*, order_id: int, to: str, **fields: Any) -> None:
+    def unconditional(change: Change, *, order_id: int, **fields: Any) -> None:
         told = {name: fields[name] for name in ("reason", "pay_by")}
-        VoucherOrder.objects.filter(pk=order_id).update(status=to, live=True, **told)
+        VoucherOrder.objects.filter(pk=order_id).update(status=change.to, live=True, **told)
 
     monkeypatch.setattr(retrying, "change_order", unconditional)
     assert retried_at_once_without_row_locks(monkeypatch, order_id) == [None, None]

@@ -10,9 +10,9 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 from redis import Redis
 
+from orders.fulfilment import sweep as sweeping
 from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfill_sale
-from orders.placing.publishing import publish_fulfillment
 from tests.support.inspection import broker_length, live_ids, pending_ids
 from tests.support.orders import make_buyers, make_sale, reserved
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
@@ -38,48 +38,47 @@ def sale_with_pending(ledger: Redis, *, age_ms: int, ended: bool = False) -> Sec
     return sale
 
 
-def test_only_sale_with_old_entry_is_swept(ledger: Redis) -> None:
+def test_only_sale_with_old_entry_is_swept(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
     sale_with_pending(ledger, age_ms=0)
     overdue = sale_with_pending(ledger, age_ms=2_500)
     make_sale()
     swept: list[int] = []
-    assert sweep(now=timezone.now(), publish=lambda *, sale_id: swept.append(sale_id)) == [
-        overdue.pk
-    ]
+    monkeypatch.setattr(sweeping, "publish_fulfillment", lambda *, sale_id: swept.append(sale_id))
+    assert sweep(now=timezone.now()) == [overdue.pk]
     assert swept == [overdue.pk]
 
 
 def test_ended_sale_is_swept_too(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=60_000, ended=True)
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
-    assert sweep(now=timezone.now(), publish=publish_fulfillment, long_over=True) == [sale.pk]
+    assert sweep(now=timezone.now()) == []
+    assert sweep(now=timezone.now(), long_over=True) == [sale.pk]
     fulfill_sale(sale_id=sale.pk)
     assert len(live_ids(sale)) == 2
 
 
 def test_sale_is_sent_once_per_kick(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=60_000)
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
-    assert [sweep(now=timezone.now(), publish=publish_fulfillment) for _ in range(3)] == [[]] * 3
+    assert sweep(now=timezone.now()) == [sale.pk]
+    assert [sweep(now=timezone.now()) for _ in range(3)] == [[]] * 3
     assert broker_length() == 1
     assert 0 < ledger.pttl(LedgerKeys(sale.pk).kick) <= 5_000
     # That task has started, or the kick has run out, and so has the pause.
     ledger.delete(LedgerKeys(sale.pk).kick, LedgerKeys(sale.pk).swept)
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
+    assert sweep(now=timezone.now()) == [sale.pk]
     assert broker_length() == 2
 
 
 def test_buyers_kick_stops_the_sweep(ledger: Redis) -> None:
     sale = sale_with_pending(ledger, age_ms=20_000)
     reserved(sale, make_buyers(1))
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
+    assert sweep(now=timezone.now()) == []
 
 
 def test_nothing_pending_publishes_nothing(ledger: Redis) -> None:
     sale_with_pending(ledger, age_ms=0)
     make_sale()
     make_sale(loaded=False)
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == []
+    assert sweep(now=timezone.now()) == []
     assert broker_length() == 0
 
 
@@ -88,7 +87,7 @@ def test_forty_sales_take_one_query(
 ) -> None:
     sales = [sale_with_pending(ledger, age_ms=60_000) for _ in range(40)]
     with django_assert_num_queries(1):
-        assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk for sale in sales]
+        assert sweep(now=timezone.now()) == [sale.pk for sale in sales]
     assert broker_length() == 40
 
 
@@ -96,7 +95,7 @@ def test_key_of_wrong_type_does_not_stop_the_sweep(ledger: Redis) -> None:
     broken = make_sale()
     ledger.set(LedgerKeys(broken.pk).pending, "written by hand")
     overdue = sale_with_pending(ledger, age_ms=60_000)
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [overdue.pk]
+    assert sweep(now=timezone.now()) == [overdue.pk]
 
 
 def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:
@@ -108,11 +107,11 @@ def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:
     ledger.zincrby(
         LedgerKeys(sale.pk).pending, -60_000, f"{tokens[0].order_id}:{tokens[0].user_id}:1"
     )
-    assert sweep(now=timezone.now(), publish=publish_fulfillment) == [sale.pk]
+    assert sweep(now=timezone.now()) == [sale.pk]
 
 
 def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) -> None:
     make_sale()
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
-        sweep(now=timezone.now(), publish=publish_fulfillment)
+        sweep(now=timezone.now())

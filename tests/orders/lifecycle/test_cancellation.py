@@ -17,7 +17,7 @@ from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.worker import fulfill_sale
 from orders.lifecycle import cancellation
 from orders.lifecycle.cancellation import Busy, cancel_order, end_orders, give_back
-from orders.lifecycle.transitions import SYSTEM, Actor, WrongState
+from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments import expiry
 from orders.payments.expiry import EXPIRE_AT_ONCE, expire_orders
@@ -246,10 +246,10 @@ def test_failing_sale_does_not_stop_expiry_of_others(
         won(sale, make_buyers(2))
         overdue(sale)
 
-    def fails_for_one(*, sale_id: int, **kwargs: object) -> object:
+    def fails_for_one(change: Change, *, sale_id: int, order_ids: list[int]) -> object:
         if sale_id == bad.pk:
             raise OperationalError(1205, "by the test")
-        return end_orders(sale_id=sale_id, **kwargs)  # type: ignore[arg-type]
+        return end_orders(change, sale_id=sale_id, order_ids=order_ids)
 
     monkeypatch.setattr(expiry, "end_orders", fails_for_one)
     assert expire_orders(now=timezone.now()) == 2
@@ -375,13 +375,8 @@ def test_already_ended_order_is_skipped() -> None:
     sale = make_sale()
     first, second = won(sale, make_buyers(2))
     cancel_order(order_id=first, by=STAFF, now=timezone.now())
-    ended = end_orders(
-        sale_id=sale.pk,
-        order_ids=[first, second],
-        to=OrderStatus.EXPIRED,
-        by=SYSTEM,
-        now=timezone.now(),
-    )
+    expired = Change(OrderStatus.EXPIRED, SYSTEM, timezone.now())
+    ended = end_orders(expired, sale_id=sale.pk, order_ids=[first, second])
     assert [order.pk for order in ended] == [second]
     assert OrderEvent.objects.filter(order=first).count() == 2
     assert_conserved(sale)

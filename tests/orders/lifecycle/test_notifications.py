@@ -24,7 +24,7 @@ from orders.lifecycle import notifications
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.notifications import tell_buyers
 from orders.lifecycle.redemption import written_code
-from orders.lifecycle.transitions import PROVIDER, Actor, note
+from orders.lifecycle.transitions import PROVIDER, Actor, Change, note
 from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.refunds import refund_order
 from tests.support.orders import make_buyers, make_order, make_sale
@@ -91,7 +91,7 @@ def tell() -> int:
 
 
 def untold() -> int:
-    return OrderEvent.objects.filter(told_at=None).count()
+    return OrderEvent.objects.filter(notified_at=None).count()
 
 
 def recipients() -> list[str]:
@@ -201,7 +201,7 @@ def test_without_news_no_mail_server_is_contacted(server: type[Server]) -> None:
 def test_buyer_without_address_counts_as_told(server: type[Server]) -> None:
     order = won(make_sale())
     assert tell() == 0
-    assert OrderEvent.objects.get(order=order).told_at == NOW
+    assert OrderEvent.objects.get(order=order).notified_at == NOW
     assert server.opened == 0
 
 
@@ -312,14 +312,8 @@ def test_late_payment_mail_announces_the_refund() -> None:
     mail.outbox.clear()
     VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
     why = "The payment arrived too late and is being refunded."
-    note(
-        order_ids=[order.pk],
-        before="expired",
-        after="expired",
-        by=PROVIDER,
-        at=timezone.now(),
-        why=why,
-    )
+    late = Change(OrderStatus.EXPIRED, PROVIDER, timezone.now(), why)
+    note(late, order_ids=[order.pk], before="expired")
     assert tell() == 1
     (message,) = mail.outbox
     with translation.override(django_settings.LANGUAGE_CODE):
@@ -336,7 +330,7 @@ def test_buyers_without_address_delay_nobody(
     assert tell() == 1
     assert order.user
     assert recipients() == [order.user.email]
-    assert not OrderEvent.objects.filter(told_at=None).exists()
+    assert not OrderEvent.objects.filter(notified_at=None).exists()
 
 
 def test_one_call_sends_a_limited_number(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,7 +29,7 @@ from orders.lifecycle.redemption import (
     redeem,
     written_code,
 )
-from orders.lifecycle.transitions import Actor
+from orders.lifecycle.transitions import Actor, Change
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.service import CODE_ALPHABET
 from tests.support.inspection import rows
@@ -183,11 +183,11 @@ def test_control_read_then_save_redeems_twice(
     """Without the condition in the statement both succeed."""
     meet = threading.Barrier(2, timeout=10)
 
-    def read_then_save(*, order_id: int, to: str, **kwargs: Any) -> None:
+    def read_then_save(change: Change, *, order_id: int, **kwargs: Any) -> None:
         order = VoucherOrder.objects.get(pk=order_id)
         meet.wait()
         assert order.status == OrderStatus.PAID
-        order.status = to
+        order.status = change.to
         order.save()
 
     monkeypatch.setattr("orders.lifecycle.redemption.change_order", read_then_save)

@@ -8,18 +8,17 @@ from collections.abc import Callable
 from functools import partial
 from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 from django.conf import settings
 from django.db import connection, transaction
 from django.test.utils import CaptureQueriesContext
-from django.utils import timezone
 
 from orders.lifecycle.transitions import (
     PROVIDER,
     SYSTEM,
     Actor,
+    Change,
     WrongState,
     change_order,
     change_orders,
@@ -35,6 +34,7 @@ AT = dt.datetime(2026, 11, 11, 12, 0, 0, 123456, tzinfo=dt.UTC)
 
 PAIRS = list(product(OrderStatus, SOURCES))
 ALLOWED = [(source, to) for source, to in PAIRS if SOURCES[to] == source]
+PAID = Change(OrderStatus.PAID, SYSTEM, AT)
 REFUSED = [(source, to) for source, to in PAIRS if SOURCES[to] != source]
 
 
@@ -58,7 +58,7 @@ def change(order_id: int, to: OrderStatus, *, by: Actor = SYSTEM, why: str = "")
     fields = {"reason": ""} if to == OrderStatus.UNPAID else {}
     with transaction.atomic():
         change_order(
-            sale_id=sale_of(order_id), order_id=order_id, to=to, by=by, at=AT, why=why, **fields
+            Change(to, by, AT, why), sale_id=sale_of(order_id), order_id=order_id, **fields
         )
 
 
@@ -99,11 +99,9 @@ def test_fields_are_set_with_the_state() -> None:
     order = an_order(OrderStatus.UNPAID)
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
         change_order(
+            Change(OrderStatus.PAID, PROVIDER, AT),
             sale_id=order.seckill_voucher_id,
             order_id=order.pk,
-            to=OrderStatus.PAID,
-            by=PROVIDER,
-            at=AT,
             code="C" * 16,
         )
     order.refresh_from_db()
@@ -169,7 +167,7 @@ def test_change_leaves_event_with_actor_time_and_reason(kind: str) -> None:
     (event,) = order.events.all()
     assert (event.before, event.after, event.at) == ("unpaid", "cancelled", AT)
     assert (event.actor_kind, event.actor_id) == (ActorKind(kind), by.user_id)
-    assert (event.reason, event.told_at) == ("the buyer called", None)
+    assert (event.reason, event.notified_at) == ("the buyer called", None)
 
 
 def test_history_is_in_order() -> None:
@@ -190,13 +188,7 @@ def test_rolled_back_change_leaves_no_event() -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
     with transaction.atomic():
-        change_order(
-            sale_id=order.seckill_voucher_id,
-            order_id=order.pk,
-            to=OrderStatus.PAID,
-            by=SYSTEM,
-            at=AT,
-        )
+        change_order(PAID, sale_id=order.seckill_voucher_id, order_id=order.pk)
         transaction.set_rollback(True)
     assert rows() == before
 
@@ -216,14 +208,8 @@ def test_many_orders_change_in_two_statements() -> None:
     ids = orders_in(OrderStatus.UNPAID, 5)
     sale_id = sale_of(ids[0])
     with CaptureQueriesContext(connection) as queries, transaction.atomic():
-        changed = change_orders(
-            sale_id=sale_id,
-            order_ids=ids,
-            to=OrderStatus.EXPIRED,
-            by=SYSTEM,
-            at=AT,
-            why="too late",
-        )
+        expired = Change(OrderStatus.EXPIRED, SYSTEM, AT, "too late")
+        changed = change_orders(expired, sale_id=sale_id, order_ids=ids)
     assert changed == 5
     assert len(statements(queries.captured_queries)) == 2
     events = OrderEvent.objects.filter(before="unpaid", after="expired", at=AT, reason="too late")
@@ -236,9 +222,8 @@ def test_partial_change_writes_no_history() -> None:
     change(ids[1], OrderStatus.PAID)
     OrderEvent.objects.all().delete()
     with transaction.atomic():
-        changed = change_orders(
-            sale_id=sale_of(ids[0]), order_ids=ids, to=OrderStatus.EXPIRED, by=SYSTEM, at=AT
-        )
+        expired = Change(OrderStatus.EXPIRED, SYSTEM, AT)
+        changed = change_orders(expired, sale_id=sale_of(ids[0]), order_ids=ids)
         transaction.set_rollback(True)
     assert changed == 2
     assert not OrderEvent.objects.exists()
@@ -247,7 +232,7 @@ def test_partial_change_writes_no_history() -> None:
 
 def test_empty_change_does_nothing() -> None:
     with transaction.atomic():
-        assert change_orders(sale_id=1, order_ids=[], to=OrderStatus.PAID, by=SYSTEM, at=AT) == 0
+        assert change_orders(PAID, sale_id=1, order_ids=[]) == 0
 
 
 @pytest.mark.django_db(transaction=True)
@@ -255,10 +240,9 @@ def test_empty_change_does_nothing() -> None:
 def test_change_needs_a_transaction(how: str) -> None:
     order = an_order(OrderStatus.UNPAID)
     before = rows()
-    common: dict[str, Any] = {"sale_id": 1, "to": OrderStatus.PAID, "by": SYSTEM, "at": AT}
     calls: dict[str, Callable[[], object]] = {
-        "one": partial(change_order, order_id=order.pk, **common),
-        "many": partial(change_orders, order_ids=[order.pk], **common),
+        "one": partial(change_order, PAID, sale_id=1, order_id=order.pk),
+        "many": partial(change_orders, PAID, sale_id=1, order_ids=[order.pk]),
     }
     with pytest.raises(AssertionError, match="a change and its history belong together"):
         calls[how]()
@@ -267,7 +251,7 @@ def test_change_needs_a_transaction(how: str) -> None:
 
 def test_note_adds_an_event_to_each_order() -> None:
     ids = orders_in(OrderStatus.UNPAID, 2)
-    note(order_ids=ids, before="", after="unpaid", by=SYSTEM, at=timezone.now())
+    note(Change(OrderStatus.UNPAID, SYSTEM, AT), order_ids=ids, before="")
     found = OrderEvent.objects.values_list("order", "before", "after")
     assert sorted(found) == [(order_id, "", "unpaid") for order_id in ids]
 

@@ -17,7 +17,7 @@ from orders.fulfilment import worker
 from orders.fulfilment.worker import fulfill_sale
 from orders.lifecycle import transitions
 from orders.lifecycle.cancellation import end_orders
-from orders.lifecycle.transitions import SYSTEM, change_order
+from orders.lifecycle.transitions import SYSTEM, Change, change_order
 from orders.models import OrderStatus
 from orders.placing.tokens import PurchaseToken
 from orders.receipts import service as receipts
@@ -170,24 +170,13 @@ def test_copy_is_shown_to_its_owner_only() -> None:
 
 def paid(token: PurchaseToken) -> None:
     with transaction.atomic():
-        change_order(
-            sale_id=token.sale_id,
-            order_id=token.order_id,
-            to=OrderStatus.PAID,
-            by=SYSTEM,
-            at=timezone.now(),
-            code="C" * 16,
-        )
+        change = Change(OrderStatus.PAID, SYSTEM, timezone.now())
+        change_order(change, sale_id=token.sale_id, order_id=token.order_id, code="C" * 16)
 
 
 def ended(token: PurchaseToken) -> None:
-    end_orders(
-        sale_id=token.sale_id,
-        order_ids=[token.order_id],
-        to=OrderStatus.CANCELLED,
-        by=SYSTEM,
-        now=timezone.now(),
-    )
+    change = Change(OrderStatus.CANCELLED, SYSTEM, timezone.now())
+    end_orders(change, sale_id=token.sale_id, order_ids=[token.order_id])
 
 
 @pytest.mark.parametrize(("change", "status"), [(paid, "paid"), (ended, "cancelled")])

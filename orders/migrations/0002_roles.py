@@ -20,8 +20,7 @@ def make_roles_with_permissions(apps, schema_editor):
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('orders', '0003_rehearsals'),
-        ('vouchers', '0004_pages'),
+        ('orders', '0001_initial'),
         ('locks', '0001_initial'),
         ('auth', '0012_alter_user_first_name_max_length'),
         ('contenttypes', '0002_remove_content_type_name'),
