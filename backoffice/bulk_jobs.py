@@ -1,4 +1,4 @@
-"""Bulk jobs: staff cancels or refunds many orders, and a worker changes one after the other.
+"""Bulk jobs: staff cancel or refund many orders, and a worker changes one after the other.
 
 A job needs no lock: each change is conditional, so of two workers at the same order one changes it.
 When a job is resumed, an order that the job itself has changed by then, according to the order's
@@ -33,10 +33,10 @@ from seckill_site.failpoints import failpoint
 logger = logging.getLogger(__name__)
 
 MAX_ORDERS = 20_000
-"""How many orders one job takes: their ids go through one form field and one column."""
+"""Most orders of one job. Their ids go through one form field and one column."""
 
 STEP_S, STEP_ORDERS = 2.0, 100
-"""The limits of one step. Where a provider is slow, the time keeps the step within its lease."""
+"""The limits of one step. The time keeps it within its lease if a provider is slow."""
 
 NO_SUCH_ORDER = gettext_noop("the order does not exist")
 FAILED = gettext_noop("it could not be changed; the worker's log has the reason")
@@ -134,7 +134,7 @@ def _change(job: OrderJob, order_id: int) -> str:
 
 
 def _has_changed(job: OrderJob, order_id: int) -> bool:
-    """Return whether this job has changed the order before: its worker died, or there are two."""
+    """Return whether another worker of this job, dead or alive, has already changed the order."""
     return OrderEvent.objects.filter(
         order=order_id,
         after=_BECOMES[OrderJob.Kind(job.kind)],

@@ -18,7 +18,7 @@ def create_buyers(*, count: int, sale_id: int) -> Iterator[list[PurchaseToken]]:
     """Make ``count`` users who cannot log in, and yield their purchase tokens chunk by chunk.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale; nobody was made.
-    :raises LedgerUnavailable: Redis did not answer.
+    :raises LedgerUnavailable: Redis did not respond.
     """
     sale = SeckillVoucher.objects.get(pk=sale_id)
     crowd = secrets.token_hex(4)

@@ -24,10 +24,10 @@ from vouchers.inventory.keys import LedgerUnavailable
 logger = logging.getLogger(__name__)
 
 LEASE = dt.timedelta(seconds=20)
-"""How long a process may be silent before its job is resumed by another."""
+"""Time without a recorded step after which another process resumes the job."""
 
 RETRY_S = 1.0
-"""Delay before a step is retried that Redis or the database did not answer."""
+"""Delay before a step is retried that failed because Redis or the database did not respond."""
 
 UNAVAILABLE = (LedgerUnavailable, OperationalError, InterfaceError)
 """Whether the step was done is unknown; doing it again is safe."""

@@ -59,7 +59,7 @@ class _Texts:
     @classmethod
     def at(cls, now: dt.datetime) -> _Texts:
         return cls(
-            headings=_headings(_zone_name(now)),
+            headings=_headings(now),
             statuses={it.value: str(it.label) for it in OrderStatus},
             reasons={it.value: str(it.label) for it in RefusalReason},
             zone=timezone.get_current_timezone(),
@@ -108,7 +108,10 @@ def _end_of_window(last: int, newest: int) -> int:
 # --- Rows ----------------------------------------------------------------------------------------
 
 
-def _headings(zone: str) -> list[str]:
+def _headings(now: dt.datetime) -> list[str]:
+    # The time zone with its offset, or with both offsets if the clocks change.
+    offsets = dict.fromkeys(utc_offset(now.replace(month=month, day=1)) for month in (1, 7))
+    zone = f"{timezone.get_current_timezone_name()}, {'/'.join(offsets)}"
     at = [gettext("accepted at"), gettext("written at"), gettext("paid at"), gettext("used at")]
     return [
         gettext("order id"), gettext("sale id"), gettext("voucher"), gettext("buyer"),
@@ -118,15 +121,11 @@ def _headings(zone: str) -> list[str]:
     ]  # fmt: skip
 
 
-def _zone_name(now: dt.datetime) -> str:
-    """Return the time zone with its offset, or both offsets if the clocks change."""
-    offsets = dict.fromkeys(utc_offset(now.replace(month=month, day=1)) for month in (1, 7))
-    return f"{timezone.get_current_timezone_name()}, {'/'.join(offsets)}"
-
-
 def _rows(chunk: Sequence[Any], texts: _Texts, *, codes: bool) -> Iterator[list[object]]:
     ids = [order[0] for order in chunk]
-    moments, references = _moments(ids), _references(ids)
+    moments = _moments(ids)
+    payments = Payment.objects.filter(order__in=ids, settles=True).order_by("pk")
+    references = dict(payments.values_list("order_id", "reference"))
     for pk, sale, title, buyer, unit, status, reason, cents, accepted, written, code in chunk:
         at = (accepted, written, moments.get((pk, "paid")), moments.get((pk, "used")))
         yield [
@@ -149,12 +148,6 @@ def _moments(order_ids: Sequence[int]) -> dict[tuple[int, str], dt.datetime]:
     after = (OrderStatus.PAID, OrderStatus.USED)
     events = OrderEvent.objects.filter(order__in=order_ids, after__in=after).order_by("pk")
     return {(pk, to): at for pk, to, at in events.values_list("order_id", "after", "at")}
-
-
-def _references(order_ids: Sequence[int]) -> dict[int, str]:
-    """Return the references of the payments that settled the orders."""
-    payments = Payment.objects.filter(order__in=order_ids, settles=True).order_by("pk")
-    return dict(payments.values_list("order_id", "reference"))
 
 
 def _lines(rows: Iterable[Sequence[object]]) -> str:

@@ -18,14 +18,14 @@ from orders.models import OrderJob
 
 @shared_task(name="orders.tasks.resume_jobs")
 def resume_jobs(**kwargs: Any) -> None:
-    """Resume the jobs on orders that their worker has abandoned."""
+    """Resume the bulk jobs whose lease has expired."""
     for turn in resume(OrderJob.objects.all(), now=timezone.now()):
         bulk_jobs.publish_job(job_id=turn.job_id)
 
 
 @shared_task(name="orders.tasks.work_at_job")
 def work_at_job(*, job_id: int, **kwargs: Any) -> None:
-    """Do the next step of a job on orders and publish the one after it."""
+    """Do the next step of a bulk job and publish the one after it."""
     turn = bulk_jobs.work_at(job_id=job_id, now=timezone.now())
     if turn:
         bulk_jobs.publish_job(job_id=job_id, in_s=turn.pause_s)
@@ -33,7 +33,7 @@ def work_at_job(*, job_id: int, **kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.resume_rehearsals")
 def resume_rehearsals(**kwargs: Any) -> None:
-    """Resume the rehearsal that its process has abandoned."""
+    """Resume the rehearsal whose lease has expired."""
     for turn in rehearsal.resume_rehearsals(now=timezone.now()):
         rehearsal.publish_rehearsal(rehearsal_id=turn.job_id, turn=turn.number)
 

@@ -12,6 +12,8 @@ from django.db import models, transaction
 from django.db.models import Q
 from django.utils.translation import gettext_lazy as _
 
+from vouchers.models import RUN_PERMISSION
+
 SHOP_APPS = ("vouchers", "orders", "locks")
 
 PREPARE = (
@@ -24,7 +26,7 @@ PREPARE = (
 """Prepare sales and vouchers, redeem vouchers, view orders."""
 
 RUN = (
-    "vouchers.run_seckillvoucher",
+    RUN_PERMISSION,
     "orders.change_voucherorder",  # to retry orders that were set aside; nobody edits an order
     "orders.end_voucherorder",
     "orders.export_voucherorder",

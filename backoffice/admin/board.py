@@ -1,4 +1,4 @@
-"""The board of a sale in the admin: its page, its moving figures, and what is done from it."""
+"""The board of a sale in the admin: its page, its live figures and its actions."""
 
 from __future__ import annotations
 
@@ -9,13 +9,12 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.contenttypes.models import ContentType
 from django.core.exceptions import BadRequest, PermissionDenied
 from django.db import transaction
-from django.forms import Form
-from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.urls import URLPattern, reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, sale_url
+from backoffice.admin.pages import admin_page, read_sale, sale_url
 from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, Action, offered
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
@@ -26,7 +25,7 @@ from vouchers.catalogue.staff_texts import refusal_text, with_reason
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshots
-from vouchers.models import SeckillVoucher
+from vouchers.models import RUN_PERMISSION, SeckillVoucher
 
 SHOWN_ENTRIES = 10
 TEMPLATES = "vouchers/seckillvoucher"
@@ -51,7 +50,7 @@ def board_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
     """Show the board. A script keeps its figures current."""
-    board = _board(model_admin, request, sale_id)
+    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
     return admin_page(
         model_admin,
         request,
@@ -68,16 +67,17 @@ def board_page(
 def board_data(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Answer what the board shows, for its script."""
-    board = _board(model_admin, request, sale_id)
+    """Return the figures of the board, for its script."""
+    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
     return JsonResponse(_json(request, board))
 
 
 def board_action(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int, action_name: str
 ) -> HttpResponse:
-    """Say what an action will do and ask for it; then do it, and lead back to the board."""
-    board, action = _board(model_admin, request, sale_id), ACTIONS[action_name]
+    """Confirm an action, then carry it out and redirect to the board."""
+    board = read_sale(model_admin, request, read_board, sale_id=sale_id)
+    action = ACTIONS[action_name]
     if not _may_run(request):
         raise PermissionDenied
     posted = request.POST if request.method == "POST" else None
@@ -91,27 +91,32 @@ def board_action(
         form.add_error("stock", refusal_text(error))
     except ACTION_REFUSALS as error:
         messages.error(request, refusal_text(error))
-        # As it is now, where the form goes by what its page has shown.
+        # A form that holds what its page has shown is shown again, with the current value.
         again = isinstance(error, TermsChanged) and "seen" in form.fields
         return HttpResponseRedirect(request.path) if again else _back(sale_id)
-    return _confirmation(model_admin, request, board, action, form)
+    if "seen" in form.errors:
+        raise BadRequest("not a form that our page sends")
+    return admin_page(
+        model_admin,
+        request,
+        f"{TEMPLATES}/board_action.html",
+        is_nav_sidebar_enabled=False,
+        title=action.title,
+        sale=board.sale,
+        will=action.will(board),
+        form=form,
+        yes=action.yes,
+        is_final=action.is_final,
+        back=reverse("admin:sale-board", args=[sale_id]),
+    )
 
 
 def _back(sale_id: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("admin:sale-board", args=[sale_id]))
 
 
-def _board(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> Board:
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    try:
-        return read_board(sale_id=sale_id, now=timezone.now())
-    except SeckillVoucher.DoesNotExist:
-        raise Http404 from None
-
-
 def _may_run(request: HttpRequest) -> bool:
-    return request.user.has_perm("vouchers.run_seckillvoucher")
+    return request.user.has_perm(RUN_PERMISSION)
 
 
 def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
@@ -120,7 +125,7 @@ def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
 
 
 def _history(board: Board) -> list[dict[str, str]]:
-    """Return what was done to the sale last: from here, by its form, when it was made."""
+    """Return the latest changes of the sale, from this board and elsewhere."""
     entries = LogEntry.objects.filter(
         content_type=ContentType.objects.get_for_model(SeckillVoucher), object_id=str(board.sale.pk)
     )
@@ -148,8 +153,8 @@ def _carry_out(
     action: Action,
     data: dict[str, Any],
 ) -> None:
-    """Do it, with its line in the sale's history or not at all."""
-    load_sale(sale_id=sale_id)  # in no transaction of ours; what is not loaded is not narrowed
+    """Carry out an action and record it in the sale's history, in one transaction."""
+    load_sale(sale_id=sale_id)  # before the transaction; only a loaded sale can be changed in Redis
     with transaction.atomic():
         sale = action.do(sale_id, data)
         line = with_reason(action.done(sale, data), data["reason"])
@@ -169,27 +174,3 @@ def _is_in_redis(sale: SeckillVoucher) -> bool:
     except LedgerUnavailable:
         return False
     return found is not None and found.terms == LedgerTerms.from_sale(sale)
-
-
-def _confirmation(
-    model_admin: SeckillVoucherAdmin,
-    request: HttpRequest,
-    board: Board,
-    action: Action,
-    form: Form,
-) -> HttpResponse:
-    if "seen" in form.errors:
-        raise BadRequest("no page of ours sends that")
-    return admin_page(
-        model_admin,
-        request,
-        f"{TEMPLATES}/board_action.html",
-        is_nav_sidebar_enabled=False,
-        title=action.title,
-        sale=board.sale,
-        will=action.will(board),
-        form=form,
-        yes=action.yes,
-        is_final=action.is_final,
-        back=reverse("admin:sale-board", args=[board.sale.pk]),
-    )

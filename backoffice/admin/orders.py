@@ -68,10 +68,7 @@ class EndForm(forms.Form):
 
 
 class EndManyForm(EndForm):
-    """Also the ids: exactly those that the confirmation page has counted.
-
-    They are one field, because Django limits the number of fields.
-    """
+    """Also the ids that the confirmation page has counted, in one field: Django limits fields."""
 
     order_ids = forms.RegexField(r"^[0-9]{1,19}(,[0-9]{1,19})*$", widget=forms.HiddenInput)
 
@@ -84,7 +81,7 @@ class EndManyForm(EndForm):
 
 @admin.register(VoucherOrder)
 class VoucherOrderAdmin(ReadOnlyAdmin):
-    """Orders: made by reservations and changed by their life cycle."""
+    """Orders, which only their life cycle changes."""
 
     # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
@@ -285,24 +282,18 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             return HttpResponseRedirect(the_list)
         form = EndManyForm(request.POST)
         if form.is_valid():
-            job = self._start_job(request, kind, **form.cleaned_data)
+            with transaction.atomic():
+                job = start_job(
+                    kind=OrderJob.Kind(kind),
+                    order_ids=form.cleaned_data["order_ids"],
+                    by=Actor.staff(request.user.pk),
+                    why=form.cleaned_data["reason"],
+                )
+                transaction.on_commit(partial(publish_job, job_id=job.pk))
             return HttpResponseRedirect(reverse("admin:orders_orderjob_change", args=[job.pk]))
         if "order_ids" in form.errors:
-            raise BadRequest("no page of ours sends such ids")
+            raise BadRequest("not ids that our page sends")
         return self._confirmation(request, kind, form.cleaned_data["order_ids"], form, the_list)
-
-    def _start_job(
-        self, request: HttpRequest, kind: str, *, order_ids: list[int], reason: str
-    ) -> OrderJob:
-        with transaction.atomic():
-            job = start_job(
-                kind=OrderJob.Kind(kind),
-                order_ids=order_ids,
-                by=Actor.staff(request.user.pk),
-                why=reason,
-            )
-            transaction.on_commit(partial(publish_job, job_id=job.pk))
-        return job
 
     def _check_may_end(self, request: HttpRequest) -> None:
         if not (self.has_view_permission(request) and self.has_end_permission(request)):

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from django.contrib import admin
 from django.contrib.admin.options import BaseModelAdmin
-from django.http import HttpRequest, HttpResponse
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
+from django.utils import timezone
 from django.utils.html import format_html
 
 from seckill_site.formatting import NO_VALUE, timestamp
+from vouchers.models import SeckillVoucher
+
+T = TypeVar("T")
 
 
 class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
@@ -52,6 +57,22 @@ def sale_url(
     """Return the address of a page below a sale's own, for the admin of sales."""
     wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
     return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
+
+
+def read_sale(
+    model_admin: BaseModelAdmin[Any],
+    request: HttpRequest,
+    read: Callable[..., T],
+    *,
+    sale_id: int,
+) -> T:
+    """Return what a page of a sale shows, read at this moment."""
+    if not model_admin.has_view_permission(request):
+        raise PermissionDenied
+    try:
+        return read(sale_id=sale_id, now=timezone.now())
+    except SeckillVoucher.DoesNotExist:
+        raise Http404 from None
 
 
 def admin_page(

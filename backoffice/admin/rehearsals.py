@@ -17,7 +17,7 @@ from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.admin.pages import ReadOnlyAdmin, admin_page, sale_url, timestamp_column
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, timestamp_column
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
@@ -74,11 +74,6 @@ class RehearseForm(forms.Form):
             del self.fields["anyway"]
 
 
-def rehearsal_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the address of the form that starts a rehearsal."""
-    return [sale_url(model_admin, "rehearse/", rehearse_sale, "sale-rehearse")]
-
-
 def rehearse_sale(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
@@ -98,18 +93,28 @@ def rehearse_sale(
         sizes = {"buyers": rehearsal.buyers, "stock": rehearsal.stock}
         model_admin.log_change(request, sale, text % sizes)
         return HttpResponseRedirect(reverse(_PAGE, args=[rehearsal.pk]))
-    return _confirmation(model_admin, request, sale, form, busy)
+    return admin_page(
+        model_admin,
+        request,
+        "vouchers/seckillvoucher/rehearse.html",
+        title=gettext("Rehearse: %(sale)s") % {"sale": sale},
+        sale=sale,
+        form=form,
+        busy=busy[:SHOWN_SALES],
+        busy_more=max(0, len(busy) - SHOWN_SALES),
+        yes=gettext("Rehearse now"),
+        back=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
+        url=settings.SECKILL_REHEARSAL_URL,
+    )
 
 
 def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Rehearsal | None:
     """Start a rehearsal; if that is refused, add the error to the form and return None."""
-    data = form.cleaned_data
+    sizes = {name: form.cleaned_data[name] for name in ("buyers", "stock", "duplicates")}
     try:
         rehearsal = start_rehearsal(
             sale_id=sale.pk,
-            buyers=data["buyers"],
-            stock=data["stock"],
-            duplicates=data["duplicates"],
+            **sizes,
             connections=CONNECTIONS,
             url=settings.SECKILL_REHEARSAL_URL,
             by=request.user.pk,
@@ -127,28 +132,6 @@ def _begin(request: HttpRequest, sale: SeckillVoucher, form: RehearseForm) -> Re
         publish_rehearsal(rehearsal_id=rehearsal.pk, turn=rehearsal.turn)
         return rehearsal
     return None
-
-
-def _confirmation(
-    model_admin: SeckillVoucherAdmin,
-    request: HttpRequest,
-    sale: SeckillVoucher,
-    form: RehearseForm,
-    busy: list[SeckillVoucher],
-) -> HttpResponse:
-    return admin_page(
-        model_admin,
-        request,
-        "vouchers/seckillvoucher/rehearse.html",
-        title=gettext("Rehearse: %(sale)s") % {"sale": sale},
-        sale=sale,
-        form=form,
-        busy=busy[:SHOWN_SALES],
-        busy_more=max(0, len(busy) - SHOWN_SALES),
-        yes=gettext("Rehearse now"),
-        back=reverse("admin:vouchers_seckillvoucher_change", args=[sale.pk]),
-        url=settings.SECKILL_REHEARSAL_URL,
-    )
 
 
 @admin.register(Rehearsal)

@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
-from django.urls import URLPattern
+from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext
 
-from backoffice.admin.pages import admin_page, sale_url
-from backoffice.report.csv_file import file_name, report_csv
-from backoffice.report.figures import MAX_CHANGES, SaleReport, report_sale
-from backoffice.report.tables import change_heads, changes, requests
+from backoffice.admin.pages import admin_page, read_sale
+from backoffice.report.figures import MAX_CHANGES, report_sale
+from backoffice.report.tables import change_heads, changes, report_csv, requests
 from backoffice.report.texts import headline, sections
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
-from vouchers.models import SeckillVoucher
-
-
-def report_urls(model_admin: SeckillVoucherAdmin) -> list[URLPattern]:
-    """Return the addresses of the report."""
-    return [
-        sale_url(model_admin, "report/", report_page, "sale-report"),
-        sale_url(model_admin, "report/csv/", report_file, "sale-report-csv"),
-    ]
 
 
 def report_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
     """Show the report, of a running sale so far."""
-    report = _report(model_admin, request, sale_id)
+    report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = gettext("Report: %(sale)s") if report.is_over else gettext("Report so far: %(sale)s")
     parts = requests(report)
     page = admin_page(
@@ -59,16 +47,8 @@ def report_file(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
     """Send the report as CSV."""
-    report = _report(model_admin, request, sale_id)
+    report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     response = HttpResponse(report_csv(report), content_type="text/csv; charset=utf-8")
-    response["Content-Disposition"] = f'attachment; filename="{file_name(report)}"'
+    name = f"sale-{sale_id}-report-{timezone.localtime(report.at):%Y-%m-%d}.csv"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
     return for_owner(response)
-
-
-def _report(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> SaleReport:
-    if not model_admin.has_view_permission(request):
-        raise PermissionDenied
-    try:
-        return report_sale(sale_id=sale_id, now=timezone.now())
-    except SeckillVoucher.DoesNotExist:
-        raise Http404 from None

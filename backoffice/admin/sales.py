@@ -1,7 +1,4 @@
-"""In the admin: each sale's sum of its orders, and to look at, payments and jobs.
-
-The orders themselves are in ``backoffice/admin/orders.py``.
-"""
+"""Sales in the admin: the balance of each, reconciling, and the addresses of its other pages."""
 
 from __future__ import annotations
 
@@ -20,9 +17,11 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.admin.board import board_urls
-from backoffice.admin.rehearsals import rehearsal_urls
-from backoffice.admin.report import report_urls
+from backoffice.admin.pages import sale_url
+from backoffice.admin.rehearsals import rehearse_sale
+from backoffice.admin.report import report_file, report_page
 from backoffice.board.snapshot import SaleSum
+from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.reconcile import Comparison, reconcile
 from vouchers.admin.sale import SeckillVoucherAdmin
@@ -33,7 +32,7 @@ from vouchers.models import SaleState, SeckillVoucher
 
 
 class SaleSumList(SaleChangeList):
-    """The list of sales with the sum of each: after the round trip to Redis, one statement more."""
+    """The list of sales with the balance of each, for one more statement."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -42,7 +41,7 @@ class SaleSumList(SaleChangeList):
 
 @admin.register(SeckillVoucher)
 class SaleAdmin(SeckillVoucherAdmin):
-    """The shop's page of sales, with what only orders can tell: does each add up, and repair it."""
+    """Sales with their balance, which compares Redis with the orders, and its repair."""
 
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
@@ -50,15 +49,16 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     def get_list_display(self, request: HttpRequest) -> tuple[str, ...]:
         title, state, *others = self.list_display
-        return (title, state, "board", *others)  # where nobody has to scroll for it
+        return (title, state, "board", *others)  # visible without scrolling
 
     def get_urls(self) -> list[URLPattern]:
-        sale_urls = [
+        return [
             *board_urls(self),
-            *report_urls(self),
-            *rehearsal_urls(self),
+            sale_url(self, "report/", report_page, "sale-report"),
+            sale_url(self, "report/csv/", report_file, "sale-report-csv"),
+            sale_url(self, "rehearse/", rehearse_sale, "sale-rehearse"),
+            *super().get_urls(),
         ]
-        return [*sale_urls, *super().get_urls()]
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         fieldsets = super().get_fieldsets(request, obj)
@@ -74,7 +74,7 @@ class SaleAdmin(SeckillVoucherAdmin):
     def get_object(self, request: HttpRequest, *args: Any, **kwargs: Any) -> SeckillVoucher | None:
         sale: SeckillVoucher | None = super().get_object(request, *args, **kwargs)
         if sale is not None and request.method == "GET":
-            # Once for all fields of the page, so that they belong to one moment.
+            # Read once, so that all fields of the page show the same moment.
             sale.card = cards(sales=[sale], now=timezone.now())[0]  # type: ignore[attr-defined]
             _add_up([sale])
         return sale
@@ -88,7 +88,7 @@ class SaleAdmin(SeckillVoucherAdmin):
 
     @admin.display(description=_("board"), empty_value="")
     def board(self, sale: SeckillVoucher) -> str | None:
-        """Lead to the board of a sale that is not over."""
+        """Return a link to the board of a sale that is not over."""
         if card_of(sale).state is SaleState.ENDED:
             return None
         url = reverse("admin:sale-board", args=[sale.pk])
@@ -110,7 +110,7 @@ class SaleAdmin(SeckillVoucherAdmin):
 
 
 def _add_up(sales: Iterable[SeckillVoucher]) -> None:
-    """Give each of these sales, whose cards are known, its sum where it is loaded."""
+    """Set the balance of each loaded sale; the sales must have their cards."""
     sales = list(sales)
     live = Count("orders", filter=Q(orders__live=True))
     counted = SeckillVoucher.objects.filter(pk__in=[sale.pk for sale in sales])
@@ -125,23 +125,22 @@ def _add_up(sales: Iterable[SeckillVoucher]) -> None:
 
 
 def _as_text(found: SaleSum) -> str:
-    """Return the sum with its verdict, which words or a shape tell, not colour alone."""
+    """Return the balance with its verdict, in words or an icon and not in colour alone."""
     terms = f"{found.left} + {found.pending} + {found.live}"
+    text = sum_verdict(found)["text"]
     if found.difference == 0:
-        tick, fits = static("admin/img/icon-yes.svg"), gettext("adds up")
-        return format_html('{} = {} <img src="{}" alt="{}">', found.total, terms, tick, fits)
+        tick = static("admin/img/icon-yes.svg")
+        return format_html('{} = {} <img src="{}" alt="{}">', found.total, terms, tick, text)
     if found.in_flight:
-        flying = gettext("%(count)s in flight") % {"count": -found.difference}
-        return f"{found.total} = {terms} − {flying}"
-    cross, off = static("admin/img/icon-no.svg"), f"{found.difference:+d}".replace("-", "−")
-    text = gettext("difference %(count)s") % {"count": off}
+        return f"{found.total} = {terms} − {text}"
+    cross = static("admin/img/icon-no.svg")
     return format_html(
         '{} ≠ {} <img src="{}" alt=""> <strong>{}</strong>', found.total, terms, cross, text
     )
 
 
 def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
-    """Compare a sale, repair it unless all is well, and return it before and after."""
+    """Compare a sale, repair it if needed, and return it before and after."""
     before = reconcile(sale_id=sale_id)
     if before.remaining is not None and before.difference == 0:
         return before, before
@@ -149,7 +148,7 @@ def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
 
 
 def _outcome(before: Comparison, after: Comparison) -> tuple[int, str]:
-    """Return how a reconciling is reported, and in which words."""
+    """Return the level and the text that report a reconciliation."""
     if after.difference:
         return messages.ERROR, gettext("%(sale)s: still off by %(after)s.")
     if before.difference:

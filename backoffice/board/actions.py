@@ -1,25 +1,21 @@
-"""The actions of a sale's board: what each will do in words, its form, and its one call."""
+"""The actions of a sale's board: the effect of each in words, its form, and its one call."""
 
 from __future__ import annotations
 
 import datetime as dt
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from typing import Any
 
 from django import forms
+from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
+from django.core.validators import MaxValueValidator
 from django.utils.functional import Promise
 from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.forms import (
-    EndSaleForm,
-    ExtendForm,
-    OptionalReasonForm,
-    ReasonForm,
-    StockForm,
-)
 from backoffice.board.snapshot import Board
 from backoffice.job_engine import UNAVAILABLE
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
@@ -34,10 +30,107 @@ from vouchers.catalogue.live_changes import (
     resume_sale,
 )
 from vouchers.catalogue.staff_texts import StaffRefusal, change_line
+from vouchers.forms.fields import YEARS
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
 ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
+UNTIL = "until"
+
+
+class OptionalReasonForm(forms.Form):
+    """The reason for an action that may go without one."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=200,
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text=_("Recorded in the sale's history."),
+    )
+
+
+class ReasonForm(OptionalReasonForm):
+    """The reason for an action."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].required = True
+
+
+class SeenEndForm(forms.Form):
+    """The end that the page showed, to the microsecond: if it has moved, the action is refused."""
+
+    seen = forms.CharField(widget=forms.HiddenInput)
+
+    def clean_seen(self) -> dt.datetime:
+        try:
+            seen = dt.datetime.fromisoformat(self.cleaned_data["seen"])
+        except ValueError:
+            seen = None
+        if seen is None or seen.tzinfo is None or not YEARS[0] <= seen.year <= YEARS[1]:
+            raise ValidationError("not a time that our page sends")
+        return seen
+
+
+class EndSaleForm(SeenEndForm, ReasonForm):
+    """The reason for ending a sale."""
+
+
+class ExtendForm(SeenEndForm, OptionalReasonForm):
+    """The time by which a sale is extended, or its new end."""
+
+    field_order = ("by", "until", "reason")
+
+    by = forms.ChoiceField(
+        label=_("Extend"),
+        choices=[
+            ("5", _("by 5 minutes")),
+            ("15", _("by 15 minutes")),
+            ("60", _("by 60 minutes")),
+            (UNTIL, _("until this time:")),
+        ],
+        initial="5",
+        widget=forms.RadioSelect,
+    )
+    until = forms.DateTimeField(
+        label=_("New end"),
+        required=False,
+        widget=forms.DateTimeInput(
+            format="%Y-%m-%dT%H:%M:%S", attrs={"type": "datetime-local", "step": 1}
+        ),
+    )
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        seen, by = data.get("seen"), data.get("by")
+        if seen is None or by is None or "until" in self.errors:
+            return data
+        ends_at = data["until"] if by == UNTIL else seen + dt.timedelta(minutes=int(by))
+        if ends_at is None:
+            self.add_error("until", gettext("Choose the new end."))
+        elif ends_at.year > YEARS[1]:
+            self.add_error("until", gettext("This is too far in the future."))
+        elif ends_at <= seen:
+            self.add_error("until", gettext("The new end must be after the current one."))
+        return {**data, "ends_at": ends_at}
+
+
+class StockForm(OptionalReasonForm):
+    """The new stock, and the one that the page showed."""
+
+    field_order = ("stock", "reason")
+
+    stock = forms.IntegerField(
+        label=_("New stock"), min_value=0, validators=[MaxValueValidator(MAX_STOCK)]
+    )
+    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get("stock") is not None and data["stock"] == data.get("seen"):
+            self.add_error("stock", gettext("This is already the current stock."))
+        return data
 
 
 class Action(ABC):
@@ -64,7 +157,7 @@ class Action(ABC):
 
     @abstractmethod
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        """Carry it out."""
+        """Carry out the action."""
 
     @abstractmethod
     def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
@@ -73,15 +166,12 @@ class Action(ABC):
 
 def offered(board: Board) -> list[str]:
     """Return the actions that are possible now."""
-    return [name for name, action in ACTIONS.items() if _fits(action, board)]
-
-
-def _fits(action: Action, board: Board) -> bool:
-    try:
-        action.check(board)
-    except ACTION_REFUSALS:
-        return False
-    return True
+    names = []
+    for name, action in ACTIONS.items():
+        with suppress(*ACTION_REFUSALS):
+            action.check(board)
+            names.append(name)
+    return names
 
 
 class Pause(Action):

@@ -145,25 +145,20 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    snapshot, ledger_answers = _snapshot(sale_id)  # before the row: see SaleSum
+    snapshot, ledger_answers = None, True
+    try:
+        snapshot = snapshots(sale_ids=[sale_id])[sale_id]  # before the row: see SaleSum
+    except LedgerUnavailable:
+        ledger_answers = False
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)
-    pace = _pace(sale, now) if ledger_answers else None
     return Board(
         sale=sale,
         now=from_epoch_ms(snapshot.now_ms) if snapshot else now,
         ledger_answers=ledger_answers,
         snapshot=snapshot,
-        pace=pace,
-        counts=_counts(sale, now) if ledger_answers else _kept_counts(sale),
+        pace=_pace(sale, now) if ledger_answers else None,
+        counts=_counts(sale, now, may_count=ledger_answers),
     )
-
-
-def _snapshot(sale_id: int) -> tuple[Snapshot | None, bool]:
-    """Return the sale's figures in the ledger, and whether the ledger responded."""
-    try:
-        return snapshots(sale_ids=[sale_id])[sale_id], True
-    except LedgerUnavailable:
-        return None, False
 
 
 # --- The pace -------------------------------------------------------------------------------------
@@ -199,13 +194,12 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 # --- Counts ---------------------------------------------------------------------------------------
 
 
-def _counts(sale: SeckillVoucher, now: dt.datetime) -> Counts | None:
-    """Return cached counts, or count unless another process is counting; None if neither."""
-    key = _key(sale)
+def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
+    """Return the cached counts, if any; count anew if they are old and nobody else is counting."""
+    key = f"board:{sale.pk}"
     kept = cache.get(key)
-    if kept and epoch_ms(now) < kept["until_ms"]:
-        return Counts(**kept["counts"])
-    if not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
+    is_fresh = kept is not None and epoch_ms(now) < kept["until_ms"]
+    if is_fresh or not may_count or not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
         return Counts(**kept["counts"]) if kept else None
     # If counting fails, the key stays and the board does without counts for a while.
     started = time.monotonic()
@@ -215,11 +209,6 @@ def _counts(sale: SeckillVoucher, now: dt.datetime) -> Counts | None:
     cache.set(key, {"counts": asdict(counts), "until_ms": until_ms}, timeout=STALE_S)
     cache.delete(f"{key}:counting")
     return counts
-
-
-def _kept_counts(sale: SeckillVoucher) -> Counts | None:
-    kept = cache.get(_key(sale))
-    return Counts(**kept["counts"]) if kept else None
 
 
 def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
@@ -233,7 +222,3 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
     except LedgerUnavailable:
         answers.clear()
     return Counts(statuses, dict(answers), epoch_ms(now))
-
-
-def _key(sale: SeckillVoucher) -> str:
-    return f"board:{sale.pk}"

@@ -12,7 +12,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from backoffice.board.snapshot import WINDOW_S, Board, Pace
+from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
 from orders.models import OrderStatus
 from seckill_site.clock import epoch_ms
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
@@ -54,7 +54,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
     return {
         "state": _state(board),
         "alert": _alert(board),
-        "verdict": _verdict(board),
+        "verdict": sum_verdict(board.sum),
         "now_ms": epoch_ms(board.now),
         "begins_at_ms": epoch_ms(board.sale.begins_at),
         "ends_at_ms": epoch_ms(board.sale.ends_at),
@@ -89,7 +89,7 @@ def _state(board: Board) -> dict[str, str]:
 
 
 def _alert(board: Board) -> dict[str, str]:
-    """Return the worst of what is wrong now, if anything is."""
+    """Return the most serious problem now, if there is one."""
     if not board.ledger_answers:
         text = gettext(
             "Redis is not responding, so nobody can buy right now. These figures "
@@ -112,9 +112,8 @@ def _alert(board: Board) -> dict[str, str]:
     return {"code": "", "text": ""}
 
 
-def _verdict(board: Board) -> dict[str, str]:
-    """Return whether the sum adds up, which words tell and not colour alone."""
-    found = board.sum
+def sum_verdict(found: SaleSum | None) -> dict[str, str]:
+    """Return whether the sum adds up, as a code and in words."""
     if found is None:
         return {"code": "unknown", "text": gettext("cannot be checked now")}
     if found.difference == 0:
@@ -127,7 +126,7 @@ def _verdict(board: Board) -> dict[str, str]:
 
 
 def _huge(board: Board) -> dict[str, str]:
-    """Return the four figures to be read from afar, each also as a sentence of its own."""
+    """Return the four large figures, each also as a sentence."""
     found, pace = board.snapshot, board.pace
     left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
     pending = grouped(found.pending if found else None)
@@ -173,7 +172,7 @@ def _oldest(board: Board) -> str:
 
 
 def _counted(board: Board) -> str:
-    """Return how old the counts are that are not made at every look."""
+    """Return the age of the cached counts."""
     if board.counts is None:
         return gettext("being counted")
     age_s = max(0, epoch_ms(board.now) - board.counts.counted_at_ms) // 1000
@@ -190,7 +189,7 @@ def _statuses(board: Board) -> list[dict[str, str]]:
 
 
 def _refusals(board: Board) -> list[dict[str, Any]]:
-    """Return a row for each reason, with its share of the most frequent one for its bar."""
+    """Return a row for each reason; its bar is relative to the most frequent one."""
     lately = _by_reason(board.pace.answers if board.pace else None)
     ever = _by_reason(board.counts.answers if board.counts else None)
     most = max(1, *(lately[it] or 0 for it in REFUSAL_LABELS))

@@ -1,4 +1,4 @@
-"""The buyers of a rehearsal, what each of them clicks, and the answers they get.
+"""The buyers of a rehearsal, their clicks, and the answers they get.
 
 Everything but the answers follows from the shadow sale and one order id. So a crowd whose process
 died continues with the same buyers and the same tokens, as their pages would.
@@ -26,17 +26,17 @@ from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SeckillVoucher
 
 BUYERS_AT_ONCE = 500
-"""How many buyers are made, or looked up, with one statement."""
+"""Buyers that one statement makes or looks up."""
 
 MAX_TRIES = 5
-"""How often the page sends a token whose outcome it does not know."""
+"""How often a buyer sends a token whose outcome is unknown."""
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.3, 2.0
-"""How long the page waits before it does so; the pause doubles."""
+"""Pauses before a token is sent again: the first, which doubles, and the longest."""
 
 
 def username_of(*, shadow_id: int, number: int) -> str:
-    """Return the name of a buyer: nobody can sign up with a colon in it."""
+    """Return the name of a buyer. Nobody can sign up with a colon in a name."""
     return f"rehearsal:{shadow_id}:{number}"
 
 
@@ -178,7 +178,7 @@ def _tokens(
 
 
 def _pause_s(log: AnswerLog, answers: Sequence[Answer]) -> float:
-    """Return how long to wait before the next clicks, as the page does."""
+    """Return the seconds to wait before the next clicks, as the page does."""
     tries = log.again[0][1]
     asked_for = max((answer.retry_after_s for answer in answers), default=0)
     pause_s: float = max(FIRST_PAUSE_S * 2 ** (tries - 1), asked_for)

@@ -100,9 +100,10 @@ def _delete_orders(shadow: SeckillVoucher) -> bool:
     The ledger goes first, because reconcile would write orders again for its buyers.
     """
     keys = LedgerKeys(shadow.pk)
-    if not (_has_ledger(shadow.pk) or VoucherOrder.objects.filter(seckill_voucher=shadow).exists()):
-        return True
     with ledger_errors():
+        has_ledger = ledger_connection().exists(*keys.contents)
+        if not (has_ledger or shadow.orders.exists()):
+            return True
         lock = RedisLock(
             ledger_connection(),
             keys.sale_lock,
@@ -117,11 +118,6 @@ def _delete_orders(shadow: SeckillVoucher) -> bool:
             return False
     failpoint("clear.orders_deleted")
     return True
-
-
-def _has_ledger(shadow_id: int) -> bool:
-    with ledger_errors():
-        return bool(ledger_connection().exists(*LedgerKeys(shadow_id).contents))
 
 
 def _delete_locked(shadow_id: int, fencing_token: int) -> None:

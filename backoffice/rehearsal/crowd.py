@@ -1,7 +1,7 @@
-"""The crowd of a rehearsal: order requests to the running web server, and what they were answered.
+"""The crowd of a rehearsal: order requests to the running web server, and their answers.
 
-An answer is judged as the purchase page judges it: no answer, a busy shop and a gateway that gave
-up all mean that the outcome is unknown, and that the same token may be sent again.
+Answers are judged as on the purchase page: after no answer, a busy shop or a gateway error the
+outcome is unknown, and the same token may be sent again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from backoffice.rehearsal.http_client import NO_ANSWER, Address, Response, send_
 from vouchers.inventory.request_stats import ACCEPTED
 
 REQUEST_S = 5.0
-"""How long to wait for an answer, as the purchase page does."""
+"""Seconds to wait for an answer, as on the purchase page."""
 
 UNANSWERED = "unanswered"
 BUSY = frozenset({429, 502, 503, 504})
@@ -23,14 +23,14 @@ MAX_CODE_LENGTH = 32
 
 
 class NoWebServer(Exception):
-    """The address does not answer as a web server of this shop does."""
+    """The address does not respond like a web server of this shop."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a click; ``ms`` is None where nothing came.
+    """The answer to a click; ``ms`` is None if none came.
 
-    ``code`` is *accepted*, the code of the refusal, or the bare status where it is not the shop's.
+    ``code`` is *accepted*, the code of the refusal, or the bare status if it is not the shop's.
     """
 
     click: int
@@ -42,10 +42,10 @@ class Answer:
 
 
 def check_web(*, url: str, path: str) -> None:
-    """Ask a web server whether it is alive.
+    """Check that a web server is alive.
 
     :raises BadAddress: the address is not one of a web server.
-    :raises NoWebServer: it does not answer, or not with 200.
+    :raises NoWebServer: it does not respond, or not with 200.
     """
     address = Address.of(url)
     request = address.request("GET", path)
@@ -75,7 +75,7 @@ def fire(
 
 
 def judge(click: int, response: Response) -> Answer:
-    """Return what a response tells the buyer."""
+    """Return the answer that a response gives to a click."""
     if response.status == NO_ANSWER:
         return Answer(click, UNANSWERED, is_known=False)
     content = response.body if isinstance(response.body, dict) else {}

@@ -1,4 +1,4 @@
-"""The phases of a rehearsal: prepare, buy, drain, clear up; a step takes some seconds at most."""
+"""The phases of a rehearsal, step by step: prepare, buy, drain, clear up."""
 
 from __future__ import annotations
 
@@ -38,17 +38,17 @@ logger = logging.getLogger(__name__)
 
 WINDOW = dt.timedelta(hours=1)
 AHEAD = dt.timedelta(minutes=1)
-"""So long before its making the shadow has begun: the clock of Redis may be another's."""
+"""The shadow sale starts this long before now, because the clock of Redis may differ."""
 
 PAY_WITHIN_S = 24 * 3600
-"""No order of a shadow expires while it is there."""
+"""Longer than any rehearsal: no order of a shadow sale expires."""
 
 FIRE_S = 2.0
-"""For how long one step sends requests."""
+"""Seconds for which one step sends requests."""
 
 POLL_S = 0.5
 DRAIN_PATIENCE = dt.timedelta(seconds=30)
-"""So long no order at all may be written while some are pending, before the rehearsal gives up."""
+"""Longest time without a written order while some are pending; then the rehearsal gives up."""
 
 NO_WEB_SERVER = gettext_noop("no web server of this shop responds at this address")
 ANOTHER_SHOP = gettext_noop("the web server at this address does not know this sale")
@@ -58,7 +58,7 @@ NOT_DRAINED = gettext_noop(
 NOTHING_BOUGHT = gettext_noop("no buyer was accepted")
 
 _FOREIGN = {"bad_token", "not_found", "invalid", "301", "302", "307", "308", "400", "403", "404"}
-"""What a web server says that has another key, another database or another name."""
+"""Answers of a web server with another key, another database or another name."""
 
 
 def do_step(rehearsal: Rehearsal, now: dt.datetime, *, clicks_at_once: int) -> float | None:
@@ -80,7 +80,6 @@ def _give_up(rehearsal: Rehearsal, now: dt.datetime, problem: str) -> float:
 
 
 def _shadow(rehearsal: Rehearsal) -> SeckillVoucher:
-    """Return the shadow sale, which is there until it is cleared up."""
     assert rehearsal.shadow_id is not None
     return SeckillVoucher.objects.get(pk=rehearsal.shadow_id)
 
@@ -186,7 +185,7 @@ def _drain(rehearsal: Rehearsal, now: dt.datetime) -> float:
 
 
 def _clear(rehearsal: Rehearsal, now: dt.datetime) -> float | None:
-    """Clear up a bit more; at the end of it, the rehearsal is over."""
+    """Continue to clear up; when nothing is left, the rehearsal is over."""
     shadow_id = rehearsal.shadow_id
     if shadow_id is not None and not clear_shadow(shadow_id=shadow_id, now=now):
         left = buyers_of(shadow_id=shadow_id).count()

@@ -1,9 +1,6 @@
-"""Rehearsing: a shadow copy of a sale, bought by a crowd of its own on the system as it runs.
+"""Rehearsals: a shadow copy of a sale, bought by a crowd of its own on the running system.
 
-A rehearsal goes step by step. A step takes some seconds at most and is noted in the rehearsal's
-row under the number of its turn; then it hands on to the next, so that a single worker has time for
-the orders in between. One whose process died goes on at its last note (``resume_rehearsals``).
-Whatever becomes of it, its last phase clears up.
+The job engine does a rehearsal step by step. Its last phase always clears up.
 """
 
 from __future__ import annotations
@@ -98,7 +95,7 @@ def start_rehearsal(
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises AnotherRehearsal: one is running.
     :raises BadAddress: the address is not one of a web server.
-    :raises LedgerUnavailable: Redis does not answer.
+    :raises LedgerUnavailable: Redis does not respond.
     """
     sale = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).get(pk=sale_id)
     Address.of(url)
@@ -124,12 +121,12 @@ def start_rehearsal(
 def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
     """Cancel a rehearsal, so that it clears up; the caller does its steps.
 
-    :raises NotRunning: it is over, or clears up already.
+    :raises NotRunning: it is over or clearing up.
     """
     found = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
     found = found.exclude(phase=RehearsalPhase.CLEARING)
     turn, now = F("turn") + 1, timezone.now()
-    # As long as there is no shadow, there is nothing to clear up.
+    # Without a shadow sale there is nothing to clear up.
     ended = found.filter(shadow_id=None).update(
         phase=RehearsalPhase.FAILED, running=None, problem=why, turn=turn, changed_at=now, crowd={}
     )
@@ -172,7 +169,7 @@ def work_at(
 def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
     """Do all steps in this process; yield the rehearsal before each and at the end.
 
-    If another process takes it over, or it is cancelled, this follows.
+    If the rehearsal is cancelled, or another process takes it over, this continues with it.
 
     :raises Stuck: Redis or the database is unavailable for too long.
     """
@@ -198,7 +195,11 @@ def resume_rehearsals(*, now: dt.datetime) -> list[Turn]:
 
     A shadow sale whose rehearsal was deleted is cleared up as well.
     """
-    _clear_orphans(now)
+    for shadow_id in orphans(now=now):
+        try:
+            clear_shadow(shadow_id=shadow_id, now=now)
+        except UNAVAILABLE as error:
+            logger.warning("the shadow sale %s is not cleared up now: %r", shadow_id, error)
     return resume(Rehearsal.objects.all(), now=now, changes=_note_interruption)
 
 
@@ -214,7 +215,7 @@ def _note_interruption(rehearsal: Rehearsal) -> dict[str, Any]:
 def clear_leftovers() -> Iterator[str]:
     """Clear up after dead processes; yield a name for each rehearsal or shadow sale.
 
-    :raises AnotherRehearsal: one is running, and its process lives.
+    :raises AnotherRehearsal: one is running, and its process is alive.
     :raises Stuck: Redis or the database is unavailable for too long.
     """
     running = Rehearsal.objects.filter(running=True).first()
@@ -246,11 +247,3 @@ def orphans(*, now: dt.datetime) -> list[int]:
     shadows = SeckillVoucher.objects.filter(stage=SaleStage.REHEARSAL, created_at__lt=now - LEASE)
     found = shadows.exclude(pk__in=running.values("shadow_id"))
     return list(found.order_by("pk").values_list("pk", flat=True))
-
-
-def _clear_orphans(now: dt.datetime) -> None:
-    for shadow_id in orphans(now=now):
-        try:
-            clear_shadow(shadow_id=shadow_id, now=now)
-        except UNAVAILABLE as error:
-            logger.warning("the shadow sale %s is not cleared up now: %r", shadow_id, error)

@@ -15,7 +15,7 @@ from orders.models.jobs import OVER
 from seckill_site.formatting import NO_VALUE, grouped
 
 SILENCE = dt.timedelta(seconds=10)
-"""After this time without progress the page asks whether a worker is running."""
+"""Time without progress after which the page asks whether a worker is running."""
 
 _PROGRESS = {
     RehearsalPhase.PREPARING: gettext_noop("%(done)s of %(total)s buyers created"),
@@ -143,10 +143,11 @@ def tables(rehearsal: Rehearsal) -> list[Table]:
         return []
     verdict = Verdict.of(rehearsal.verdict)
     right = [(gettext(name), getattr(verdict, key)) for key, name in _RIGHT.items()]
-    fast = [
-        (gettext(name), _with_unit(getattr(verdict, key), unit))
-        for key, (name, unit) in _FAST.items()
-    ]
+    fast = []
+    for key, (name, unit) in _FAST.items():
+        value = getattr(verdict, key)
+        shown = NO_VALUE if value is None else gettext(unit) % _number(value)
+        fast.append((gettext(name), shown))
     many = [(gettext(name), _number(getattr(verdict, key))) for key, name in _MANY.items()]
     answers = [
         (gettext(ANSWERS.get(code, code)), _number(count))
@@ -158,10 +159,6 @@ def tables(rehearsal: Rehearsal) -> list[Table]:
         Table(gettext("Counts"), [(name, value, True) for name, value in many]),
         Table(gettext("Answers to clicks"), [(it, count, True) for it, count in answers]),
     ]
-
-
-def _with_unit(value: float | None, unit: str) -> str:
-    return NO_VALUE if value is None else gettext(unit) % _number(value)
 
 
 def _number(value: float) -> str:

@@ -71,7 +71,7 @@ class Verdict:
 def find_verdict(
     *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, drained: bool
 ) -> Verdict:
-    """Compare what the crowd was told with the shadow sale's rows and its ledger.
+    """Compare the answers that the crowd got with the shadow sale's rows and its ledger.
 
     :raises LedgerUnavailable: Redis did not respond.
     """
@@ -80,19 +80,20 @@ def find_verdict(
     accepted = {log.first_order_id + offset for offset in log.accepted}
     live = comparison.live_orders
     drain_s = _drain_s(shadow, log)
+    unanswered = sum(count for code, count in log.answers.items() if code in INCONCLUSIVE)
     return Verdict(
         buyers=rehearsal.buyers,
         stock=rehearsal.stock,
         requests=log.requests,
         answers=dict(sorted(log.answers.items())),
-        unanswered=sum(count for code, count in log.answers.items() if code in INCONCLUSIVE),
+        unanswered=unanswered,
         accepted=len(accepted),
         orders=rows.count(),
         refused=rows.filter(status=OrderStatus.REFUSED).count(),
         oversold=max(0, live - rehearsal.stock),
         lost=len(accepted - set(rows.values_list("pk", flat=True))),
         doubled=_doubled(shadow),
-        undersold=max(0, min(rehearsal.stock, _demand(rehearsal, shadow, log)) - live),
+        undersold=max(0, min(rehearsal.stock, _demand(rehearsal, shadow) - unanswered) - live),
         difference=comparison.difference,
         drained=drained,
         p50_ms=_percentile(log, 50),
@@ -113,12 +114,11 @@ def _doubled(shadow: SeckillVoucher) -> int:
     return sum(row["orders"] - shadow.limit for row in counts)
 
 
-def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog) -> int:
-    """Return the units that the buyers wanted, minus those with an inconclusive answer."""
+def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher) -> int:
+    """Return the units that the buyers wanted."""
     clicks = clicks_of(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     wanted = Counter(click.buyer for click in set(clicks))
-    unknown = sum(count for code, count in log.answers.items() if code in INCONCLUSIVE)
-    return sum(min(count, shadow.limit) for count in wanted.values()) - unknown
+    return sum(min(count, shadow.limit) for count in wanted.values())
 
 
 def _percentile(log: AnswerLog, percent: int) -> int | None:

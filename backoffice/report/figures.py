@@ -1,4 +1,4 @@
-"""The report on a sale: what was sold, to how many buyers, how fast, and what the others were told.
+"""The report on a sale: what was sold, to how many buyers, how fast, and how others were refused.
 
 The number of statements does not depend on the number of orders. Figures that would sort all orders
 of a large sale use a sample.
@@ -39,12 +39,7 @@ SAMPLE_SIZE = 10_000
 MAX_CHANGES = 200
 """The report lists the first changes of a sale, up to this number."""
 
-EVER_PAID = (
-    OrderStatus.PAID,
-    OrderStatus.USED,
-    OrderStatus.REFUNDING,
-    OrderStatus.REFUNDED,
-)
+EVER_PAID = (OrderStatus.PAID, OrderStatus.USED, OrderStatus.REFUNDING, OrderStatus.REFUNDED)
 
 
 @dataclass(frozen=True)
@@ -118,12 +113,8 @@ class SaleReport:
         return sum(it.count for it in self.orders)
 
     @property
-    def ever_paid(self) -> int:
-        return self.count(*EVER_PAID)
-
-    @property
     def conversion(self) -> float | None:
-        return self.ever_paid / self.accepted if self.accepted else None
+        return self.count(*EVER_PAID) / self.accepted if self.accepted else None
 
     @property
     def sold_out_after(self) -> dt.timedelta | None:
@@ -160,7 +151,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
     rows = VoucherOrder.objects.filter(seckill_voucher=sale).order_by()
     snapshot, spans, knows_latest = _from_redis(sale)
     orders, refused = _orders(rows)
-    ever_paid = sum(it.count for it in orders if it.status in EVER_PAID)
+    paid_events = OrderEvent.objects.filter(order__seckill_voucher=sale, after=OrderStatus.PAID)
     return SaleReport(
         sale=sale,
         at=now,
@@ -176,7 +167,12 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
             order_id="pk",
             count=sum(it.count for it in orders),
         ),
-        paid=_paid(sale, count=ever_paid),
+        paid=_durations(
+            paid_events.order_by(),
+            F("at") - F("order__accepted_at"),
+            order_id="order_id",
+            count=sum(it.count for it in orders if it.status in EVER_PAID),
+        ),
         waiting_list=_waiting_list(sale),
         spans=tuple(spans),
         changes=_changes(sale),
@@ -220,12 +216,6 @@ def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datet
 
 
 # --- Durations ------------------------------------------------------------------------------------
-
-
-def _paid(sale: SeckillVoucher, *, count: int) -> Durations:
-    events = OrderEvent.objects.filter(order__seckill_voucher=sale, after=OrderStatus.PAID)
-    duration = F("at") - F("order__accepted_at")
-    return _durations(events.order_by(), duration, order_id="order_id", count=count)
 
 
 def _durations(rows: QuerySet[Any], duration: Any, *, order_id: str, count: int) -> Durations:

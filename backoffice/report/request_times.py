@@ -12,7 +12,7 @@ from vouchers.inventory.request_stats import ACCEPTED, RequestCount
 ANSWERS = (
     ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
 )  # fmt: skip
-"""The answers to an order request. What a later release counts in addition is ``OTHER``."""
+"""The answers to an order request. Those that only a later release knows are ``OTHER``."""
 
 OTHER = "other"
 

@@ -1,9 +1,15 @@
-"""The lists of a report: requests over time, as chart and table, and changes of the sale."""
+"""The lists of a report, and the whole report as a CSV file.
+
+The lists are the requests over time, as chart and table, and the changes of the sale.
+"""
 
 from __future__ import annotations
 
+import codecs
+import csv
 import datetime as dt
-from collections.abc import Callable, Sequence
+import io
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +18,14 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext, pgettext
 
 from backoffice.board.texts import REFUSAL_LABELS
-from backoffice.report.figures import Change, SaleReport
+from backoffice.csv_cells import unevaluated
+from backoffice.report.figures import SaleReport
 from backoffice.report.request_times import Span, coarser, near
+from backoffice.report.texts import sections
 from seckill_site.formatting import grouped, timestamp
 from vouchers.inventory.request_stats import ACCEPTED, MINUTE, PER_SECOND_WINDOW
 from vouchers.models import SeckillVoucher
+from vouchers.templatetags.seckill import utc_offset
 
 MAX_POINTS = 720
 """Points of a chart; around the start each second has its own."""
@@ -50,7 +59,7 @@ def requests(report: SaleReport) -> list[Requests]:
 
 def changes(report: SaleReport) -> list[list[str]]:
     """Return a row for each change: time, phase of the sale, user, text."""
-    return [[timestamp(it.at), _phase(report.sale, it), it.by, it.what] for it in report.changes]
+    return [[timestamp(it.at), _phase(report.sale, it.at), it.by, it.what] for it in report.changes]
 
 
 def change_heads() -> list[str]:
@@ -66,28 +75,27 @@ def answer_labels(spans: Sequence[Span]) -> dict[str, str]:
     return {code: label for code, label in labels.items() if code in given}
 
 
-def _phase(sale: SeckillVoucher, change: Change) -> str:
-    if change.at < sale.begins_at:
+def _phase(sale: SeckillVoucher, moment: dt.datetime) -> str:
+    if moment < sale.begins_at:
         return gettext("before the start")
-    return gettext("during the sale") if change.at < sale.ends_at else gettext("after the end")
+    return gettext("during the sale") if moment < sale.ends_at else gettext("after the end")
 
 
 def _requests(title: str, spans: Sequence[Span], *, unit_s: int) -> Requests:
     zone = timezone.get_current_timezone()
     labels = answer_labels(spans)
-    rows = coarser(spans, most=MAX_ROWS, zone=zone)
+    spans_of_rows = coarser(spans, most=MAX_ROWS, zone=zone)
+    rows = []
+    for span in spans_of_rows:
+        counts = (span.requests, *(span.answers.get(code, 0) for code in labels))
+        rows.append([timestamp(span.at), *map(grouped, counts)])
     return Requests(
         title=title,
         chart=_chart(coarser(spans, most=MAX_POINTS, zone=zone), unit_s=unit_s),
-        step=_step(rows[0].seconds),
+        step=_step(spans_of_rows[0].seconds),
         heads=[pgettext("time", "From"), gettext("Requests"), *labels.values()],
-        rows=[_row(span, labels) for span in rows],
+        rows=rows,
     )
-
-
-def _row(span: Span, labels: dict[str, str]) -> list[str]:
-    counts = [span.answers.get(code, 0) for code in labels]
-    return [timestamp(span.at), grouped(span.requests), *map(grouped, counts)]
 
 
 def _step(seconds: int) -> str:
@@ -105,16 +113,28 @@ def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
     by_time = {int(span.at.timestamp()): span for span in spans}
     times = range(min(by_time), max(by_time) + 1, step)
     empty = Span(dt.datetime.min, step, {})
-
-    def series(
-        label: str, count: Callable[[Span], int], *, kind: str, color: str
-    ) -> dict[str, Any]:
-        counts = (count(by_time.get(it, empty)) for it in times)
-        values = [round(it * unit_s / step, 2) for it in counts]
-        return {"label": label, "values": values, "kind": kind, "color": color}
-
-    accepted = pgettext("order requests", "Accepted")
-    refused = pgettext("order requests", "Refused")
+    shown = [by_time.get(it, empty) for it in times]
+    accepted = [it.answers.get(ACCEPTED, 0) for it in shown]
+    retried = [it.answers.get("unavailable", 0) for it in shown]
+    requests = [it.requests for it in shown]
+    refused = [
+        sums[0] - sums[1] - sums[2] for sums in zip(requests, accepted, retried, strict=True)
+    ]
+    charted = [
+        (gettext("Requests"), "bars", requests),
+        (pgettext("order requests", "Accepted"), "line", accepted),
+        (pgettext("order requests", "Refused"), "line", refused),
+        (gettext("Asked to retry"), "line", retried),
+    ]
+    series = [
+        {
+            "label": label,
+            "values": [round(it * unit_s / step, 2) for it in counts],
+            "kind": kind,
+            "color": f"--chart-{number}",
+        }
+        for number, (label, kind, counts) in enumerate(charted, start=1)
+    ]
     peak = max(spans, key=lambda span: span.requests)
     summary = gettext("The peak was %(count)s requests in the %(seconds)s s starting at %(at)s.")
     return {
@@ -123,22 +143,46 @@ def _chart(spans: Sequence[Span], *, unit_s: int) -> dict[str, Any]:
         "summary": summary
         % {"count": grouped(peak.requests), "seconds": step, "at": timestamp(peak.at)},
         "unit": gettext("per second") if unit_s == 1 else gettext("per minute"),
-        "series": [
-            series(gettext("Requests"), lambda it: it.requests, kind="bars", color="--chart-1"),
-            series(accepted, _accepted, kind="line", color="--chart-2"),
-            series(refused, _refused, kind="line", color="--chart-3"),
-            series(gettext("Asked to retry"), _asked_to_retry, kind="line", color="--chart-4"),
-        ],
+        "series": series,
     }
 
 
-def _accepted(span: Span) -> int:
-    return span.answers.get(ACCEPTED, 0)
+# --- The CSV file ---------------------------------------------------------------------------------
 
 
-def _asked_to_retry(span: Span) -> int:
-    return span.answers.get("unavailable", 0)
+def report_csv(report: SaleReport) -> bytes:
+    """Return the whole report in UTF-8 with the byte order mark that Excel needs."""
+    text = io.StringIO(newline="")
+    csv.writer(text).writerows(
+        # Titles and reasons are typed by people: a spreadsheet must not evaluate them.
+        [unevaluated(cell) if isinstance(cell, str) else cell for cell in row]
+        for row in _csv_rows(report)
+    )
+    return codecs.BOM_UTF8 + text.getvalue().encode()
 
 
-def _refused(span: Span) -> int:
-    return span.requests - _accepted(span) - _asked_to_retry(span)
+def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
+    about = gettext("Report")
+    zone = f"{timezone.get_current_timezone_name()} ({utc_offset(report.at)})"
+    yield [gettext("Section"), gettext("Figure"), gettext("Value")]
+    yield [about, gettext("Voucher"), report.sale.voucher.title]
+    yield [about, gettext("Sale"), report.sale.pk]
+    yield [about, gettext("As of"), timestamp(report.at)]
+    yield [about, gettext("Times are in"), zone]
+    if not report.knows_latest:
+        text = gettext("the requests of the last minutes: Redis was unreachable")
+        yield [about, gettext("Not known"), text]
+    for section in sections(report):
+        for figure in section.figures:
+            unit = f" ({figure.unit})" if figure.unit else ""
+            yield [section.title, f"{figure.label}{unit}", figure.plain]
+    yield []
+    # The requests at the finest resolution that is stored.
+    labels = answer_labels(report.spans)
+    yield [pgettext("time", "From"), gettext("Seconds"), gettext("Requests"), *labels.values()]
+    for span in report.spans:
+        counts = [span.answers.get(code, 0) for code in labels]
+        yield [timestamp(span.at), span.seconds, span.requests, *counts]
+    yield []
+    yield change_heads()
+    yield from changes(report)

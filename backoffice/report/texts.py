@@ -1,4 +1,4 @@
-"""The figures of a report in words, as its page shows them and as a spreadsheet takes them."""
+"""The figures of a report in words, for its page and for a spreadsheet."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vouchers.inventory.request_stats import ACCEPTED
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: as it is shown, and plain in its unit; what it means, where that is open."""
+    """One figure: as it is shown, plain in its unit, and with a note if it needs one."""
 
     label: str
     shown: str
@@ -36,7 +36,7 @@ class Section:
 
 
 def headline(report: SaleReport) -> list[Figure]:
-    """Return the figures that are asked for first."""
+    """Return the most important figures."""
     sold = {"sold": grouped(report.sale.sold), "total": grouped(report.sale.stock)}
     revenue = report.cents(OrderStatus.PAID, OrderStatus.USED)
     return [

@@ -29,7 +29,7 @@ from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clock import now_ms
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.models import SeckillVoucher
-from vouchers.web.serializers import live_json
+from vouchers.web.fast_path import live_json
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise

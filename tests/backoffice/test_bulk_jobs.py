@@ -1,4 +1,4 @@
-"""Jobs on many orders: each order once, whoever dies, however many workers; none is forgotten."""
+"""Bulk jobs change each order once, whichever worker dies and however many there are."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def job_of(ids: list[int], kind: OrderJob.Kind = CANCEL, *, by: str = "boss") ->
 
 
 def won_by(sale: SeckillVoucher, count: int) -> list[int]:
-    """Let so many buyers win an unpaid order each; return the ids."""
+    """Make this many buyers win an unpaid order each; return the ids."""
     won(sale, make_buyers(count))
     return live_ids(sale)
 
@@ -68,7 +68,7 @@ def step(job: OrderJob) -> Turn | None:
 
 
 def finish(job: OrderJob) -> OrderJob:
-    """Work until no task would be published any more."""
+    """Work until no further task would be published."""
     while step(job):
         pass
     job.refresh_from_db()
@@ -80,7 +80,7 @@ def states(job: OrderJob) -> tuple[str, int, int, dict[str, str]]:
 
 
 def resumed(*, later: dt.timedelta = LEASE + dt.timedelta(seconds=1)) -> list[int]:
-    """Let beat look after the lease has expired; return the jobs that it resumes."""
+    """Run beat's task after the lease has expired; return the resumed jobs."""
     return [turn.job_id for turn in resume(OrderJob.objects.all(), now=timezone.now() + later)]
 
 
@@ -206,11 +206,11 @@ def test_step_over_ten_thousand_ids_uses_few_queries() -> None:
     job.refresh_from_db()
     assert (job.done, len(job.refusals)) == (STEP_ORDERS, STEP_ORDERS)
     assert job.order_ids[0] == 10**18 + STEP_ORDERS
-    # One query for each order; the rest is one look and one record.
+    # One query for each order, one to read the job and one to record the step.
     assert len(queries) <= 2 * STEP_ORDERS + 6
 
 
-# --- Workers that die, and workers that meet -----------------------------------------------------
+# --- Crashes and concurrent workers --------------------------------------------------------------
 
 
 def test_second_worker_finishes_job_of_dead_worker(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,7 +303,7 @@ def test_slow_provider_does_not_keep_a_job_silent(monkeypatch: pytest.MonkeyPatc
     assert job.done == 1
 
 
-# --- Parts that are away -------------------------------------------------------------------------
+# --- Outages -------------------------------------------------------------------------------------
 
 
 def test_job_waits_for_redis() -> None:
@@ -324,7 +324,7 @@ def test_job_waits_for_redis() -> None:
 
 
 def lose(patch: pytest.MonkeyPatch) -> None:
-    """Let the ledger be at a closed port while the patch holds."""
+    """Point the ledger at a closed port while the patch holds."""
     nowhere = Redis(port=1, decode_responses=True, retry=Retry(NoBackoff(), 0))
     patch.setattr("seckill_site.ledger_connection.get_redis_connection", lambda alias: nowhere)
 
@@ -399,7 +399,7 @@ def test_broken_order_does_not_stop_the_others(
 
 
 def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> None:
-    """The order is being refunded, whatever became of telling the provider."""
+    """The order is being refunded even if the provider could not be reached."""
     fake = use_fake(settings)
     sale = make_sale()
     order = won(sale)

@@ -35,7 +35,7 @@ def run(*arguments: str) -> str:
 
 
 def refusal_of(*arguments: str) -> CommandError:
-    """Return the error, which has to be one clear line, of a command that prints nothing else."""
+    """Return the one-line error of a command that prints nothing else."""
     out = io.StringIO()
     with pytest.raises(CommandError) as caught:
         call_command(*arguments, stdout=out)
@@ -75,7 +75,7 @@ def test_demo_makes_sales_and_accounts_and_prints_passwords() -> None:
 
 
 @pytest.mark.django_db(transaction=True)
-def test_the_demo_twice_changes_nothing_and_prints_no_password() -> None:
+def test_second_demo_changes_nothing_and_prints_no_password() -> None:
     run("demo")
     before = rows(), ledger_contents(), list(User.objects.order_by("pk").values_list())
     again = run("demo")
@@ -110,7 +110,7 @@ def test_created_buyers_cannot_log_in() -> None:
     assert User.objects.filter(is_active=True, is_staff=False).count() == 501
 
 
-def test_a_second_crowd_is_another_one() -> None:
+def test_second_crowd_has_other_buyers() -> None:
     sale = make_sale()
     for _ in range(2):
         run("create_buyers", "--count", "2", "--tokens-for", str(sale.pk))
@@ -118,20 +118,20 @@ def test_a_second_crowd_is_another_one() -> None:
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "x", "1.5", ""])
-def test_a_wrong_count_is_one_clear_line(count: str) -> None:
+def test_wrong_count_is_one_line(count: str) -> None:
     refusal = refusal_of("create_buyers", f"--count={count}", f"--tokens-for={make_sale().pk}")
     assert "count" in str(refusal)
     assert not User.objects.exists()
 
 
-def test_a_sale_that_there_is_not_is_one_clear_line() -> None:
+def test_create_buyers_for_missing_sale_is_one_line() -> None:
     unknown = make_sale().pk + 1
     refusal = refusal_of("create_buyers", "--count=3", f"--tokens-for={unknown}")
     assert str(unknown) in str(refusal)
     assert not User.objects.exists()
 
 
-def test_without_redis_no_buyers_are_made(lose_ledger: Callable[[], None]) -> None:
+def test_create_buyers_without_redis_makes_none(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     refusal_of("create_buyers", "--count=3", f"--tokens-for={sale.pk}")
@@ -152,7 +152,7 @@ KEYS = [
 
 
 def reconcile_json(*arguments: str, status: int = 0) -> list[dict[str, Any]]:
-    """Run ``reconcile --json`` and return its list, after a look at its exit status."""
+    """Run ``reconcile --json``, check its exit status and return its list."""
     out = io.StringIO()
     try:
         call_command("reconcile", "--json", *arguments, stdout=out)
@@ -178,7 +178,7 @@ def test_reconcile_json_has_one_object_per_sale() -> None:
     assert [str(entry["voucher_id"]) for entry in found] == [str(sale.pk), str(other.pk)]
 
 
-def test_without_sales_the_json_is_an_empty_list() -> None:
+def test_reconcile_json_without_sales_is_empty() -> None:
     assert reconcile_json() == []
 
 
@@ -192,19 +192,19 @@ def test_reconcile_exits_1_until_repaired(ledger: Redis) -> None:
     assert [entry["difference"] for entry in reconcile_json()] == [0, 0]
 
 
-def test_without_json_it_is_a_table_of_the_same() -> None:
+def test_reconcile_table_matches_the_json() -> None:
     sale = make_sale(stock=9)
     head, row = run("reconcile", str(sale.pk)).splitlines()
     assert head.split() == KEYS
     assert row.split() == [str(sale.pk), "9", "0", "0", "0", "0", "9", "0"]
 
 
-def test_the_progress_is_not_in_the_output() -> None:
+def test_progress_is_not_in_the_output() -> None:
     make_sale()
     assert run("reconcile", "--json").lstrip().startswith("[")
 
 
-def test_reconciling_a_missing_sale_is_one_line_and_repairs_nothing(ledger: Redis) -> None:
+def test_reconciling_a_missing_sale_repairs_nothing(ledger: Redis) -> None:
     sale = make_sale()
     ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
     before = ledger_contents()
@@ -213,7 +213,7 @@ def test_reconciling_a_missing_sale_is_one_line_and_repairs_nothing(ledger: Redi
     assert ledger_contents() == before
 
 
-def test_without_redis_reconciling_is_one_clear_line(lose_ledger: Callable[[], None]) -> None:
+def test_reconcile_command_without_redis_is_one_line(lose_ledger: Callable[[], None]) -> None:
     make_sale()
     lose_ledger()
     refusal_of("reconcile", "--json")
@@ -234,7 +234,7 @@ def set_aside(sale: SeckillVoucher) -> VoucherOrder:
 
 
 def retry_orders(*arguments: str, status: int = 0) -> list[str]:
-    """Run ``retry_orders`` and return its lines, after a look at its exit status."""
+    """Run ``retry_orders``, check its exit status and return its lines."""
     out = io.StringIO()
     try:
         call_command("retry_orders", *arguments, stdout=out, stderr=io.StringIO())
@@ -302,7 +302,7 @@ def test_retry_command_needs_exactly_one_selection(
     assert VoucherOrder.objects.get(pk=order.pk).live is None
 
 
-def test_without_redis_retrying_is_one_clear_line(lose_ledger: Callable[[], None]) -> None:
+def test_retry_command_without_redis_is_one_line(lose_ledger: Callable[[], None]) -> None:
     order = set_aside(make_sale())
     before = rows()
     lose_ledger()

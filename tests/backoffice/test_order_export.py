@@ -1,4 +1,4 @@
-"""The export: exactly these orders, as a spreadsheet keeps them, in bounded statements."""
+"""The export: the chosen orders, safe for spreadsheets, in bounded statements."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ def english() -> Iterator[None]:
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Walk a few orders as if they were many."""
+    """Shrink chunk and window, so that a few orders are many."""
     monkeypatch.setattr(order_export, "CHUNK", 3)
     monkeypatch.setattr(order_export, "WINDOW", 5)
 
 
 def exported(orders: QuerySet[VoucherOrder] | None = None, *, codes: bool = True) -> list[Any]:
-    """Return the rows below the headings, as a program reads them."""
+    """Return the rows below the headings, parsed."""
     found = VoucherOrder.objects.all() if orders is None else orders
     text = "".join(part.text for part in export_orders(orders=found, codes=codes, now=NOW))
     assert text.startswith("\ufeff")
@@ -63,7 +63,7 @@ def ids_in(rows: list[Any]) -> list[int]:
 
 
 def only(**fields: Any) -> dict[str, str]:
-    """Return the one row of the export, by its headings."""
+    """Return the only row of the export by heading."""
     (row,) = exported(**fields)
     return dict(zip((it.partition(" (")[0] for it in HEADINGS), row, strict=True))
 
@@ -79,10 +79,10 @@ def make_orders(sale: SeckillVoucher, count: int) -> None:
     )  # fmt: skip
 
 
-# --- What stands in a row -------------------------------------------------------------------------
+# --- Cells ----------------------------------------------------------------------------------------
 
 
-def test_an_order_is_written_with_what_became_of_it() -> None:
+def test_exported_order_includes_its_outcome() -> None:
     sale = make_sale(loaded=False)
     order = make_order(sale, make_buyer(), status=OrderStatus.USED)
     VoucherOrder.objects.update(accepted_at=NOW, created_at=NOW, code="0123456789ABCDEF")
@@ -113,13 +113,13 @@ def test_an_order_is_written_with_what_became_of_it() -> None:
     }
 
 
-def test_a_code_is_masked_for_who_may_not_redeem() -> None:
+def test_code_is_masked_without_redeem_permission() -> None:
     make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
     VoucherOrder.objects.update(code="0123456789ABCDEF")
     assert only(codes=False)["voucher code"] == "****-****-****-CDEF"
 
 
-def test_a_refused_order_without_a_buyer_says_why() -> None:
+def test_refused_order_without_buyer_has_its_reason() -> None:
     make_order(make_sale(loaded=False), None, status=OrderStatus.REFUSED, reason="sold_out")
     row = only()
     assert (row["buyer"], row["status"], row["reason"]) == ("", "refused", "no units were left")
@@ -136,7 +136,7 @@ def test_money_has_two_decimals(cents: int, yuan: str) -> None:
 
 
 @pytest.mark.parametrize("order_id", [2**53 + 1, 1205689618834327, 2**63 - 1])
-def test_all_digits_of_an_order_id_stay_as_they_are_text(order_id: int) -> None:
+def test_order_id_keeps_all_digits_as_text(order_id: int) -> None:
     make_order(make_sale(loaded=False), make_buyer(), order_id=order_id)
     assert only()["order id"] == f"\t{order_id}"
 
@@ -170,14 +170,14 @@ def test_number_like_text_stays_text(title: str) -> None:
 @pytest.mark.parametrize(
     "title", ["火锅券", "100元火锅券", 'a "quoted", title', "two\nlines", "a=b"]
 )
-def test_other_text_is_written_as_it_is(title: str) -> None:
+def test_plain_text_is_unchanged(title: str) -> None:
     sale = make_sale(loaded=False)
     Voucher.objects.update(title=title)
     make_order(sale, make_buyer())
     assert only()["voucher"] == title
 
 
-def test_the_file_speaks_the_readers_language() -> None:
+def test_export_uses_the_readers_language() -> None:
     make_order(make_sale(loaded=False), make_buyer())
     with translation.override("zh-hans"):
         parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
@@ -186,18 +186,18 @@ def test_the_file_speaks_the_readers_language() -> None:
     assert "未支付" in text or "待支付" in text or "待付款" in text
 
 
-def test_where_the_clock_changes_both_offsets_are_named() -> None:
+def test_heading_names_both_offsets_with_daylight_saving() -> None:
     with timezone.override("Europe/Berlin"):
         first = next(export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW))
     assert "accepted at (Europe/Berlin, UTC+1/UTC+2)" in first.text
 
 
-# --- Which orders ---------------------------------------------------------------------------------
+# --- Selection ------------------------------------------------------------------------------------
 
 
 @pytest.mark.usefixtures("small")
 @pytest.mark.parametrize("count", [0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 31])
-def test_every_order_is_written_once_oldest_first(count: int) -> None:
+def test_each_order_is_exported_once_oldest_first(count: int) -> None:
     make_orders(make_sale(loaded=False), count)
     every = VoucherOrder.objects.order_by("pk").values_list("pk", flat=True)
     assert ids_in(exported()) == list(every)
@@ -213,7 +213,7 @@ def test_export_writes_only_the_selected_orders() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_orders_written_meanwhile_come_twice_never_and_hide_none() -> None:
+def test_orders_written_during_export_cause_no_gaps_or_repeats() -> None:
     sale = make_sale(loaded=False)
     make_orders(sale, 20)
     before = sorted(VoucherOrder.objects.values_list("pk", flat=True))
@@ -261,7 +261,7 @@ def test_export_statements_stay_within_a_window_outside_transactions() -> None:
 
 
 @pytest.mark.usefixtures("small")
-def test_headings_come_first_and_reading_stops_with_the_connection() -> None:
+def test_headings_stream_first_and_reading_stops_on_disconnect() -> None:
     make_orders(make_sale(loaded=False), 30)
     parts = export_orders(orders=VoucherOrder.objects.all(), codes=True, now=NOW)
     with CaptureQueriesContext(connection) as captured:
@@ -299,19 +299,19 @@ def test_export_command_filters_by_sale_and_time() -> None:
     assert commanded("--sale", str(second.pk), "--codes")[0][12] == "0123-4567-89AB-CDEF"
 
 
-def test_the_command_speaks_english_whatever_the_sites_language_is() -> None:
+def test_export_command_always_uses_english() -> None:
     make_order(make_sale(loaded=False), make_buyer())
     with translation.override("zh-hans"):
         assert commanded()[0][5] == "unpaid"
 
 
 @pytest.mark.parametrize("since", ["yesterday", "2026-13-01T00:00", ""])
-def test_the_command_refuses_what_is_no_moment(since: str) -> None:
+def test_export_command_refuses_a_bad_time(since: str) -> None:
     with pytest.raises(CommandError, match="--since"):
         commanded("--since", since)
 
 
-def test_the_command_says_that_a_file_is_not_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_export_command_reports_an_incomplete_file(monkeypatch: pytest.MonkeyPatch) -> None:
     make_order(make_sale(loaded=False), make_buyer())
 
     def away(order_ids: object) -> None:

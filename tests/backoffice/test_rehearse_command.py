@@ -1,4 +1,4 @@
-"""``manage.py rehearse``: its words, its exit status, and its refusals in one clear line."""
+"""``manage.py rehearse``: its output, its exit status and its one-line refusals."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 def worker(
     live_server: LiveServer, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[None]:
-    """A web server, and orders that are written whenever the command waits for them."""
+    """Provide a web server, and write orders whenever the command waits for them."""
     settings.SECKILL_REHEARSAL_URL = live_server.url
 
     def work(seconds: float) -> None:
@@ -53,14 +53,14 @@ def worker(
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody counts late here, and nothing is on its way."""
+    """Clear up without waiting: no late counts and no queued tasks here."""
     none = dt.timedelta()
     monkeypatch.setattr("backoffice.rehearsal.cleanup.STATS_WAIT", none)
     monkeypatch.setattr("backoffice.rehearsal.cleanup.WORKER_WAIT", none)
 
 
 def rehearse(*arguments: object) -> tuple[int, str]:
-    """Return the exit status and what was printed."""
+    """Return the exit status and the output."""
     out = io.StringIO()
     try:
         call_command("rehearse", *map(str, arguments), stdout=out, stderr=io.StringIO())
@@ -98,7 +98,7 @@ def test_json_verdict_is_one_object() -> None:
     assert (found["orders"], found["cleared"]) == (2, True)
 
 
-def test_a_wrong_verdict_is_exit_status_1(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wrong_verdict_exits_1(monkeypatch: pytest.MonkeyPatch) -> None:
     find = find_verdict
 
     def tampered(**arguments: object) -> object:
@@ -151,7 +151,7 @@ def test_invalid_options_are_refused(arguments: tuple[object, ...], words: str) 
     assert not Rehearsal.objects.exists()
 
 
-def test_an_address_where_nobody_answers_is_named() -> None:
+def test_command_names_a_silent_address() -> None:
     sale = make_sale()
     before = everything_there()
     error = refusal_of(sale.pk, "--url", "http://127.0.0.1:1/")
@@ -161,7 +161,7 @@ def test_an_address_where_nobody_answers_is_named() -> None:
     assert everything_there() == before
 
 
-def test_without_redis_it_says_so(lose_ledger: Callable[[], None]) -> None:
+def test_rehearse_without_redis_says_so(lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     error = refusal_of(sale.pk)

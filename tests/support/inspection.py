@@ -6,7 +6,7 @@ import re
 import secrets
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from django.conf import settings
@@ -67,12 +67,18 @@ def assert_conserved(sale: SeckillVoucher) -> None:
 def ledger_contents() -> dict[str, Any]:
     """Return every key of the ledger's Redis with what it holds."""
     client = ledger_connection()
-    read = {
-        "string": client.get,
-        "hash": client.hgetall,
-        "zset": lambda key: client.zrange(key, 0, -1, withscores=True),
-    }
-    return {key: read[client.type(key)](key) for key in client.scan_iter()}
+    keys = list(client.scan_iter())
+    with client.pipeline(transaction=False) as pipeline:
+        read = {
+            "string": pipeline.get,
+            "hash": pipeline.hgetall,
+            "zset": partial(pipeline.zrange, start=0, end=-1, withscores=True),
+        }
+        for key in keys:
+            pipeline.type(key)
+        for key, kind in zip(keys, pipeline.execute(), strict=True):
+            read[kind](key)
+        return dict(zip(keys, pipeline.execute(), strict=True))
 
 
 def rows() -> list[tuple[Any, ...]]:

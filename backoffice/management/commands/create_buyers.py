@@ -13,7 +13,7 @@ from vouchers.models import SeckillVoucher
 
 
 class Command(BaseCommand):
-    help = "Make buyers without usable passwords; prints one purchase token a line."
+    help = "Make buyers without usable passwords; print one purchase token per line."
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("--count", type=int, required=True, help="how many buyers")
@@ -32,4 +32,4 @@ class Command(BaseCommand):
         except SeckillVoucher.DoesNotExist as error:
             raise CommandError(f"there is no seckill voucher {options['tokens_for']}") from error
         except LedgerUnavailable as error:
-            raise CommandError(f"Redis did not answer: {error}") from error
+            raise CommandError(f"Redis did not respond: {error}") from error

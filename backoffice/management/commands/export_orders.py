@@ -1,4 +1,4 @@
-"""``manage.py export_orders``: orders as CSV, as the admin exports them."""
+"""``manage.py export_orders``: print orders as CSV, as the admin exports them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from vouchers.models import SaleStage
 
 
 def moment(text: str) -> dt.datetime:
-    """Return a moment, in the shop's time zone where it names no other."""
+    """Return a time; without an offset it is in the shop's time zone."""
     found = parse_datetime(text)
     if found is None:
         raise ValueError
@@ -28,12 +28,17 @@ class Command(BaseCommand):
     help = "Print orders as CSV for a spreadsheet, oldest first: export_orders > orders.csv"
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("--sale", type=int, metavar="ID", help="only of this seckill voucher")
         parser.add_argument(
-            "--since", type=moment, metavar="TIME", help="only accepted since, as 2026-12-01T10:00"
+            "--sale", type=int, metavar="ID", help="only orders of this seckill voucher"
         )
         parser.add_argument(
-            "--codes", action="store_true", help="write out voucher codes, which are money"
+            "--since",
+            type=moment,
+            metavar="TIME",
+            help="only orders accepted since, such as 2026-12-01T10:00",
+        )
+        parser.add_argument(
+            "--codes", action="store_true", help="show voucher codes, which are worth money"
         )
 
     @no_translations
@@ -51,5 +56,5 @@ class Command(BaseCommand):
                     bar.update(part.orders)
         except (OperationalError, InterfaceError) as error:
             raise CommandError(
-                f"the database did not answer, the file ends here: {error}"
+                f"the database did not respond, the file ends here: {error}"
             ) from error

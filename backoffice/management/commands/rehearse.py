@@ -36,23 +36,23 @@ BAD_VERDICT, COULD_NOT, INTERRUPTED = 1, 2, 130
 class Command(BaseCommand):
     help = (
         "Copy a sale, let a crowd buy the copy from the running web server, wait until the workers "
-        "have written the orders, say whether all was right and how fast it was, and remove the "
-        "copy with everything that came of it. Exit status 0 only where nothing was oversold, lost "
-        "or doubled and nothing is left; 1 where something was; 2 where it could not be rehearsed."
+        "have written the orders, report correctness and speed, and remove every trace of the "
+        "copy. Exit status 0 if nothing was oversold, lost or doubled and nothing is left; 1 if "
+        "something was; 2 if the rehearsal could not run."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
         parser.add_argument("sale_id", nargs="?", type=int, metavar="SALE_ID")
         parser.add_argument("--buyers", type=int, default=1_000, help="default 1000")
-        parser.add_argument("--stock", type=int, help="units offered (default: as the sale)")
+        parser.add_argument("--stock", type=int, help="units offered (default: as in the sale)")
         parser.add_argument(
             "--duplicates", type=int, default=10, help="percent who click twice (default 10)"
         )
-        parser.add_argument("--connections", type=int, default=100, help="at a time (default 100)")
+        parser.add_argument("--connections", type=int, default=100, help="concurrent (default 100)")
         parser.add_argument("--url", help="the web server (default: SECKILL_REHEARSAL_URL)")
-        parser.add_argument("--json", action="store_true", help="the verdict as one object")
+        parser.add_argument("--json", action="store_true", help="verdict as one JSON object")
         parser.add_argument(
-            "--clear", action="store_true", help="only clear up after rehearsals that died"
+            "--clear", action="store_true", help="only clear up after rehearsals that crashed"
         )
 
     @no_translations
@@ -65,8 +65,8 @@ class Command(BaseCommand):
         except AnotherRehearsal as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
         except (*UNAVAILABLE, Stuck) as error:
-            text = f"Redis or the database did not respond: {error!r}. What is left of a rehearsal "
-            text += "is cleared up by beat, or by rehearse --clear"
+            text = f"Redis or the database did not respond: {error!r}. Beat or rehearse --clear "
+            text += "clears up what is left of a rehearsal"
             raise CommandError(text, returncode=COULD_NOT) from error
 
     def _start(self, options: dict[str, Any]) -> Rehearsal:
@@ -88,7 +88,7 @@ class Command(BaseCommand):
             raise CommandError(text, returncode=COULD_NOT) from error
 
     def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
-        """Do all phases, and clear up in any case."""
+        """Do all phases; clear up in any case."""
         try:
             rehearsal = self._work_through(rehearsal)
         except KeyboardInterrupt as error:
@@ -105,7 +105,7 @@ class Command(BaseCommand):
 
     def _cancel(self, rehearsal: Rehearsal) -> None:
         self.stderr.write("Clearing up…")
-        with suppress(NotRunning):  # where it was clearing up already, it goes on with that
+        with suppress(NotRunning):  # it is clearing up already
             cancel_rehearsal(rehearsal_id=rehearsal.pk)
         self._work_through(rehearsal)
 

@@ -1,4 +1,4 @@
-"""Accounts in the admin: what groups are called there."""
+"""Accounts in the admin: the translated names of groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ USERS, GROUPS = "/admin/auth/user/", "/admin/auth/group/"
 
 @pytest.fixture
 def owner(client: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """The client of a superuser who reads a language in which a keeper is a gardien."""
+    """The client of a superuser, in a language that translates Keeper as Gardien."""
     words = {"Keeper": "Gardien"}
     monkeypatch.setattr(admin, "gettext", lambda text: words.get(text, text))
     client.force_login(
@@ -41,12 +41,12 @@ def test_group_names_are_translated(owner: Client) -> None:
     assert ">Gardien</a>" in owner.get(GROUPS).text
 
 
-def test_who_has_no_group_has_no_role_in_the_list(owner: Client) -> None:
+def test_account_without_group_has_no_role(owner: Client) -> None:
     User.objects.create(username="ben", password="!")
     assert owner.get(USERS, {"q": "ben"}).text.count('<td class="field-roles">–</td>') == 1
 
 
-def test_a_group_is_given_on_the_users_page(owner: Client) -> None:
+def test_user_page_assigns_a_group(owner: Client) -> None:
     user, group = User.objects.create(username="ben", password="!"), make_keeper("ann").groups.get()
     form = owner.get(f"{USERS}{user.pk}/change/").context["adminform"].form
     joined = form.initial["date_joined"]
@@ -56,7 +56,7 @@ def test_a_group_is_given_on_the_users_page(owner: Client) -> None:
     assert list(user.groups.all()) == [group]
 
 
-def test_twenty_members_of_staff_take_as_many_queries_as_two(owner: Client) -> None:
+def test_account_list_query_count_is_constant(owner: Client) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             owner.get(USERS)

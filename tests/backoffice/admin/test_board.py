@@ -1,4 +1,4 @@
-"""The board in the admin: who sees it, what can be done from it, and what its history keeps."""
+"""The board in the admin: its page, permissions, actions and history."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MINUTES_5 = dt.timedelta(minutes=5)
 
 
 def staff_client(name: str, *codenames: str) -> Client:
-    """Return the client of a member of staff who may do these things and no others."""
+    """Return the client of a member of staff with exactly these permissions."""
     user = User.objects.create(username=name, password="!", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
@@ -56,7 +56,7 @@ def looker() -> Client:
 
 pytestmark = pytest.mark.django_db
 commits = pytest.mark.django_db(transaction=True)
-"""Where something is done: Redis follows what widens a sale when that is committed."""
+"""Marks tests of actions that widen a sale: Redis follows when they are committed."""
 
 
 def board_of(sale: SeckillVoucher, what: str = "") -> str:
@@ -87,14 +87,14 @@ def will(client: Client, sale: SeckillVoucher, name: str) -> list[str]:
 
 
 def seen_by(client: Client, sale: SeckillVoucher, name: str) -> dict[str, Any]:
-    """Return what the form of a confirmation page would send by itself."""
+    """Return the initial values of the form on a confirmation page."""
     page = client.get(board_of(sale, f"{name}/")).text
     found = re.search(r'name="seen" value="([^"]*)"', page)
     return {"seen": unescape(found[1])} if found else {}
 
 
 def act(client: Client, sale: SeckillVoucher, name: str, **fields: Any) -> Any:
-    """Press the button of a confirmation page."""
+    """Submit the form of a confirmation page."""
     fields = {"reason": "", **seen_by(client, sale, name), **fields}
     return client.post(board_of(sale, f"{name}/"), fields)
 
@@ -112,7 +112,7 @@ def everything(sale: SeckillVoucher) -> Any:
 
 
 def entries() -> list[tuple[str, str]]:
-    """Return who did what to sales, the last first."""
+    """Return the log entries of sales, newest first."""
     return [(it.user.get_username(), it.get_change_message()) for it in LogEntry.objects.all()]
 
 
@@ -123,7 +123,7 @@ def to_the_second(moment: dt.datetime) -> str:
 # --- The page and its figures --------------------------------------------------------------------
 
 
-def test_the_page_shows_the_figures_without_any_script(operator: Client) -> None:
+def test_board_shows_figures_without_script(operator: Client) -> None:
     sale = make_sale(stock=20)
     reserved(sale, make_buyers(3))
     fulfill_sale(sale_id=sale.pk)
@@ -152,25 +152,25 @@ def test_board_data_equals_the_page(operator: Client) -> None:
     }
 
 
-def test_no_cache_keeps_the_figures(operator: Client) -> None:
+def test_board_is_not_cached(operator: Client) -> None:
     response = operator.get(board_of(make_sale(), "data/"))
     assert {"private", "no-store"} <= set(response["Cache-Control"].split(", "))
 
 
-def test_the_page_brings_its_own_scripts_and_styles_and_no_others(operator: Client) -> None:
+def test_board_loads_only_its_own_scripts_and_styles(operator: Client) -> None:
     page = operator.get(board_of(make_sale())).text
     assert not re.search(r"<script(?![^>]*(src=|application/json))", page)
     assert not re.search(r"<style|\sstyle=", page)
 
 
 @pytest.mark.parametrize("what", ["", "data/", *(f"{name}/" for name in ACTIONS)])
-def test_a_sale_that_is_not_there_is_not_found(operator: Client, what: str) -> None:
+def test_missing_sale_is_not_found(operator: Client, what: str) -> None:
     assert operator.get(f"{SALES}999999/board/{what}").status_code == 404
     assert operator.post(f"{SALES}999999/board/{what}").status_code == 404
 
 
 @pytest.mark.parametrize("what", ["", "data/"])
-def test_without_redis_the_board_stands(
+def test_board_page_works_without_redis(
     operator: Client, lose_ledger: Callable[[], None], what: str
 ) -> None:
     sale = make_sale()
@@ -181,13 +181,13 @@ def test_without_redis_the_board_stands(
 
 
 @pytest.mark.parametrize("what", ["", *(f"{name}/" for name in ACTIONS)])
-def test_the_pages_of_a_sale_that_is_not_loaded_stand(operator: Client, what: str) -> None:
+def test_pages_of_an_unloaded_sale_work(operator: Client, what: str) -> None:
     sale = make_sale(loaded=False, paused=what == "resume/")
     assert operator.get(board_of(sale, what)).status_code == 200
 
 
 @commits
-def test_a_look_takes_as_many_statements_however_much_was_done(operator: Client) -> None:
+def test_board_query_count_ignores_history_length(operator: Client) -> None:
     def statements() -> int:
         cache.clear()  # the counts are kept for a second, which may be over now or not
         with CaptureQueriesContext(connection) as captured:
@@ -204,10 +204,10 @@ def test_a_look_takes_as_many_statements_however_much_was_done(operator: Client)
     assert statements() == before
 
 
-# --- Who may -------------------------------------------------------------------------------------
+# --- Permissions ---------------------------------------------------------------------------------
 
 
-def test_who_may_look_sees_the_board_without_buttons(looker: Client) -> None:
+def test_viewer_sees_board_without_buttons(looker: Client) -> None:
     sale = make_sale()
     page = looker.get(board_of(sale))
     assert page.status_code == 200
@@ -216,7 +216,7 @@ def test_who_may_look_sees_the_board_without_buttons(looker: Client) -> None:
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_who_may_only_look_can_do_nothing(looker: Client, name: str) -> None:
+def test_board_actions_need_run_permission(looker: Client, name: str) -> None:
     sale = make_sale(paused=name == "resume")
     before = everything(sale)
     assert looker.get(board_of(sale, f"{name}/")).status_code == 403
@@ -225,7 +225,7 @@ def test_who_may_only_look_can_do_nothing(looker: Client, name: str) -> None:
 
 
 @pytest.mark.parametrize("what", ["", "data/", "pause/"])
-def test_who_may_not_see_sales_sees_no_board(what: str) -> None:
+def test_board_needs_view_permission(what: str) -> None:
     sale = make_sale()
     stranger = staff_client("stranger", "run_seckillvoucher", "view_voucherorder")
     assert stranger.get(board_of(sale, what)).status_code == 403
@@ -241,7 +241,7 @@ def test_who_may_not_see_sales_sees_no_board(what: str) -> None:
         ({"ends_in_s": -1}, []),
     ],
 )
-def test_what_can_be_done_is_what_is_offered(
+def test_only_possible_actions_are_offered(
     operator: Client, fields: dict[str, Any], offered: list[str]
 ) -> None:
     sale = make_sale(**fields)
@@ -250,10 +250,10 @@ def test_what_can_be_done_is_what_is_offered(
     assert re.findall(r'<li data-action="(\w+)"\s*>', page) == offered
 
 
-# --- What it will do -----------------------------------------------------------------------------
+# --- Confirmation --------------------------------------------------------------------------------
 
 
-def test_the_end_is_explained_by_the_live_figures(operator: Client) -> None:
+def test_end_confirmation_shows_live_figures(operator: Client) -> None:
     sale, buyers = make_sale(stock=3), make_buyers(5)
     reserved(sale, buyers[:3])
     for place, other in enumerate(buyers[3:]):
@@ -299,18 +299,18 @@ def test_resuming_a_future_sale_promises_no_immediate_buying(
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_to_look_at_a_confirmation_changes_nothing(operator: Client, name: str) -> None:
+def test_opening_a_confirmation_changes_nothing(operator: Client, name: str) -> None:
     sale = make_sale(paused=name == "resume")
     before = everything(sale)
     assert operator.get(board_of(sale, f"{name}/")).status_code == 200
     assert everything(sale) == before
 
 
-# --- Done, with its line in the history ----------------------------------------------------------
+# --- Actions and history -------------------------------------------------------------------------
 
 
 @commits
-def test_a_pause_and_a_resumption_are_done_and_noted(operator: Client) -> None:
+def test_pause_and_resume_are_recorded(operator: Client) -> None:
     sale = make_sale()
 
     paused = act(operator, sale, "pause", reason="too many complaints")
@@ -329,7 +329,7 @@ def test_a_pause_and_a_resumption_are_done_and_noted(operator: Client) -> None:
 
 @commits
 @pytest.mark.parametrize(("by", "minutes"), [("5", 5), ("15", 15), ("60", 60)])
-def test_the_end_is_moved_by_minutes(operator: Client, by: str, minutes: int) -> None:
+def test_end_moves_by_minutes(operator: Client, by: str, minutes: int) -> None:
     sale = make_sale()
 
     act(operator, sale, "extend", by=by, reason="late buses")
@@ -354,7 +354,7 @@ def test_new_end_is_in_the_shops_time_zone(operator: Client, written: str) -> No
 
 @commits
 @pytest.mark.parametrize("stock", [3, 5_000])
-def test_the_stock_is_changed_up_and_down(operator: Client, stock: int) -> None:
+def test_stock_changes_up_and_down(operator: Client, stock: int) -> None:
     sale = make_sale(stock=10)
     reserved(sale, make_buyers(3))
 
@@ -366,7 +366,7 @@ def test_the_stock_is_changed_up_and_down(operator: Client, stock: int) -> None:
 
 
 @commits
-def test_a_sale_is_ended_and_stays_so(operator: Client) -> None:
+def test_ended_sale_stays_ended(operator: Client) -> None:
     sale = make_sale()
 
     act(operator, sale, "end", reason="fraud")
@@ -396,7 +396,7 @@ def test_board_lists_the_last_ten_changes(operator: Client) -> None:
     )
 
 
-def test_a_sale_that_is_not_loaded_is_loaded_first(operator: Client) -> None:
+def test_action_loads_an_unloaded_sale_first(operator: Client) -> None:
     sale = make_sale(loaded=False)
     act(operator, sale, "pause", reason="not yet")
     assert state_of(sale) is SaleState.PAUSED
@@ -417,7 +417,7 @@ def test_change_unknown_to_redis_is_a_warning(
 
 @pytest.mark.parametrize("name", ["pause", "end"])
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
-def test_who_stops_a_sale_says_why(operator: Client, name: str, reason: str) -> None:
+def test_pause_and_end_need_a_reason(operator: Client, name: str, reason: str) -> None:
     sale = make_sale()
     before = everything(sale)
     response = act(operator, sale, name, reason=reason)
@@ -468,7 +468,7 @@ def test_stock_cannot_go_below_taken_units(operator: Client) -> None:
 
 
 @pytest.mark.parametrize("stock", ["", "10", "-1", "1000001", "1.5", "many", "9" * 400, "\0"])
-def test_a_stock_that_is_none_is_asked_for_again(operator: Client, stock: str) -> None:
+def test_invalid_stock_shows_the_form_again(operator: Client, stock: str) -> None:
     sale = make_sale()
     before = everything(sale)
     response = act(operator, sale, "stock", stock=stock)
@@ -484,7 +484,7 @@ def test_a_stock_that_is_none_is_asked_for_again(operator: Client, stock: str) -
         ("until", "2101-01-01T00:00:00"), ("until", "9999-12-31T23:59:59"),
     ],
 )  # fmt: skip
-def test_an_end_that_is_none_is_asked_for_again(operator: Client, by: str, until: str) -> None:
+def test_invalid_end_shows_the_form_again(operator: Client, by: str, until: str) -> None:
     sale = make_sale()
     before = everything(sale)
     response = act(operator, sale, "extend", by=by, until=until)
@@ -524,9 +524,7 @@ def test_foreign_form_is_a_bad_request(operator: Client, name: str, seen: str) -
         ("end", {"reason": "why"}),
     ],
 )
-def test_a_form_that_comes_twice_does_it_once(
-    operator: Client, name: str, fields: dict[str, Any]
-) -> None:
+def test_form_sent_twice_acts_once(operator: Client, name: str, fields: dict[str, Any]) -> None:
     sale = make_sale(stock=10, paused=name == "resume")
     fields = {"reason": "", **seen_by(operator, sale, name), **fields}
 
@@ -559,7 +557,7 @@ def test_outdated_stock_form_is_shown_again(
 
 
 @pytest.mark.parametrize("name", ACTIONS)
-def test_without_redis_nothing_is_changed(
+def test_board_action_without_redis_changes_nothing(
     operator: Client, lose_ledger: Callable[[], None], name: str
 ) -> None:
     sale = make_sale(stock=10, paused=name == "resume")
@@ -575,9 +573,7 @@ def test_without_redis_nothing_is_changed(
     assert not entries()
 
 
-def test_a_row_that_is_locked_for_too_long_is_a_message(
-    operator: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_timeout_is_a_message(operator: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(**kwargs: Any) -> None:
         raise OperationalError(1205, "Lock wait timeout exceeded")
 
@@ -601,7 +597,7 @@ def test_change_and_history_are_one_transaction(
     assert (stored(sale).stock, snapshot(sale_id=sale.pk).terms.total) == (10, 10)
 
 
-# --- The ways to the board -----------------------------------------------------------------------
+# --- Links to the board --------------------------------------------------------------------------
 
 
 @pytest.fixture

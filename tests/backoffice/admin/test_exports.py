@@ -1,4 +1,4 @@
-"""The export of orders from the admin: what the list shows, or what is selected."""
+"""The export of orders from the admin: the filtered list, or the selected orders."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def act(client: Client, orders: list[VoucherOrder], query: str = "", **more: str
     return client.post(f"{LIST}?{query}", data)
 
 
-def test_the_list_has_a_button_that_exports_what_it_shows(operator: Client) -> None:
+def test_order_list_has_an_export_button(operator: Client) -> None:
     assert reverse("admin:orders_voucherorder_export") == EXPORT
     page = operator.get(LIST, {"status__exact": "paid"}).text
     assert f'href="{EXPORT}?status__exact=paid"' in page
@@ -67,7 +67,7 @@ def test_the_list_has_a_button_that_exports_what_it_shows(operator: Client) -> N
 @pytest.mark.parametrize(
     "query", ["", "status__exact=paid", "q=hotpot", "status__exact=unpaid&o=-2", "q=nothing&p=1"]
 )
-def test_exactly_the_orders_that_the_list_shows_are_exported(
+def test_export_matches_the_filtered_list(
     operator: Client, query: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(order_export, "CHUNK", 2)
@@ -78,7 +78,7 @@ def test_exactly_the_orders_that_the_list_shows_are_exported(
     assert ids(operator.get(f"{EXPORT}?{query}")) == shown(operator, query)
 
 
-def test_the_orders_of_one_sale_and_one_buyer_are_exported(operator: Client) -> None:
+def test_export_by_sale_and_buyer(operator: Client) -> None:
     wanted, other = make_sale(loaded=False), make_sale(loaded=False)
     first, second = make_order(wanted, make_buyer()), make_order(other, make_buyer())
     assert second.user
@@ -87,20 +87,20 @@ def test_the_orders_of_one_sale_and_one_buyer_are_exported(operator: Client) -> 
     assert ids(operator.get(EXPORT, {"q": second.user.username})) == [second.pk]
 
 
-def test_more_orders_than_a_page_of_the_list_has_are_exported(operator: Client) -> None:
+def test_export_covers_all_pages_of_the_list(operator: Client) -> None:
     sale = make_sale(loaded=False)
     for buyer in make_buyers(105):
         make_order(sale, buyer)
     assert len(ids(operator.get(EXPORT))) == 105
 
 
-def test_the_selected_orders_are_exported(operator: Client) -> None:
+def test_selected_orders_are_exported(operator: Client) -> None:
     sale = make_sale(loaded=False)
     first, _second, third = (make_order(sale, buyer) for buyer in make_buyers(3))
     assert ids(act(operator, [third, first])) == sorted([first.pk, third.pk])
 
 
-def test_all_that_a_filter_finds_can_be_selected(operator: Client) -> None:
+def test_all_filtered_orders_can_be_selected(operator: Client) -> None:
     sale = make_sale(loaded=False)
     first, second, _third = (make_order(sale, buyer) for buyer in make_buyers(3))
     VoucherOrder.objects.filter(pk__in=[first.pk, second.pk]).update(status=OrderStatus.PAID)
@@ -118,7 +118,7 @@ def test_export_file_is_dated_and_not_cached(operator: Client) -> None:
     assert rows(response) == []
 
 
-def test_codes_are_written_out_only_for_who_may_redeem_them() -> None:
+def test_full_codes_need_redeem_permission() -> None:
     make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
     VoucherOrder.objects.update(code="0123456789ABCDEF")
     clerk = staff("view_voucherorder", "export_voucherorder")
@@ -130,7 +130,7 @@ def test_codes_are_written_out_only_for_who_may_redeem_them() -> None:
 
 
 @pytest.mark.parametrize("permissions", [["view_voucherorder"], ["export_voucherorder"]])
-def test_who_may_not_export_and_see_orders_gets_none(permissions: list[str]) -> None:
+def test_export_needs_export_and_view_permission(permissions: list[str]) -> None:
     order = make_order(make_sale(loaded=False), make_buyer())
     clerk = staff(*permissions)
     assert clerk.get(EXPORT).status_code == 403
@@ -147,5 +147,5 @@ def test_export_of_unknown_query_redirects_to_the_list(operator: Client) -> None
     assert (response.status_code, response["Location"]) == (302, f"{LIST}?colour=red")
 
 
-def test_what_may_not_be_asked_for_is_a_400(operator: Client) -> None:
+def test_forbidden_lookup_returns_400(operator: Client) -> None:
     assert operator.get(EXPORT, {"user__password__startswith": "p"}).status_code == 400

@@ -1,4 +1,4 @@
-"""Orders in the admin: found by id, buyer and voucher, filtered, ended, and never typed."""
+"""Orders in the admin: search, filters, cancellations, refunds, retries and balances."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ SALES = "/admin/vouchers/seckillvoucher/"
 
 @pytest.fixture
 def staff(client: Client) -> Client:
-    """The client of a superuser: who may do everything may not do this either."""
+    """The client of a superuser, to whom the same limits apply."""
     client.force_login(
         User.objects.create(username="boss", password="!", is_staff=True, is_superuser=True)
     )
@@ -61,14 +61,14 @@ def staff(client: Client) -> Client:
 
 @pytest.fixture
 def boss(staff: Client) -> Client:
-    """The same, reading English."""
+    """The same client, in English."""
     staff.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
     return staff
 
 
 @pytest.fixture
 def helper(client: Client) -> Client:
-    """The client of somebody who may see sales and orders, and no more."""
+    """The client of a user who may only view sales and orders."""
     user = User.objects.create(username="helper", password="!", is_staff=True)
     allowed = ["view_voucherorder", "view_seckillvoucher"]
     user.user_permissions.set(Permission.objects.filter(codename__in=allowed))
@@ -78,7 +78,7 @@ def helper(client: Client) -> Client:
 
 @pytest.fixture
 def on_commit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do at once what waits for the commit: the transaction of a test never commits."""
+    """Run on_commit callbacks at once, because the transaction of a test never commits."""
     monkeypatch.setattr(transaction, "on_commit", lambda call: call())
 
 
@@ -105,7 +105,7 @@ def test_orders_are_listed_with_buyer_and_state(staff: Client) -> None:
     assert sale.voucher.title in page
 
 
-def test_an_order_without_a_buyer_is_listed_and_shown(staff: Client) -> None:
+def test_order_without_buyer_is_listed_and_shown(staff: Client) -> None:
     order = make_order(make_sale(), None, status=OrderStatus.REFUSED, reason="inactive_buyer")
     assert found(staff) == [order.pk]
     assert staff.get(change_url(order)).status_code == 200
@@ -127,7 +127,7 @@ def test_order_search_by_buyer_and_voucher(staff: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "_", "'", "\0", "é🙂"])
-def test_a_search_for_anything_is_answered(staff: Client, text: str) -> None:
+def test_any_order_search_is_answered(staff: Client, text: str) -> None:
     make_order(make_sale(), make_buyer())
     assert len(found(staff, q=text)) <= 1
 
@@ -184,7 +184,7 @@ def test_nobody_adds_or_deletes_an_order(staff: Client, method: str, what: str) 
     assert rows() == before
 
 
-def test_an_order_can_be_looked_at_and_not_changed(staff: Client) -> None:
+def test_order_page_is_read_only(staff: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     before = rows()
     page = staff.get(change_url(order))
@@ -196,7 +196,7 @@ def test_an_order_can_be_looked_at_and_not_changed(staff: Client) -> None:
     assert rows() == before
 
 
-def test_there_is_no_action_that_deletes(staff: Client) -> None:
+def test_order_list_has_no_delete_action(staff: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     before = rows()
     assert "delete_selected" not in staff.get(LIST).text
@@ -204,7 +204,7 @@ def test_there_is_no_action_that_deletes(staff: Client) -> None:
     assert rows() == before
 
 
-def test_only_staff_with_the_permission_sees_orders(client: Client) -> None:
+def test_orders_need_view_permission(client: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     helper = User.objects.create(username="helper", password="!", is_staff=True)
     for url in (LIST, change_url(order)):
@@ -215,7 +215,7 @@ def test_only_staff_with_the_permission_sees_orders(client: Client) -> None:
     assert client.get(LIST).status_code == 200
 
 
-# --- Tried again ---------------------------------------------------------------------------------
+# --- Retries -------------------------------------------------------------------------------------
 
 
 def set_aside(sale: SeckillVoucher, buyer: User | None = None) -> VoucherOrder:
@@ -228,7 +228,7 @@ def try_again(client: Client, *orders: VoucherOrder) -> Any:
     return client.post(LIST, {"action": "try_again", "_selected_action": chosen})
 
 
-def test_chosen_orders_are_tried_again_and_each_is_reported(boss: Client) -> None:
+def test_each_retried_order_is_reported(boss: Client) -> None:
     sale = make_sale()
     first, second, live = set_aside(sale), set_aside(sale), make_order(make_sale(), make_buyer())
     assert said(try_again(boss, live, second, first)) == [
@@ -267,7 +267,7 @@ def test_refused_retry_is_reported_with_its_reason(boss: Client, reason: str, wo
     assert not LogEntry.objects.exists()
 
 
-def test_who_tried_an_order_again_stands_in_its_history(boss: Client) -> None:
+def test_retry_records_its_author(boss: Client) -> None:
     order = set_aside(make_sale())
     try_again(boss, order)
     (entry,) = LogEntry.objects.all()
@@ -275,7 +275,7 @@ def test_who_tried_an_order_again_stands_in_its_history(boss: Client) -> None:
     assert entry.get_change_message() == "Retried."
 
 
-def test_who_may_only_look_cannot_try_again(helper: Client) -> None:
+def test_retry_needs_change_permission(helper: Client) -> None:
     order = set_aside(make_sale())
     before = rows()
     assert "try_again" not in helper.get(LIST).text
@@ -293,9 +293,7 @@ def test_retry_permission_allows_no_editing(helper: Client) -> None:
     assert live_ids(order.seckill_voucher) == [order.pk]
 
 
-def test_without_redis_trying_again_is_a_message(
-    boss: Client, lose_ledger: Callable[[], None]
-) -> None:
+def test_retry_without_redis_is_a_message(boss: Client, lose_ledger: Callable[[], None]) -> None:
     order = set_aside(make_sale())
     before = rows()
     lose_ledger()
@@ -303,9 +301,7 @@ def test_without_redis_trying_again_is_a_message(
     assert rows() == before
 
 
-def test_a_row_that_is_locked_for_too_long_is_a_message(
-    boss: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lock_timeout_is_a_message(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     def locked(**kwargs: Any) -> None:
         raise OperationalError(1205, "Lock wait timeout exceeded")
 
@@ -314,7 +310,7 @@ def test_a_row_that_is_locked_for_too_long_is_a_message(
     assert said(try_again(boss, order)) == [f"error: {NO_ANSWER}"]
 
 
-def test_one_click_finds_the_orders_that_were_set_aside(boss: Client) -> None:
+def test_set_aside_orders_have_a_filter(boss: Client) -> None:
     sale = make_sale()
     order = set_aside(sale)
     make_order(sale, make_buyer(), status=OrderStatus.REFUSED, reason="sold_out")
@@ -334,7 +330,7 @@ def test_set_aside_order_page_says_nothing_to_refund(boss: Client) -> None:
     assert "nothing to refund" not in boss.get(change_url(make_order(sale, make_buyer()))).text
 
 
-# --- What became of an order ---------------------------------------------------------------------
+# --- The page of an order -------------------------------------------------------------------------
 
 
 AT = dt.datetime(2026, 11, 11, 4, 5, 6, 789_000, tzinfo=dt.UTC)
@@ -346,7 +342,7 @@ def grant(name: str, *codenames: str) -> None:
 
 
 def table(page: str, name: str) -> list[list[str]]:
-    """Return the rows of a table of an order's or a job's page, as they are read."""
+    """Return the texts of a table's rows on the page of an order or a job."""
     (section,) = re.findall(rf'<section [^>]*id="{name}".*?</section>', page, re.DOTALL)
     lines = re.findall(r"<tr>(.*?)</tr>", section.split("<tbody>")[1], re.DOTALL)
     return [
@@ -370,7 +366,7 @@ def test_order_page_shows_history_to_the_second(boss: Client) -> None:
     ]  # fmt: skip
 
 
-def test_the_page_of_an_order_shows_its_payments(boss: Client) -> None:
+def test_order_page_shows_payments(boss: Client) -> None:
     order = won(make_sale())
     payment = paid(order)
     Payment.objects.filter(pk=payment.pk).update(
@@ -384,13 +380,13 @@ def test_the_page_of_an_order_shows_its_payments(boss: Client) -> None:
     ]  # fmt: skip
 
 
-def test_an_order_without_history_and_payments_says_so(boss: Client) -> None:
+def test_empty_history_and_payments_have_a_message(boss: Client) -> None:
     page = boss.get(change_url(make_order(make_sale(), make_buyer()))).text
     assert table(page, "events") == [["No changes recorded."]]
     assert table(page, "payments") == [["No payment attempts."]]
 
 
-def test_a_long_history_costs_as_many_queries_as_a_short_one(boss: Client) -> None:
+def test_order_page_query_count_ignores_history_length(boss: Client) -> None:
     def queries() -> int:
         with CaptureQueriesContext(connection) as captured:
             boss.get(change_url(order))
@@ -473,7 +469,7 @@ def test_refunding_shows_the_amount_and_asks_the_provider(boss: Client) -> None:
 
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
-def test_without_a_reason_that_fits_nothing_is_changed(boss: Client, reason: str) -> None:
+def test_missing_or_long_reason_changes_nothing(boss: Client, reason: str) -> None:
     order = won(make_sale())
     before = ledger_contents(), rows()
     response = boss.post(change_url(order, "cancel"), {"reason": reason, "more": "1"})
@@ -495,7 +491,7 @@ def test_order_in_another_state_is_not_changed(
     assert rows() == before
 
 
-def test_an_order_that_was_paid_meanwhile_is_not_cancelled(
+def test_order_paid_meanwhile_is_not_cancelled(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     order = won(make_sale())
@@ -510,7 +506,7 @@ def test_an_order_that_was_paid_meanwhile_is_not_cancelled(
     assert not LogEntry.objects.exists()
 
 
-def test_a_buyer_who_is_busy_is_a_message(
+def test_busy_buyer_is_a_message(
     boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
@@ -524,7 +520,7 @@ def test_a_buyer_who_is_busy_is_a_message(
     ]
 
 
-def test_without_redis_cancelling_is_a_message(
+def test_cancelling_without_redis_is_a_message(
     boss: Client, lose_ledger: Callable[[], None]
 ) -> None:
     order = won(make_sale())
@@ -542,7 +538,7 @@ def test_ending_a_missing_order_is_not_found(boss: Client, order_id: str) -> Non
 
 @pytest.mark.parametrize("method", ["get", "post"])
 @pytest.mark.parametrize("kind", ["cancel", "refund"])
-def test_who_may_only_look_ends_nothing(helper: Client, method: str, kind: str) -> None:
+def test_viewer_cannot_end_orders(helper: Client, method: str, kind: str) -> None:
     status = OrderStatus.UNPAID if kind == "cancel" else OrderStatus.PAID
     order = make_order(make_sale(), make_buyer(), status=status)
     before = rows()
@@ -555,13 +551,13 @@ def test_who_may_only_look_ends_nothing(helper: Client, method: str, kind: str) 
     assert (rows(), OrderJob.objects.count()) == (before, 0)
 
 
-def test_who_may_change_or_redeem_orders_may_not_end_them(helper: Client) -> None:
+def test_change_or_redeem_permission_cannot_end_orders(helper: Client) -> None:
     grant("helper", "change_voucherorder", "redeem_voucherorder", "view_orderjob")
     order = make_order(make_sale(), make_buyer())
     assert end(helper, order, "cancel").status_code == 403
 
 
-def test_who_may_end_orders_can(helper: Client) -> None:
+def test_end_permission_ends_orders(helper: Client) -> None:
     grant("helper", "end_voucherorder")
     order = won(make_sale())
     assert links(helper.get(change_url(order)).text) == ["cancel"]
@@ -569,20 +565,20 @@ def test_who_may_end_orders_can(helper: Client) -> None:
     assert status_of(order) == "cancelled"
 
 
-def test_to_end_orders_one_has_to_see_them(helper: Client) -> None:
+def test_ending_orders_needs_view_permission(helper: Client) -> None:
     user = User.objects.get(username="helper")
     user.user_permissions.set(Permission.objects.filter(codename="end_voucherorder"))
     assert end(helper, won(make_sale()), "cancel").status_code == 403
 
 
-def test_a_stranger_is_led_to_the_login(client: Client) -> None:
+def test_ending_sends_visitors_to_login(client: Client) -> None:
     order = make_order(make_sale(), make_buyer())
     for url in (change_url(order, "cancel"), f"{LIST}refund/"):
         assert "/admin/login/" in client.post(url, {"reason": "why"})["Location"]
     assert status_of(order) == "unpaid"
 
 
-# --- Many orders are a job -----------------------------------------------------------------------
+# --- Bulk jobs -----------------------------------------------------------------------------------
 
 
 def choose(client: Client, *orders: VoucherOrder, kind: str = "cancel", **more: str) -> Any:
@@ -603,7 +599,7 @@ def confirm(
 
 
 @pytest.mark.usefixtures("on_commit")
-def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> None:
+def test_selected_orders_are_confirmed_and_become_a_job(boss: Client) -> None:
     sale = make_sale()
     first, second, third = (won(sale) for _ in range(3))
     paid(third)
@@ -628,7 +624,7 @@ def test_chosen_orders_are_counted_asked_for_and_become_a_job(boss: Client) -> N
     assert_conserved(sale)
 
 
-def test_a_refund_of_many_says_how_much_goes_back(boss: Client) -> None:
+def test_bulk_refund_shows_the_total_amount(boss: Client) -> None:
     sale = make_sale(loaded=False)
     orders = [make_order(sale, it, status=OrderStatus.PAID) for it in make_buyers(3)]
     page = as_seen(choose(boss, *orders, kind="refund").text)
@@ -636,7 +632,7 @@ def test_a_refund_of_many_says_how_much_goes_back(boss: Client) -> None:
     assert "These selected orders will not change" not in page
 
 
-def test_a_thousand_orders_are_chosen_across_pages_in_a_few_statements(boss: Client) -> None:
+def test_selecting_a_thousand_orders_takes_few_statements(boss: Client) -> None:
     sale = make_sale(loaded=False)
     orders = [make_order(sale, buyer) for buyer in make_buyers(1)]
     more = [it.pk for it in make_buyers(999)]
@@ -682,15 +678,13 @@ def test_job_needs_a_reason(boss: Client) -> None:
 
 
 @pytest.mark.parametrize("ids", ["", "x", "1,,2", "1;2", "-1", "9" * 19, "1," * 30_000 + "1"])
-def test_ids_that_no_page_of_ours_sends_are_refused(boss: Client, ids: str) -> None:
+def test_forged_order_ids_are_refused(boss: Client, ids: str) -> None:
     data = {"order_ids": ids, "reason": "why"}
     assert boss.post(f"{LIST}cancel/", data).status_code == 400
     assert not OrderJob.objects.exists()
 
 
-def test_more_orders_than_a_job_takes_are_not_taken(
-    boss: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_size_is_limited(boss: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(order_admin, "MAX_ORDERS", 2)
     orders = [make_order(make_sale(loaded=False), make_buyer()) for _ in range(3)]
     response = choose(boss, *orders)
@@ -699,13 +693,13 @@ def test_more_orders_than_a_job_takes_are_not_taken(
     ]
 
 
-def test_orders_that_left_the_list_meanwhile_are_a_message(boss: Client) -> None:
+def test_empty_selection_is_a_message(boss: Client) -> None:
     order = make_order(make_sale(loaded=False), make_buyer(), status=OrderStatus.PAID)
     response = choose(boss, order, select_across="1")
     assert said(response) == ["error: These orders are no longer in the list."]
 
 
-def test_the_address_of_the_answer_leads_back_to_the_list(boss: Client) -> None:
+def test_opening_the_confirmation_address_redirects_to_the_list(boss: Client) -> None:
     assert boss.get(f"{LIST}cancel/")["Location"] == LIST
 
 
@@ -731,7 +725,7 @@ def page_of_job(client: Client, job: OrderJob, **query: int) -> str:
     return str(response.text)
 
 
-def test_a_running_job_shows_its_progress_and_loads_again_by_itself(boss: Client) -> None:
+def test_running_job_shows_progress_and_reloads(boss: Client) -> None:
     page = page_of_job(boss, a_job(list(range(1, 41)), worked=False))
     assert '<meta http-equiv="refresh" content="2">' in page
     assert '<progress max="40" value="0" aria-hidden="true"></progress> 0 of 40' in page
@@ -760,7 +754,7 @@ def test_job_page_lists_refused_orders_with_reasons(boss: Client) -> None:
     assert "1 × it is used" in as_seen(page)
 
 
-def test_thousands_of_refusals_are_turned_over_page_by_page(boss: Client) -> None:
+def test_job_refusals_are_paginated(boss: Client) -> None:
     job = a_job(list(range(1, 251)))
     page = page_of_job(boss, job)
     assert "250 × the order does not exist" in as_seen(page)
@@ -769,8 +763,8 @@ def test_thousands_of_refusals_are_turned_over_page_by_page(boss: Client) -> Non
     assert table(page_of_job(boss, job, page=99), "not-changed")[-1][0] == "250"
 
 
-def test_the_pages_of_staff_have_no_script_of_their_own(boss: Client) -> None:
-    """The policy would not run it, and nothing here needs one."""
+def test_order_pages_have_no_script_of_their_own(boss: Client) -> None:
+    """The content security policy would block it."""
     order = won(make_sale())
     pages = [
         choose(boss, order).text,
@@ -792,12 +786,12 @@ def test_jobs_are_listed_without_their_ids(boss: Client) -> None:
     assert not [it["sql"] for it in queries if "order_ids" in it["sql"]]
 
 
-def test_a_job_without_orders_is_shown(boss: Client) -> None:
+def test_job_without_orders_is_shown(boss: Client) -> None:
     assert '<progress max="1" value="1"' in page_of_job(boss, a_job([]))
 
 
 @pytest.mark.parametrize("model", ["orderjob", "payment"])
-def test_jobs_and_payments_are_read_and_nothing_else(boss: Client, model: str) -> None:
+def test_jobs_and_payments_are_read_only(boss: Client, model: str) -> None:
     order = won(make_sale())
     begun(order)
     a_job([order.pk], worked=False)
@@ -852,12 +846,12 @@ def test_payments_are_filtered_by_status(boss: Client) -> None:
 
 
 @pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
-def test_a_search_for_any_payment_is_answered(boss: Client, text: str) -> None:
+def test_any_payment_search_is_answered(boss: Client, text: str) -> None:
     begun(won(make_sale()))
     assert len(payments_found(boss, q=text)) <= 1
 
 
-def test_a_payment_is_found_by_its_reference_and_by_its_order(boss: Client) -> None:
+def test_payment_search_by_reference_and_order(boss: Client) -> None:
     payment, _ = (begun(won(make_sale())) for _ in range(2))
     for text in (payment.reference, str(payment.order_id)):
         assert payments_found(boss, q=text) == [payment.reference]
@@ -866,10 +860,10 @@ def test_a_payment_is_found_by_its_reference_and_by_its_order(boss: Client) -> N
     assert "¥80.00" in page
 
 
-def test_payments_are_seen_by_who_may_see_them(helper: Client) -> None:
+def test_payments_need_view_permission(helper: Client) -> None:
     payment = begun(won(make_sale()))
     assert helper.get(PAYMENTS).status_code == 403
-    # Without that permission the order's page names the payment and does not lead to it.
+    # Without the permission the order's page names the payment but has no link.
     page = helper.get(change_url(payment.order)).text
     assert payment.reference in page
     assert PAYMENTS not in page
@@ -882,7 +876,7 @@ def test_payments_are_seen_by_who_may_see_them(helper: Client) -> None:
 
 
 def sale_with(*, ordered: int = 0, waiting: int = 0, stock: int = 100) -> SeckillVoucher:
-    """Return a sale with so many orders and so many pending entries."""
+    """Return a sale with these numbers of orders and pending entries."""
     sale = make_sale(stock=stock)
     reserved(sale, make_buyers(ordered))
     fulfill_sale(sale_id=sale.pk)
@@ -895,7 +889,7 @@ def page_of(sale: SeckillVoucher) -> str:
 
 
 def as_seen(markup: str) -> str:
-    """Return what is read out: the text, and each image by its words."""
+    """Return the text as a screen reader has it, with the alternative texts of images."""
     with_words = re.sub(r'<img [^>]*alt="([^"]*)"[^>]*>', r"\1", markup)
     return " ".join(unescape(re.sub(r"<[^>]+>", "", with_words)).split())
 
@@ -906,7 +900,7 @@ def listed_sums(client: Client) -> list[str]:
 
 
 def sum_of(client: Client, sale: SeckillVoucher) -> str:
-    """Return the sum of the only sale, which list and page have to say alike."""
+    """Return the balance of the only sale, which must be the same in list and page."""
     text = client.get(page_of(sale)).text
     (cell,) = re.findall(r'field-sum.*?<div class="readonly">(.*?)</div>', text, re.DOTALL)
     assert listed_sums(client) == [as_seen(cell)]
@@ -919,7 +913,7 @@ def test_matching_sum_has_a_labelled_tick(boss: Client) -> None:
     assert re.search(r'<img src="[^"]*icon-yes[^"]*" alt="adds up">', boss.get(SALES).text)
 
 
-def test_orders_that_are_over_do_not_count(boss: Client) -> None:
+def test_ended_orders_do_not_count_in_the_sum(boss: Client) -> None:
     sale = sale_with(ordered=1)
     set_aside(sale)
     make_order(sale, make_buyer(), status=OrderStatus.CANCELLED)
@@ -970,9 +964,7 @@ def test_orders_written_between_reads_are_in_flight(
     ("live", "difference", "in_flight"),
     [(3, 0, False), (4, -1, True), (5, -2, True), (6, -3, False), (2, 1, False)],
 )
-def test_no_more_than_what_is_pending_is_in_flight(
-    live: int, difference: int, in_flight: bool
-) -> None:
+def test_at_most_pending_units_are_in_flight(live: int, difference: int, in_flight: bool) -> None:
     found = SaleSum(total=10, left=5, pending=2, live=live)
     assert (found.difference, found.in_flight) == (difference, in_flight)
 
@@ -981,7 +973,7 @@ def test_unloaded_sale_has_no_sum(boss: Client) -> None:
     assert sum_of(boss, make_sale(loaded=False)) == "– (not loaded)"
 
 
-def test_without_redis_there_is_no_sum_and_both_pages_stand(
+def test_sale_pages_work_without_redis_and_sum(
     boss: Client, lose_ledger: Callable[[], None]
 ) -> None:
     sale = sale_with(ordered=1)
@@ -994,14 +986,14 @@ def test_sale_page_explains_its_sum(boss: Client) -> None:
     assert "field-sum" not in boss.get(f"{SALES}add/").text
 
 
-def test_who_may_only_look_sees_the_sum(helper: Client) -> None:
+def test_viewer_sees_the_sum(helper: Client) -> None:
     sale = make_sale(stock=7)
     with translation.override("en"):
         helper.defaults["HTTP_ACCEPT_LANGUAGE"] = "en"
         assert sum_of(helper, sale) == "7 = 7 + 0 + 0 adds up"
 
 
-def test_thirty_sums_cost_as_much_as_three(boss: Client) -> None:
+def test_sum_query_count_ignores_number_of_sales(boss: Client) -> None:
     def cost(more: int) -> tuple[int, int]:
         for _ in range(more):
             sale_with(ordered=1, waiting=1)
@@ -1033,7 +1025,7 @@ def reconcile(client: Client, *sales: SeckillVoucher) -> Any:
     return client.post(SALES, {"action": "reconcile", "_selected_action": chosen})
 
 
-def test_chosen_sales_are_reconciled_and_each_is_reported(boss: Client, ledger: Redis) -> None:
+def test_each_reconciled_sale_is_reported(boss: Client, ledger: Redis) -> None:
     good, bad, lost = sale_with(ordered=1), sale_with(waiting=3), make_sale(loaded=False)
     ledger.zpopmin(LedgerKeys(bad.pk).pending, 2)
     assert sorted(said(reconcile(boss, good, bad, lost))) == sorted(
@@ -1048,7 +1040,7 @@ def test_chosen_sales_are_reconciled_and_each_is_reported(boss: Client, ledger: 
     assert said(reconcile(boss, bad))[-1] == f"success: {bad}: adds up."
 
 
-def test_a_difference_that_is_left_is_said(
+def test_remaining_difference_is_reported(
     boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = sale_with(waiting=3)
@@ -1057,7 +1049,7 @@ def test_a_difference_that_is_left_is_said(
     assert said(reconcile(boss, sale)) == [f"error: {sale}: still off by 2."]
 
 
-def test_without_redis_reconciling_is_a_message(
+def test_reconciling_without_redis_is_a_message(
     boss: Client, lose_ledger: Callable[[], None]
 ) -> None:
     sale = make_sale()
@@ -1065,7 +1057,7 @@ def test_without_redis_reconciling_is_a_message(
     assert said(reconcile(boss, sale)) == [f"error: {NO_ANSWER}"]
 
 
-def test_a_sale_deleted_meanwhile_does_not_stop_the_others(
+def test_deleted_sale_does_not_stop_reconciling_others(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     gone, sale = make_sale(begins_in_s=-30), make_sale()
@@ -1079,7 +1071,7 @@ def test_a_sale_deleted_meanwhile_does_not_stop_the_others(
     assert said(reconcile(boss, gone, sale)) == [f"success: {sale}: adds up."]
 
 
-def test_who_may_only_look_cannot_reconcile(helper: Client, ledger: Redis) -> None:
+def test_viewer_cannot_reconcile(helper: Client, ledger: Redis) -> None:
     sale = sale_with(waiting=1)
     ledger.zpopmin(LedgerKeys(sale.pk).pending)
     before = ledger_contents()

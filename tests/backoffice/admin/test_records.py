@@ -1,4 +1,4 @@
-"""The page of held locks in the admin: seen by who may, changed by nobody."""
+"""The page of held locks in the admin: its permissions, and that it is read-only."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LIST = "/admin/locks/lock/"
 
 @pytest.fixture
 def signed_in() -> Callable[..., Client]:
-    """Call it for the browser of a member of staff, in English unless told."""
+    """Return a function that signs in a member of staff, in English by default."""
 
     def make(*permissions: str, language: str = "en", superuser: bool = False) -> Client:
         user = User.objects.create(username="boss", is_staff=True, is_superuser=superuser)
@@ -35,11 +35,11 @@ def signed_in() -> Callable[..., Client]:
 
 @pytest.fixture
 def boss(signed_in: Callable[..., Client]) -> Client:
-    """A superuser: who may do everything may not change a lock here either."""
+    """The client of a superuser, who cannot change a lock either."""
     return signed_in(superuser=True)
 
 
-def test_the_locks_are_listed_with_what_is_known_of_them(boss: Client, redis_client: Redis) -> None:
+def test_locks_are_listed_with_their_details(boss: Client, redis_client: Redis) -> None:
     write_lock(redis_client, token=1_234_567, age_ms=12_300)
     write_waiting(redis_client, f"{NAME}:waiting", "web-2/12/bbbbbbbb", 1_000, left_ms=9_000)
     write_reader(redis_client, OTHER, key="lock:{12}:page:readers")
@@ -50,39 +50,35 @@ def test_the_locks_are_listed_with_what_is_known_of_them(boss: Client, redis_cli
     assert "2 held locks" in response.text
 
 
-def test_without_locks_the_page_says_so(boss: Client, redis_client: Redis) -> None:
+def test_empty_lock_list_has_a_message(boss: Client, redis_client: Redis) -> None:
     response = boss.get(LIST)
     assert response.status_code == 200
     assert "0 held locks" in response.text
     assert "result_list" not in response.text
 
 
-def test_the_page_speaks_chinese(signed_in: Callable[..., Client], redis_client: Redis) -> None:
+def test_lock_page_is_translated(signed_in: Callable[..., Client], redis_client: Redis) -> None:
     write_lock(redis_client)
     page = signed_in(superuser=True, language="zh-hans").get(LIST).text
     for text in ("持有中的锁", "独占锁", "剩余租期", "共持有 1 把锁"):
         assert text in page
 
 
-def test_a_name_is_text_and_never_markup(boss: Client, redis_client: Redis) -> None:
+def test_lock_name_is_escaped(boss: Client, redis_client: Redis) -> None:
     write_lock(redis_client, "lock:<script>")
     page = boss.get(LIST).text
     assert "lock:&lt;script&gt;" in page
     assert "lock:<script>" not in page
 
 
-def test_the_index_leads_to_the_page_and_offers_nothing_else(
-    boss: Client, redis_client: Redis
-) -> None:
+def test_admin_index_only_links_to_the_lock_list(boss: Client, redis_client: Redis) -> None:
     for index in ("/admin/", "/admin/locks/"):
         page = boss.get(index).text
         assert f'href="{LIST}"' in page
         assert f"{LIST}add/" not in page
 
 
-def test_staff_see_it_only_with_the_permission_to_look(
-    signed_in: Callable[..., Client], redis_client: Redis
-) -> None:
+def test_locks_need_view_permission(signed_in: Callable[..., Client], redis_client: Redis) -> None:
     write_lock(redis_client)
     without = signed_in("view_voucherorder")
     assert without.get(LIST).status_code == 403
@@ -91,13 +87,13 @@ def test_staff_see_it_only_with_the_permission_to_look(
     assert NAME in signed_in("view_lock").get(LIST).text
 
 
-def test_whoever_is_not_staff_is_sent_to_the_login(client: Client) -> None:
+def test_lock_list_sends_visitors_to_login(client: Client) -> None:
     response = client.get(LIST)
     assert response.status_code == 302
     assert "/admin/login/" in response["Location"]
 
 
-def test_there_is_no_permission_but_to_look() -> None:
+def test_only_view_permission_exists_for_locks() -> None:
     found = Permission.objects.filter(content_type__app_label="locks")
     assert list(found.values_list("codename", flat=True)) == ["view_lock"]
 
@@ -112,13 +108,13 @@ def test_nobody_adds_changes_or_deletes_a_lock(
     assert redis_client.exists("x")
 
 
-def test_an_action_sent_to_the_list_does_nothing(boss: Client, redis_client: Redis) -> None:
+def test_forged_lock_action_does_nothing(boss: Client, redis_client: Redis) -> None:
     write_lock(redis_client)
     boss.post(LIST, {"action": "delete_selected", "_selected_action": NAME, "post": "yes"})
     assert redis_client.exists(NAME)
 
 
-def test_without_redis_the_page_says_so(boss: Client) -> None:
+def test_lock_page_without_redis_says_so(boss: Client) -> None:
     with redis_away():
         response = boss.get(LIST)
     assert response.status_code == 503

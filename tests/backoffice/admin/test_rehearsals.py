@@ -1,4 +1,4 @@
-"""Rehearsals in the admin: who begins one, what its page says, and who may cancel it."""
+"""Rehearsals in the admin: start, progress, verdict, cancellation and permissions."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def crowd(live_server: LiveServer, settings: Settings) -> Iterator[None]:
 
 
 def staff_client(name: str, *codenames: str) -> Client:
-    """Return the client of a member of staff who may do these things and no others."""
+    """Return the client of a member of staff with exactly these permissions."""
     user = User.objects.create(username=name, password="!", is_staff=True)
     user.user_permissions.set(Permission.objects.filter(codename__in=codenames))
     client = Client(headers={"Accept": "text/html", "Accept-Language": "en"})
@@ -61,7 +61,7 @@ def looker() -> Client:
 
 
 def later_sale() -> SeckillVoucher:
-    """A sale that begins in hours, so that nobody is there whom a rehearsal would disturb."""
+    """Return a sale that starts in hours, so that a rehearsal disturbs nobody."""
     return make_sale(begins_in_s=7_200, ends_in_s=9_000)
 
 
@@ -91,10 +91,10 @@ def said(client: Client, url: str) -> str:
     return words(response.content.decode())
 
 
-# --- Beginning ------------------------------------------------------------------------------------
+# --- Start ----------------------------------------------------------------------------------------
 
 
-def test_the_question_says_what_will_be_done(operator: Client) -> None:
+def test_rehearsal_form_explains_what_will_happen(operator: Client) -> None:
     sale = later_sale()
     text = said(operator, question_of(sale))
     for promise in (
@@ -107,7 +107,7 @@ def test_the_question_says_what_will_be_done(operator: Client) -> None:
     assert "SECKILL_REHEARSAL_URL" in text
 
 
-def test_a_rehearsal_is_begun_sent_to_a_worker_and_noted(operator: Client) -> None:
+def test_started_rehearsal_is_published_and_logged(operator: Client) -> None:
     sale = later_sale()
     rehearsal = begin(operator, sale)
     assert (rehearsal.buyers, rehearsal.stock, rehearsal.duplicates) == (12, 5, 50)
@@ -119,7 +119,7 @@ def test_a_rehearsal_is_begun_sent_to_a_worker_and_noted(operator: Client) -> No
     assert entry.get_change_message() == "Rehearsed with 12 buyers and 5 units."
 
 
-def test_the_crowd_is_by_default_twice_the_stock(operator: Client) -> None:
+def test_default_crowd_is_twice_the_stock(operator: Client) -> None:
     sale = make_sale(stock=700, begins_in_s=7_200, ends_in_s=9_000)
     content = operator.get(question_of(sale)).content.decode()
     assert 'name="buyers" value="1400"' in content
@@ -139,7 +139,7 @@ def test_the_crowd_is_by_default_twice_the_stock(operator: Client) -> None:
         {"buyers": ""},
     ],
 )
-def test_what_is_out_of_bounds_is_refused_at_its_field(
+def test_out_of_range_size_is_an_error_at_its_field(
     operator: Client, wrong: dict[str, str]
 ) -> None:
     response = operator.post(question_of(later_sale()), {**SMALL, **wrong})
@@ -149,7 +149,7 @@ def test_what_is_out_of_bounds_is_refused_at_its_field(
     assert not Rehearsal.objects.exists()
 
 
-def test_while_buyers_are_here_it_has_to_be_confirmed(operator: Client) -> None:
+def test_rehearsal_during_open_sales_needs_confirmation(operator: Client) -> None:
     sale, open_now = later_sale(), make_sale()
     text = said(operator, question_of(sale))
     assert "Their buyers would notice a rehearsal" in text
@@ -159,7 +159,7 @@ def test_while_buyers_are_here_it_has_to_be_confirmed(operator: Client) -> None:
     begin(operator, sale, anyway="on")
 
 
-def test_where_nobody_is_disturbed_nothing_is_to_be_confirmed(operator: Client) -> None:
+def test_rehearsal_without_open_sales_needs_no_confirmation(operator: Client) -> None:
     sale = later_sale()
     assert "would notice" not in said(operator, question_of(sale))
     begin(operator, sale)
@@ -174,7 +174,9 @@ def test_second_rehearsal_is_refused_by_the_first(operator: Client) -> None:
     assert Rehearsal.objects.count() == 1
 
 
-def test_without_redis_nothing_is_begun(operator: Client, lose_ledger: Callable[[], None]) -> None:
+def test_rehearsal_page_without_redis_starts_nothing(
+    operator: Client, lose_ledger: Callable[[], None]
+) -> None:
     sale = later_sale()
     lose_ledger()
     response = operator.post(question_of(sale), SMALL)
@@ -182,20 +184,18 @@ def test_without_redis_nothing_is_begun(operator: Client, lose_ledger: Callable[
     assert not Rehearsal.objects.exists()
 
 
-def test_an_address_that_is_none_is_named_with_its_setting(
-    operator: Client, settings: Settings
-) -> None:
+def test_bad_address_names_its_setting(operator: Client, settings: Settings) -> None:
     settings.SECKILL_REHEARSAL_URL = "shop.example"
     response = operator.post(question_of(later_sale()), SMALL)
     assert "SECKILL_REHEARSAL_URL is not the address" in words(response.content.decode())
 
 
 @pytest.mark.usefixtures("broker_refuses")
-def test_without_a_broker_it_is_begun_by_beat(operator: Client) -> None:
+def test_beat_starts_rehearsal_after_broker_failure(operator: Client) -> None:
     assert begin(operator, later_sale()).turn == 0
 
 
-def test_only_who_may_rehearse_does(looker: Client, client: Client) -> None:
+def test_rehearsing_needs_add_permission(looker: Client, client: Client) -> None:
     sale = later_sale()
     assert looker.get(question_of(sale)).status_code == 403
     assert looker.post(question_of(sale), SMALL).status_code == 403
@@ -203,17 +203,17 @@ def test_only_who_may_rehearse_does(looker: Client, client: Client) -> None:
     assert not Rehearsal.objects.exists()
 
 
-def test_a_sale_that_is_not_there_is_not_found(operator: Client) -> None:
+def test_missing_sale_is_not_found(operator: Client) -> None:
     shadow = make_sale(stage=SaleStage.REHEARSAL)
     for sale in (SeckillVoucher(pk=404_404), shadow):
         assert operator.get(question_of(sale)).status_code == 404
         assert operator.post(question_of(sale), SMALL).status_code == 404
 
 
-# --- Watching -------------------------------------------------------------------------------------
+# --- Progress -------------------------------------------------------------------------------------
 
 
-def test_a_task_does_a_step_and_hands_on(operator: Client) -> None:
+def test_task_does_one_step_and_publishes_the_next(operator: Client) -> None:
     rehearsal = begin(operator, later_sale())
     tasks.work_at_rehearsal(rehearsal_id=rehearsal.pk, turn=0, of_a_newer_release=1)
     assert Rehearsal.objects.get().turn == 1
@@ -238,7 +238,7 @@ def test_rehearsal_page_and_script_show_progress(operator: Client) -> None:
     assert "Cancel and clean up" in content
 
 
-def test_after_its_end_the_page_has_the_verdict_in_words(operator: Client, looker: Client) -> None:
+def test_finished_rehearsal_page_shows_the_verdict(operator: Client, looker: Client) -> None:
     rehearsal = finish(begin(operator, later_sale()))
     assert operator.get(page_of(rehearsal, "progress")).json()["over"]
     for client in (operator, looker):
@@ -252,7 +252,7 @@ def test_after_its_end_the_page_has_the_verdict_in_words(operator: Client, looke
     assert "rehearsal.js" not in content
 
 
-def test_the_list_says_how_each_ended(operator: Client) -> None:
+def test_rehearsal_list_shows_outcomes(operator: Client) -> None:
     sale = later_sale()
     finish(begin(operator, sale))
     wrong = finish(begin(operator, sale))
@@ -266,7 +266,7 @@ def test_the_list_says_how_each_ended(operator: Client) -> None:
     assert " preparing 12 5 operator" in text
 
 
-def test_one_that_failed_says_why(operator: Client, settings: Settings) -> None:
+def test_failed_rehearsal_shows_its_problem(operator: Client, settings: Settings) -> None:
     settings.SECKILL_REHEARSAL_URL = "http://127.0.0.1:1"
     rehearsal = finish(begin(operator, later_sale()))
     text = said(operator, page_of(rehearsal))
@@ -291,7 +291,7 @@ def test_wrong_figures_are_named_and_marked() -> None:
     assert [row for row in first.rows if not row[2]] == [("Accepted and lost", "1,234", False)]
 
 
-def test_a_verdict_without_any_answer_has_no_times() -> None:
+def test_verdict_without_answers_has_no_times() -> None:
     none = dict.fromkeys(("p50_ms", "p90_ms", "p99_ms", "max_ms", "drain_s", "orders_per_s"))
     rehearsal = Rehearsal(running=None, problem=CANCELLED, verdict=a_verdict(**none))
     with translation.override("en"):
@@ -310,7 +310,7 @@ def a_verdict(**changes: Any) -> dict[str, Any]:
 # --- Cancelling and deleting ----------------------------------------------------------------------
 
 
-def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
+def test_cancelled_rehearsal_page_clears_up(operator: Client) -> None:
     rehearsal = steps_until(begin(operator, later_sale()), RehearsalPhase.BUYING)
     sent = broker_length()
     response = operator.post(page_of(rehearsal, "cancel"))
@@ -327,7 +327,7 @@ def test_one_is_cancelled_and_clears_up(operator: Client) -> None:
     assert LogEntry.objects.filter(object_id=rehearsal.pk, change_message="Cancelled.").exists()
 
 
-def test_what_is_over_is_not_cancelled(operator: Client) -> None:
+def test_finished_rehearsal_page_refuses_cancellation(operator: Client) -> None:
     rehearsal = finish(begin(operator, later_sale()))
     response = operator.post(page_of(rehearsal, "cancel"), follow=True)
     assert "It has already finished or is cleaning up." in words(response.content.decode())
@@ -342,7 +342,7 @@ def test_cancelling_needs_permission_and_post(operator: Client, looker: Client) 
     assert Rehearsal.objects.get().running
 
 
-def test_who_may_not_look_sees_nothing(operator: Client) -> None:
+def test_rehearsals_need_view_or_add_permission(operator: Client) -> None:
     rehearsal = begin(operator, later_sale())
     stranger = staff_client("stranger")
     for what in ("change", "progress"):
@@ -352,7 +352,7 @@ def test_who_may_not_look_sees_nothing(operator: Client) -> None:
     assert operator.get(f"{LIST}add/").status_code == 403
 
 
-def test_a_sale_is_deleted_with_its_rehearsals_but_not_during_one(operator: Client) -> None:
+def test_running_rehearsal_blocks_deletion_of_its_sale(operator: Client) -> None:
     sale = later_sale()
     boss = staff_client("boss", "view_seckillvoucher", "delete_seckillvoucher", "view_rehearsal")
     delete = f"/admin/vouchers/seckillvoucher/{sale.pk}/delete/"

@@ -1,4 +1,4 @@
-"""The report's page, its CSV and who may see them."""
+"""The report's page, its CSV file and their permissions."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def staff_with(*permissions: str) -> Client:
 
 @pytest.fixture
 def reader(db: None) -> Client:
-    """Somebody who may look at sales and no more, reading English."""
+    """The client of a user who may only view sales, in English."""
     return staff_with("view_seckillvoucher")
 
 
@@ -50,7 +50,7 @@ def csv_url(sale: SeckillVoucher) -> str:
 
 
 def over(sale: SeckillVoucher) -> SeckillVoucher:
-    """Let a sale have ended a minute ago."""
+    """Make a sale end a minute ago."""
     sale.ends_at = timezone.now() - dt.timedelta(minutes=1)
     sale.begins_at = sale.ends_at - dt.timedelta(hours=2)
     sale.save()
@@ -58,7 +58,7 @@ def over(sale: SeckillVoucher) -> SeckillVoucher:
 
 
 def with_answers(sale: SeckillVoucher, *, first_s: int, seconds: int, count: int) -> None:
-    """Store an accepted and two sold-out answers for each of so many times."""
+    """Store one accepted and two sold-out answers for each of these times."""
     begins = sale.begins_at.replace(second=0, microsecond=0)
     AnswerCount.objects.bulk_create(
         AnswerCount(
@@ -71,7 +71,7 @@ def with_answers(sale: SeckillVoucher, *, first_s: int, seconds: int, count: int
 
 
 def rows_of(response: Any) -> list[list[str]]:
-    """Read the CSV back, as a spreadsheet does."""
+    """Return the rows of the CSV file as a spreadsheet reads them."""
     assert response["Content-Type"] == "text/csv; charset=utf-8"
     text = response.content.decode("utf-8-sig")
     return list(csv.reader(io.StringIO(text, newline="")))
@@ -92,13 +92,13 @@ def chart_data(page: str) -> dict[str, Any]:
 
 
 def shown(page: str, label: str) -> str:
-    """Return the figure that stands beside a label on the page."""
+    """Return the figure beside a label on the page."""
     match = re.search(rf"<th scope=\"row\">{re.escape(label)}</th>\s*<td>(.*?)</td>", page)
     assert match, label
     return match[1]
 
 
-# --- Who may see it ------------------------------------------------------------------------------
+# --- Permissions ---------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
@@ -114,19 +114,19 @@ def test_report_needs_view_permission(
 
 
 @pytest.mark.parametrize("url", [page_url, csv_url], ids=["page", "csv"])
-def test_no_cache_keeps_it(url: Callable[[SeckillVoucher], str], reader: Client) -> None:
+def test_report_is_not_cached(url: Callable[[SeckillVoucher], str], reader: Client) -> None:
     assert "no-store" in reader.get(url(make_sale()))["Cache-Control"]
 
 
 @pytest.mark.parametrize("name", ["sale-report", "sale-report-csv"])
-def test_of_a_sale_that_does_not_exist_there_is_none(name: str, reader: Client) -> None:
+def test_report_on_missing_sale_returns_404(name: str, reader: Client) -> None:
     assert reader.get(reverse(f"admin:{name}", args=[4_711])).status_code == 404
 
 
 # --- The page ------------------------------------------------------------------------------------
 
 
-def test_the_page_of_a_sale_that_is_over_says_all(reader: Client) -> None:
+def test_report_page_of_ended_sale_is_complete(reader: Client) -> None:
     sale, (first, second, third) = over(make_sale(stock=2)), make_buyers(3)
     for buyer, status in [
         (first, OrderStatus.PAID), (second, OrderStatus.UNPAID), (third, OrderStatus.CANCELLED),
@@ -146,7 +146,7 @@ def test_the_page_of_a_sale_that_is_over_says_all(reader: Client) -> None:
     assert "No changes were made in the admin." in page
 
 
-def test_a_running_sale_is_told_so_far(reader: Client) -> None:
+def test_report_on_running_sale_is_titled_so_far(reader: Client) -> None:
     sale = make_sale(stock=5)
     page = reader.get(page_url(sale)).text
     assert f"Report so far: {sale}" in page
@@ -155,13 +155,13 @@ def test_a_running_sale_is_told_so_far(reader: Client) -> None:
     assert "No order requests were recorded." in page
 
 
-def test_a_sale_that_is_not_loaded_says_what_its_rows_say(reader: Client) -> None:
+def test_report_page_of_unloaded_sale_uses_rows(reader: Client) -> None:
     page = reader.get(page_url(make_sale(loaded=False))).text
     assert (shown(page, "Left"), shown(page, "Units offered")) == ("–", "10")
     assert "Redis is not responding" not in page
 
 
-def test_without_redis_the_page_names_what_is_missing(
+def test_report_without_redis_names_what_is_missing(
     reader: Client, lose_ledger: Callable[[], None]
 ) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
@@ -174,14 +174,14 @@ def test_without_redis_the_page_names_what_is_missing(
     assert "Not known" in names
 
 
-def test_a_title_is_text_and_never_markup(reader: Client) -> None:
+def test_title_is_escaped_in_the_report(reader: Client) -> None:
     sale = make_sale()
     Voucher.objects.update(title="</script><b>bold")
     page = reader.get(page_url(sale)).text
     assert "<b>bold" not in page
 
 
-def test_the_page_stands_in_chinese_too(reader: Client) -> None:
+def test_report_page_is_translated(reader: Client) -> None:
     sale = over(make_sale())
     with_answers(sale, first_s=0, seconds=1, count=2)
     answer = reader.get(page_url(sale), headers={"Accept-Language": "zh-hans"})
@@ -192,7 +192,7 @@ def test_the_page_stands_in_chinese_too(reader: Client) -> None:
 # --- Requests over time --------------------------------------------------------------------------
 
 
-def test_the_begin_is_drawn_by_seconds_and_the_whole_by_minutes(reader: Client) -> None:
+def test_start_is_charted_by_seconds_and_sale_by_minutes(reader: Client) -> None:
     sale = over(make_sale())
     with_answers(sale, first_s=0, seconds=1, count=3)
     with_answers(sale, first_s=1_200, seconds=60, count=1)
@@ -206,7 +206,7 @@ def test_the_begin_is_drawn_by_seconds_and_the_whole_by_minutes(reader: Client) 
     assert "The peak was 9 requests in the 60 s starting at" in whole["summary"]
 
 
-def test_a_sale_within_the_first_minutes_has_one_chart(reader: Client) -> None:
+def test_short_sale_has_one_chart(reader: Client) -> None:
     sale = over(make_sale())
     with_answers(sale, first_s=0, seconds=1, count=3)
     assert len(chart_data(reader.get(page_url(sale)).text)["parts"]) == 1
@@ -235,7 +235,7 @@ def test_long_sale_is_shortened_on_the_page_only(
 # --- CSV -----------------------------------------------------------------------------------------
 
 
-def test_the_csv_parses_back_to_the_figures(reader: Client) -> None:
+def test_csv_matches_the_figures(reader: Client) -> None:
     sale, buyers = over(make_sale(stock=2)), make_buyers(2)
     for buyer in buyers:
         make_order(sale, buyer, status=OrderStatus.PAID)
@@ -256,7 +256,7 @@ def test_the_csv_parses_back_to_the_figures(reader: Client) -> None:
     assert figures["Sale", "Start"] == f"{local:%Y-%m-%d %H:%M:%S}"
 
 
-def test_the_file_is_named_by_sale_and_day(reader: Client) -> None:
+def test_report_file_is_named_by_sale_and_day(reader: Client) -> None:
     sale = make_sale()
     name = f"sale-{sale.pk}-report-{timezone.localtime():%Y-%m-%d}.csv"
     assert reader.get(csv_url(sale))["Content-Disposition"] == f'attachment; filename="{name}"'
@@ -284,7 +284,7 @@ def test_csv_change_with_line_break_stays_one_cell(reader: Client) -> None:
     assert last[1:] == ["during the sale", "'=boss", "Stock: 5 → 9,\nas agreed"]
 
 
-# --- What it costs -------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 def test_page_query_count_is_constant(reader: Client) -> None:

@@ -1,4 +1,4 @@
-"""The board of a sale: what it shows of a running one, and of one that nobody can tell much of."""
+"""The board of a sale: its figures, with and without Redis, and what reading them costs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from vouchers.models import AnswerCount, SaleStage, SaleState, SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 NOW = dt.datetime(2026, 11, 11, 12, 30, 10, tzinfo=dt.UTC)
-"""The board's last second is then 12:30:08."""
+"""The last second that the board shows is then 12:30:08."""
 
 
 @pytest.fixture(autouse=True)
@@ -59,7 +59,7 @@ def texts(sale: SeckillVoucher) -> dict[str, str]:
 
 
 def tallied(ledger: Redis, sale: SeckillVoucher, *counts: tuple[int, str, int]) -> None:
-    """Write answers so many seconds before the board's last one into the tally."""
+    """Count answers at these seconds before the last one of the board."""
     last = int(NOW.timestamp()) - module.OPEN_S
     for seconds, answer, count in counts:
         ledger.hset(LedgerKeys(sale.pk).tally, f"{last - seconds}:{answer}", count)
@@ -68,7 +68,7 @@ def tallied(ledger: Redis, sale: SeckillVoucher, *counts: tuple[int, str, int]) 
 # --- A running sale ------------------------------------------------------------------------------
 
 
-def test_a_running_sale_shows_what_is_left_pending_and_ordered(sale: SeckillVoucher) -> None:
+def test_board_shows_left_pending_and_ordered_units(sale: SeckillVoucher) -> None:
     reserved(sale, make_buyers(3))
     fulfill_sale(sale_id=sale.pk)
     reserved(sale, make_buyers(2))
@@ -85,14 +85,14 @@ def test_a_running_sale_shows_what_is_left_pending_and_ordered(sale: SeckillVouc
     assert found["alert"]["code"] == ""
 
 
-def test_a_unit_that_is_nowhere_is_a_difference(sale: SeckillVoucher, ledger: Redis) -> None:
+def test_missing_unit_is_a_difference(sale: SeckillVoucher, ledger: Redis) -> None:
     reserved(sale, make_buyers(2))
     ledger.zpopmin(LedgerKeys(sale.pk).pending)
     assert texts(sale)["sum"] == "100 ≠ 98 + 1 + 0"
     assert shown(sale)["verdict"] == {"code": "off", "text": "difference +1"}
 
 
-def test_an_order_that_is_written_between_the_looks_is_in_flight(
+def test_order_written_between_reads_is_in_flight(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserved(sale, make_buyers(2))
@@ -117,7 +117,7 @@ def test_orders_are_counted_by_status(sale: SeckillVoucher) -> None:
     }  # fmt: skip
 
 
-def test_who_waits_in_line_is_counted() -> None:
+def test_waiting_buyers_are_counted() -> None:
     sale, (buyer, *others) = make_sale(stock=1), make_buyers(3)
     reserved(sale, [buyer])
     for place, other in enumerate(others):
@@ -126,7 +126,7 @@ def test_who_waits_in_line_is_counted() -> None:
     assert shown(sale)["state"]["code"] == "sold_out"
 
 
-def test_a_large_sale_is_read_by_thousands(ledger: Redis) -> None:
+def test_large_figures_are_grouped_by_thousands(ledger: Redis) -> None:
     sale = make_sale(stock=1_000_000)
     assert (texts(sale)["left"], texts(sale)["of_total"]) == ("1,000,000", "of 1,000,000")
 
@@ -139,7 +139,7 @@ def test_a_large_sale_is_read_by_thousands(ledger: Redis) -> None:
         (31_000, "behind", r"oldest 3\d s"),
     ],
 )
-def test_orders_that_are_written_late_are_an_alert(
+def test_late_orders_raise_an_alert(
     sale: SeckillVoucher, ledger: Redis, age_ms: int, code: str, oldest: str
 ) -> None:
     reserved(sale, [make_buyer()])
@@ -154,7 +154,7 @@ def test_orders_that_are_written_late_are_an_alert(
     assert re.fullmatch(oldest, texts(sale)["oldest"])
 
 
-def test_each_state_is_told_by_the_ledgers_own_clock() -> None:
+def test_state_follows_the_clock_of_redis() -> None:
     sales = {
         SaleState.SCHEDULED: make_sale(begins_in_s=60),
         SaleState.PAUSED: make_sale(paused=True),
@@ -164,12 +164,12 @@ def test_each_state_is_told_by_the_ledgers_own_clock() -> None:
         assert look(sale, NOW).state is state
 
 
-def test_a_draft_is_called_a_draft_whatever_the_time_is() -> None:
+def test_draft_is_a_draft_at_any_time() -> None:
     sale = make_sale(stage=SaleStage.DRAFT)
     assert shown(sale)["state"] == {"code": "draft", "text": "Draft"}
 
 
-def test_a_rehearsal_says_that_it_is_one() -> None:
+def test_shadow_sale_is_marked_as_rehearsal() -> None:
     sale = make_sale(stage=SaleStage.REHEARSAL)
     assert shown(sale)["state"]["text"] == "On sale (rehearsal)"
 
@@ -193,7 +193,7 @@ def test_rates_ignore_unfinished_seconds(sale: SeckillVoucher, ledger: Redis) ->
 
 
 @pytest.mark.parametrize(("rate", "text"), [(0, "0"), (3, "0.6"), (49, "9.8"), (6_000, "1,200")])
-def test_a_low_rate_has_one_decimal(
+def test_low_rate_has_one_decimal(
     sale: SeckillVoucher, ledger: Redis, rate: int, text: str
 ) -> None:
     tallied(ledger, sale, (0, "accepted", rate))
@@ -202,7 +202,7 @@ def test_a_low_rate_has_one_decimal(
     assert found["requests_label"] == f"Requests per second: {text}"
 
 
-def test_what_is_stored_by_minutes_is_spread_over_them(sale: SeckillVoucher, ledger: Redis) -> None:
+def test_minute_counts_are_spread_over_their_seconds(sale: SeckillVoucher, ledger: Redis) -> None:
     at = NOW.replace(minute=28, second=0)
     AnswerCount.objects.create(
         seckill_voucher=sale, at=at, answer="sold_out", count=600, seconds=60
@@ -215,7 +215,9 @@ def test_what_is_stored_by_minutes_is_spread_over_them(sale: SeckillVoucher, led
     assert pace.answers == {"sold_out": 510}
 
 
-def test_refusals_are_told_by_reason_lately_and_in_all(sale: SeckillVoucher, ledger: Redis) -> None:
+def test_refusals_are_counted_by_reason_recently_and_overall(
+    sale: SeckillVoucher, ledger: Redis
+) -> None:
     tallied(ledger, sale, (1, "sold_out", 40), (2, "already_ordered", 10), (900, "sold_out", 5_000),
             (3, "accepted", 70), (3, "a_new_one", 4))  # fmt: skip
     rows = {it["answer"]: it for it in shown(sale, NOW)["refusals"]}
@@ -229,7 +231,7 @@ def test_refusals_are_told_by_reason_lately_and_in_all(sale: SeckillVoucher, led
     assert told["other"] == ("4", "4", 10)
 
 
-def test_the_chart_has_its_sentence(sale: SeckillVoucher, ledger: Redis) -> None:
+def test_chart_has_a_summary(sale: SeckillVoucher, ledger: Redis) -> None:
     tallied(ledger, sale, (1, "accepted", 40), (1, "sold_out", 1_000))
     assert shown(sale, NOW)["chart"]["summary"] == (
         "In the last 2 minutes there were 1,040 requests, of which 40 were "
@@ -237,7 +239,7 @@ def test_the_chart_has_its_sentence(sale: SeckillVoucher, ledger: Redis) -> None
     )
 
 
-# --- What nobody can tell ------------------------------------------------------------------------
+# --- Unknown figures -----------------------------------------------------------------------------
 
 
 def test_board_without_redis_shows_the_row(
@@ -258,7 +260,7 @@ def test_board_without_redis_shows_the_row(
     assert {it["lately"] for it in found["refusals"]} == {"–"}
 
 
-def test_without_redis_the_last_counts_stay(
+def test_last_counts_stay_without_redis(
     sale: SeckillVoucher, lose_ledger: Callable[[], None]
 ) -> None:
     make_order(sale, make_buyer(), status=OrderStatus.PAID)
@@ -284,19 +286,19 @@ def test_redis_lost_midway_costs_only_the_pace(
     assert board.pace is None
 
 
-def test_a_sale_that_is_not_loaded_says_so() -> None:
+def test_board_names_an_unloaded_sale() -> None:
     found = shown(make_sale(loaded=False))
     assert found["alert"]["code"] == "unloaded"
     assert found["texts"]["left"] == "–"
     assert found["chart"]
 
 
-def test_a_sale_that_is_not_there_is_named() -> None:
+def test_missing_sale_raises_does_not_exist() -> None:
     with pytest.raises(SeckillVoucher.DoesNotExist):
         read_board(sale_id=999_999, now=NOW)
 
 
-# --- What it costs -------------------------------------------------------------------------------
+# --- Queries -------------------------------------------------------------------------------------
 
 
 def statements(sale: SeckillVoucher, now: dt.datetime | None = None) -> list[str]:
@@ -335,7 +337,7 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL"]
 
 
-def test_orders_are_read_once_and_their_counts_kept(sale: SeckillVoucher) -> None:
+def test_counts_are_cached(sale: SeckillVoucher) -> None:
     make_order(sale, make_buyer())
     now = timezone.now()
 
@@ -344,7 +346,7 @@ def test_orders_are_read_once_and_their_counts_kept(sale: SeckillVoucher) -> Non
     assert len(counting(statements(sale, now + dt.timedelta(seconds=61)))) == 1
 
 
-def test_counts_are_kept_the_longer_the_more_they_cost(
+def test_slow_counts_are_cached_longer(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = itertools.count(0, 2)  # counting takes two seconds by this one
@@ -370,14 +372,14 @@ def test_one_viewer_counts_and_others_see_the_last_counts(
     assert later.counts.statuses["unpaid"] == 0
 
 
-def test_the_first_who_look_while_somebody_counts_see_no_counts(sale: SeckillVoucher) -> None:
+def test_first_viewers_see_no_counts_while_one_counts(sale: SeckillVoucher) -> None:
     cache.add(f"board:{sale.pk}:counting", 1, timeout=30)
     found = shown(sale)
     assert {it["count"] for it in found["statuses"]} == {"–"}
     assert found["texts"]["counted"] == "being counted"
 
 
-def test_where_counting_fails_the_next_look_goes_without(
+def test_failed_count_leaves_next_board_without_counts(
     sale: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_slow(*args: Any) -> None:
@@ -389,7 +391,7 @@ def test_where_counting_fails_the_next_look_goes_without(
     assert look(sale).counts is None
 
 
-def test_the_orders_are_counted_in_one_pass_without_a_sort(sale: SeckillVoucher) -> None:
+def test_orders_are_counted_in_one_pass_without_sorting(sale: SeckillVoucher) -> None:
     buyers = make_buyers(3)
     VoucherOrder.objects.bulk_create(
         VoucherOrder(id=100 + n, user=buyer, seckill_voucher=sale, unit=1, status="unpaid",

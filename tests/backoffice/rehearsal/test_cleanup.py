@@ -1,4 +1,4 @@
-"""Clearing up after a rehearsal: all of it goes, nothing else does, and nobody fights it."""
+"""Clearing up after a rehearsal: every trace goes, nothing else does, and nothing comes back."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def crowd() -> Iterator[None]:
 
 @pytest.fixture
 def bought(live_server: LiveServer) -> Rehearsal:
-    """A rehearsal whose crowd is through, with five orders that nobody has written yet."""
+    """A rehearsal whose crowd is done, with five orders not written yet."""
     return steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
 
 
@@ -73,10 +73,10 @@ def closed(rehearsal: Rehearsal) -> SeckillVoucher:
     return shadow
 
 
-# --- What goes ------------------------------------------------------------------------------------
+# --- Removed --------------------------------------------------------------------------------------
 
 
-def test_everything_that_can_come_of_a_sale_goes_with_it(bought: Rehearsal, ledger: Redis) -> None:
+def test_clearing_removes_every_trace_of_a_sale(bought: Rehearsal, ledger: Redis) -> None:
     shadow = shadow_of(bought)
     fulfill_sale(sale_id=shadow.pk)
     first = VoucherOrder.objects.filter(seckill_voucher=shadow).earliest("pk")
@@ -111,7 +111,7 @@ def test_everything_that_can_come_of_a_sale_goes_with_it(bought: Rehearsal, ledg
 
 
 def note(row: Model) -> LogEntry:
-    """Note in the admin's log that somebody has changed a row."""
+    """Record a change of a row in the admin's log."""
     return LogEntry.objects.create(
         user=User.objects.get_or_create(username="boss")[0],
         content_type=ContentType.objects.get_for_model(row),
@@ -121,7 +121,7 @@ def note(row: Model) -> LogEntry:
     )
 
 
-def test_what_a_web_process_counts_late_goes_too(bought: Rehearsal, ledger: Redis) -> None:
+def test_clearing_removes_late_request_counts(bought: Rehearsal, ledger: Redis) -> None:
     shadow = closed(bought)
     fulfill_sale(sale_id=shadow.pk)
     ledger.delete(LedgerKeys(shadow.pk).kick)
@@ -133,7 +133,7 @@ def test_what_a_web_process_counts_late_goes_too(bought: Rehearsal, ledger: Redi
     assert not ledger.exists(LedgerKeys(shadow.pk).tally)
 
 
-def test_more_buyers_than_fit_one_statement_go(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_clearing_removes_many_buyers_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     shadow = make_sale(stage=SaleStage.REHEARSAL)
     names = [username_of(shadow_id=shadow.pk, number=number) for number in range(7)]
     User.objects.bulk_create([User(username=name) for name in names])
@@ -147,10 +147,10 @@ def test_more_buyers_than_fit_one_statement_go(monkeypatch: pytest.MonkeyPatch) 
     assert list(User.objects.all()) == [other]
 
 
-# --- What stays -----------------------------------------------------------------------------------
+# --- Kept -----------------------------------------------------------------------------------------
 
 
-def test_a_sale_that_is_no_shadow_is_never_touched(ledger: Redis) -> None:
+def test_clearing_never_touches_a_real_sale(ledger: Redis) -> None:
     sale = make_sale()
     make_order(sale, make_buyer())
     User.objects.create(username=username_of(shadow_id=sale.pk, number=0))
@@ -159,7 +159,7 @@ def test_a_sale_that_is_no_shadow_is_never_touched(ledger: Redis) -> None:
     assert everything_there() == before
 
 
-# --- Who is still at it ---------------------------------------------------------------------------
+# --- Other processes ------------------------------------------------------------------------------
 
 
 def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
@@ -170,7 +170,7 @@ def test_clearing_waits_for_pending_up_to_a_limit(bought: Rehearsal) -> None:
     assert clear(shadow, later=WORKER_WAIT + SOON)
 
 
-def test_a_message_on_its_way_is_waited_for(bought: Rehearsal, ledger: Redis) -> None:
+def test_clearing_waits_for_a_queued_task(bought: Rehearsal, ledger: Redis) -> None:
     shadow = closed(bought)
     fulfill_sale(sale_id=shadow.pk)
     ledger.set(LedgerKeys(shadow.pk).kick, "1", px=60_000)
@@ -180,7 +180,7 @@ def test_a_message_on_its_way_is_waited_for(bought: Rehearsal, ledger: Redis) ->
     assert clear(shadow)
 
 
-def test_a_worker_that_writes_is_waited_for(
+def test_clearing_waits_for_a_writing_worker(
     bought: Rehearsal, ledger: Redis, monkeypatch: pytest.MonkeyPatch, elsewhere
 ) -> None:
     monkeypatch.setattr("backoffice.rehearsal.cleanup.LOCK_MS", 50)
@@ -193,9 +193,7 @@ def test_a_worker_that_writes_is_waited_for(
     assert clear(shadow, later=WORKER_WAIT + SOON)
 
 
-def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
-    bought: Rehearsal, ledger: Redis
-) -> None:
+def test_paused_worker_writes_nothing_after_clearing(bought: Rehearsal, ledger: Redis) -> None:
     shadow = closed(bought)
     entries, keys = pending(shadow), LedgerKeys(shadow.pk)
     floor = shadow.epoch << FENCE_BITS
@@ -217,10 +215,10 @@ def test_a_worker_that_was_stopped_and_wakes_up_writes_nothing(
 
 
 @pytest.mark.parametrize("after", ["closed", "orders_deleted", "buyers_deleted", "shadow_deleted"])
-def test_beat_and_late_messages_bring_nothing_back(
+def test_beat_and_late_messages_restore_nothing(
     bought: Rehearsal, after: str, client: Client
 ) -> None:
-    """Between two steps of the clearing, everything that ever looks at sales does so."""
+    """Run every periodic task between the steps of clearing."""
     shadow = shadow_of(bought)
     token = issue_tokens(sale=shadow, user_ids=[buyers_of(shadow_id=shadow.pk)[0].pk])[0].sign()
     fulfill_sale(sale_id=shadow.pk)
@@ -250,7 +248,7 @@ def test_beat_and_late_messages_bring_nothing_back(
     assert not [key for key in keys if f"{{{shadow.pk}}}" in key]
 
 
-def test_nobody_is_written_to(bought: Rehearsal) -> None:
+def test_rehearsal_sends_no_mail(bought: Rehearsal) -> None:
     fulfill_sale(sale_id=shadow_id_of(bought))
     tasks.tell_buyers()
     finish(bought)

@@ -1,4 +1,4 @@
-"""The crowd of a rehearsal, against a server that a test scripts: each answer is judged right."""
+"""The crowd of a rehearsal, against a web server that each test scripts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PATH = "/vouchers/7/orders/"
 
 
 class Scripted(ThreadingHTTPServer):
-    """A web server that answers as its ``script`` says, and remembers what it was asked."""
+    """A web server that answers as its ``script`` says and records the requests."""
 
     daemon_threads = True
 
@@ -87,7 +87,7 @@ def server() -> Iterator[Scripted]:
 
 
 def in_a_thread(function: Callable[..., Any], **arguments: Any) -> Any:
-    """Call it where no browser test has left an event loop."""
+    """Call the function in a thread, where no browser test has left an event loop."""
     with ThreadPoolExecutor(1) as pool:
         return pool.submit(function, **arguments).result()
 
@@ -99,7 +99,7 @@ def fired(url: str, tokens: list[str], *, connections: int = 1, for_s: float = 5
     )
 
 
-# --- Where it goes --------------------------------------------------------------------------------
+# --- Addresses ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_host_name_is_one_the_server_allows(
 
 
 @pytest.mark.parametrize("url", ["", "/", "shop", "ftp://x", "http://x:0x1", "http://x\r\nHost: y"])
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_bad_address_is_refused(url: str) -> None:
     with pytest.raises(BadAddress):
         Address.of(url)
 
@@ -135,7 +135,7 @@ def test_requests_past_the_proxy_claim_https(server: Scripted, settings: Setting
     assert [asked[2].get("X-Forwarded-Proto") for asked in server.asked] == [None, "https"]
 
 
-def test_a_server_that_lives_is_found_alive(server: Scripted) -> None:
+def test_live_server_passes_the_check(server: Scripted) -> None:
     server.script = lambda handler, token: handler.say(200, "ok")
     in_a_thread(check_web, url=server.url, path="/healthz")
     assert server.asked[0][:2] == ("GET", "/healthz")
@@ -164,11 +164,11 @@ def test_requests_are_sent_once_on_kept_connections(server: Scripted) -> None:
     assert {answer.click: answer.order_id for answer in answers} == {it: it for it in range(40)}
     assert {answer.code for answer in answers} == {"accepted"}
     assert all(answer.is_known and answer.ms is not None for answer in answers)
-    # No click says that it is a first attempt: a winner's may be sent again.
+    # No click claims to be a first attempt, because a winner's token may be sent again.
     assert all(set(asked[3]) == {"token"} for asked in server.asked)
 
 
-def test_after_its_time_nothing_more_is_sent(server: Scripted) -> None:
+def test_nothing_is_sent_after_the_deadline(server: Scripted) -> None:
     assert fired(server.url, ["1", "2"], for_s=0) == []
     assert server.asked == []
 
@@ -196,7 +196,7 @@ def test_answer_has_the_code_of_the_refusal(
     assert answer.retry_after_s == 3
 
 
-def test_a_connection_that_breaks_is_opened_again_for_the_next(server: Scripted) -> None:
+def test_broken_connection_is_reopened(server: Scripted) -> None:
     def script(handler: _Handler, token: str) -> None:
         if token == "1":
             handler.hang_up()
@@ -221,9 +221,7 @@ def test_non_http_response_is_unanswered(server: Scripted) -> None:
     assert [it.code for it in fired(server.url, ["1"])] == ["unanswered"]
 
 
-def test_a_server_that_says_nothing_is_given_up(
-    server: Scripted, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_server_times_out(server: Scripted, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(crowd, "REQUEST_S", 0.05)
     silence = threading.Event()
 
@@ -235,7 +233,7 @@ def test_a_server_that_says_nothing_is_given_up(
     silence.set()
 
 
-def test_an_answer_in_chunks_is_read(server: Scripted) -> None:
+def test_chunked_response_is_read(server: Scripted) -> None:
     def script(handler: _Handler, token: str) -> None:
         handler.send_response(202)
         handler.send_header("Transfer-Encoding", "chunked")
@@ -246,12 +244,12 @@ def test_an_answer_in_chunks_is_read(server: Scripted) -> None:
     assert [it.order_id for it in fired(server.url, ["1", "2"])] == [5, 5]
 
 
-def test_a_server_that_closes_is_asked_anew(server: Scripted) -> None:
+def test_closed_connection_is_reopened(server: Scripted) -> None:
     server.script = lambda handler, token: handler.say(409, {"code": "ended"}, Connection="close")
     assert [it.code for it in fired(server.url, ["1", "2", "3"])] == ["ended"] * 3
 
 
-# --- What is noted --------------------------------------------------------------------------------
+# --- Answer log -----------------------------------------------------------------------------------
 
 
 def an_answer(code: str, *, is_known: bool, click: int = 0) -> Answer:

@@ -1,4 +1,4 @@
-"""Rehearsals: bought and written like a sale, judged, and gone; whoever dies on the way."""
+"""Rehearsals from start to verdict and cleanup, whichever process dies on the way."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def url(live_server: LiveServer) -> str:
 
 
 def source_of_truth(**fields: Any) -> SeckillVoucher:
-    """Return a sale with buyers of its own, some of whom have their order and some not."""
+    """Return a sale with buyers of its own, some with orders and some without."""
     sale = make_sale(stock=8, limit=2, begins_in_s=-60, **fields)
     reserved(sale, make_buyers(2))
     fulfill_sale(sale_id=sale.pk)
@@ -102,7 +102,7 @@ def source_of_truth(**fields: Any) -> SeckillVoucher:
     return sale
 
 
-# --- A rehearsal from beginning to end ------------------------------------------------------------
+# --- A whole rehearsal ----------------------------------------------------------------------------
 
 
 def test_rehearsal_sells_exactly_and_leaves_only_its_verdict(url: str) -> None:
@@ -128,10 +128,10 @@ def test_rehearsal_sells_exactly_and_leaves_only_its_verdict(url: str) -> None:
     assert (rehearsal.shadow_id, rehearsal.crowd) == (None, {})
 
 
-def test_more_units_than_buyers_are_sold_to_each_of_them(url: str) -> None:
+def test_every_buyer_gets_a_unit_if_stock_suffices(url: str) -> None:
     sale = make_sale(limit=2)
     rehearsal = finish(begun(sale, url, stock=100, buyers=6, duplicates=100))
-    # Of six who press twice three do so in a second tab, and two units is what one may have.
+    # Of six buyers who click twice, three use a second tab, and the limit is two units.
     assert rehearsal.verdict["accepted"] == rehearsal.verdict["orders"] == 9
     assert rehearsal.verdict["is_right"]
 
@@ -149,11 +149,11 @@ def test_shadow_has_the_terms_of_the_sale_for_an_hour(url: str) -> None:
     assert shadow.voucher.price_cents == sale.voucher.price_cents
 
 
-def test_the_stock_is_that_of_the_sale_unless_told_otherwise(url: str) -> None:
+def test_default_stock_is_that_of_the_sale(url: str) -> None:
     assert begun(make_sale(stock=42), url, stock=None).stock == 42
 
 
-def test_the_public_sees_nothing_of_it(url: str, client: Client) -> None:
+def test_public_sees_no_shadow_sale(url: str, client: Client) -> None:
     rehearsal = steps_until(begun(make_sale(), url), BUYING)
     shadow = shadow_of(rehearsal)
     assert shadow.voucher.title not in client.get("/").content.decode()
@@ -162,7 +162,7 @@ def test_the_public_sees_nothing_of_it(url: str, client: Client) -> None:
     assert client.get(f"/vouchers/{shadow.pk}/token/").status_code == 404
 
 
-def test_its_buyers_cannot_be_taken_for_anybody_else(url: str) -> None:
+def test_rehearsal_buyers_cannot_sign_in_or_clash(url: str) -> None:
     rehearsal = steps_until(begun(make_sale(), url), BUYING)
     buyers = list(buyers_of(shadow_id=shadow_id_of(rehearsal)))
     assert len(buyers) == 12
@@ -173,7 +173,7 @@ def test_its_buyers_cannot_be_taken_for_anybody_else(url: str) -> None:
     assert "username" in UserCreationForm(words).errors
 
 
-def test_the_buyers_of_one_rehearsal_are_not_those_of_another() -> None:
+def test_each_rehearsal_has_its_own_buyers() -> None:
     User.objects.create(username=username_of(shadow_id=12, number=3))
     assert not buyers_of(shadow_id=1).exists()
     assert buyers_of(shadow_id=12).count() == 1
@@ -191,7 +191,7 @@ def test_clicks_follow_the_percentage_of_duplicates(duplicates: int) -> None:
     assert sum(click.tab for click in clicks) == duplicates  # half of two for each percent
 
 
-# --- Who may begin one, and when ------------------------------------------------------------------
+# --- Start ----------------------------------------------------------------------------------------
 
 
 def test_one_rehearsal_runs_at_a_time(url: str) -> None:
@@ -209,7 +209,7 @@ def test_one_of_many_concurrent_starts_wins(url: str) -> None:
     assert Counter(type(it) for it in outcomes) == {Rehearsal: 1, AnotherRehearsal: 3}
 
 
-def test_a_row_that_runs_and_is_over_cannot_be_written(url: str) -> None:
+def test_database_refuses_a_running_and_ended_rehearsal(url: str) -> None:
     rehearsal = begun(make_sale(), url)
     with pytest.raises(IntegrityError):
         Rehearsal.objects.filter(pk=rehearsal.pk).update(phase=DONE)
@@ -225,13 +225,13 @@ def test_missing_sale_and_shadow_cannot_be_rehearsed(url: str) -> None:
 @pytest.mark.parametrize(
     "url", ["", "shop", "ftp://shop", "http://", "http://a b", "http://x:99999"]
 )
-def test_what_is_no_address_is_refused(url: str) -> None:
+def test_bad_address_is_refused(url: str) -> None:
     with pytest.raises(BadAddress):
         begun(make_sale(), url)
     assert not Rehearsal.objects.exists()
 
 
-def test_without_redis_nothing_begins(url: str, lose_ledger: Callable[[], None]) -> None:
+def test_start_without_redis_is_refused(url: str, lose_ledger: Callable[[], None]) -> None:
     sale = make_sale()
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
@@ -239,7 +239,7 @@ def test_without_redis_nothing_begins(url: str, lose_ledger: Callable[[], None])
     assert not Rehearsal.objects.exists()
 
 
-def test_sales_that_are_open_or_begin_soon_are_named() -> None:
+def test_busy_sales_are_open_or_start_soon() -> None:
     make_sale(begins_in_s=-600, ends_in_s=-60)
     make_sale(begins_in_s=3_000)
     make_sale(stage=SaleStage.DRAFT)
@@ -248,7 +248,7 @@ def test_sales_that_are_open_or_begin_soon_are_named() -> None:
     assert busy_sales(now=timezone.now()) == named
 
 
-# --- When something is away -----------------------------------------------------------------------
+# --- Outages --------------------------------------------------------------------------------------
 
 
 def test_rehearsal_without_web_server_leaves_nothing() -> None:
@@ -271,7 +271,7 @@ def test_web_server_with_another_key_is_recognised(
     assert everything_there() == before
 
 
-def test_a_web_server_that_goes_away_is_no_buyers_fault(
+def test_lost_web_server_leaves_clicks_unanswered(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
@@ -355,7 +355,7 @@ def test_finished_rehearsal_cannot_be_cancelled(url: str) -> None:
     assert rehearsal.phase == DONE
 
 
-# --- Whoever dies ---------------------------------------------------------------------------------
+# --- Crashes --------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("point", POINTS)

@@ -1,4 +1,4 @@
-"""The verdict of a rehearsal: what is wrong is found, each wrong by its own name."""
+"""The verdict of a rehearsal finds each kind of error by name."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def crowd() -> Iterator[None]:
 
 @pytest.fixture
 def drained(live_server: LiveServer) -> Rehearsal:
-    """A rehearsal all of whose orders are written, and that is not judged yet."""
+    """A rehearsal whose orders are all written, before its verdict."""
     rehearsal = steps_until(begun(make_sale(), live_server.url), RehearsalPhase.DRAINING)
     fulfill_sale(sale_id=shadow_of(rehearsal).pk)
     return rehearsal
@@ -58,7 +58,7 @@ def first_order(shadow: SeckillVoucher) -> VoucherOrder:
 
 
 def delete_order(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """The order goes in both places, as if it had never been accepted."""
+    """Remove an order from both places, as if it had never been accepted."""
     order = first_order(shadow)
     OrderEvent.objects.filter(order=order).delete()
     order.delete()
@@ -67,7 +67,7 @@ def delete_order(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def sell_one_too_many(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """A row more than there are units, of a buyer who had none, as without the row lock."""
+    """Add a row above the stock, of a buyer who had none, as without the row lock."""
     winners = VoucherOrder.objects.filter(seckill_voucher=shadow).values("user")
     loser = buyers_of(shadow_id=shadow.pk).exclude(pk__in=winners)[0]
     with without_checks():
@@ -77,7 +77,7 @@ def sell_one_too_many(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def sell_two_to_one(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """One buyer has another's unit besides."""
+    """Give one buyer the unit of another as well."""
     one, other = VoucherOrder.objects.filter(seckill_voucher=shadow).order_by("pk")[:2]
     VoucherOrder.objects.filter(pk=other.pk).update(user=one.user_id, unit=2)
     keys = LedgerKeys(shadow.pk)
@@ -90,7 +90,7 @@ def forget_a_buyer(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 
 def refuse_an_order(shadow: SeckillVoucher, ledger: Redis) -> None:
-    """An accepted order became a refused row, and its unit is on sale with nobody to buy it."""
+    """Turn an accepted order into a refused row, whose unit nobody buys."""
     order = first_order(shadow)
     refused = VoucherOrder.objects.filter(pk=order.pk)
     refused.update(status=OrderStatus.REFUSED, live=None, reason="failed")
@@ -100,7 +100,7 @@ def refuse_an_order(shadow: SeckillVoucher, ledger: Redis) -> None:
 
 @contextmanager
 def without_checks() -> Iterator[None]:
-    """Let the database take what its constraints forbid."""
+    """Switch off the constraints of the database."""
     with connection.cursor() as cursor:
         cursor.execute("SET SESSION check_constraint_checks = 0")
         try:
@@ -119,9 +119,7 @@ WRONGS = {
 
 
 @pytest.mark.parametrize("wrong", WRONGS)
-def test_what_is_wrong_is_found_and_cleared_up(
-    drained: Rehearsal, ledger: Redis, wrong: str
-) -> None:
+def test_verdict_finds_errors_and_clears_up(drained: Rehearsal, ledger: Redis, wrong: str) -> None:
     tamper, expected = WRONGS[wrong]
     tamper(shadow_of(drained), ledger)
     verdict = judged(drained)
@@ -135,20 +133,20 @@ def test_what_is_wrong_is_found_and_cleared_up(
     assert not rehearsal.verdict["is_right"]
 
 
-def test_where_nothing_is_wrong_nothing_is_found(drained: Rehearsal) -> None:
+def test_clean_rehearsal_has_no_errors(drained: Rehearsal) -> None:
     verdict = judged(drained)
     assert verdict.is_right
     assert verdict.as_json()["is_right"]
 
 
-def test_a_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
+def test_refused_order_is_not_lost(drained: Rehearsal, ledger: Redis) -> None:
     refuse_an_order(shadow_of(drained), ledger)
     verdict = judged(drained)
     assert (verdict.accepted, verdict.orders, verdict.refused, verdict.lost) == (5, 5, 1, 0)
 
 
-def test_whose_outcome_is_unknown_did_not_ask_in_vain(drained: Rehearsal) -> None:
-    """Five of twelve have a unit; the others never got through, so nobody was sent away."""
+def test_unknown_outcomes_do_not_count_as_undersold(drained: Rehearsal) -> None:
+    """Five of twelve have a unit; the others got no answer, so nobody was refused."""
     shadow = shadow_of(drained)
     log = AnswerLog.of(drained.crowd)
     log.answers = {"accepted": 5, "unanswered": 13}
@@ -180,14 +178,14 @@ def test_drain_time_comes_from_the_rows(drained: Rehearsal) -> None:
         ({"1": 990, "1000": 10}, (1, 1, 1000)),
     ],
 )
-def test_so_many_percent_were_answered_within(
+def test_percentiles_of_response_times(
     took_ms: dict[str, int], expected: tuple[int | None, ...]
 ) -> None:
     log = AnswerLog(took_ms=took_ms)
     assert tuple(_percentile(log, percent) for percent in (50, 99, 100)) == expected
 
 
-def test_nothing_is_left_of_one_that_was_wrong(live_server: LiveServer, ledger: Redis) -> None:
+def test_wrong_rehearsal_leaves_nothing(live_server: LiveServer, ledger: Redis) -> None:
     sale = make_sale()
     before = everything_there()
     rehearsal = steps_until(begun(sale, live_server.url), RehearsalPhase.DRAINING)

@@ -1,4 +1,4 @@
-"""The report's figures, each against a small sale made by hand, in a fixed number of statements."""
+"""The report's figures, each for a small sale made by hand, with a fixed number of queries."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def seconds(number: float) -> dt.timedelta:
 
 
 def a_sale(*, stock: int = 5) -> SeckillVoucher:
-    """Return a sale that began at noon and took two hours."""
+    """Return a sale that started at noon and lasted two hours."""
     sale = make_sale(stock=stock, loaded=False)
     sale.begins_at, sale.ends_at = NOON, NOON + dt.timedelta(hours=2)
     sale.save()
@@ -48,7 +48,7 @@ def a_sale(*, stock: int = 5) -> SeckillVoucher:
 
 
 class Row(NamedTuple):
-    """An order as the tests write it down: times in seconds, the first from noon."""
+    """An order of a test; times in seconds, the first counted from noon."""
 
     accepted: float
     written_after: float
@@ -59,7 +59,7 @@ class Row(NamedTuple):
 
 
 def add_orders(sale: SeckillVoucher, rows: Sequence[Row], buyers: Sequence[User]) -> None:
-    """Write orders with ids from 1 on, and the history of those that were paid."""
+    """Create orders with ids from 1 on, and the history of the paid ones."""
     first = VoucherOrder.objects.count() + 1
     for number, (row, buyer) in enumerate(zip(rows, buyers, strict=True), start=first):
         live = row.status in LIVE_STATUSES or None
@@ -119,7 +119,7 @@ def ten() -> SeckillVoucher:
 # --- Orders and money ----------------------------------------------------------------------------
 
 
-def test_orders_are_counted_by_state_and_the_refused_by_reason(ten: SeckillVoucher) -> None:
+def test_orders_count_by_status_and_refusals_by_reason(ten: SeckillVoucher) -> None:
     report = report_of(ten)
     assert {it.status: it.count for it in report.orders} == {
         "unpaid": 1, "paid": 2, "used": 1, "cancelled": 1, "expired": 1, "refunding": 1,
@@ -139,11 +139,11 @@ def test_revenue_excludes_refunds(ten: SeckillVoucher) -> None:
     assert report.cents(OrderStatus.REFUNDED) == report.cents(OrderStatus.REFUNDING) == 8_000
 
 
-def test_conversion_counts_every_order_that_was_ever_paid(ten: SeckillVoucher) -> None:
+def test_conversion_counts_every_paid_order(ten: SeckillVoucher) -> None:
     assert report_of(ten).conversion == 5 / 10
 
 
-def test_another_sales_orders_are_no_concern_of_this_one(ten: SeckillVoucher) -> None:
+def test_report_ignores_orders_of_other_sales(ten: SeckillVoucher) -> None:
     other = a_sale()
     add_orders(other, TEN, make_buyers(10))
     add_answers(other, (0, 1, "accepted", 5))
@@ -156,16 +156,16 @@ def test_another_sales_orders_are_no_concern_of_this_one(ten: SeckillVoucher) ->
     assert after.answers.total() == 0
 
 
-# --- When it was sold out ------------------------------------------------------------------------
+# --- Sold out ------------------------------------------------------------------------------------
 
 
-def test_sold_out_time_is_that_of_the_last_unit(ten: SeckillVoucher) -> None:
-    """The refused third does not count, the cancelled fourth does: so it is the sixth."""
+def test_sold_out_time_is_when_the_last_unit_went(ten: SeckillVoucher) -> None:
+    """The refused third order does not count, the cancelled fourth does: the sixth is the last."""
     report = report_of(ten)
     assert (report.sold_out_at, report.sold_out_after) == (at(0.6), seconds(0.6))
 
 
-def test_a_sale_with_a_unit_never_taken_was_not_sold_out(ten: SeckillVoucher) -> None:
+def test_sale_with_untaken_unit_was_not_sold_out(ten: SeckillVoucher) -> None:
     SeckillVoucher.objects.update(stock=8)
     assert report_of(ten).sold_out_at == at(63)
     SeckillVoucher.objects.update(stock=9)
@@ -178,26 +178,26 @@ def test_moved_start_hides_the_sold_out_time(ten: SeckillVoucher) -> None:
     assert (report.sold_out_at, report.sold_out_after) == (at(0.6), None)
 
 
-def test_a_sale_of_no_units_is_never_sold_out() -> None:
+def test_sale_without_units_is_never_sold_out() -> None:
     sale = a_sale(stock=0)
     add_orders(sale, [Row(1, 1, OrderStatus.CANCELLED)], [make_buyer()])
     assert report_of(sale).sold_out_at is None
 
 
-# --- How long it took ----------------------------------------------------------------------------
+# --- Durations -----------------------------------------------------------------------------------
 
 
-def test_from_accepted_to_written_every_order_is_measured(ten: SeckillVoucher) -> None:
+def test_writing_time_covers_every_order(ten: SeckillVoucher) -> None:
     assert report_of(ten).written == Durations(10, seconds(0.5), seconds(1), is_sample=False)
 
 
-def test_from_accepted_to_paid_those_are_measured_that_were_paid(ten: SeckillVoucher) -> None:
+def test_payment_time_covers_paid_orders_only(ten: SeckillVoucher) -> None:
     assert report_of(ten).paid == Durations(5, seconds(30), seconds(400), is_sample=False)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 19, 20, 21, 40])
-def test_median_and_p95_are_those_of_the_sorted_list(count: int) -> None:
-    """The smallest value that at least so many of all do not exceed."""
+def test_median_and_p95_match_the_sorted_list(count: int) -> None:
+    """Each is the smallest value that this percentage of the durations does not exceed."""
     sale, took = a_sale(stock=100), [(7 * number) % 41 + 1 for number in range(count)]
     add_orders(sale, [Row(0, it, OrderStatus.EXPIRED) for it in took], make_buyers(count))
     median, p95 = (sorted(took)[math.ceil(count * share / 100) - 1] for share in (50, 95))
@@ -205,7 +205,7 @@ def test_median_and_p95_are_those_of_the_sorted_list(count: int) -> None:
     assert report_of(sale).written == expected
 
 
-def test_only_the_step_to_paid_is_a_payment(ten: SeckillVoucher) -> None:
+def test_only_the_change_to_paid_is_timed(ten: SeckillVoucher) -> None:
     order = VoucherOrder.objects.get(pk=2)
     for after in ("unpaid", "used"):
         OrderEvent.objects.create(order=order, after=after, at=at(9_000), actor_kind="staff")
@@ -218,7 +218,7 @@ def test_negative_durations_count_as_zero() -> None:
     assert report_of(sale).written.median == seconds(0)
 
 
-def test_of_many_orders_a_sample_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_many_orders_are_sampled(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "SAMPLE_SIZE", 10)
     sale = a_sale(stock=100)
     paid = [Row(0, it / 100, OrderStatus.PAID, paid_after=it) for it in range(1, 101)]
@@ -231,7 +231,7 @@ def test_of_many_orders_a_sample_is_measured(monkeypatch: pytest.MonkeyPatch) ->
 # --- Requests ------------------------------------------------------------------------------------
 
 
-def test_requests_are_summed_by_answer_and_their_peak_is_found(ten: SeckillVoucher) -> None:
+def test_requests_are_summed_by_answer_with_peak(ten: SeckillVoucher) -> None:
     add_answers(
         ten,
         (-1, 1, "not_started", 3),
@@ -250,7 +250,7 @@ def test_requests_are_summed_by_answer_and_their_peak_is_found(ten: SeckillVouch
     assert (peak.at, peak.per_second) == (at(660), 20)
 
 
-def test_requests_not_stored_yet_are_in_it(ten: SeckillVoucher) -> None:
+def test_report_includes_requests_not_stored_yet(ten: SeckillVoucher) -> None:
     add_answers(ten, (0, 1, "accepted", 4))
     count_request(sale_id=ten.pk, answer="ended")
     flush_request_counts()
@@ -269,7 +269,7 @@ def test_report_without_redis_shows_stored_requests(
     assert (report.accepted, report.answers.total()) == (10, 4)
 
 
-def test_answers_of_a_later_release_are_told_together() -> None:
+def test_unknown_answers_count_as_other() -> None:
     rows = [
         RequestCount(NOON, "teapot", 2),
         RequestCount(NOON, "queue_full", 3),
@@ -278,7 +278,7 @@ def test_answers_of_a_later_release_are_told_together() -> None:
     assert spans_of(rows) == [Span(NOON, 1, {OTHER: 5, "ended": 1})]
 
 
-def test_near_the_begin_only_single_seconds_are_shown() -> None:
+def test_only_single_seconds_are_shown_near_the_start() -> None:
     spans = [Span(at(it), length, {"ended": 1}) for it, length in [(-1, 1), (0, 1), (9, 60)]]
     assert near(spans, since=at(0), until=at(10)) == [spans[1]]
 
@@ -293,15 +293,15 @@ def test_coarser_spans_lose_no_request() -> None:
         assert all(row.requests for row in rows)
 
 
-def test_no_row_is_finer_than_what_is_known() -> None:
+def test_coarser_spans_are_never_finer_than_the_data() -> None:
     spans = [Span(at(0), 1, {"accepted": 1}), Span(at(60), 60, {"accepted": 2})]
     assert coarser(spans, most=1_000, zone=SHANGHAI) == [
         Span(at(0), 60, {"accepted": 1}), Span(at(60), 60, {"accepted": 2}),
     ]  # fmt: skip
 
 
-def test_days_begin_at_the_shops_midnight() -> None:
-    """Noon in UTC is eight in the evening in Shanghai, where 16:00 is the next day."""
+def test_days_start_at_the_shops_midnight() -> None:
+    """Noon in UTC is 20:00 in Shanghai, and 16:00 is the next day there."""
     spans = [Span(NOON + dt.timedelta(hours=it), 60, {"ended": 1}) for it in (0, 3, 4, 100)]
     found = coarser(spans, most=6, zone=SHANGHAI)
     assert {it.seconds for it in found} == {86_400}
@@ -309,7 +309,7 @@ def test_days_begin_at_the_shops_midnight() -> None:
     assert {it.at.astimezone(SHANGHAI).hour for it in found} == {0}
 
 
-def test_of_nothing_there_is_neither_a_peak_nor_a_row() -> None:
+def test_no_spans_have_no_peak_and_no_rows() -> None:
     assert peak_of([]) is None
     assert coarser([], most=10, zone=SHANGHAI) == []
 
@@ -317,7 +317,7 @@ def test_of_nothing_there_is_neither_a_peak_nor_a_row() -> None:
 # --- The waiting list and the changes ------------------------------------------------------------
 
 
-def test_who_waited_is_counted_by_what_became_of_it(ten: SeckillVoucher) -> None:
+def test_waiting_list_is_counted_by_outcome(ten: SeckillVoucher) -> None:
     outcomes = ["offered", "offered", "left", "over", ""]
     for number, (buyer, outcome) in enumerate(zip(make_buyers(5), outcomes, strict=True)):
         WaitingEntry.objects.create(
@@ -352,9 +352,7 @@ def test_changes_of_this_sale_are_listed_oldest_first(ten: SeckillVoucher) -> No
     )
 
 
-def test_very_many_changes_are_cut_off(
-    ten: SeckillVoucher, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_list_of_changes_is_limited(ten: SeckillVoucher, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reporting, "MAX_CHANGES", 2)
     boss = User.objects.create(username="boss")
     for number in range(3):
@@ -362,10 +360,10 @@ def test_very_many_changes_are_cut_off(
     assert [it.what for it in report_of(ten).changes] == ["0", "1"]
 
 
-# --- The whole -----------------------------------------------------------------------------------
+# --- Whole report --------------------------------------------------------------------------------
 
 
-def test_a_sale_to_which_nobody_came_has_a_report_too() -> None:
+def test_sale_without_buyers_has_a_report() -> None:
     report = report_of(a_sale())
     assert (report.accepted, report.buyers, report.conversion, report.peak) == (0, 0, None, None)
     assert report.written == report.paid == Durations(0, None, None, is_sample=False)
@@ -376,7 +374,7 @@ def test_a_sale_to_which_nobody_came_has_a_report_too() -> None:
     )
 
 
-def test_a_running_sale_is_told_with_what_is_pending() -> None:
+def test_report_on_running_sale_includes_pending() -> None:
     sale = make_sale(stock=10)
     reserved(sale, make_buyers(3))
     report = report_of(sale, now=sale.begins_at + seconds(60))
@@ -385,17 +383,17 @@ def test_a_running_sale_is_told_with_what_is_pending() -> None:
     assert (report.snapshot.remaining, report.snapshot.pending, report.accepted) == (7, 3, 0)
 
 
-def test_a_sale_that_is_not_loaded_is_told_by_its_rows(ten: SeckillVoucher) -> None:
+def test_report_on_unloaded_sale_uses_rows(ten: SeckillVoucher) -> None:
     report = report_of(ten)
     assert (report.snapshot, report.knows_latest, report.accepted) == (None, True, 10)
 
 
-def test_there_is_no_report_on_no_sale() -> None:
+def test_report_on_missing_sale_raises_does_not_exist() -> None:
     with pytest.raises(SeckillVoucher.DoesNotExist):
         report_sale(sale_id=4_711, now=OVER)
 
 
-def test_three_hundred_orders_take_as_many_statements_as_one() -> None:
+def test_report_query_count_is_constant() -> None:
     small, large = a_sale(stock=1), a_sale(stock=300)
     for sale, count in ((small, 1), (large, 300)):
         paid = [Row(it / 100, 0.1, OrderStatus.PAID, paid_after=9) for it in range(count)]
