@@ -73,7 +73,7 @@ def preview_import(*, content: bytes, file_name: str, by: Importer, now: dt.date
     """Return what a file would do; nothing is written.
 
     :raises vouchers.imports.spreadsheet.FileRefused: the file cannot be read.
-    :raises PreviewNotKept: the cache did not answer.
+    :raises PreviewNotKept: the cache did not respond.
     """
     return _preview(text_rows(read_sheet(content)), file_name, by, now)
 
