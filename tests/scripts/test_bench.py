@@ -161,7 +161,9 @@ def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)]
 )
-@pytest.mark.parametrize(("command", "processes"), [(LOCKS, 5), (SALE, 12)])
+@pytest.mark.parametrize(
+    ("command", "processes"), [(LOCKS, 5), pytest.param(SALE, 12, marks=pytest.mark.faults)]
+)
 def test_stopped_bench_leaves_nothing(
     tmp_path: Path, command: list[str], processes: int, signum: int
 ) -> None:
