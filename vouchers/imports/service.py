@@ -128,7 +128,6 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
 
 
 def _write_voucher(row: PlannedRow) -> Voucher:
-    """Write a voucher if the row changes it, and return it."""
     voucher = row.voucher or Voucher()
     for name, value in row.after.items():
         setattr(voucher, name, value)
