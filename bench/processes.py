@@ -8,20 +8,16 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from concurrent.futures import Executor, ProcessPoolExecutor
-from contextlib import contextmanager
+from collections.abc import Iterable
+from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 
 _CPUCLOCK_SCHED = 2
 
-
-@contextmanager
-def spawned(count: int) -> Iterator[Executor]:
-    """Offer fresh processes, which inherit no thread and no connection."""
-    with ProcessPoolExecutor(count, mp_context=get_context("spawn")) as pool:
-        yield pool
+spawned = partial(ProcessPoolExecutor, mp_context=get_context("spawn"))
+"""Fresh processes, which inherit no thread and no connection."""
 
 
 def cpu_s(pids: Iterable[int]) -> float:
@@ -36,7 +32,7 @@ def family_of(pid: int) -> list[int]:
         try:
             # The fields from the state on; a program's name may contain anything.
             parent = int((path / "stat").read_text().rpartition(")")[2].split()[1])
-        except OSError:  # it has ended meanwhile
+        except OSError:  # it has ended
             continue
         children[parent].append(int(path.name))
     family = [pid]

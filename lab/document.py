@@ -1,7 +1,7 @@
 """``docs/six-steps.md``: the story with its tables, written from the figures of races.
 
-The figures stand beside the documents as JSON, one table for each fault. The documents follow from
-them, the code and ``templates/lab/six_steps/`` alone.
+The figures are beside the documents as JSON, one table for each fault. The documents depend only on
+them, the code and ``templates/lab/six_steps/``.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from django.utils.translation import gettext_lazy
 
 from lab.crowd.faults import Fault
 from lab.crowd.results import NoDocument, Result, figures_path, read_results
-from lab.crowd.tables import FINDINGS, HEADINGS, cells_of, headings
+from lab.crowd.tables import COLUMNS, FINDINGS, cells_of, headings
 from lab.interleaving.races import races_of
 from lab.listing import Culprit, culprit_of
 from lab.steps import STEPS
-from lab.verdict import MARKED_AS, finding_text
+from lab.verdict import finding_text
 
 CHINESE = ".zh-CN.md"
 
@@ -58,7 +58,7 @@ def document_text(name: str, results: Sequence[Result]) -> str:
 
 def _table(result: Result) -> dict[str, object]:
     """Return a table for the page; what broke is in bold type."""
-    lines = [headings(), ["---", *["---:"] * (len(HEADINGS) - 1)]]
+    lines = [headings(), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     for verdict in result.verdicts:
         step, *cells = cells_of(verdict)
         cells[FINDINGS] = [cell if cell == "0" else f"**{cell}**" for cell in cells[FINDINGS]]
@@ -93,7 +93,7 @@ class Chapter:
     def culprits(self) -> list[Culprit]:
         """Return each line that a finding comes from."""
         found = (
-            culprit_of(STEPS[verdict.step], MARKED_AS.get(finding, finding))
+            culprit_of(STEPS[verdict.step], finding)
             for _, verdict in self._verdicts
             for finding, _count in verdict.findings
         )
@@ -105,5 +105,5 @@ class Chapter:
             (step.name, race.name)
             for step in self.steps
             for race in races_of(step)
-            if race.expects[step.name] or step.is_ours
+            if step.name in race.breaks or step.is_ours
         ]

@@ -14,10 +14,11 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 
 from lab.steps import ours
 from lab.steps.step import Step
+from lab.verdict import MARKED_AS
 from orders.fulfilment.batch import write_batch
 from orders.placing.service import place_order
 
@@ -49,7 +50,7 @@ class Culprit:
 def culprit_of(step: Step, finding: str) -> Culprit | None:
     """Return the line marked with a finding, else the nearest marked line."""
     marked = marked_lines(step)
-    with_it = (it for it in marked if finding in it.findings)
+    with_it = (it for it in marked if MARKED_AS.get(finding, finding) in it.findings)
     return next(with_it, marked[0] if marked else None)
 
 
@@ -82,20 +83,13 @@ def _used_by(source: Source) -> Iterator[Source]:
     for function in members:
         if not isinstance(function, FunctionType):
             continue
-        names = list(_names_in(function.__code__))
+        names = function.__code__.co_names
         for name in names:
             value = function.__globals__.get(name)
             if isinstance(value, ModuleType):
                 yield from _of_the_lab(*(getattr(value, other, None) for other in names))
             else:
                 yield from _of_the_lab(value)
-
-
-def _names_in(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_in(constant)
 
 
 @cache

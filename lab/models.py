@@ -1,4 +1,4 @@
-"""The tables of the steps: as in the course, with no rule of their own that would save a step."""
+"""The tables of the steps: as in the course, without any constraint that would save a step."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from django.db import models
 
 
 class LabSale(models.Model):
-    """What a step sells; ``stock`` is what is left, and goes below zero where nothing minds."""
+    """A sale of a step; ``stock`` is what is left, and goes below zero without a guard."""
 
     step = models.CharField(max_length=20)
     offered = models.PositiveIntegerField()
@@ -17,7 +17,7 @@ class LabSale(models.Model):
 
 
 class LabOrder(models.Model):
-    """One unit for one buyer, as often as a step writes it: no key keeps a second one out."""
+    """One unit for one buyer; no unique key rejects a second one."""
 
     sale = models.ForeignKey(LabSale, on_delete=models.CASCADE, related_name="orders")
     user_id = models.BigIntegerField()

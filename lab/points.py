@@ -1,34 +1,32 @@
-"""Named points of a step: where a race can stop whoever comes by. Elsewhere they do nothing.
+"""Named points of a step, before or after each statement that matters.
 
-A point stands before or after a statement that matters, and is named for what has just happened or
-is about to. Who is stopped there, for how long and in which order is the business of whoever
-listens; a crowd does not listen.
+In a race, a listener may stop the thread there. Without one, a point does nothing.
 """
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 
 Listener = Callable[[str], None]
 
-_here = threading.local()
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
+"""The listener of the present thread."""
 
 
 def point(name: str) -> None:
-    """Pass a point of this name; in a race, the thread may be held here."""
-    listener: Listener | None = getattr(_here, "listener", None)
+    """Pass a point with this name."""
+    listener = _listener.get()
     if listener is not None:
         listener(name)
 
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell this thread's points to a listener for a while."""
-    before = getattr(_here, "listener", None)
-    _here.listener = listener
+    """Tell a listener this thread's points for a while."""
+    token = _listener.set(listener)
     try:
         yield
     finally:
-        _here.listener = before
+        _listener.reset(token)

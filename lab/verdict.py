@@ -1,4 +1,4 @@
-"""The verdict on a sale of a step: what was sold, and what broke how often."""
+"""The verdict on a sale of a step: what was sold, and how often something broke."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ MARKED_AS = {"turned_away": "undersold"}
 
 @dataclass(frozen=True)
 class Answers:
-    """The answers to a crowd. ``first_us`` is when the first press began, ``took_ms`` is ascending.
+    """The answers to a crowd; ``took_ms`` is ascending, ``first_us`` the time of the first press.
 
-    ``promised`` are the user ids of those who were promised a unit. ``turned_away`` are those who
-    were told "sold out" before a buyer pressed who then got a unit: there was one left for them.
+    ``promised`` are the user ids with a promise. ``turned_away`` are those that were told "sold
+    out" although a later press got a unit.
     """
 
     promised: frozenset[int]
@@ -43,16 +43,14 @@ class Answers:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one step did with one crowd.
+    """The result of one step with one crowd.
 
-    ``sold`` are rows, ``oversold`` those beyond the units offered, ``doubled`` those beyond one a
-    buyer. ``lost`` are buyers who were promised a unit and in the end have neither a row nor a
-    receipt that says so; ``told_lost`` are those who have that receipt. ``undersold`` are units
-    left although there were buyers enough; ``turned_away`` are buyers who were told "sold out"
-    before the last unit was pressed for, and have none. ``stuck`` are buyers who can never buy,
-    because of what was left behind. ``unanswered`` presses got no answer at all. ``struck`` says
-    whether the fault has come; ``is_quiet`` whether all was over in time. ``error`` is the most
-    common error of presses without an answer.
+    ``sold`` counts rows, ``oversold`` those beyond the stock, ``doubled`` those beyond one per
+    buyer. Buyers with a promise and no row are ``told_lost`` if their receipt says so, else
+    ``lost``. ``undersold`` counts units left although there were enough buyers, ``turned_away``
+    buyers without a unit who were told "sold out" while one was left. ``stuck`` buyers can never
+    buy, because of leftover data. ``struck`` says whether the fault happened, ``is_quiet`` whether
+    everything ended in time. ``error`` is the most common error of unanswered presses.
     """
 
     step: str
@@ -97,8 +95,8 @@ def judge(
 ) -> Verdict:
     """Compare the answers to the crowd with the rows.
 
-    ``rows`` has the user id of each order. ``told_lost`` are promised buyers who can read that
-    their order is lost. ``barred`` are user ids that something left behind keeps from buying.
+    ``rows`` has the user id of each order. ``told_lost`` are buyers with a promise whose receipt
+    says that the order is lost. ``barred`` are user ids that leftover data keeps from buying.
     """
     sold_to = Counter(rows)
     without = answers.promised - sold_to.keys()

@@ -45,7 +45,7 @@ def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpRe
         return _page(request, step, race, status=409)
     try:
         with RedisLock(ledger_connection(), STAGE_LOCK), ForkServer() as server:
-            return _page(request, step, race, play(step, race, server))
+            outcome = play(step, race, server)
     except LockBusy:
         text = _("Another race is being played on this server. Try again in a few seconds.")
         return _page(request, step, race, notice=text, status=409)
@@ -54,6 +54,7 @@ def race_page(request: HttpRequest, *, step_name: str, race_name: str) -> HttpRe
         return _page(request, step, race, notice=text, status=503)
     except RedisError:
         return unavailable(request)
+    return _page(request, step, race, outcome)
 
 
 def _page(

@@ -74,7 +74,7 @@ class QuorumLock(Block):
     def acquire(self, *, wait_ms: int = 0) -> None:
         """Take the lock, waiting at most ``wait_ms``; enter once more if this thread has it.
 
-        A server that does not answer counts as one that refuses.
+        A server that does not respond counts as one that refuses.
 
         :raises LockBusy: not granted by a quorum within that time
         """
@@ -87,7 +87,7 @@ class QuorumLock(Block):
     def release(self) -> None:
         """Undo one acquire; the last one releases on every server.
 
-        A server that does not answer keeps the lock until its lease ends.
+        A server that does not respond keeps the lock until its lease ends.
 
         :raises LockNotOwned: not held by this thread, or no longer by a quorum
         """

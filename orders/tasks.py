@@ -18,10 +18,10 @@ from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish_fulfillment
 from vouchers.inventory.rebuild import rebuild_after_restart
-from vouchers.inventory.request_stats import store_request_counts as store_all_tallies
+from vouchers.inventory.request_stats import store_request_counts
 
 
-# A pass takes about SECKILL_WORK_MS, or over 20 s if the database does not answer any attempt.
+# A pass takes about SECKILL_WORK_MS, or over 20 s if the database responds to no attempt.
 @shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
 def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
@@ -86,7 +86,7 @@ def tell_buyers(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.store_tallies")
 def store_tallies(**kwargs: Any) -> None:
     """Move the counts of answered order requests into the database."""
-    store_all_tallies(now=timezone.now())
+    store_request_counts(now=timezone.now())
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")

@@ -1,14 +1,61 @@
-"""The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``."""
+"""The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``.
 
+Its transport survives a failed acknowledgement and junk in the queue. If an acknowledgement fails,
+Kombu still counts the message as unfinished, and a worker with a prefetch limit of one never asks
+for another. If the queue holds junk, Kombu ends the worker.
+"""
+
+from __future__ import annotations
+
+import logging
 import os
+from typing import Any
 
 from celery import Celery
+from kombu.transport import TRANSPORT_ALIASES, redis, virtual
 
-from seckill_site.broker import use_our_transport
+logger = logging.getLogger(__name__)
+
+
+class QoS(redis.QoS):
+    """The messages in work. Each one ends with its task, even if its acknowledgement fails.
+
+    The broker delivers an unacknowledged message again after the visibility timeout.
+    """
+
+    def ack(self, delivery_tag: str) -> None:
+        """Acknowledge a message, and forget it here even if the broker does not respond.
+
+        :raises redis.RedisError: the broker will deliver the message again
+        """
+        try:
+            super().ack(delivery_tag)
+        except Exception:
+            virtual.QoS.ack(self, delivery_tag)
+            raise
+
+
+class Channel(redis.Channel):
+    """A channel that uses the ``QoS`` above and drops junk."""
+
+    QoS = QoS
+
+    def _brpop_read(self, **options: Any) -> bool:
+        try:
+            return bool(super()._brpop_read(**options))  # type: ignore[misc]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            # Redis has removed it from the queue. No order is lost: the sweep sends its task again.
+            logger.exception("dropped junk from the queue")
+            return True
+
+
+class Transport(redis.Transport):
+    Channel = Channel
+
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
-use_our_transport()
+TRANSPORT_ALIASES.update(dict.fromkeys(("redis", "rediss"), f"{__name__}:Transport"))
 app = Celery("seckill_site")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()

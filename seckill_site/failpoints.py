@@ -65,10 +65,7 @@ def tell(listener: Callable[[str], None]) -> None:
 
 
 def _parse(spec: str) -> Callable[[str], None] | None:
-    """Read a specification; an empty one arms nothing.
-
-    :raises ValueError: it is malformed
-    """
+    """Read a specification; an empty one arms nothing, a malformed one raises ValueError."""
     if not spec:
         return None
     found = _SPEC.fullmatch(spec)

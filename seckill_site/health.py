@@ -13,15 +13,15 @@ from kombu import Connection
 from prometheus_client import CONTENT_TYPE_LATEST
 
 from seckill_site.celery import app
-from seckill_site.checks.configuration import OF_SETTINGS, found_by
-from seckill_site.checks.services import Check, asked_database, check_database, check_ledger
+from seckill_site.checks.configuration import check_settings, found_by
+from seckill_site.checks.services import Check, check_database, check_ledger, probe_connection
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import exposition
 
 logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.5
-"""A part that has not answered by then is unavailable."""
+"""A part that has not responded by then is unavailable."""
 
 CACHE_SECONDS = 10.0
 """How long the result of a start-up check is cached: a probe costs next to nothing."""
@@ -82,7 +82,7 @@ def _answers(name: str, ask: Callable[[], None]) -> bool:
 
 
 def _ask_database() -> None:
-    with asked_database() as asked, asked.cursor() as cursor:
+    with probe_connection() as probe, probe.cursor() as cursor:
         cursor.execute("SELECT 1")
 
 
@@ -102,10 +102,10 @@ PARTS: dict[str, Callable[[], None]] = {
 
 # --- What the start-up checks find ----------------------------------------------------------------
 
-CHECKS: dict[str, list[Check]] = {
-    "settings": OF_SETTINGS,
-    "redis": [check_ledger],
-    "database": [check_database],
+CHECKS: dict[str, Check] = {
+    "settings": check_settings,
+    "redis": check_ledger,
+    "database": check_database,
 }
 """The checks that a probe repeats; a server is asked only after it has answered as a part."""
 
@@ -123,7 +123,7 @@ def _cached_errors(name: str) -> list[CheckMessage]:
     until, errors = _cached.get(name, (0.0, []))
     if time.monotonic() < until:
         return errors
-    errors = [message for message in found_by(*CHECKS[name]) if message.level >= ERROR]
+    errors = [message for message in found_by(CHECKS[name]) if message.level >= ERROR]
     for error in errors:
         logger.error("%s: %s %s", error.id, error.msg, error.hint)
     _cached[name] = (time.monotonic() + CACHE_SECONDS, errors)

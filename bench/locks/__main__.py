@@ -12,9 +12,8 @@ from dataclasses import asdict
 from typing import Any
 
 from bench.locks.contention import measure_crowd, measure_wake_ups
-from bench.locks.figures import Better, Figure, markdown, not_ahead
 from bench.locks.libraries import ALL, LEASE_S, versions
-from bench.locks.run import FULL, QUICK, Run, control_of
+from bench.locks.run import FULL, QUICK, Better, Figure, Run, control_of, markdown, not_ahead
 from bench.locks.uncontended import measure_cycles, measure_held
 from bench.processes import spawned
 

@@ -1,8 +1,8 @@
 """Rows 2 and 3: locks that others want: sixteen threads at once, and a waiter in another process.
 
-For row 2, in one process and in four, every thread notes when it asked, when
-it got the lock and when it started to release it. All processes of a machine share the clock, so
-these times show the hand-over from one thread to another, and whether two were ever inside at once.
+For row 2, every thread notes when it asked for the lock, when it got it and when it started to
+release it. All processes of a machine share the clock, so these times show the hand-over from one
+thread to another, and whether two were ever inside at once.
 """
 
 from __future__ import annotations
@@ -21,20 +21,10 @@ from typing import NamedTuple
 
 from redis import Redis
 
-from bench.locks.figures import Better, Figure, Value
-from bench.locks.libraries import (
-    EagerRedisPy,
-    Library,
-    Ours,
-    Pottery,
-    PythonRedisLock,
-    RedisPy,
-    client_of,
-)
-from bench.locks.run import CONTROL_TIMEOUT_S, Run, control_of, figure_of
+from bench.locks.libraries import CONTENDED, Library, client_of
+from bench.locks.run import CONTROL_TIMEOUT_S, Better, Figure, Run, Value, control_of, figure_of
 from bench.tables import percentile
 
-LIBRARIES = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)
 THREADS = 16
 INSIDE_S = 0.0001  # a sleep, so that the interpreter's own lock does not exclude the threads
 START_S = 20.0
@@ -91,6 +81,10 @@ class Round:
             if before.visitor != after.visitor
         ]
 
+    def longest_wait_s(self) -> float:
+        """Return the longest wait, also of threads that got the lock after the end."""
+        return max(visit.got_at - visit.asked_at for visit in self.visits) / 1e9
+
     def meetings(self) -> int:
         """Return how often a thread came in before the last one started to leave."""
         return sum(after.got_at < before.left_at for before, after in pairwise(self.visits))
@@ -103,12 +97,12 @@ def measure_crowd(run: Run) -> list[Figure]:
 
 def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
     rounds: defaultdict[type[Library], list[Round]] = defaultdict(list)
-    for library in run.in_turn(LIBRARIES, rounds=run.plan.contended_rounds, what=row):
+    for library in run.in_turn(CONTENDED, rounds=run.plan.contended_rounds, what=row):
         rounds[library].append(_round(run, library, processes))
 
     def figure(name: str, value: Callable[[list[Round]], Value]) -> Figure:
         better = {"cycles/s": Better.HIGHER, MET: Better.ZERO}.get(name, Better.LOWER)
-        return figure_of(row, name, better, LIBRARIES, lambda library: value(rounds[library]))
+        return figure_of(row, name, better, CONTENDED, lambda library: value(rounds[library]))
 
     return [
         figure("cycles/s", lambda of: median(it.rate() for it in of)),
@@ -116,7 +110,7 @@ def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
         figure("threads left out", lambda of: fmean(it.left_out() for it in of)),
         figure("hand-over median, ms", lambda of: _hand_over_ms(of, 0.5)),
         figure("hand-over p99, ms", lambda of: _hand_over_ms(of, 0.99)),
-        figure("longest wait, s", _longest_wait_s),
+        figure("longest wait, s", lambda of: max(it.longest_wait_s() for it in of)),
         figure(MET, lambda of: float(sum(it.meetings() for it in of))),
     ]
 
@@ -124,11 +118,6 @@ def _figures(run: Run, *, row: str, processes: int) -> list[Figure]:
 def _hand_over_ms(rounds: Sequence[Round], share: float) -> Value:
     all_ms = [ms for it in rounds for ms in it.hand_overs_ms()]
     return percentile(all_ms, share) if all_ms else "none"
-
-
-def _longest_wait_s(rounds: Sequence[Round]) -> float:
-    """Return the longest wait, also of threads that got the lock after the end of the round."""
-    return max(visit.got_at - visit.asked_at for it in rounds for visit in it.visits) / 1e9
 
 
 def _round(run: Run, library: type[Library], processes: int) -> Round:
@@ -182,7 +171,7 @@ def visits_of(library: type[Library], client: Redis, until: int, number: int) ->
 
 def measure_wake_ups(run: Run) -> list[Figure]:
     wakes: defaultdict[type[Library], list[float]] = defaultdict(list)
-    for library in run.in_turn(LIBRARIES, rounds=run.plan.wake_rounds, what=WAKE_UP):
+    for library in run.in_turn(CONTENDED, rounds=run.plan.wake_rounds, what=WAKE_UP):
         calls = [partial(call, library, run.url, run.plan.wakes) for call in (hold, wait)]
         pairs = zip(*run.at_once(*calls), strict=True)
         wakes[library] += [(got_at - released_at) / 1e6 for released_at, got_at in pairs]
@@ -191,7 +180,7 @@ def measure_wake_ups(run: Run) -> list[Figure]:
         def value(library: type[Library]) -> float:
             return percentile(wakes[library], share)
 
-        return figure_of(WAKE_UP, name, Better.LOWER, LIBRARIES, value)
+        return figure_of(WAKE_UP, name, Better.LOWER, CONTENDED, value)
 
     return [figure("median, ms", 0.5), figure("p99, ms", 0.99)]
 

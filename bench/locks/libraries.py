@@ -118,6 +118,9 @@ class Pottery(Library):
 
 
 ALL = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
+TAKEN = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
+CONTENDED = (Ours, RedisPy, EagerRedisPy, PythonRedisLock, Pottery)
+HELD = (Ours, RedisPy, RenewingPythonRedisLock, Pottery)
 
 
 def is_installed(library: type[Library]) -> bool:

@@ -1,18 +1,21 @@
-"""One run: its plan, and each library in turn, in processes of its own."""
+"""One run: its plan, each library in turn in processes of its own, and the figures."""
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from enum import Enum
 from typing import Any
 
 from redis import Redis
 from tqdm import tqdm
 
-from bench.locks.figures import Better, Figure, Value
+from bench import tables
 from bench.locks.libraries import Library, is_installed
+from bench.tables import shown
 
 BEGIN, END = "bench:begin", "bench:end"
 """The marks that are sent (ECHO) around the commands that count."""
@@ -70,8 +73,17 @@ def control_of(url: str) -> Iterator[Redis]:
 
 
 @contextmanager
+def counted(url: str) -> Iterator[None]:
+    """Count the commands of the block, for ``commands_sent``."""
+    with control_of(url) as control:
+        control.echo(BEGIN)
+        yield
+        control.echo(END)
+
+
+@contextmanager
 def commands_sent(url: str) -> Iterator[list[str]]:
-    """Fill the list, at the end, with the commands that clients sent between the two marks.
+    """Fill the list, at the end, with the commands that clients sent while they were counted.
 
     MONITOR tells them from the calls of a script, which are no round trips.
     """
@@ -89,6 +101,39 @@ def commands_sent(url: str) -> Iterator[list[str]]:
                 sent.append(command["command"])
 
 
+# --- The figures ----------------------------------------------------------------------------------
+
+OURS = "ours"
+Value = float | str
+"""A number, or a word that explains its absence."""
+
+
+class Better(Enum):
+    HIGHER = "higher"
+    LOWER = "lower"
+    ZERO = "zero"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One line of the table: the values of one measure by the titles of the libraries."""
+
+    row: str
+    name: str
+    better: Better
+    values: dict[str, Value]
+
+    def others(self) -> dict[str, float]:
+        """Return the numbers of the other libraries; none if ours has no number."""
+        has_number = {title: it for title, it in self.values.items() if isinstance(it, float)}
+        return has_number if has_number.pop(OURS, None) is not None else {}
+
+    def ratios(self) -> dict[str, float]:
+        """Return ours / theirs for each other library with a number other than 0."""
+        others = self.others().items()
+        return {title: float(self.values[OURS]) / value for title, value in others if value}
+
+
 def figure_of(
     row: str,
     name: str,
@@ -102,3 +147,30 @@ def figure_of(
         for library in libraries
     }
     return Figure(row, name, better, values)
+
+
+def markdown(figures: Sequence[Figure], titles: Sequence[str]) -> str:
+    """Return all figures as one table, with ours / theirs in brackets."""
+    rows = []
+    for figure in figures:
+        ratios = figure.ratios()
+        cells = [f"{figure.row}: {figure.name}", figure.better.value]
+        for title in titles:
+            cell = shown(figure.values.get(title, "–"))
+            cells.append(f"{cell} (×{shown(ratios[title])})" if title in ratios else cell)
+        rows.append(cells)
+    return tables.markdown(["", "better", *titles], rows, words=2)
+
+
+def not_ahead(figures: Sequence[Figure]) -> list[str]:
+    """Return a line for each figure in which another library is as good as ours or better."""
+    lines = []
+    for figure in figures:
+        if figure.better is not Better.ZERO and (others := figure.others()):
+            ours = float(figure.values[OURS])
+            beats = operator.ge if figure.better is Better.HIGHER else operator.le
+            rivals = [f"{title} {shown(it)}" for title, it in others.items() if beats(it, ours)]
+            if rivals:
+                name, against = f"{figure.row}: {figure.name}", ", ".join(rivals)
+                lines.append(f"not ahead: {name}: {shown(ours)} against {against}")
+    return lines

@@ -7,28 +7,14 @@ import time
 from collections import defaultdict
 from functools import partial
 from statistics import median
-from typing import NamedTuple
 
-from bench.locks.figures import Better, Figure, Value
-from bench.locks.libraries import (
-    CountingConnection,
-    Library,
-    Ours,
-    Pottery,
-    PythonRedisLock,
-    RedisPy,
-    RenewingPythonRedisLock,
-    client_of,
-)
-from bench.locks.run import BEGIN, END, Run, commands_sent, control_of, figure_of
+from bench.locks.libraries import HELD, TAKEN, CountingConnection, Library, client_of
+from bench.locks.run import Better, Figure, Run, Value, commands_sent, counted, figure_of
 from bench.processes import spawned
 
 ROW = "1 uncontended"
-TAKEN = (Ours, RedisPy, PythonRedisLock, RenewingPythonRedisLock, Pottery)
 WARM_UP_CYCLES = 20
 COUNTED_CYCLES = 100
-
-HELD = (Ours, RedisPy, RenewingPythonRedisLock, Pottery)
 LEASES_BEFORE, LEASES_HELD = 5 / 6, 2 / 3
 """Leases before and during the measure. At three or at one and a half renewals a lease the second
 has a whole number of them, none near its edges, and the first has those that open connections."""
@@ -67,13 +53,11 @@ def rate(library: type[Library], url: str, seconds: float) -> float:
 
 
 def marked_cycles(library: type[Library], url: str) -> None:
-    """Run the cycles whose commands are counted between the two marks."""
+    """Run the cycles whose commands are counted."""
     lock = library(client_of(library, url), "{bench}:counted")
     cycles(lock, WARM_UP_CYCLES)
-    with control_of(url) as control:
-        control.echo(BEGIN)
+    with counted(url):
         cycles(lock, COUNTED_CYCLES)
-        control.echo(END)
 
 
 def cycles(lock: Library, count: int) -> None:
@@ -83,15 +67,6 @@ def cycles(lock: Library, count: int) -> None:
 
 
 # --- Row 4 ----------------------------------------------------------------------------------------
-
-
-class Cost(NamedTuple):
-    """What one process spent on its held locks, in the order of ``NAMES``."""
-
-    threads: float
-    cpu_s_a_minute: float
-    commands_a_second: float
-    round_trips: float
 
 
 def measure_held(run: Run) -> list[Figure]:
@@ -111,15 +86,15 @@ def measure_held(run: Run) -> list[Figure]:
     ]
 
 
-def _cost(run: Run, library: type[Library]) -> Cost:
-    """Measure in a fresh process, whose threads and CPU time are this library's alone."""
+def _cost(run: Run, library: type[Library]) -> tuple[float, ...]:
+    """Measure the figures in a fresh process: its threads and CPU time are this library's alone."""
     count, lease_s = run.plan.held, run.plan.lease_s
     call = partial(hold_many, library, run.url, count=count, lease_s=lease_s)
     with commands_sent(run.url) as sent, spawned(1) as process:
         threads, cpu_s, writes = process.submit(call).result()
     seconds = lease_s * LEASES_HELD
     renewals = LEASES_HELD * (library.renewals_a_lease or 0)
-    return Cost(threads, cpu_s * 60 / seconds, len(sent) / seconds, writes / renewals)
+    return threads, cpu_s * 60 / seconds, len(sent) / seconds, writes / renewals
 
 
 def hold_many(
@@ -133,13 +108,11 @@ def hold_many(
         assert lock.acquire(), "a free lock was refused"
     time.sleep(lease_s * LEASES_BEFORE)
     threads = threading.active_count() - threads_before
-    with control_of(url) as control:
-        control.echo(BEGIN)
+    with counted(url):
         cpu_before, writes_before = time.process_time(), next(CountingConnection.writes)
         time.sleep(lease_s * LEASES_HELD)
         cpu_s = time.process_time() - cpu_before
         writes = next(CountingConnection.writes) - writes_before - 1
-        control.echo(END)
     for lock in locks:
         lock.release()
     return float(threads), cpu_s, writes

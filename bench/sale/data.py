@@ -1,7 +1,7 @@
 """Sales, buyers and reservations to measure with.
 
-As a program, for row g, it fills a shop to a size, with that shop's settings. Tables and ledger
-then look as if the shop had filled them, except that its users have no rows of their own.
+As a program, for row g, it fills an empty shop to a size, with that shop's settings. Tables and
+ledger then look as if the shop had filled them, except that its users have no rows of their own.
 
 Usage: ``python -m bench.sale.data BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it writes,
 as JSON, the requests that the shop can answer.
@@ -16,9 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import MySQLdb
 from django.contrib.auth import get_user_model
-from django.core.management import call_command
 from django.db import connection
 from django.db.models import Model
 from django.test import override_settings
@@ -129,16 +127,8 @@ def _hold(sale: SeckillVoucher, *, count: int) -> None:
         ledger_connection().hset(key, mapping=held)
 
 
-def main(arguments: Sequence[str]) -> None:
-    buyers, sales, orders, requests = map(int, arguments[:4])
-    parameters = connection.get_connection_params()
-    name = parameters.pop("database")
-    with MySQLdb.connect(**parameters) as server, server.cursor() as cursor:
-        cursor.execute(f"CREATE DATABASE `{name}` CHARACTER SET utf8mb4")
-    call_command("migrate", interactive=False, verbosity=0)
-    filled = fill(Size(buyers, sales, orders), requests=requests)
-    Path(arguments[4]).write_text(json.dumps(filled))
-
-
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    *numbers, target = sys.argv[1:]
+    buyers, sales, orders, requests = map(int, numbers)
+    filled = fill(Size(buyers, sales, orders), requests=requests)
+    Path(target).write_text(json.dumps(filled))

@@ -17,7 +17,7 @@ import time
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import cycle
+from itertools import cycle, islice
 from typing import Any, NamedTuple, cast
 
 import uvloop
@@ -127,18 +127,12 @@ class _Volley:
     def next_numbers(self, count: int) -> list[int]:
         if time.monotonic() >= self.until:
             return []
-        return [number for _, number in zip(range(count), self.numbers, strict=False)]
+        return list(islice(self.numbers, count))
 
     def finish_one(self) -> None:
         self.busy -= 1
         if not self.busy and not self.over.done():
             self.over.set_result(None)
-
-    def fail(self, connection: _Connection, error: Exception | None) -> None:
-        if not self.over.done():
-            how = repr(error) if error else "the server closed it"
-            whole = f"{len(self.answers)} answers came, {self.busy} connections were busy"
-            self.over.set_exception(ConnectionBroken(f"{connection.described()}: {how}; {whole}"))
 
 
 class _Connection(asyncio.Protocol):
@@ -156,19 +150,18 @@ class _Connection(asyncio.Protocol):
         self.volley.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        # A server may close an idle connection: no answer is lost.
-        if not self.done:
-            self.volley.fail(self, error)
-
-    def described(self) -> str:
-        """Return the age of the connection and what is open on it."""
-        now = time.monotonic()
+        if self.done or self.volley.over.done():
+            return  # a server may close an idle connection: no answer is lost
+        now, volley = time.monotonic(), self.volley
         waited_s = now - self.sent[0][1] if self.sent else 0
-        return (
-            f"connection {self.volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
+        how = repr(error) if error else "the server closed it"
+        text = (
+            f"connection {volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
             f"{self.answered} answered, {len(self.sent)} open for {waited_s:.3f} s, "
-            f"read of the next answer: {self.rest[:200]!r}"
+            f"read of the next answer: {self.rest[:200]!r}: {how}; "
+            f"{len(volley.answers)} answers came, {volley.busy} connections were busy"
         )
+        volley.over.set_exception(ConnectionBroken(text))
 
     def send(self, count: int) -> None:
         """Send the next requests, at most ``count``."""
@@ -210,39 +203,34 @@ def end_of_answer(data: bytes, start: int) -> int | None:
 
 # --- Packed requests ------------------------------------------------------------------------------
 
-_ALWAYS = "Host: localhost\r\nAccept: application/json\r\nAccept-Language: en\r\n"
 
-EMPTY_REQUEST = f"GET /bench/empty/ HTTP/1.1\r\n{_ALWAYS}\r\n".encode()
+def packed(
+    path: str, fields: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None
+) -> bytes:
+    """Return a GET request, or with fields a POST request with a JSON body."""
+    method, body = ("GET", "") if fields is None else ("POST", json.dumps(fields))
+    lines = {"Host": "localhost", "Accept": "application/json", "Accept-Language": "en"}
+    lines |= headers or {}
+    if body:
+        lines |= {"Content-Type": "application/json", "Content-Length": str(len(body))}
+    head = "".join(f"{name}: {value}\r\n" for name, value in lines.items())
+    return f"{method} {path} HTTP/1.1\r\n{head}\r\n{body}".encode()
 
 
-def get(path: str, headers: Mapping[str, str] | None = None) -> bytes:
-    """Return a GET request."""
-    return f"GET {path} HTTP/1.1\r\n{_ALWAYS}{_lines(headers)}\r\n".encode()
-
-
-def post(path: str, fields: Mapping[str, Any], headers: Mapping[str, str] | None = None) -> bytes:
-    """Return a POST request with a JSON body."""
-    body = json.dumps(fields)
-    described = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    lines = _lines({**described, **(headers or {})})
-    return f"POST {path} HTTP/1.1\r\n{_ALWAYS}{lines}\r\n{body}".encode()
+EMPTY_REQUEST = packed("/bench/empty/")
 
 
 def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:
     """Return a buyer's order request, with the number of the attempt if given."""
     fields = {"token": token} if attempt is None else {"token": token, "attempt": attempt}
-    return post(f"/vouchers/{sale_id}/orders/", fields)
+    return packed(f"/vouchers/{sale_id}/orders/", fields)
 
 
 def receipt_request(sale_id: int, order_id: int, token: str) -> bytes:
     """Return a request for the receipt of an order."""
-    return get(f"/vouchers/{sale_id}/orders/{order_id}/", {"Purchase-Token": token})
+    return packed(f"/vouchers/{sale_id}/orders/{order_id}/", headers={"Purchase-Token": token})
 
 
 def classic_order_request(sale_id: int, token: str) -> bytes:
     """Return an order request of the classic design."""
-    return post(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})
-
-
-def _lines(headers: Mapping[str, str] | None) -> str:
-    return "".join(f"{name}: {value}\r\n" for name, value in (headers or {}).items())
+    return packed(f"/bench/classic/{sale_id}/orders/", {}, {"Authorization": token})

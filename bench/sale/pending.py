@@ -30,7 +30,7 @@ from orders.placing.tokens import issue_tokens
 from orders.receipts.row_copy import ReceiptRow
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import PendingEntry, confirm, pending_entries
+from vouchers.inventory.reservations import confirm, pending_entries
 from vouchers.models import SeckillVoucher
 
 OURS, RAW, SINGLY = "ours", "raw inserts", "one a transaction"
@@ -124,7 +124,12 @@ def measure_memory(run: Run) -> list[Line]:
         reserve_all(strangers(sale, count=held))
         pending = used_bytes(sale_id=sale.pk) - before
         while entries := pending_entries(sale_id=sale.pk, skip=0, count=CHUNK):
-            confirm(sale_id=sale.pk, entries=entries, rows=rows_of(entries, sale))
+            rows = {}  # the copies that the worker would leave for receipt requests
+            for it in entries:
+                at_ms = it.accepted_at_ms
+                row = ReceiptRow(it.user_id, sale.pk, "unpaid", "", 100, at_ms, at_ms + 900_000)
+                rows[it.order_id] = row.pack()
+            confirm(sale_id=sale.pk, entries=entries, rows=rows)
         written = used_bytes(sale_id=sale.pk) - before
         ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they end after half a minute
         confirmed = used_bytes(sale_id=sale.pk) - before
@@ -136,16 +141,6 @@ def measure_memory(run: Run) -> list[Line]:
         Line("h", "order pending", "–", None, [pending / held], "bytes", note="the same"),
         Line("h", "order written just now", "–", None, [written / held], "bytes", note=just_now),
     ]
-
-
-def rows_of(entries: Sequence[PendingEntry], sale: SeckillVoucher) -> dict[int, str]:
-    """Return the copies of rows that the worker would leave for receipt requests."""
-    return {
-        it.order_id: ReceiptRow(
-            it.user_id, sale.pk, "unpaid", "", 100, it.accepted_at_ms, it.accepted_at_ms + 900_000
-        ).pack()
-        for it in entries
-    }
 
 
 def used_bytes(*, sale_id: int) -> int:

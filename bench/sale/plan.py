@@ -16,6 +16,9 @@ class Size:
     sales: int
     orders: int
 
+    def __str__(self) -> str:
+        return f"{self.buyers:,} buyers, {self.sales:,} sales, {self.orders:,} orders"
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -12,12 +12,13 @@ import pstats
 import sys
 import time
 from collections.abc import Sequence
+from http.client import parse_headers
 from itertools import cycle, islice
 from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 from bench.sale.requests import EMPTY, KINDS
-from bench.sale.run import ROOT, Run
+from bench.sale.run import Run
 from seckill_site.web.fast_path import Application
 from seckill_site.wsgi import application
 
@@ -40,22 +41,10 @@ def _titled(name: str, requests: Sequence[bytes], count: int, *, again: bool) ->
     seconds = _ask(application, asked[size : 2 * size])
     profiler = cProfile.Profile()
     profiler.runcall(_ask, application, asked[2 * size :])
-    microseconds = seconds / size * 1e6
-    return f"== {name}: {microseconds:.0f} µs of this process\n{_costs(profiler, size)}"
-
-
-def _costs(profiler: cProfile.Profile, count: int) -> str:
-    """Return a line per function: microseconds a request inside it, and with its calls."""
-    stats = pstats.Stats(profiler, stream=io.StringIO())
-    found = stats.stats.items()  # type: ignore[attr-defined]
-    by_cumulative = sorted(found, key=lambda item: item[1][3], reverse=True)[:MOST_LINES]
-    lines = ["   own     all  calls  function"]
-    for (path, line, name), (_, calls, own_s, all_s, _) in by_cumulative:
-        own, everything = (seconds / count * 1e6 for seconds in (own_s, all_s))
-        short = path.split("site-packages/")[-1].removeprefix(f"{ROOT}/")
-        where = f"{short}:{line} {name}" if line else name
-        lines.append(f"{own:6.0f}  {everything:6.0f}  {calls / count:5.1f}  {where}")
-    return "\n".join([*lines, ""])
+    table = io.StringIO()
+    pstats.Stats(profiler, stream=table).sort_stats("cumulative").print_stats(MOST_LINES)
+    title = f"== {name}: {seconds / size * 1e6:.0f} µs of this process; {size} requests profiled"
+    return f"{title}\n{table.getvalue()}"
 
 
 def _ask(app: Application, requests: Sequence[bytes]) -> float:
@@ -72,20 +61,19 @@ def _ask(app: Application, requests: Sequence[bytes]) -> float:
 
 def environ_of(request: bytes) -> dict[str, Any]:
     """Return a packed request as a WSGI server would pass it on."""
-    head, _, body = request.partition(b"\r\n\r\n")
-    first, *lines = head.decode().split("\r\n")
-    method, path, protocol = first.split()
+    stream = io.BytesIO(request)
+    method, path, protocol = stream.readline().decode().split()
+    headers = parse_headers(stream)  # what is left is the body
     environ: dict[str, Any] = {
         "REQUEST_METHOD": method,
         "PATH_INFO": path,
         "SERVER_NAME": "localhost",
         "SERVER_PROTOCOL": protocol,
         "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.input": io.BytesIO(body),
+        "wsgi.input": stream,
         "wsgi.errors": sys.stderr,
     }
-    for line in lines:
-        name, _, value = line.partition(": ")
+    for name, value in headers.items():
         key = name.upper().replace("-", "_")
         environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
     setup_testing_defaults(environ)

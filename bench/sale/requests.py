@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from functools import partial
 from statistics import median
 
 from bench.sale.data import open_sale, reserve_all, strangers, users
-from bench.sale.generator import EMPTY_REQUEST, Shot, get, order_request, receipt_request
+from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed, receipt_request
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
@@ -39,26 +40,18 @@ class Kind:
 
 def measure(run: Run, *, rows: str) -> list[Line]:
     kinds = [kind for kind in KINDS if kind.row in rows]
+    port = run.web.port
     made = {kind: kind.make(run) for kind in kinds if kind.again}
     samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
     turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
     for turn, kind in run.steps(turns, what="a–d requests"):
         requests = made[kind] if kind.again else kind.make(run)
         pair = [(EMPTY, EMPTY.make(run)), (kind, requests)]
-        for sent, packed in pair[:: -1 if turn % 2 else 1]:
-            samples[kind, sent].append(_sample(run, sent, packed))
+        for sent, them in pair[:: -1 if turn % 2 else 1]:
+            shot = Shot(port, them, run.plan.connections, DEPTH, run.plan.shot_s, sent.again)
+            sample = run.sample_warm(shot, web=run.web, expect=sent.status)
+            samples[kind, sent].append(sample)
     return [_line(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
-
-
-def _sample(run: Run, kind: Kind, requests: Sequence[bytes]) -> Sample:
-    """Warm up with the first requests, then measure."""
-    plan, web = run.plan, run.web
-    warm_up = Shot(web.port, requests[: plan.warm_up], plan.connections, DEPTH, plan.shot_s)
-    run.sample(warm_up, web=web, expect=kind.status)
-    rest = requests if kind.again else requests[plan.warm_up :]
-    return run.sample(
-        replace(warm_up, requests=rest, again=kind.again), web=web, expect=kind.status
-    )
 
 
 def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
@@ -95,14 +88,11 @@ def _wins(run: Run) -> list[bytes]:
     return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
-def _sold_out(attempt: int | None) -> Callable[[Run], list[bytes]]:
-    def make(run: Run) -> list[bytes]:
-        sale = open_sale(stock=1)
-        first, *others = strangers(sale, count=DIFFERENT + 1)
-        reserve_all([first])
-        return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
-
-    return make
+def _sold_out(run: Run, attempt: int | None) -> list[bytes]:
+    sale = open_sale(stock=1)
+    first, *others = strangers(sale, count=DIFFERENT + 1)
+    reserve_all([first])
+    return [order_request(sale.pk, token.sign(), attempt=attempt) for token in others]
 
 
 def _ordered_already(run: Run) -> list[bytes]:
@@ -131,10 +121,10 @@ def _finished(run: Run) -> list[bytes]:
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 0.5, 202, _wins, again=False),
-    Kind("a", "refused by the ledger: sold out", 0.5, 409, _sold_out(None)),
+    Kind("a", "refused by the ledger: sold out", 0.5, 409, partial(_sold_out, attempt=None)),
     Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
-    Kind("b", "sold out, first attempt", 5, 409, _sold_out(1)),
-    Kind("c", "live/", 3, 200, lambda run: [get(f"/vouchers/{open_sale().pk}/live/")]),
+    Kind("b", "sold out, first attempt", 5, 409, partial(_sold_out, attempt=1)),
+    Kind("c", "live/", 3, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
     Kind("d", "receipt of a queued order", 0.5, 200, _queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
 )

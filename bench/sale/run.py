@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -31,7 +31,6 @@ from seckill_site.ledger_connection import ledger_connection
 Item = TypeVar("Item")
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
-GRANIAN_STARTED = b"Started worker-"
 GENERATOR_LIMIT = 0.9
 """A generator that uses this share of a core was the limit, not the server."""
 
@@ -100,7 +99,11 @@ class Run:
 
         :raises WrongAnswers: one had another status than expected.
         """
-        parts = (web.pids, [redis_pid()], [database_pid()])
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@pid_file")
+            mariadb = int(Path(cursor.fetchone()[0]).read_text())
+        redis = int(ledger_connection().info("server")["process_id"])
+        parts = (web.pids, [redis], [mariadb])
         before = [cpu_s(pids) for pids in parts]
         hits = self.start(shot).result()
         after = [cpu_s(pids) for pids in parts]
@@ -110,15 +113,13 @@ class Run:
         costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
         return Sample(hits, *costs)
 
-
-def redis_pid() -> int:
-    return int(ledger_connection().info("server")["process_id"])
-
-
-def database_pid() -> int:
-    with connection.cursor() as cursor:
-        cursor.execute("SELECT @@pid_file")
-        return int(Path(cursor.fetchone()[0]).read_text())
+    def sample_warm(self, shot: Shot, *, web: Web, expect: int) -> Sample:
+        """Warm up with the first requests, then measure the others, or all of them again."""
+        count = self.plan.warm_up
+        warm_up = replace(shot, requests=shot.requests[:count], again=False)
+        self.sample(warm_up, web=web, expect=expect)
+        rest = shot.requests if shot.again else shot.requests[count:]
+        return self.sample(replace(shot, requests=rest), web=web, expect=expect)
 
 
 @contextmanager
@@ -134,10 +135,16 @@ def run_on_shop(plan: Plan) -> Iterator[Run]:
 
 
 def another(number: int) -> Site:
-    """Return a site with a database and three Redis databases of its own, on the same servers."""
-    environ = dict(os.environ)
-    database = urlsplit(environ["DATABASE_URL"])
-    environ["DATABASE_URL"] = database._replace(path=f"/test_{number}").geturl()
+    """Make a site with three Redis databases and a database of its own, on the same servers.
+
+    The database has the tables of this process's, empty and without their foreign keys.
+    """
+    environ, database = dict(os.environ), f"test_{number}"
+    with connection.cursor() as cursor:
+        cursor.execute(f"CREATE DATABASE {database} CHARACTER SET utf8mb4")
+        for table in connection.introspection.table_names(cursor):
+            cursor.execute(f"CREATE TABLE {database}.{table} LIKE {table}")
+    environ["DATABASE_URL"] = urlsplit(environ["DATABASE_URL"])._replace(path=database).geturl()
     for offset, name in enumerate(("REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL")):
         url = urlsplit(environ[name])
         environ[name] = url._replace(path=f"/{3 * number + offset}").geturl()
@@ -161,7 +168,7 @@ def serving(
     port = free_port()
 
     def is_up(log: bytes) -> bool:
-        return log.count(GRANIAN_STARTED) >= workers and web_answers(port)
+        return log.count(b"Started worker-") >= workers and web_answers(port)
 
     with _process(site, name, command(port), is_up) as processes:
         yield Web(port, processes)

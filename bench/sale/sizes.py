@@ -11,7 +11,7 @@ import json
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -21,22 +21,18 @@ from typing import Any
 from redis import Redis
 
 from bench.sale.generator import Shot, order_request, receipt_request
-from bench.sale.plan import Plan, Size
+from bench.sale.plan import Size
 from bench.sale.report import Line, Target
 from bench.sale.run import ROOT, Run, Sample, Site, Web, another, web
 from bench.tables import ratios
 from vouchers.inventory.keys import LedgerKeys
 
-SMALL, LARGE = "small", "large"
 RESERVE, RECEIPT = "order request that wins", "receipt of a finished order"
 STATUS = {RESERVE: 202, RECEIPT: 200}
+CPU, LATENCY = "processor time of all servers", "median latency"
 BOUND = 1.1
 SLICES = 8
 """The number of parts in which each shop gets the requests of one repetition."""
-
-
-Slices = list[Sample]
-"""The parts of one repetition."""
 
 
 @dataclass(frozen=True)
@@ -46,36 +42,32 @@ class Shop:
     site: Site
     web: Web
     sale_id: int
-    requests: dict[str, list[bytes]]
-
-    def take(self, what: str, count: int) -> list[bytes]:
-        """Return the next requests; those for receipts may repeat."""
-        if what == RECEIPT:
-            return list(islice(cycle(self.requests[what]), count))
-        taken, self.requests[what] = self.requests[what][:count], self.requests[what][count:]
-        return taken
-
-    def clear_pending(self) -> None:
-        """Delete the pending entries: an entry that waits too long would close the sale."""
-        with Redis.from_url(self.site.environ["REDIS_URL"]) as redis:
-            redis.delete(LedgerKeys(self.sale_id).pending)
+    requests: dict[str, Iterator[bytes]]
 
 
 def measure(run: Run) -> list[Line]:
     plan = run.plan
-    sizes = {SMALL: plan.small, LARGE: plan.large}
-    samples: defaultdict[tuple[str, str], list[Slices]] = defaultdict(list)
+    small, large = plan.small, plan.large
+    costs: defaultdict[tuple[str, str, Size], list[float]] = defaultdict(list)
     with ExitStack() as stack:
-        shops = {}
-        for number, (name, size) in enumerate(
-            run.steps(list(sizes.items()), what="g filling two shops"), start=1
-        ):
-            shops[name] = _open(run, stack, another(number), size)
+        sizes = run.steps([small, large], what="g filling two shops")
+        shops = {size: _open(run, stack, another(n), size) for n, size in enumerate(sizes, start=1)}
         turns = [what for _ in range(plan.size_repetitions) for what in STATUS]
         for what in run.steps(turns, what="g small and large shop"):
-            for name, slices in _in_turn(run, shops, what).items():
-                samples[what, name].append(slices)
-    return [line for what in STATUS for line in _lines(run.plan, what, samples)]
+            for size, samples in _in_turn(run, shops, what).items():
+                answers = [answer for sample in samples for answer in sample.hits.answers]
+                # All parts have as many requests.
+                costs[what, CPU, size].append(mean(it.cpu_s for it in samples) * 1e6)
+                costs[what, LATENCY, size].append(median(it.latency_s for it in answers) * 1e6)
+    target = Target(BOUND, at_least=False)
+    lines = []
+    for what in STATUS:
+        for figure in (CPU, LATENCY):
+            few, many = costs[what, figure, small], costs[what, figure, large]
+            values, note = ratios(many, few), f"large: {large}"
+            name = f"{what}: {figure}"
+            lines.append(Line("g", name, str(small), target, values, "µs", many, few, note=note))
+    return lines
 
 
 def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
@@ -89,49 +81,28 @@ def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
     # As many different ones from either shop: a recent answer comes faster.
     every = max(1, len(filled["receipts"]) // run.plan.small.orders)
     receipts = filled["receipts"][::every][: run.plan.small.orders]
-    requests = {
-        RESERVE: [order_request(sale_id, token, attempt=1) for token in filled["reserve"]],
-        RECEIPT: [receipt_request(*receipt) for receipt in receipts],
-    }
+    reserve = [order_request(sale_id, token, attempt=1) for token in filled["reserve"]]
+    receive = [receipt_request(*receipt) for receipt in receipts]
+    requests = {RESERVE: iter(reserve), RECEIPT: cycle(receive)}
     return Shop(site, stack.enter_context(web(site)), sale_id, requests)
 
 
-def _in_turn(run: Run, shops: dict[str, Shop], what: str) -> dict[str, Slices]:
+def _in_turn(run: Run, shops: Mapping[Size, Shop], what: str) -> dict[Size, list[Sample]]:
     """Ask both shops the same in turn; return the cost of each part."""
     for shop in shops.values():
         _ask(run, shop, what, run.plan.warm_up)
-    found: dict[str, Slices] = {name: [] for name in shops}
+    found: dict[Size, list[Sample]] = {size: [] for size in shops}
     for number in range(SLICES):
-        for name in list(shops)[:: -1 if number % 2 else 1]:
-            size = run.plan.single_requests // SLICES
-            found[name].append(_ask(run, shops[name], what, size))
+        for size in list(shops)[:: -1 if number % 2 else 1]:
+            found[size].append(_ask(run, shops[size], what, run.plan.single_requests // SLICES))
     for shop in shops.values():
-        shop.clear_pending()
+        with Redis.from_url(shop.site.environ["REDIS_URL"]) as redis:
+            # A pending entry that waits too long would close the sale.
+            redis.delete(LedgerKeys(shop.sale_id).pending)
     return found
 
 
 def _ask(run: Run, shop: Shop, what: str, count: int) -> Sample:
-    shot = Shot(shop.web.port, shop.take(what, count), connections=1)
+    requests = list(islice(shop.requests[what], count))
+    shot = Shot(shop.web.port, requests, connections=1)
     return run.sample(shot, web=shop.web, expect=STATUS[what])
-
-
-def _lines(plan: Plan, what: str, samples: dict[tuple[str, str], list[Slices]]) -> list[Line]:
-    small, large = (
-        f"{size.buyers:,} buyers, {size.sales:,} sales, {size.orders:,} orders"
-        for size in (plan.small, plan.large)
-    )
-
-    def line(of: str, value: Callable[[Slices], float]) -> Line:
-        many, few = ([value(it) * 1e6 for it in samples[what, name]] for name in (LARGE, SMALL))
-        target, note = Target(BOUND, at_least=False), f"large: {large}"
-        values = ratios(many, few)
-        return Line("g", f"{what}: {of}", small, target, values, "µs", many, few, note=note)
-
-    return [
-        # All parts have as many requests.
-        line("processor time of all servers", lambda parts: mean(it.cpu_s for it in parts)),
-        line(
-            "median latency",
-            lambda parts: median(it.latency_s for part in parts for it in part.hits.answers),
-        ),
-    ]

@@ -38,10 +38,9 @@ WARM_UP_UNITS = 5
 
 @dataclass(frozen=True)
 class Prepared:
-    """A sale before its first request: the requests, their buyers, and ways to read its rows."""
+    """A sale before its first request: the requests, and ways to read its rows."""
 
     requests: Sequence[bytes]
-    buyers: Sequence[int]
     sold: Callable[[], int]
     rows: Callable[[], list[int]]
     books_agree: Callable[[], bool]
@@ -59,21 +58,28 @@ def measure(run: Run) -> tuple[list[Line], list[Outcome]]:
     ]
     with back_half(run.site):
         for design, prepare in DESIGNS:  # every process does once what it is measured at
-            prepared = prepare(units=WARM_UP_UNITS, asking=user_ids[: run.plan.warm_up])
-            _sell(run, design, prepared, units=WARM_UP_UNITS)
+            _sell(run, design, prepare, user_ids[: run.plan.warm_up], units=WARM_UP_UNITS)
         for design, prepare in run.steps(turns, what="f whole sales"):
-            prepared = prepare(units=run.plan.sale_units, asking=asking)
-            outcomes[design].append(_sell(run, design, prepared, units=run.plan.sale_units))
+            outcome = _sell(run, design, prepare, asking, units=run.plan.sale_units)
+            outcomes[design].append(outcome)
     ours, theirs = outcomes[OURS], outcomes[CLASSIC]
     return _lines(run, ours, theirs), ours + theirs
 
 
-def _sell(run: Run, design: str, prepared: Prepared, *, units: int) -> Outcome:
+def _sell(
+    run: Run,
+    design: str,
+    prepare: Callable[..., Prepared],
+    asking: Sequence[int],
+    *,
+    units: int,
+) -> Outcome:
+    prepared = prepare(units=units, asking=asking)
     shot = Shot(run.web.port, prepared.requests, SALE_CONNECTIONS)
     firing = run.start(shot)
     committed_at = _wait_until_committed(prepared.sold, units, firing)
     hits = firing.result()
-    winners = {prepared.buyers[it.number] for it in hits.answers if it.status == ACCEPTED}
+    winners = {asking[it.number] for it in hits.answers if it.status == ACCEPTED}
     verdict = verdict_on(
         units=units,
         winners=winners,
@@ -117,7 +123,6 @@ def _prepare_ours(*, units: int, asking: Sequence[int]) -> Prepared:
     rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
     return Prepared(
         requests=requests,
-        buyers=asking,
         sold=lambda: sales.values_list("sold", flat=True).get(),
         rows=lambda: list(rows.values_list("user_id", flat=True)),
         books_agree=partial(_ours_agree, sale.pk, units),
@@ -140,7 +145,6 @@ def _prepare_classic(*, units: int, asking: Sequence[int]) -> Prepared:
     rows = ClassicOrder.objects.filter(sale=sale)
     return Prepared(
         requests=[classic_order_request(sale.pk, tokens[user_id]) for user_id in asking],
-        buyers=asking,
         sold=lambda: units - sales.values_list("stock", flat=True).get(),
         rows=lambda: list(rows.values_list("user_id", flat=True)),
         books_agree=lambda: sales.values_list("stock", flat=True).get() == 0,

@@ -16,7 +16,7 @@ from statistics import median
 from typing import Any
 
 from bench.sale.data import open_sale, strangers
-from bench.sale.generator import EMPTY_REQUEST, Shot, get, order_request
+from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed
 from bench.sale.report import machine_line
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample, Web
 from bench.servers.choices import OF_THE_SHOP, Choice
@@ -47,7 +47,7 @@ Rounds = Mapping[Choice, Sequence[Round]]
 
 
 def measure(run: Run, choices: Sequence[Choice]) -> dict[Choice, list[Round]]:
-    live = get(f"/vouchers/{open_sale().pk}/live/")
+    live = packed(f"/vouchers/{open_sale().pk}/live/")
     rounds: defaultdict[Choice, list[Round]] = defaultdict(list)
     with ExitStack() as stack:
         webs = {OF_THE_SHOP: run.web}
@@ -71,8 +71,12 @@ def in_turn(choices: Sequence[Choice], *, repetitions: int) -> list[Choice]:
 
 
 def _round(run: Run, web: Web, live: bytes) -> Round:
+    plan, sale = run.plan, open_sale()
+    tokens = strangers(sale, count=plan.warm_up + plan.wins)
+    requests = [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
     empty = _again(run, web, EMPTY_REQUEST)
-    orders = _orders(run, web)
+    shot = Shot(web.port, requests, plan.connections)
+    orders = run.sample_warm(shot, web=web, expect=202)
     lively = _again(run, web, live)
     latencies = [answer.latency_s for answer in orders.hits.answers]
     return Round(
@@ -86,24 +90,10 @@ def _round(run: Run, web: Web, live: bytes) -> Round:
 
 
 def _again(run: Run, web: Web, request: bytes) -> Sample:
-    """Send one request again and again, first to warm up and then to measure."""
     plan = run.plan
-    _sample(run, web, [request] * plan.warm_up, expect=200)
-    shot = Shot(web.port, [request], plan.connections, seconds=plan.shot_s, again=True)
-    return run.sample(shot, web=web, expect=200)
-
-
-def _orders(run: Run, web: Web) -> Sample:
-    plan = run.plan
-    sale = open_sale()
-    tokens = strangers(sale, count=plan.warm_up + plan.wins)
-    requests = [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
-    _sample(run, web, requests[: plan.warm_up], expect=202)
-    return _sample(run, web, requests[plan.warm_up :], expect=202)
-
-
-def _sample(run: Run, web: Web, requests: Sequence[bytes], *, expect: int) -> Sample:
-    return run.sample(Shot(web.port, requests, run.plan.connections), web=web, expect=expect)
+    requests = [request] * plan.warm_up
+    shot = Shot(web.port, requests, plan.connections, seconds=plan.shot_s, again=True)
+    return run.sample_warm(shot, web=web, expect=200)
 
 
 # --- The report -----------------------------------------------------------------------------------
@@ -119,7 +109,7 @@ def report_on(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]
     text = f"""\
 {machine_line(machine)}
 - Versions: Python {machine["python"]}, Django {machine["packages"]["django"]}, {versions}
-- {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request on its way \
+- {plan["repetitions"]} repetitions; {plan["connections"]} connections with one request in flight \
 on each; {plan["wins"]:,} orders a repetition
 - The load generator used up to {busiest:.0%} of a core{limit}"""
     servers = [

@@ -1,6 +1,6 @@
 """The back half of ours in a crowd race: real Celery workers, and beat.
 
-Each leads a group of processes, so that all of it can be killed or stopped at once.
+Each leads a process group, so that it can be killed or stopped with all its children.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -18,11 +17,11 @@ from django.conf import settings
 
 from lab.engine.fork_server import end_with_parent, environment
 from lab.locks import LEASE_MS
+from lab.waiting import wait_until
 
 CELERY = (sys.executable, "-m", "celery", "--app", "seckill_site", "--quiet")
 START_S = 60.0
 STOP_S = 15.0
-GLANCE_S = 0.05
 
 _SETTINGS = {
     "SECKILL_LEASE_MS": str(LEASE_MS),
@@ -33,7 +32,7 @@ _SETTINGS = {
 
 
 class NotStarted(Exception):
-    """A part of the back half did not come up; carries the end of its log."""
+    """A part of the back half did not start; the message has the end of its log."""
 
 
 class BackHalf:
@@ -47,21 +46,16 @@ class BackHalf:
     def start(self) -> None:
         """Start all, and wait until the workers are ready.
 
-        :raises NotStarted: one of them does not come up.
+        :raises NotStarted: one of them did not start.
         """
         for name in self._workers:
             self._start_worker(name)
         self._start("beat", "beat", "--schedule", str(self._directory / "schedule"))
-        until = time.monotonic() + START_S
         for name in self._workers:
-            log = self._directory / f"{name}.log"
-            while b" ready." not in log.read_bytes():
-                if self._parts[name].poll() is not None or time.monotonic() > until:
-                    raise NotStarted(f"{name}: {log.read_text(errors='replace')[-2000:]}")
-                time.sleep(GLANCE_S)
+            self._wait_until_ready(name)
 
     def stop(self) -> None:
-        """End beat first, because the workers still take its last messages; then these."""
+        """End beat, then the workers, which still take its last messages."""
         for name in sorted(self._parts):
             self._signal(name, signal.SIGCONT)
             self._parts[name].terminate()
@@ -73,18 +67,26 @@ class BackHalf:
         self._parts.clear()
 
     def kill_workers(self) -> None:
-        """Kill every process of every worker at once, and start them again without waiting."""
+        """Kill all processes of all workers, and start the workers again without waiting."""
         for name in self._workers:
             self._signal(name, signal.SIGKILL)
             self._parts[name].wait()
             self._start_worker(name)
 
     def stop_first_worker(self) -> None:
-        """Let the first worker stand still; another one continues."""
+        """Freeze the first worker; another one continues."""
         self._signal(self._workers[0], signal.SIGSTOP)
 
     def continue_first_worker(self) -> None:
         self._signal(self._workers[0], signal.SIGCONT)
+
+    def _wait_until_ready(self, name: str) -> None:
+        log, part = self._directory / f"{name}.log", self._parts[name]
+        wait_until(
+            lambda: b" ready." in log.read_bytes() or part.poll() is not None, within_s=START_S
+        )
+        if b" ready." not in log.read_bytes():
+            raise NotStarted(f"{name}: {log.read_text(errors='replace')[-2000:]}")
 
     def _start_worker(self, name: str) -> None:
         options = ["--concurrency", "2", "--without-gossip", "--without-mingle"]

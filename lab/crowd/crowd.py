@@ -1,8 +1,8 @@
-"""The crowd of a race: who presses, in which order, and where. The same for every step.
+"""The crowd of a race: which buyer presses when, and in which thread. The same for every step.
 
 A *press* is one click of one buyer. Presses wait in *lanes*, one for each thread of each process.
-The clicks of one buyer stand at the same place of neighboring lanes, so they are pressed at the
-same moment in different threads and, where there are several, in different processes.
+The clicks of one buyer have the same place in neighboring lanes, so they are pressed at the same
+moment in different threads and, if there are several, in different processes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ SEED = 6
 
 @dataclass(frozen=True)
 class Lane:
-    """The presses of one thread, in order; ``number`` is its own among all threads of the race.
+    """The presses of one thread, in order; ``number`` counts the threads of all processes.
 
     ``beside`` are the lanes in which the same buyers press at the same moment.
     """
@@ -29,7 +29,7 @@ class Lane:
 
 @dataclass(frozen=True)
 class Crowd:
-    """The number of buyers, of units, of processes, of threads in each, and of clicks a buyer."""
+    """The sizes of a crowd: ``threads`` are per process, ``clicks`` per buyer."""
 
     buyers: int = 1_000
     stock: int = 100
@@ -46,11 +46,11 @@ class Crowd:
         return self.processes * self.threads
 
     def buyer_of(self, press: int) -> int:
-        """Return the number of the buyer whose press this is, from 0."""
+        """Return the number (from 0) of the buyer of a press."""
         return press // self.clicks
 
     def lanes(self) -> list[Lane]:
-        """Deal all presses to the threads, always in the same way."""
+        """Deal all presses to the threads, the same way each time."""
         order = list(range(self.buyers))
         random.Random(SEED).shuffle(order)
         abreast = max(1, self.lane_count // self.clicks)

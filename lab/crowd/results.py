@@ -1,28 +1,31 @@
-"""The result of a crowd race: one table, and where it is kept.
-
-The figures of a document stand beside it as JSON, one table for each fault.
-"""
+"""The result of a crowd race: a table, kept beside its document as JSON with one for each fault."""
 
 from __future__ import annotations
 
 import json
+import os
+import platform
+import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from django.db import connection
+
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault
 from lab.verdict import Verdict
+from seckill_site.ledger_connection import ledger_connection
 
 
 class NoDocument(Exception):
-    """A file is not one that figures can be written to; the text says why."""
+    """A file cannot get the figures of a race; the message says why."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """A verdict on each step; ``measured_on`` is a date, ``machine`` a line of words."""
+    """A verdict on each step; ``measured_on`` is a date, ``machine`` a line of text."""
 
     crowd: Crowd
     fault: Fault
@@ -51,7 +54,7 @@ def figures_path(document: Path) -> Path:
 
 
 def add_result(document: Path, result: Result) -> None:
-    """Put a race's table in the place of the last one with the same fault.
+    """Replace the last table with the same fault by that of a race.
 
     :raises NoDocument: it is no Markdown.
     """
@@ -66,3 +69,26 @@ def read_results(path: Path) -> list[Result]:
     if not path.exists():
         return []
     return [Result.from_dict(found) for found in json.loads(path.read_text(encoding="utf-8"))]
+
+
+def describe_machine() -> str:
+    """Return processor, memory and versions in one line."""
+    processor = _found(r"^model name\s*: (.*)$", Path("/proc/cpuinfo"))
+    kib = _found(r"^MemTotal:\s*(\d+)", Path("/proc/meminfo"))
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT VERSION()")
+        version = str(cursor.fetchone()[0])
+    parts = [
+        f"{len(os.sched_getaffinity(0))} × {processor}",
+        f"{int(kib) / 2**20:.1f} GiB",
+        f"Linux {platform.release().partition('-')[0]}",
+        f"Python {platform.python_version()}",
+        f"{'MariaDB' if 'MariaDB' in version else 'MySQL'} {version.partition('-')[0]}",
+        f"Redis {ledger_connection().info('server')['redis_version']}",
+    ]
+    return ", ".join(parts)
+
+
+def _found(pattern: str, path: Path) -> str:
+    match = re.search(pattern, path.read_text(), re.MULTILINE)
+    return match[1] if match else "0"

@@ -11,7 +11,6 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.connection import Connection
@@ -22,16 +21,17 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from lab.crowd.crowd import Crowd, Lane
-from lab.crowd.faults import Strike
+from lab.crowd.faults import POINTS, SIGNALS, Fault, promises_before
 from lab.crowd.sheet import UNANSWERED, Sheet, now_us
 from lab.points import listening
-from lab.steps import STEPS, ours
+from lab.steps import STEPS
 from lab.steps.step import Answer, Writer
+from lab.waiting import wait_until
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 
 AWAY = (RedisConnectionError, RedisTimeoutError, LedgerUnavailable, NotLoaded)
-"""Redis did not answer: the outcome is unknown, so the buyer asks again."""
+"""Redis did not respond: the outcome is unknown, so the buyer presses again."""
 
 PATIENCE_S = 3.0
 """How long a buyer presses again after "busy" or no answer."""
@@ -39,8 +39,8 @@ PATIENCE_S = 3.0
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.1
 
 MEET_S = 0.5
-"""How long a press waits for the same buyer's in another lane. One that stays away is dead or
-stands still, and is not waited for again.
+"""How long a press waits for the same buyer's press in another lane. A lane that does not come is
+dead or frozen; nobody waits for it again.
 """
 
 GLANCE_S = 0.0005
@@ -52,8 +52,8 @@ ERROR_LENGTH = 160
 class Assignment:
     """The part of one process in a crowd race.
 
-    ``user_ids`` go by buyer. ``tokens`` go by press, where the step wants one: a repeated press
-    sends the same again, as the page does.
+    ``user_ids`` has one for each buyer. ``tokens`` has one for each press, if the step needs them:
+    a repeated press sends the same token, as the page does.
     """
 
     name: str
@@ -63,13 +63,13 @@ class Assignment:
     lanes: Sequence[Lane]
     user_ids: Sequence[int]
     tokens: Sequence[str]
-    strike: Strike | None
+    fault: Fault
     sheet: Path
     log: Path
 
 
 def sell(pipe: Connection, *, assignment: Assignment) -> None:
-    """Sell until all is pressed, then write until nothing is left; report the errors at the end."""
+    """Sell until everything is pressed, then write what is left, and report the errors."""
     with assignment.log.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -90,7 +90,7 @@ class Seller:
     def __init__(self, assignment: Assignment) -> None:
         self.errors: Counter[str] = Counter()
         self._assignment = assignment
-        self._strike = assignment.strike
+        self._is_armed = assignment.fault in SIGNALS
         self._sheet = Sheet(assignment.sheet, assignment.crowd)
         self._step = STEPS[assignment.step]
         make_writer = self._step.writer
@@ -99,7 +99,7 @@ class Seller:
     def walk(self, lane: Lane) -> None:
         """Press everything in a lane, in its order, once the sale has started."""
         try:
-            with self._listening():
+            with listening(self._strike_if_due):
                 connection.ensure_connection()
                 ledger_connection().ping()
                 self._sheet.ready[lane.number] = 1
@@ -111,18 +111,12 @@ class Seller:
             connections.close_all()
 
     def write(self, writer: Writer) -> None:
-        """Do the background half, until all is pressed and nothing comes any more."""
+        """Do the background half until everything is pressed and no order is left."""
         idle = 0
-        with self._listening():
+        with listening(self._strike_if_due):
             while not (self._sheet.flags.closing and idle >= IDLE_ROUNDS):
                 idle = 0 if self._write_once(writer) else idle + 1
         connections.close_all()
-
-    def _listening(self) -> ExitStack:
-        stack = ExitStack()
-        if self._strike:
-            stack.enter_context(listening(self._strike_if_due))
-        return stack
 
     def _press_all(self, lane: Lane) -> None:
         meets = bool(lane.beside)
@@ -135,15 +129,14 @@ class Seller:
         """Wait for the same buyer's presses in other lanes; False if one did not come."""
         places = self._sheet.places
         places[lane.number] = place + 1
-        until = time.monotonic() + MEET_S
-        while any(places[other] <= place for other in lane.beside):
-            if time.monotonic() > until:
-                return False
-            time.sleep(GLANCE_S)
-        return True
+        return wait_until(
+            lambda: all(places[other] > place for other in lane.beside),
+            within_s=MEET_S,
+            every_s=GLANCE_S,
+        )
 
     def _press(self, press: int) -> None:
-        """Press until there is a definite answer, or patience ends."""
+        """Press until there is a final answer, or for ``PATIENCE_S``."""
         buy = self._button(press)
         until, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
         while True:
@@ -157,10 +150,9 @@ class Seller:
 
     def _button(self, press: int) -> Callable[[], Answer]:
         plan = self._assignment
-        ids = {"sale_id": plan.sale_id, "user_id": plan.user_ids[plan.crowd.buyer_of(press)]}
-        if plan.tokens:
-            return partial(ours.buy, **ids, token=plan.tokens[press])
-        return partial(self._step.buy, **ids)
+        user_id = plan.user_ids[plan.crowd.buyer_of(press)]
+        token = {"token": plan.tokens[press]} if plan.tokens else {}
+        return partial(self._step.buy, sale_id=plan.sale_id, user_id=user_id, **token)
 
     def _try(self, buy: Callable[[], Answer]) -> tuple[str, bool]:
         """Return the answer, and whether to press again."""
@@ -169,7 +161,7 @@ class Seller:
         except AWAY as error:
             self._note_error(error)
             return UNANSWERED, True
-        except Exception as error:  # to the buyer each of them is the same page: "error"
+        except Exception as error:  # each of them gives the buyer the same error page
             self._note_error(error)
             connection.close_if_unusable_or_obsolete()
             return UNANSWERED, False
@@ -190,20 +182,17 @@ class Seller:
     # --- The fault --------------------------------------------------------------------------------
 
     def _strike_if_due(self, point: str) -> None:
-        """Strike this process at a point of the strike, or between presses if that has none.
-
-        It is due once so many presses are promised, and one process is struck in a race.
-        """
-        strike = self._strike
-        if strike is None or point not in (strike.points or {""}):
+        """Strike this process if it is the first of the race to reach a point of the fault."""
+        points = {""} if self._step.is_ours else POINTS
+        if not self._is_armed or point not in points:
             return
-        if self._sheet.promises() < strike.after:
+        if self._sheet.promises() < promises_before(self._assignment.crowd.stock):
             return
-        self._strike = None
+        self._is_armed = False
         if not self._sheet.claim_strike():
             return
         self._sheet.flags.struck_pid = os.getpid()
         self._sheet.flags.struck_us = now_us()
-        os.kill(os.getpid(), strike.signum)
+        os.kill(os.getpid(), SIGNALS[self._assignment.fault])
         while not self._sheet.flags.resumed:  # the signal may take effect a moment later
             time.sleep(GLANCE_S)

@@ -1,7 +1,6 @@
-"""The sheet of a crowd race: what came of each press, in memory that all its processes share.
+"""The sheet of a crowd race: the state of each press, in memory that all its processes share.
 
-A process writes an answer down in the moment in which its buyer gets it. The answer survives if the
-process is killed in the next one.
+A process records an answer at the moment the buyer gets it, so the answer survives the process.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ def now_us() -> int:
 class Sheet:
     """A file in memory; every process opens it by its path. Each cell has one writer at a time.
 
-    ``began_us`` and ``ended_us`` go by press and are those of its last try. ``places``, ``ready``
-    and ``done`` go by lane. ``flags`` has the rest: ``go``, ``closing``, ``struck_us``,
+    ``began_us`` and ``ended_us`` have the last try of each press. ``places``, ``ready`` and
+    ``done`` have a cell for each lane. ``flags`` has the rest: ``go``, ``closing``, ``struck_us``,
     ``struck_pid`` and ``resumed``.
     """
 
@@ -61,7 +60,7 @@ class Sheet:
         self.places, self.ready, self.done = self.flags.places, self.flags.ready, self.flags.done
         self._states = self.flags.states
 
-    # --- For those who press ----------------------------------------------------------------------
+    # --- For the sellers --------------------------------------------------------------------------
 
     def begin(self, press: int) -> None:
         """Record that a press, or its retry, has been sent."""
@@ -74,12 +73,12 @@ class Sheet:
         self._states[press] = _NUMBER[state]
 
     def promises(self) -> int:
-        """Count the presses that were promised a unit so far."""
+        """Count the presses that have been promised a unit."""
         states = bytes(self._states)
         return sum(states.count(number) for number in _PROMISES)
 
     def claim_strike(self) -> bool:
-        """Return True to the first process that asks, and to no other."""
+        """Return True to the first process that calls this, False to all others."""
         try:
             self._path.with_suffix(".struck").touch(exist_ok=False)
         except FileExistsError:
@@ -99,8 +98,8 @@ class Sheet:
     def answers(self, crowd: Crowd, user_ids: Sequence[int], *, faultless: bool) -> Answers:
         """Return the crowd's answers.
 
-        Only a sale without a fault tells who was turned away: after a fault, units of dead buyers
-        come back and are sold to whoever presses then.
+        Buyers turned away are counted only without a fault: after one, the units of dead buyers
+        come back and are sold to later presses.
         """
         states = [STATES[number] for number in bytes(self._states)]
         promised = [press for press, state in enumerate(states) if state in PROMISES]

@@ -1,14 +1,14 @@
-"""The stage of a crowd race: a sale is opened, sold to the crowd, struck, judged and removed."""
+"""The stage of a crowd race: open a sale, sell it under a fault, judge and remove it."""
 
 from __future__ import annotations
 
 import signal
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from lab.crowd.back_half import BackHalf
 from lab.crowd.crowd import Crowd, Lane
@@ -17,16 +17,16 @@ from lab.crowd.faults import (
     Fault,
     end_redis,
     promises_before,
-    strike_of,
     wait_for_redis,
 )
 from lab.crowd.seller import Assignment, sell
 from lab.crowd.sheet import FRESH, Sheet, now_us
 from lab.engine.fork_server import ForkServer, Process, ProcessEnded
 from lab.engine.stage import Stage
-from lab.steps.ours import is_settled, refused_buyers
+from lab.steps.ours import is_settled, refused_buyers, tokens_for
 from lab.steps.step import PROMISES, Step
 from lab.verdict import Verdict, judge
+from lab.waiting import wait_until
 from orders.placing.tokens import PurchaseToken
 
 READY_S = 60.0
@@ -38,61 +38,51 @@ PRESS_S = 0.02
 SETTLED_S = 60.0
 """How long ours may still be writing after the last answer."""
 
-GLANCE_S = 0.002
-LOOK_US = 20_000
+OBSERVE_US = 20_000
 """How often rows are counted, to know when the last one was written."""
 
 
 class SellerDied(Exception):
-    """A selling process ended that was not struck; carries the end of its log."""
+    """A selling process ended without a strike; the message has the end of its log."""
 
 
-@dataclass(frozen=True)
-class Progress:
-    """How far a sale is."""
-
-    step: str
-    answered: int
-    presses: int
-    sold: int
-
-
-Watch = Callable[[Progress], None]
+Watch = Callable[[str, float, int], None]
+"""Gets the progress: the step, the share of presses that are answered, the number of orders."""
 
 
 class CrowdStage(Stage):
     """A sale of one step to a crowd."""
 
-    def __init__(
-        self, step: Step, server: ForkServer, *, crowd: Crowd, fault: Fault, directory: Path
-    ) -> None:
+    def __init__(self, step: Step, server: ForkServer, *, crowd: Crowd, fault: Fault) -> None:
         super().__init__(step, server)
         self._crowd = crowd
         self._fault = fault
-        self._directory = directory
-        self._sheet = Sheet(directory / "sheet", crowd)
+        self._temporary = TemporaryDirectory(prefix="seckill-race-")
+        self._directory = Path(self._temporary.name)
+        self._sheet = Sheet(self._directory / "sheet", crowd)
         self._tokens: Sequence[PurchaseToken] = []
         self._sellers: dict[Process, Assignment] = {}
         self._errors: Counter[str] = Counter()
         self._back_half: BackHalf | None = None
-        self._is_befallen = fault is Fault.NONE
-        self._sold = self._last_row_us = self._looked_us = 0
+        self._fault_is_done = fault is Fault.NONE
+        self._sold = self._last_row_us = self._observed_us = 0
 
     def run(self, watch: Watch) -> Verdict:
-        """Sell, and judge the sale; use it once, within the block.
+        """Sell, and judge the sale; call this once, within the block.
 
-        :raises SellerDied: a process ended that was not struck.
-        :raises NotStarted: worker or beat did not come up.
+        :raises SellerDied: a process ended without a strike.
+        :raises NotStarted: worker or beat did not start.
         :raises RedisStaysAway: Redis was ended, and nothing has started it again.
         """
         if self.step.is_ours:
-            # While one stands still, another takes over.
+            # While one is frozen, another takes over.
             workers = 2 if self._fault is Fault.PAUSE else 1
             self._back_half = BackHalf(self._directory, workers=workers)
             self._back_half.start()
         self.open(units=self._crowd.stock, buyers=self._crowd.buyers)
         if self.step.is_ours:  # one token a press, as many tabs have
-            self._tokens = self.tokens(map(self._crowd.buyer_of, range(self._crowd.presses)))
+            buyers = map(self._crowd.buyer_of, range(self._crowd.presses))
+            self._tokens = tokens_for(self.sale_id, [self.user_ids[it] for it in buyers])
         self._start_sellers()
         in_time = self._sell(watch)
         return replace(
@@ -106,8 +96,6 @@ class CrowdStage(Stage):
 
     def _start_sellers(self) -> None:
         lanes = self._crowd.lanes()
-        has_points = not self.step.is_ours
-        strike = strike_of(self._fault, stock=self._crowd.stock, has_points=has_points)
         signed = [token.sign() for token in self._tokens]
         for number in range(self._crowd.processes):
             name = f"seller-{number + 1}"
@@ -121,26 +109,27 @@ class CrowdStage(Stage):
                     lanes=[lane for lane in lanes if lane.process == number],
                     user_ids=self.user_ids,
                     tokens=signed,
-                    strike=strike,
+                    fault=self._fault,
                     sheet=self._directory / "sheet",
                     log=self._directory / f"{name}.log",
                 ),
             )
-        until = time.monotonic() + READY_S
-        while not all(self._sheet.ready):
+
+        def all_ready() -> bool:
             self._check_sellers()
-            if time.monotonic() > until:
-                raise SellerDied("no seller is ready: the machine is too slow")
-            time.sleep(GLANCE_S)
+            return all(self._sheet.ready)
+
+        if not wait_until(all_ready, within_s=READY_S):
+            raise SellerDied("no seller is ready: the machine is too slow")
 
     def _start_seller(self, number: int, assignment: Assignment) -> None:
         process = self.fork(partial(sell, assignment=assignment), number)
         self._sellers[process] = assignment
 
     def _check_sellers(self) -> None:
-        """Let go of sellers that have finished, and replace the one that was killed.
+        """Drop sellers that have finished, and replace the one that was killed.
 
-        A press that it had begun is gone with it. A successor of another name does the rest.
+        The press that it was handling is lost. A successor with another name does the rest.
 
         :raises SellerDied: one ended otherwise.
         """
@@ -165,52 +154,50 @@ class CrowdStage(Stage):
             return replace(lane, beside=(), presses=presses)
 
         lanes = [fresh(lane) for lane in assignment.lanes]
-        return replace(assignment, name=f"{assignment.name}-successor", lanes=lanes, strike=None)
+        return replace(
+            assignment, name=f"{assignment.name}-successor", lanes=lanes, fault=Fault.NONE
+        )
 
     # --- The sale ---------------------------------------------------------------------------------
 
     def _sell(self, watch: Watch) -> bool:
-        """Let the crowd press and the writers write; False if that does not end in time."""
-        until = time.monotonic() + SALE_S + PRESS_S * self._crowd.presses
-        self._sheet.flags.go = 1
-        while self._sellers:
-            if time.monotonic() > until:
-                return False
+        """Let the crowd press and the writers write; return False if that does not end in time."""
+
+        def all_pressed() -> bool:
             self._sheet.flags.closing = all(self._sheet.done)
-            self._befall()
-            self._look(watch)
-            time.sleep(GLANCE_S)
+            self._apply_fault()
+            self._observe(watch)
             self._check_sellers()
+            return not self._sellers
+
+        def settled() -> bool:
+            self._observe(watch)
+            return is_settled(self.sale_id)
+
+        self._sheet.flags.go = 1
+        if not wait_until(all_pressed, within_s=SALE_S + PRESS_S * self._crowd.presses):
+            return False
         if self._fault is Fault.REDIS_RESTART:
             wait_for_redis()
-        is_over = not self._back_half or self._settle(watch)
-        self._looked_us = 0
-        self._look(watch)
+        is_over = not self._back_half or wait_until(settled, within_s=SETTLED_S)
+        self._observed_us = 0
+        self._observe(watch)
         return is_over
 
-    def _settle(self, watch: Watch) -> bool:
-        until = time.monotonic() + SETTLED_S
-        while not is_settled(self.sale_id):
-            if time.monotonic() > until:
-                return False
-            self._look(watch)
-            time.sleep(GLANCE_S)
-        return True
-
-    def _befall(self) -> None:
-        """Do the director's part of the fault when its time has come."""
+    def _apply_fault(self) -> None:
+        """Do the director's part of the fault when it is due."""
         flags = self._sheet.flags
         if self._fault is Fault.PAUSE and flags.struck_us and not flags.resumed:
             self._resume_if_due()
-        if self._is_befallen:
+        if self._fault_is_done:
             return
         if self._fault is Fault.REDIS_RESTART:
             if self._sheet.promises() >= promises_before(self._crowd.stock):
-                self._is_befallen = True
+                self._fault_is_done = True
                 flags.struck_us = now_us()
                 end_redis()
         elif flags.struck_us:
-            self._is_befallen = True
+            self._fault_is_done = True
             if self._fault is Fault.PAUSE and self._back_half:
                 self._back_half.stop_first_worker()
 
@@ -224,21 +211,22 @@ class CrowdStage(Stage):
         if self._back_half:
             self._back_half.continue_first_worker()
 
-    def _look(self, watch: Watch) -> None:
-        """Count the rows at intervals and show the progress of the sale."""
+    def _observe(self, watch: Watch) -> None:
+        """Count the rows at intervals and report the progress of the sale."""
         at_us = now_us()
-        if at_us - self._looked_us < LOOK_US:
+        if at_us - self._observed_us < OBSERVE_US:
             return
-        self._looked_us = at_us
+        self._observed_us = at_us
         sold = len(self.step.rows(self.sale_id))
         if sold != self._sold:
             self._sold, self._last_row_us = sold, at_us
-        watch(Progress(self.step.name, self._sheet.answered(), self._crowd.presses, sold))
+        watch(self.step.name, self._sheet.answered() / self._crowd.presses, sold)
 
     def _clear(self) -> None:
         if self._back_half:
             self._back_half.stop()
         super()._clear()
+        self._temporary.cleanup()
 
     def _judge(self) -> Verdict:
         faultless = self._fault is Fault.NONE

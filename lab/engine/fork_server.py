@@ -19,6 +19,7 @@ import time
 import traceback
 from collections import defaultdict, deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -89,7 +90,7 @@ class ForkServer:
                 start_new_session=True,  # Ctrl-C is the director's, who then ends all
             )
         try:
-            self._receive()
+            self._ask({})  # wait for the greeting
         except ForkServerGone:
             self.close()
             raise
@@ -130,13 +131,8 @@ class ForkServer:
 
     def _ask(self, request: dict[str, Any], *descriptors: int) -> int:
         try:
-            socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
-        except OSError as error:
-            raise ForkServerGone(str(error)) from error
-        return self._receive()
-
-    def _receive(self) -> int:
-        try:
+            if request:
+                socket.send_fds(self._control, [json.dumps(request).encode()], descriptors)
             answer = self._control.recv(LONGEST_MESSAGE)
         except OSError as error:
             raise ForkServerGone(str(error)) from error
@@ -145,44 +141,44 @@ class ForkServer:
         return int(answer)
 
 
+@dataclass(eq=False)
 class Process:
     """A forked process: its pipe, and the messages from each of its actors."""
 
-    def __init__(self, server: ForkServer, pid: int, pipe: Connection, number: int) -> None:
-        self.number = number
-        self.pid = pid
-        self.is_alive = True
-        self._server = server
-        self._pipe = pipe
-        self._inboxes: defaultdict[str, deque[Any]] = defaultdict(deque)
+    server: ForkServer
+    pid: int
+    pipe: Connection
+    number: int
+    is_alive: bool = True
+    inboxes: defaultdict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
 
     def send(self, what: str, actor: str, *details: object) -> None:
         """Tell one of its actors what to do."""
-        self._pipe.send((what, actor, *details))
+        self.pipe.send((what, actor, *details))
 
     def receive(self, actor: str = "", *, timeout_s: float = 0) -> Any:
         """Return the next message from this actor, or None if none comes in time.
 
         :raises ProcessEnded: there will be no more.
         """
-        inbox = self._inboxes[actor]
+        inbox = self.inboxes[actor]
         deadline = time.monotonic() + timeout_s
         while not inbox:
-            if not self._pipe.poll(max(0.0, deadline - time.monotonic())):
+            if not self.pipe.poll(max(0.0, deadline - time.monotonic())):
                 return None
             try:
-                name, *message = self._pipe.recv()
+                name, *message = self.pipe.recv()
             except (EOFError, ConnectionError) as error:
                 raise ProcessEnded(f"process {self.number} has ended by itself") from error
-            self._inboxes[name].append(message)
+            self.inboxes[name].append(message)
         return inbox.popleft()
 
     def signal(self, signum: signal.Signals) -> None:
         """Send a signal, and return when it has worked."""
-        self._server.signal(self.pid, signum)
+        self.server.signal(self.pid, signum)
         if signum is signal.SIGKILL:
             self.is_alive = False
-            self._pipe.close()
+            self.pipe.close()
 
 
 # --- The server's side ----------------------------------------------------------------------------
@@ -221,25 +217,22 @@ def _answer(
         os.close(pipe)
         children.add(pid)
         return pid
-    pid, signum = request["pid"], request["signal"]
-    if pid in children:
-        os.kill(pid, signum)
-        _wait_for_effect(pid, signum, children)
+    if request["pid"] in children:
+        _signal(request["pid"], request["signal"], children)
     return 0
 
 
-def _wait_for_effect(pid: int, signum: int, children: set[int]) -> None:
-    """Wait until a signal has worked, even if the process had stopped itself before."""
-    effects: dict[int, Callable[[int], bool]] = {
-        signal.SIGSTOP: os.WIFSTOPPED,
-        signal.SIGCONT: os.WIFCONTINUED,
-    }
+def _signal(pid: int, signum: int, children: set[int]) -> None:
+    """Send a signal and wait until it has worked, even if the process had stopped itself."""
+    os.kill(pid, signum)
     while True:
         _, status = os.waitpid(pid, os.WUNTRACED | os.WCONTINUED)
         if os.WIFEXITED(status) or os.WIFSIGNALED(status):
             children.discard(pid)
             return
-        if signum in effects and effects[signum](status):
+        if signum == signal.SIGSTOP and os.WIFSTOPPED(status):
+            return
+        if signum == signal.SIGCONT and os.WIFCONTINUED(status):
             return
 
 

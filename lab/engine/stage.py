@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterable
 from types import TracebackType
 from typing import Self
 
@@ -11,9 +10,7 @@ from django.db import connection
 
 from lab.engine.fork_server import ForkServer, Main, Process
 from lab.keys import LabKeys, delete_keys
-from lab.steps import ours
 from lab.steps.step import Step
-from orders.placing.tokens import PurchaseToken
 
 
 class Stage:
@@ -51,10 +48,6 @@ class Stage:
         """Start a process of the race; its number is for the reader."""
         self._forked.append(self._server.fork(main, number))
         return self._forked[-1]
-
-    def tokens(self, buyers: Iterable[int]) -> list[PurchaseToken]:
-        """Return a new token of ours for each of these buyers (from 0)."""
-        return ours.tokens_for(self.sale_id, [self.user_ids[buyer] for buyer in buyers])
 
     def delete_keys(self) -> None:
         """Delete every key of the sale in Redis, and no other."""

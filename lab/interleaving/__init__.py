@@ -1,1 +1,1 @@
-"""A played race: a director moves its actors one at a time, in the same order each time."""
+"""Played races: a director moves the actors one at a time, in the same order each time."""

@@ -170,11 +170,12 @@ def _trace_process() -> None:
     _wrap(Redis, "execute_command", describe_command)
     _wrap(Pipeline, "execute", lambda pipeline, *_, **__: f"{len(pipeline)} commands in one write")
     logging.getLogger().handlers = []  # the terminal is for the timeline
+    handler = _LogHandler(logging.INFO)
     for name in SHOP:
-        logging.getLogger(name).addHandler(_LogLines(logging.INFO))
-    transactions = logging.getLogger("django.db.backends")
-    transactions.handlers, transactions.propagate = [_Transactions()], False
-    transactions.setLevel(logging.DEBUG)
+        logging.getLogger(name).addHandler(handler)
+    statements = logging.getLogger("django.db.backends")
+    statements.handlers, statements.propagate = [_LogHandler()], False
+    statements.setLevel(logging.DEBUG)
 
 
 @contextmanager
@@ -248,18 +249,12 @@ def _reported(
     return result
 
 
-class _LogLines(logging.Handler):
-    """Report the log lines of the shop."""
+class _LogHandler(logging.Handler):
+    """Report log lines; of Django's only the start and end of transactions."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        if _here.actor is not None:
+        sql: str | None = getattr(record, "sql", None)
+        if _here.actor is not None and sql is None:
             _here.actor.begin(Kind.LOG, record.getMessage())
-
-
-class _Transactions(logging.Handler):
-    """Report the start and end of transactions, which only Django's log tells."""
-
-    def emit(self, record: logging.LogRecord) -> None:
-        sql = getattr(record, "sql", "")
-        if _here.actor is not None and sql in TRANSACTIONS:
+        elif _here.actor is not None and sql in TRANSACTIONS:
             _here.actor.begin(Kind.STATEMENT, sql)

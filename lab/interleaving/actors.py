@@ -11,6 +11,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
@@ -44,27 +45,22 @@ class State(StrEnum):
     GONE = "was killed"
 
 
+@dataclass(eq=False)
 class Actor:
-    """One actor of a race, as its director sees it."""
+    """One actor of a race, as its director sees it.
 
-    def __init__(
-        self,
-        name: str,
-        process: Process,
-        task: Callable[[], object],
-        timeline: Timeline,
-        count_row_waits: Callable[[], int],
-    ) -> None:
-        """Prepare an actor; ``count_row_waits`` counts the actors known to wait for a row."""
-        self.name = name
-        self.process = process
-        self.state = State.READY
-        self.at = ""
-        self.connection_id = 0
-        self._task = task
-        self._timeline = timeline
-        self._count_row_waits = count_row_waits
-        self._in_statement = False
+    ``count_row_waits`` counts the actors known to wait for a row.
+    """
+
+    name: str
+    process: Process
+    task: Callable[[], object]
+    timeline: Timeline
+    count_row_waits: Callable[[], int]
+    state: State = State.READY
+    at: str = ""
+    connection_id: int = 0
+    in_statement: bool = False
 
     @property
     def has_ended(self) -> bool:
@@ -73,7 +69,7 @@ class Actor:
     @property
     def in_row_wait(self) -> bool:
         """Whether the actor is known to wait for a row."""
-        return self.state is State.WAITS and self._in_statement
+        return self.state is State.WAITS and self.in_statement
 
     @property
     def _last(self) -> str:
@@ -108,7 +104,7 @@ class Actor:
         """Let it continue until it rests again; return False if it waits for a lock."""
         if self.state is State.READY:
             self._note(time.monotonic(), Kind.BEGINS, str(self.process.number))
-            self.process.send("start", self.name, self._task)
+            self.process.send("start", self.name, self.task)
         elif self.state is State.STANDS:
             self.process.send("go", self.name)
         elif self.state is not State.WAITS:
@@ -131,8 +127,8 @@ class Actor:
             message = self.process.receive(self.name, timeout_s=random.uniform(*LOOK_S))
             if message is not None:
                 self._take(*message)
-            elif self._in_statement and waits_for_row(
-                self.connection_id, known_waiting=self._count_row_waits()
+            elif self.in_statement and waits_for_row(
+                self.connection_id, known_waiting=self.count_row_waits()
             ):
                 self._wait(Kind.WAITS_FOR_ROW)
             elif time.monotonic() > deadline:
@@ -144,11 +140,11 @@ class Actor:
         if what == "begins":
             kind, text, connection_id = details
             self.connection_id = connection_id or self.connection_id
-            self._in_statement = kind is Kind.STATEMENT
+            self.in_statement = kind is Kind.STATEMENT
             self._note(at, kind, text)
         elif what == "replied":
-            self._in_statement = False
-            self._timeline.reply(self.name, at, *details)
+            self.in_statement = False
+            self.timeline.reply(self.name, at, *details)
         elif what == "stands":
             self.state, self.at = State.STANDS, details[0]
             self._note(at, Kind.POINT, self.at)
@@ -171,4 +167,4 @@ class Actor:
         raise NeverCame(f"{self.name} does not respond to hold")
 
     def _note(self, at: float, kind: Kind, what: str = "") -> None:
-        self._timeline.add(at, (self.name,), kind, what)
+        self.timeline.add(at, (self.name,), kind, what)

@@ -16,13 +16,15 @@ from lab.engine.stage import Stage
 from lab.interleaving.actor_process import fulfill, run_actors, write_order
 from lab.interleaving.actors import PATIENCE_S, Actor, NeverCame, State
 from lab.interleaving.timeline import Column, Kind, Role, Timeline
-from lab.keys import NO_EXPIRY
+from lab.keys import NO_EXPIRY, LabKeys
 from lab.steps import ours
 from lab.steps.step import PROMISES, Answer, Step
 from lab.verdict import Answers, Verdict, judge
+from lab.waiting import wait_until
 from orders.models import OrderStatus, RefusalReason
 from orders.placing.tokens import PurchaseToken
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys
 
 LONG_LEASE_MS = 30_000
 """Longer than any race: for locks that must not expire on a slow machine."""
@@ -34,8 +36,6 @@ FAIR_LEASE_MS = 1_500
 """For a lease that must expire, but only after another actor has found the lock taken."""
 
 TOLD_LOST = f"{OrderStatus.REFUSED.value} {RefusalReason.LOST.value}"
-
-GLANCE_S = 0.005
 
 
 class PlayedStage(Stage):
@@ -68,13 +68,12 @@ class PlayedStage(Stage):
         """Return a press of this buyer (from 1); with ours, with this token or a new one."""
         buy = partial(self.step.buy, sale_id=self.sale_id, user_id=self.user_ids[number - 1])
         if self.step.is_ours:
-            text = (token or self.token(number)).sign()
-            buy = partial(ours.buy, **buy.keywords, token=text)
+            buy = partial(buy, token=(token or self.token(number)).sign())
         return self.actor(Column(name, Role.BUYER, number), process, buy)
 
     def token(self, number: int) -> PurchaseToken:
         """Open the page of ours as this buyer (from 1), and return the token on it."""
-        return self.tokens([number - 1])[0]
+        return ours.tokens_for(self.sale_id, [self.user_ids[number - 1]])[0]
 
     def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
         """Return a buyer of our shop who reads the receipt of this token."""
@@ -136,18 +135,19 @@ class PlayedStage(Stage):
         self.delete_keys()
         self._note(Kind.EMPTIED)
 
-    def let_a_lease_pass(self, *keys: str, holder: int) -> None:
-        """Wait until these locks of a process are gone, or have outlasted its lease."""
+    def let_a_lease_pass(self, *, holder: int) -> None:
+        """Wait until a process's locks for buyer 1 are gone, or have outlasted its lease."""
         client = ledger_connection()
+        keys = [LabKeys(self.sale_id).lock_of(self.user_ids[0])]
+        if self.step.is_ours:
+            ledger = LedgerKeys(self.sale_id)
+            keys = [ledger.sale_lock, ledger.user_lock(self.user_ids[0])]
         if any(client.ttl(key) == NO_EXPIRY for key in keys):
             self._note(Kind.NO_LEASE)
             return
-        until = time.monotonic() + 1.5 * self._leases_ms[holder] / 1000
-        while standing := client.exists(*keys):
-            if time.monotonic() > until:
-                break
-            time.sleep(GLANCE_S)
-        self._note(Kind.LEASE_KEPT if standing else Kind.LEASE_OVER)
+        within_s = 1.5 * self._leases_ms[holder] / 1_000
+        is_over = wait_until(lambda: not client.exists(*keys), within_s=within_s)
+        self._note(Kind.LEASE_OVER if is_over else Kind.LEASE_KEPT)
 
     def _signal(self, number: int, signum: signal.Signals, kind: Kind) -> None:
         names = [actor.name for actor in self._in(number)]
@@ -185,8 +185,5 @@ class PlayedStage(Stage):
 
 
 def _wait_until_disconnected(actor: Actor) -> None:
-    until = time.monotonic() + PATIENCE_S
-    while is_connected(actor.connection_id):
-        if time.monotonic() > until:
-            raise NeverCame(f"the database still holds the connection of {actor.name}")
-        time.sleep(GLANCE_S)
+    if not wait_until(lambda: not is_connected(actor.connection_id), within_s=PATIENCE_S):
+        raise NeverCame(f"the database still holds the connection of {actor.name}")

@@ -1,13 +1,12 @@
--- decide_and_queue: as decide, and whoever is given a unit stands in the stream at once, so that
--- nothing can happen in between.
+-- decide_and_queue: like decide, and put the order into the stream in the same step.
 --
 -- KEYS[1]  stock   string  units left
--- KEYS[2]  buyers  set     who was given one
+-- KEYS[2]  buyers  set     user ids that got a unit
 -- KEYS[3]  stream  stream  the orders to be written: sale_id, user_id
 -- ARGV[1]  user id
 -- ARGV[2]  sale id
 --
--- Returns TAKEN, SOLD_OUT or ALREADY_ORDERED. Where the keys are lost, all is sold out.
+-- Returns TAKEN, SOLD_OUT or ALREADY_ORDERED. If the keys are lost, everything is sold out.
 
 if tonumber(redis.call('GET', KEYS[1]) or 0) < 1 then return 'SOLD_OUT' end
 if redis.call('SISMEMBER', KEYS[2], ARGV[1]) == 1 then return 'ALREADY_ORDERED' end

@@ -13,7 +13,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable
-from functools import lru_cache
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
@@ -22,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
 from lab.steps.step import Answer, Step
+from lab.waiting import wait_until
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
@@ -96,14 +96,14 @@ class OurShop(Step):
 
         :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
         """
-        until = time.monotonic() + CLEAR_S
-        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now())
-        while not is_gone:
-            if time.monotonic() > until:
-                raise TimeoutError(f"sale {sale_id} is not cleared up")
-            time.sleep(RETRY_S)
+        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now()) or wait_until(
             # It is closed by now. No web process of a race can still use it.
-            is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT)
+            lambda: clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT),
+            within_s=CLEAR_S,
+            every_s=RETRY_S,
+        )
+        if not is_gone:
+            raise TimeoutError(f"sale {sale_id} is not cleared up")
 
 
 def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
@@ -111,7 +111,8 @@ def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
 
     :raises LedgerUnavailable: Redis did not respond.
     """
-    return issue_tokens(sale=_sale(sale_id), user_ids=list(user_ids))
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    return issue_tokens(sale=sale, user_ids=list(user_ids))
 
 
 def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
@@ -169,11 +170,6 @@ def is_settled(sale_id: int) -> bool:
     except LedgerUnavailable:
         return False
     return found.remaining is not None and not found.pending and not found.difference
-
-
-@lru_cache(maxsize=8)
-def _sale(sale_id: int) -> SeckillVoucher:
-    return SeckillVoucher.objects.get(pk=sale_id)
 
 
 OUR_SHOP = OurShop("ours", _("this shop"), buy)

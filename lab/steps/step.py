@@ -42,21 +42,17 @@ class Writer(Protocol):
         """Write one order, waiting briefly for it; return False if none came."""
 
 
-class Buy(Protocol):
-    def __call__(self, *, sale_id: int, user_id: int) -> Answer: ...
-
-
 @dataclass(frozen=True)
 class Step:
     """One design.
 
-    ``prepare`` gets the id and the units of a new sale, for a step that keeps them in Redis too.
+    ``buy`` takes ``sale_id`` and ``user_id``. ``prepare`` gets the id and the units of a new sale.
     ``writer`` makes the background half of one process, whose name tells it from others.
     """
 
     name: str
     title: StrOrPromise
-    buy: Buy
+    buy: Callable[..., Answer]
     prepare: Callable[[int, int], None] | None = None
     writer: Callable[[str], Writer] | None = None
 

@@ -9,7 +9,6 @@ Points: "decided", "order written", "committed".
 
 from __future__ import annotations
 
-from enum import StrEnum
 from pathlib import Path
 
 from django.db import transaction
@@ -27,20 +26,6 @@ LUA = Path(__file__).parents[1] / "lua"
 _DECIDE = LuaScript(LUA / "decide.lua")
 
 
-class Decision(StrEnum):
-    """The codes that the scripts return."""
-
-    TAKEN = "TAKEN"
-    SOLD_OUT = "SOLD_OUT"
-    ALREADY_ORDERED = "ALREADY_ORDERED"
-
-
-REFUSALS = {
-    Decision.SOLD_OUT: Answer.SOLD_OUT,
-    Decision.ALREADY_ORDERED: Answer.ALREADY_ORDERED,
-}
-
-
 def set_stock(sale_id: int, units: int) -> None:
     """Put the stock of a new sale into Redis."""
     ledger_connection().set(LabKeys(sale_id).stock, units)
@@ -48,21 +33,29 @@ def set_stock(sale_id: int, units: int) -> None:
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and write what it has given away."""
-    decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
+    refusal = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in REFUSALS:
-        return REFUSALS[decision]
+    if refusal:
+        return refusal
     with transaction.atomic():
         answer = _write(sale_id, user_id)  # breaks: undersold
     point("committed")
     return answer
 
 
-def decide(*, sale_id: int, user_id: int) -> Decision:
+def decide(*, sale_id: int, user_id: int) -> Answer | None:
     """Take a unit for this buyer in Redis, or return why not."""
     keys = LabKeys(sale_id)
     code = _DECIDE.run(ledger_connection(), keys=[keys.stock, keys.buyers], args=[user_id])
-    return Decision(code)
+    return refusal_of(code)
+
+
+def refusal_of(code: str) -> Answer | None:
+    """Return the answer to a script's code; None if the buyer got a unit.
+
+    :raises KeyError: no script returns this code.
+    """
+    return None if code == "TAKEN" else Answer[code]
 
 
 def _write(sale_id: int, user_id: int) -> Answer:

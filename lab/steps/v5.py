@@ -16,7 +16,7 @@ from django.db import Error as DatabaseFault
 from lab.points import point
 from lab.steps import v2
 from lab.steps.step import Answer
-from lab.steps.v4 import REFUSALS, decide
+from lab.steps.v4 import decide
 
 logger = logging.getLogger(__name__)
 
@@ -32,10 +32,10 @@ The course's queue is bounded and blocks buyers when it is full; this one grows.
 
 def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide, and promise the order."""
-    decision = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
+    refusal = decide(sale_id=sale_id, user_id=user_id)  # breaks: stuck
     point("decided")
-    if decision in REFUSALS:
-        return REFUSALS[decision]
+    if refusal:
+        return refusal
     _waiting.put((sale_id, user_id))  # breaks: lost, undersold
     point("queued")
     return Answer.QUEUED

@@ -22,7 +22,7 @@ from lab.models import LabSale
 from lab.points import point
 from lab.steps import v2
 from lab.steps.step import Answer
-from lab.steps.v4 import LUA, REFUSALS, Decision, set_stock
+from lab.steps.v4 import LUA, refusal_of, set_stock
 from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
@@ -48,9 +48,9 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
     """Let Redis decide and queue in one step."""
     keys = LabKeys(sale_id)
     names = [keys.stock, keys.buyers, keys.stream]
-    answer = _DECIDE_AND_QUEUE.run(ledger_connection(), keys=names, args=[user_id, sale_id])
+    code = _DECIDE_AND_QUEUE.run(ledger_connection(), keys=names, args=[user_id, sale_id])
     point("decided")
-    return REFUSALS.get(Decision(answer), Answer.QUEUED)
+    return refusal_of(code) or Answer.QUEUED
 
 
 class Reader:

@@ -8,16 +8,14 @@ Points: "lock held", V2's, "committed", "lock released".
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from lab.keys import LabKeys
-from lab.locks import Lock
+from lab.locks import SetnxLock
 from lab.points import point
 from lab.steps import v2
 from lab.steps.step import Answer
 
 
-def buy(*, sale_id: int, user_id: int, lock: Callable[[str], Lock]) -> Answer:
+def buy(*, sale_id: int, user_id: int, lock: type[SetnxLock]) -> Answer:
     """Sell a unit under a lock of this form."""
     held = lock(LabKeys(sale_id).lock_of(user_id))
     if not held.take():

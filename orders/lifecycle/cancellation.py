@@ -27,7 +27,7 @@ from vouchers.lock_objects import lock_seckill_voucher
 
 logger = logging.getLogger(__name__)
 
-MEET_MS = 2_000
+USER_LOCK_WAIT_MS = 2_000
 """How long to wait for another change of the same buyer's orders."""
 
 
@@ -36,10 +36,10 @@ class Busy(Exception):
 
 
 @contextmanager
-def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
+def user_lock(*, sale_id: int, user_id: int) -> Iterator[None]:
     """Hold the lock of a buyer and a sale, which fulfilment, payment and cancellation share.
 
-    :raises Busy: another process held it for longer than ``MEET_MS``.
+    :raises Busy: another process held it for longer than ``USER_LOCK_WAIT_MS``.
     :raises LedgerUnavailable: Redis did not respond.
     """
     with ledger_errors():
@@ -49,7 +49,7 @@ def user_key(*, sale_id: int, user_id: int) -> Iterator[None]:
             lease_ms=settings.SECKILL_LEASE_MS,
         )
         try:
-            lock.acquire(wait_ms=MEET_MS)
+            lock.acquire(wait_ms=USER_LOCK_WAIT_MS)
         except LockBusy as error:
             raise Busy(f"an order of buyer {user_id} is being changed") from error
     try:
@@ -75,7 +75,7 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
     if order.status != OrderStatus.UNPAID or order.user_id is None:
         raise WrongState(order.status)
     sale_id, change = order.seckill_voucher_id, Change(OrderStatus.CANCELLED, by, now, why)
-    with user_key(sale_id=sale_id, user_id=order.user_id):
+    with user_lock(sale_id=sale_id, user_id=order.user_id):
         ended = end_orders(change, sale_id=sale_id, order_ids=[order_id])
     if not ended:
         order.refresh_from_db()

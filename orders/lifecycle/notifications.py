@@ -50,7 +50,8 @@ def tell_buyers(*, now: dt.datetime) -> int:
     :raises LedgerUnavailable: Redis, which keeps the lock, did not respond; likewise.
     """
     with ledger_errors():
-        lock = RedisLock(ledger_connection(), "lock:telling", lease_ms=settings.SECKILL_LEASE_MS)
+        lease_ms = settings.SECKILL_LEASE_MS
+        lock = RedisLock(ledger_connection(), "lock:notifications", lease_ms=lease_ms)
         try:
             with lock:
                 _skip_buyers_without_address(now)

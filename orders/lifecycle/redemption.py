@@ -33,7 +33,7 @@ class TooManyGuesses(Exception):
 
 
 class GuessesUnknown(Exception):
-    """The cache, which counts wrong codes, does not answer, so no code is accepted."""
+    """The cache, which counts wrong codes, does not respond, so no code is accepted."""
 
 
 class NotRedeemable(Exception):
@@ -127,7 +127,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
 
 
 def _count(key: str, by: int) -> int | None:
-    """Add to a counter; None if the cache does not answer, or has lost it."""
+    """Add to a counter; None if the cache does not respond, or has lost it."""
     try:
         count: int | None = cache.incr(key, by)
     except ValueError:

@@ -12,7 +12,7 @@ import logging
 from django.db import transaction
 from django.db.models import Exists, OuterRef
 
-from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_key
+from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_lock
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState, change_order
 from orders.models import ActorKind, OrderStatus, Payment, PaymentStatus, VoucherOrder
 from orders.payments.providers import Patience, ProviderUnavailable, backoff, call_provider
@@ -45,7 +45,7 @@ def refund_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
         raise WrongState(order.status)
     if by.kind == ActorKind.BUYER and not order.seckill_voucher.refundable:
         raise NotRefundable(f"sale {sale_id} does not refund buyers")
-    with user_key(sale_id=sale_id, user_id=order.user_id), transaction.atomic(durable=True):
+    with user_lock(sale_id=sale_id, user_id=order.user_id), transaction.atomic(durable=True):
         refunding = Change(OrderStatus.REFUNDING, by, now, why)
         change_order(refunding, sale_id=sale_id, order_id=order_id)
         paid = Payment.objects.filter(order=order_id, settles=True, status=PaymentStatus.PAID)

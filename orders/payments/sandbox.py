@@ -34,6 +34,7 @@ from orders.payments.providers import (
     ProviderUnavailable,
     Statement,
 )
+from seckill_site.strict_json import read_strict_json
 
 logger = logging.getLogger(__name__)
 
@@ -233,8 +234,8 @@ def _post(url: str, body: bytes) -> bool:
 def _read(body: bytes) -> Statement:
     """Return the statement of a notification's body, which may be anything."""
     try:
-        content = json.loads(body.decode(), parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
+        content = read_strict_json(body)
+    except ValueError as error:
         raise BadNotification("the body is not JSON") from error
     if not isinstance(content, dict):
         raise BadNotification("the body is not a JSON object")
@@ -248,10 +249,6 @@ def _read(body: bytes) -> Statement:
         raise BadNotification("amount_cents is missing or malformed")
     reference, trade = _name(content, "reference"), _name(content, "trade")
     return Statement(reference, state, amount_cents, provider_reference=trade)
-
-
-def _refuse_constant(text: str) -> None:
-    raise ValueError(f"{text} is not JSON")
 
 
 def _name(content: dict[str, Any], key: str) -> str:

@@ -29,7 +29,7 @@ from enum import Enum
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
-from orders.lifecycle.cancellation import Busy, user_key
+from orders.lifecycle.cancellation import Busy, user_lock
 from orders.lifecycle.transitions import PROVIDER, Change, WrongState, change_order, note
 from orders.lock_objects import lock_order
 from orders.models import CODE_LENGTH, OrderStatus, Payment, PaymentStatus, VoucherOrder
@@ -130,7 +130,7 @@ def _open_payment(order: VoucherOrder, *, provider: str, now: dt.datetime) -> Pa
     :raises WrongState: the order is no longer unpaid.
     """
     assert order.user_id is not None  # a live order has a buyer
-    with user_key(sale_id=order.seckill_voucher_id, user_id=order.user_id):
+    with user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id):
         _payable(order.pk, now)  # another click may have paid it since
         found = order.payments.filter(provider=provider, status=PaymentStatus.OPEN).first()
         return found or order.payments.create(
@@ -188,7 +188,7 @@ def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None
     order = payment.order
     assert order.user_id is not None
     with (
-        user_key(sale_id=order.seckill_voucher_id, user_id=order.user_id),
+        user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id),
         transaction.atomic(durable=True),
     ):
         lock_order(order_id=order.pk)

@@ -9,8 +9,8 @@ from __future__ import annotations
 import datetime as dt
 from pathlib import Path
 
-from locks.lua_script import LuaScript, ScriptCall
-from vouchers.inventory.keys import send
+from locks.lua_script import LuaScript
+from vouchers.inventory.keys import run_script
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SEQUENCE_BITS = 32
@@ -24,19 +24,13 @@ def mint_order_ids(*, count: int) -> list[int]:
 
     :raises LedgerUnavailable: Redis did not respond.
     """
-    return send(mint_order_ids_call(count=count))
-
-
-def mint_order_ids_call(*, count: int) -> ScriptCall[list[int]]:
-    """Build the call of :func:`mint_order_ids`."""
 
     def read(reply: list[int]) -> list[int]:
         seconds, first = reply
         base = seconds << SEQUENCE_BITS
         return [base | (first + offset) for offset in range(count)]
 
-    args = [int(EPOCH.timestamp()), count]
-    return ScriptCall(script=_MINT, keys=[_KEY], args=args, read=read)
+    return run_script(_MINT, [_KEY], int(EPOCH.timestamp()), count, read=read)
 
 
 def minted_at(order_id: int) -> dt.datetime:

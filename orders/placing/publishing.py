@@ -20,7 +20,7 @@ from seckill_site.metrics import PUBLISHES
 logger = logging.getLogger(__name__)
 
 
-class ShortCircuit:
+class CircuitBreaker:
     """A circuit breaker for the broker, shared by the threads of a process."""
 
     def __init__(self, *, pause_ms: int) -> None:
@@ -39,7 +39,7 @@ class ShortCircuit:
             self._open_until = time.monotonic() + self._pause_seconds
 
 
-circuit = ShortCircuit(pause_ms=settings.SECKILL_PUBLISH_PAUSE_MS)
+circuit = CircuitBreaker(pause_ms=settings.SECKILL_PUBLISH_PAUSE_MS)
 
 
 FULFILL_SALE = "orders.tasks.fulfill_sale"

@@ -52,15 +52,6 @@ class Receipt:
     place: int | None = None
 
     @classmethod
-    def queued(cls, sale_id: int, order_id: int, place: int | None) -> Self:
-        return cls(order_id, sale_id, status=QUEUED, place=place)
-
-    @classmethod
-    def refused(cls, sale_id: int, order_id: int, reason: str) -> Self:
-        """Return the receipt of an order that has no row."""
-        return cls(order_id, sale_id, status=OrderStatus.REFUSED, reason=reason)
-
-    @classmethod
     def from_row(cls, order_id: int, row: ReceiptRow, **after_payment: Any) -> Self:
         unpaid = row.status == OrderStatus.UNPAID
         return cls(
@@ -114,7 +105,7 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
     """
     known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if known.queue_position:
-        return Receipt.queued(sale_id, order_id, known.queue_position)
+        return Receipt(order_id, sale_id, QUEUED, place=known.queue_position)
     if not known.row:
         return None
     row = ReceiptRow.unpack(known.row)
@@ -186,14 +177,14 @@ def _check_owner(row: ReceiptRow, sale_id: int, user_id: int, has_token: bool) -
 def _from_pending(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     for unit in read_buyer_holdings(sale_id=sale_id, user_id=user_id).units:
         if unit.order_id == order_id:
-            return Receipt.queued(sale_id, order_id, unit.queue_position)
+            return Receipt(order_id, sale_id, QUEUED, place=unit.queue_position)
     return None
 
 
 def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     """Return the receipt of an entry that cannot have a row: only the ledger has its refusal."""
     reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    return None if reason is None else Receipt.refused(sale_id, order_id, reason)
+    return None if reason is None else Receipt(order_id, sale_id, OrderStatus.REFUSED, reason)
 
 
 def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
@@ -203,4 +194,4 @@ def _lost(sale_id: int, order_id: int, loaded_at_ms: int) -> Receipt:
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     if epoch_ms(minted_at(order_id)) >= loaded_at_ms or waits.exists():
         raise NoReceipt("the order was never accepted")
-    return Receipt.refused(sale_id, order_id, RefusalReason.LOST)
+    return Receipt(order_id, sale_id, OrderStatus.REFUSED, RefusalReason.LOST)

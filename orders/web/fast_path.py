@@ -16,9 +16,8 @@ from orders.web.refusals import REFUSED, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, InvalidRequest, read_json_order
 from orders.web.serializers import receipt_json
 from seckill_site.clock import now_ms
-from seckill_site.web.answers import Answer
 from seckill_site.web.fast_path import Environ, request_language, request_path
-from seckill_site.web.responses import names_html
+from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 
 _ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")

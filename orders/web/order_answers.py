@@ -15,7 +15,7 @@ from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, so
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_json
 from seckill_site.metrics import ORDER_REQUESTS
-from seckill_site.web.answers import Answer
+from seckill_site.web.responses import Answer
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.keys import NotLoaded
 from vouchers.inventory.request_stats import ACCEPTED, count_request

@@ -23,8 +23,7 @@ from orders.web.refusals import Refusal, refusal_of, refusal_response, refusals_
 from orders.web.request_parsing import InvalidRequest, read_order_request
 from orders.web.serializers import accepted_json, buyer_status_json, receipt_json
 from seckill_site.clock import now_ms
-from seckill_site.web.answers import as_response
-from seckill_site.web.responses import allow, for_owner, problem, wants_html
+from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import NotLoaded
 from vouchers.models import SeckillVoucher

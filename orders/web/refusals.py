@@ -23,10 +23,12 @@ from orders.payments.refunds import NotRefundable
 from orders.placing.tokens import BadToken, MalformedToken
 from orders.receipts.service import NoReceipt
 from orders.web.request_parsing import InvalidRequest
-from seckill_site.web.answers import Answer, Headers, as_response
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
+    Answer,
+    Headers,
+    as_response,
     problem,
     wants_html,
 )

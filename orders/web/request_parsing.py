@@ -5,7 +5,6 @@ Everything a client can send ends as a value or as :class:`InvalidRequest`, neve
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -14,6 +13,8 @@ from django.core.exceptions import BadRequest, RequestDataTooBig, SuspiciousOper
 from django.http import HttpRequest, UnreadablePostError
 from django.http.multipartparser import MultiPartParserError
 from django.utils.translation import gettext_noop as _
+
+from seckill_site.strict_json import read_strict_json, without_repeats
 
 LARGEST_BODY_BYTES = 8 * 1024
 """An order request is a token and a number; a longer one is a mistake or worse."""
@@ -31,7 +32,7 @@ class InvalidRequest(Exception):
 
 
 class OrderRequest(NamedTuple):
-    """What a buyer sends: the purchase token, and which attempt this is where they say."""
+    """An order request: the purchase token, and the number of the attempt if it is given."""
 
     token: object
     attempt: int | None
@@ -86,26 +87,12 @@ def _declared_bytes(request: HttpRequest) -> int:
 
 def _json_object(body: bytes) -> Mapping[str, Any]:
     try:
-        value = _STRICT.decode(body.decode("utf-8"))
-    except (ValueError, RecursionError) as error:
+        value = read_strict_json(body)
+    except ValueError as error:
         raise InvalidRequest(400, _("The body is not valid JSON in UTF-8.")) from error
     if not isinstance(value, dict):
         raise InvalidRequest(400, _("The body must be a JSON object with a token."))
     return value
-
-
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("a key stands twice")
-    return fields
-
-
-def _no_number(constant: str) -> None:
-    raise ValueError(f"{constant} is no JSON")
-
-
-_STRICT = json.JSONDecoder(object_pairs_hook=_without_repeats, parse_constant=_no_number)
 
 
 def _form(body: bytes) -> Mapping[str, Any]:
@@ -113,7 +100,7 @@ def _form(body: bytes) -> Mapping[str, Any]:
         pairs = parse_qsl(
             body.decode("utf-8"), keep_blank_values=True, max_num_fields=_FEW, errors="strict"
         )
-        return _without_repeats(pairs)
+        return without_repeats(pairs)
     except ValueError as error:
         raise InvalidRequest(400, _("The form could not be read.")) from error
 
@@ -137,9 +124,9 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
 
 
 def _attempt(value: object) -> int | None:
-    """Return which attempt it is; a form sends text, JSON a number."""
+    """Return the number of the attempt; a form sends text, JSON a number."""
     if type(value) is int and value == 1:
-        return 1  # as nearly everybody says
+        return 1  # nearly every request
     if value is None or value == "":
         return None
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -1,19 +1,19 @@
 from django.urls import path
 
-from orders.web import order_api, owner_views, pages, payment_webhook, sandbox_views, staff_views
+from orders.web import buyer_views, order_api, payment_webhook, sandbox_views, staff_views
 
 urlpatterns = [
     path("vouchers/<id:sale_id>/orders/", order_api.place, name="place-order"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/", order_api.receipt, name="receipt"),
-    path("vouchers/<id:sale_id>/", pages.purchase, name="purchase"),
-    path("orders/", pages.my_orders, name="my-orders"),
+    path("vouchers/<id:sale_id>/", buyer_views.purchase, name="purchase"),
+    path("orders/", buyer_views.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),
     path("vouchers/<id:sale_id>/mine/", order_api.mine, name="mine"),
-    path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", owner_views.pay, name="pay"),
-    path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", owner_views.cancel, name="cancel"),
-    path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", owner_views.refund, name="refund"),
-    path("vouchers/<id:sale_id>/waiting/", owner_views.waiting, name="waiting"),
-    path("vouchers/<id:sale_id>/waiting/leave/", owner_views.leave_line, name="leave-line"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", buyer_views.pay, name="pay"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
+    path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
+    path("vouchers/<id:sale_id>/waiting/", buyer_views.waiting, name="waiting"),
+    path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),
     path("sandbox/<slug:reference>/", sandbox_views.pay_page, name="sandbox"),
     path("staff/redeem/", staff_views.redeem_page, name="redeem"),
     path("payments/<slug:provider>/notify/", payment_webhook.notify, name="notify"),

@@ -54,41 +54,26 @@ LAYOUT = "2"
 
 
 def main() -> int:
-    arguments = parse_arguments()
-    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the parts run there is nothing to tidy up
-    try:
-        check(arguments)
-        if not arguments.check:
-            with only_one():
-                return run(arguments)
-    except CannotRun as reason:
-        sys.stderr.write(f"server: {reason}\n")
-        return 1
-    return 0
-
-
-def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="script/server")
     parser.add_argument("--host", default="127.0.0.1")
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--mysql", action="store_true")
     parser.add_argument("--check", action="store_true", help="only see whether it could start")
-    return parser.parse_args()
+    arguments = parser.parse_args()
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # before the parts run there is nothing to tidy up
+    try:
+        with only_one():
+            check_layout()
+            check_port(arguments.host, arguments.port)
+            if arguments.mysql:
+                mariadb_binary("mariadbd")
+            return 0 if arguments.check else run(arguments)
+    except CannotRun as reason:
+        sys.stderr.write(f"server: {reason}\n")
+        return 1
 
 
 # --- Before anything is installed or started ------------------------------------------------------
-
-
-def check(arguments: argparse.Namespace) -> None:
-    """Find what would stop the run, before anything is installed.
-
-    :raises CannotRun: something would; says what to do.
-    """
-    with only_one():
-        check_layout()
-        check_port(arguments.host, arguments.port)
-    if arguments.mysql:
-        mariadb_binary("mariadbd")
 
 
 @contextmanager
@@ -157,41 +142,39 @@ def run(arguments: argparse.Namespace) -> int:
     metrics.mkdir()
     environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     PREPARED.unlink(missing_ok=True)
-    for name, (options, command) in parts_of_shop(arguments, data).items():
-        supervisor.add_part(name, command, *options, env=environ, cwd=ROOT)
+    python = [sys.executable, "-m"]
+    # honcho stops everything when a part ends, so the preparing is the first half of web's life.
+    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
+    web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
+    supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
+    for name, command in celery(data).items():
+        options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
+        supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
     return supervisor.run(lambda: announce(arguments.host, arguments.port))
 
 
 def settings_of(
     arguments: argparse.Namespace, redis: Redis, mariadb: MariaDB | None, data: Path
 ) -> dict[str, str]:
+    host = own_address() if arguments.host in EVERY_ADDRESS else arguments.host
+    url = f"http://{in_url(host)}:{arguments.port}"
+    secret = RUN / "secret_key"
+    if not secret.exists() or not secret.read_text():
+        write_private(secret, secrets.token_urlsafe(50))
     database = mariadb.url() if mariadb else f"sqlite:///{quote(str(data / 'seckill.sqlite3'))}"
     return {
-        "SECRET_KEY": kept_secret(),
+        "SECRET_KEY": secret.read_text(),
         "DEBUG": "false",
         "ALLOWED_HOSTS": os.environ.get("ALLOWED_HOSTS") or ",".join(hosts_of(arguments.host)),
         "DATABASE_URL": database,
         **redis_settings(redis.url()),
         "STATIC_ROOT": str(RUN / "static"),
-        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url_of(arguments),
+        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,  # as mails name it
     }
-
-
-def url_of(arguments: argparse.Namespace) -> str:
-    """Return the shop's address as mails name it."""
-    host = own_address() if arguments.host in EVERY_ADDRESS else arguments.host
-    return f"http://{in_url(host)}:{arguments.port}"
 
 
 def in_url(host: str) -> str:
     return f"[{host}]" if ":" in host else host
-
-
-def kept_secret() -> str:
-    path = RUN / "secret_key"
-    if not path.exists() or not path.read_text():
-        write_private(path, secrets.token_urlsafe(50))
-    return path.read_text()
 
 
 def hosts_of(host: str) -> list[str]:
@@ -210,22 +193,6 @@ def own_address() -> str:
             return LOCAL_HOSTS[1]
         address: str = probe.getsockname()[0]
         return address
-
-
-# --- The shop -------------------------------------------------------------------------------------
-
-
-def parts_of_shop(
-    arguments: argparse.Namespace, data: Path
-) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the options and the command of each part beside the servers."""
-    python = [sys.executable, "-m"]
-    # honcho stops everything when a part ends, so the preparing is the first half of web's life.
-    web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
-    web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
-    later = [*USER_OF_SERVERS, "--once", str(PREPARED)]
-    background = {name: (later, [*python, *command]) for name, command in celery(data).items()}
-    return {"web": (USER_OF_SERVERS, web), **background}
 
 
 def announce(host: str, port: int) -> None:

@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace) -> int:
     stop = signal.Signals[arguments.stop]
     child = subprocess.Popen(
         arguments.command,
-        process_group=0,  # honcho signals this process's whole group; the command gets its one here
+        process_group=0,  # its own, because honcho signals the whole group of this process
         preexec_fn=lambda: prepare_child(stop),
     )
     while is_running(child):
@@ -70,7 +70,9 @@ def run(arguments: argparse.Namespace) -> int:
             if arguments.after:
                 wait_for_others(arguments.after)
             child.send_signal(stop)
-            return wait_for_end(child, arguments.grace)
+            with suppress(subprocess.TimeoutExpired):
+                return status_of(child.wait(arguments.grace))
+            return status_of(-signal.SIGKILL)  # by kill_children
     code = status_of(child.returncode)
     if arguments.may_end:
         return code
@@ -80,7 +82,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def is_running(child: subprocess.Popen[bytes]) -> bool:
-    """Return whether the command runs; bury the adopted that have ended before it."""
+    """Return whether the command runs; reap the adopted processes that ended before it."""
     look = os.WEXITED | os.WNOHANG | os.WNOWAIT
     while (ended := os.waitid(os.P_ALL, 0, look)) and ended.si_pid != child.pid:
         os.waitpid(ended.si_pid, 0)
@@ -97,7 +99,7 @@ def die_with_parent(signum: signal.Signals) -> None:
 
 
 def is_asked_to_end(seconds: float) -> bool:
-    """Sleep until a signal comes, at most for so long, and say whether it asks for the end."""
+    """Wait at most this long for a signal; return whether it asks for the end."""
     came = signal.sigtimedwait({signal.SIGTERM, signal.SIGCHLD}, seconds)
     return came is not None and came.si_signo == signal.SIGTERM
 
@@ -113,20 +115,13 @@ def wait_for_others(path: Path) -> None:
             time.sleep(0.05)
 
 
-def wait_for_end(child: subprocess.Popen[bytes], grace_seconds: float) -> int:
-    try:
-        return status_of(child.wait(grace_seconds))
-    except subprocess.TimeoutExpired:
-        return status_of(-signal.SIGKILL)
-
-
 def status_of(code: int) -> int:
     """Return an exit status as a shell has it."""
     return code if code >= 0 else 128 - code
 
 
 def kill_children() -> None:
-    """Kill what is left; each one's own children come to this process and are the next."""
+    """Kill what is left; the children of a killed process come to this one and are next."""
     while pids := list(children()):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

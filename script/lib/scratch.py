@@ -33,7 +33,11 @@ CLOSED_PORT = 1
 
 
 def main() -> int:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--places", type=int, default=1, help="workers with servers of their own")
+    parser.add_argument("--no-servers", action="store_true")
+    parser.add_argument("command", nargs=argparse.REMAINDER)
+    arguments = parser.parse_args()
     memory_mb = min(ENOUGH_MB, MEMORY_MB // arguments.places)
     options = [
         "--innodb-flush-log-at-trx-commit=2",  # only a crash of the machine loses work
@@ -52,14 +56,6 @@ def main() -> int:
             wait()
         environ = {**settings[0], "SECKILL_PLACES": json.dumps(settings)}
         return run("pytest", arguments.command, environ, *PATIENT)
-
-
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--places", type=int, default=1, help="workers with servers of their own")
-    parser.add_argument("--no-servers", action="store_true")
-    parser.add_argument("command", nargs=argparse.REMAINDER)
-    return parser.parse_args()
 
 
 @contextmanager

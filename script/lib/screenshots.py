@@ -46,14 +46,16 @@ COLOURS = (256, 160, 96)
 """As many colours as fit; a page of text and flat areas has few."""
 
 PHONE = {
-    **{"viewport": {"width": 390, "height": 844}, "device_scale_factor": 2},
-    **{"is_mobile": True, "has_touch": True},
+    "viewport": {"width": 390, "height": 844},
+    "device_scale_factor": 2,
+    "is_mobile": True,
+    "has_touch": True,
 }
 LANGUAGES = {"en": ("en", "en-GB"), "zh": ("zh-hans", "zh-CN")}
 
 
 def tall(height: int) -> dict[str, Any]:
-    """Return a desk's screen of this height."""
+    """Return a desktop screen of this height."""
     return {"viewport": {"width": 1280, "height": height}, "device_scale_factor": 1.5}
 
 
@@ -69,8 +71,8 @@ class Shot:
     while_open: Callable[[Window, Page, str], None] = field(default=lambda *_: None)
 
 
-def sale(name: str, what: str = "") -> Callable[[Window], str]:
-    return lambda window: f"/vouchers/{window.sales[name].pk}/{what}"
+def sale(name: str) -> Callable[[Window], str]:
+    return lambda window: f"/vouchers/{window.sales[name].pk}/"
 
 
 def admin_page(name: str, what: str) -> Callable[[Window], str]:
@@ -78,7 +80,7 @@ def admin_page(name: str, what: str) -> Callable[[Window], str]:
 
 
 def run_and_sell(window: Window, page: Page, language: str) -> None:
-    """Work at the board and sell for a while, so that its list and its charts have some to show."""
+    """Sell for a while with the board open, so that its list and its charts fill."""
     window.run("open", language=language)
     for units in (1, 2, 0, 1, 3, 1, 0, 2, 1, 1):
         if units:
@@ -95,19 +97,20 @@ SHOTS = {
     "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
     "admin-sale": Shot("operator", admin_page("soon", "change"), tall(860), wait_for="#content"),
     "board": Shot(
-        *("operator", admin_page("open", "board"), tall(1_080)),
-        wait_for="canvas",
-        while_open=run_and_sell,
+        "operator", admin_page("open", "board"), tall(1_080), "light", "canvas", run_and_sell
     ),
     "report": Shot("operator", admin_page("sold_out", "report"), tall(860), wait_for="canvas"),
 }
 
 
 def main() -> int:
-    arguments = parse_arguments()
+    parser = argparse.ArgumentParser(prog="script/screenshots")
+    parser.add_argument("--only", nargs="+", choices=SHOTS, metavar="NAME")
+    parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
+    arguments = parser.parse_args()
     arguments.into.mkdir(parents=True, exist_ok=True)
     wanted = [(name, language) for language in LANGUAGES for name in arguments.only or SHOTS]
-    with browser() as chromium, shop(chromium) as (window, url):
+    with shop() as (chromium, window, url):
         failed = [
             text
             for name, language in tqdm(wanted, unit="picture", disable=None)
@@ -117,36 +120,21 @@ def main() -> int:
     return 1 if failed else 0
 
 
-def parse_arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="script/screenshots")
-    parser.add_argument("--only", nargs="+", choices=SHOTS, metavar="NAME")
-    parser.add_argument("--into", type=Path, default=ROOT / "docs" / "images")
-    return parser.parse_args()
-
-
 # --- The shop and its browser ---------------------------------------------------------------------
 
 
 @contextmanager
-def browser() -> Iterator[Browser]:
-    """Debian's Chromium."""
+def shop() -> Iterator[tuple[Browser, Window, str]]:
+    """Offer Debian's Chromium, a filled shop and the address of its web server."""
     found = shutil.which("chromium") or shutil.which("chromium-browser")
-    with sync_playwright() as playwright:
-        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
-        yield chromium
-        chromium.close()
-
-
-@contextmanager
-def shop(chromium: Browser) -> Iterator[tuple[Window, str]]:
-    """A filled shop and the address of its web server, which ends with the block."""
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
-    window = fill_window(crowd=76, pictures=drawn(chromium))
-    scratch = Path(os.environ["SECKILL_SCRATCH"])
-    database = settings.DATABASES["default"]["NAME"]
-    with Stack(scratch, database=database) as stack:
-        yield window, stack.web(workers=1, threads=6).url
+    directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]
+    with sync_playwright() as playwright, Stack(directory, database=database) as stack:
+        chromium = playwright.chromium.launch(executable_path=found, args=CHROMIUM_ARGUMENTS)
+        window = fill_window(crowd=76, pictures=drawn(chromium))
+        yield chromium, window, stack.web(workers=1, threads=6).url
+        chromium.close()
 
 
 def drawn(chromium: Browser) -> dict[str, bytes]:
@@ -177,23 +165,18 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
     cookie, value = settings.SESSION_COOKIE_NAME, session_key(window.people[shot.who])
     context.add_cookies([{"name": cookie, "value": value, "url": url}])
     try:
-        content = seen(context.new_page(), window, shot, spoken)
-        return save(content, into / f"{name}-{language}.png")
+        page, address = context.new_page(), shot.where(window)
+        response = page.goto(address)
+        if response is None or not response.ok:
+            raise RuntimeError(f"{address} returned {response and response.status}")
+        page.locator(shot.wait_for).first.wait_for()
+        shot.while_open(window, page, spoken)
+        page.wait_for_timeout(1_500)  # clocks, meters and charts have found their figures
+        return save(page.screenshot(), into / f"{name}-{language}.png")
     except (PlaywrightError, RuntimeError) as error:
         return f"{name}-{language}: {str(error).splitlines()[0]}"
     finally:
         context.close()
-
-
-def seen(page: Page, window: Window, shot: Shot, language: str) -> bytes:
-    url = shot.where(window)
-    response = page.goto(url)
-    if response is None or not response.ok:
-        raise RuntimeError(f"{url} was answered with {response and response.status}")
-    page.locator(shot.wait_for).first.wait_for()
-    shot.while_open(window, page, language)
-    page.wait_for_timeout(1_500)  # clocks, meters and charts have found their figures
-    return page.screenshot()
 
 
 def save(content: bytes, path: Path) -> str:

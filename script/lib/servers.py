@@ -161,6 +161,16 @@ def redis_settings(url: str) -> dict[str, str]:
 # --- MariaDB --------------------------------------------------------------------------------------
 
 
+# One statement a line, as an init file needs them.
+ACCOUNTS = """
+CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
+CREATE USER IF NOT EXISTS app@localhost;
+ALTER USER app@localhost IDENTIFIED BY '{password}';
+GRANT ALL ON seckill.* TO app@localhost;
+GRANT ALL ON `test\\_%`.* TO app@localhost;
+"""
+
+
 def mariadb_binary(name: str) -> str:
     """Return the path of one of MariaDB's programs.
 
@@ -213,9 +223,21 @@ class MariaDB:
             atexit.register(shutil.rmtree, short, ignore_errors=True)
             self.socket = short / "mariadb.sock"
         accounts = self.directory / "accounts.sql"
-        write_private(accounts, self._accounts())
-        where, how = self._where("data"), self._how(accounts)
-        return [mariadb_binary("mariadbd"), *where, *how, *self.options]
+        write_private(accounts, ACCOUNTS.format(password=self.password))
+        return [
+            mariadb_binary("mariadbd"),
+            *self._where("data"),
+            f"--socket={self.socket}",
+            f"--pid-file={self.directory / 'mariadb.pid'}",
+            f"--init-file={accounts}",
+            f"--tmpdir={self.temporary}",
+            "--skip-networking",
+            "--skip-name-resolve",
+            "--character-set-server=utf8mb4",
+            "--transaction-isolation=READ-COMMITTED",
+            "--max-connections=500",
+            *self.options,
+        ]
 
     def _create(self) -> None:
         """Create the system tables, under another name until they are complete."""
@@ -243,29 +265,6 @@ class MariaDB:
         user = [f"--user={system_user()}"] if os.geteuid() == 0 else []
         return ["--no-defaults", *user, f"--datadir={self.directory / data}"]
 
-    def _how(self, accounts: Path) -> list[str]:
-        return [
-            f"--socket={self.socket}",
-            f"--pid-file={self.directory / 'mariadb.pid'}",
-            f"--init-file={accounts}",
-            f"--tmpdir={self.temporary}",
-            "--skip-networking",
-            "--skip-name-resolve",
-            "--character-set-server=utf8mb4",
-            "--transaction-isolation=READ-COMMITTED",
-            "--max-connections=500",
-        ]
-
-    def _accounts(self) -> str:
-        """Return the statements of each start, one a line, as an init file needs them."""
-        return f"""
-CREATE DATABASE IF NOT EXISTS seckill CHARACTER SET utf8mb4;
-CREATE USER IF NOT EXISTS app@localhost;
-ALTER USER app@localhost IDENTIFIED BY '{self.password}';
-GRANT ALL ON seckill.* TO app@localhost;
-GRANT ALL ON `test\\_%`.* TO app@localhost;
-"""
-
 
 # --- The shop's processes, as arguments of ``python -m`` ------------------------------------------
 
@@ -288,9 +287,6 @@ def celery(directory: Path) -> dict[str, list[str]]:
     worker += ["--without-gossip", "--without-mingle"]
     beat = ["beat", "--schedule", str(directory / "beat-schedule")]
     return {"worker": [*command, *worker], "beat": [*command, *beat]}
-
-
-# --- Files ----------------------------------------------------------------------------------------
 
 
 def tail(log: Path, lines: int = 30) -> str:

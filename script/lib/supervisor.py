@@ -14,9 +14,9 @@ import shlex
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Sequence
 from threading import Thread
+from typing import Any
 
 import honcho.manager
 from honcho.printer import Message, Printer
@@ -93,20 +93,16 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         self._process_ctor = Relay
         self._is_asked = False
 
-    def add_part(
-        self,
-        name: str,
-        command: Sequence[str],
-        *options: str,
-        env: Mapping[str, str] | None = None,
-        cwd: Path | None = None,
-    ) -> None:
+    def add_part(self, name: str, command: Sequence[str], *options: str, **where: Any) -> None:
         wrapped = shlex.join([sys.executable, "-u", PART, *options, name, *command])
-        self.add_process(name, f"exec {wrapped}", env=env, cwd=cwd)
+        self.add_process(name, f"exec {wrapped}", **where)
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
         """Run until all parts have ended and return the exit status of the first."""
-        raise_descriptor_limit()
+        # Let a crowd of connections in: the soft limit is often 1,024.
+        _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
         self._beside = Thread(target=beside, daemon=True)
         self.loop()
         assert self.returncode is not None  # set when the first part ends
@@ -133,10 +129,3 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         if has_started and self._is_asked:
             super().terminate()
         return has_started
-
-
-def raise_descriptor_limit() -> None:
-    """Let a crowd of connections in: the soft limit is often 1,024."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))

@@ -1,4 +1,4 @@
-"""Start-up checks of the settings, and the registration of all checks.
+"""Start-up checks of the settings.
 
 Those of the settings (tag ``seckill``) need no connection. Those of the servers (tag ``services``)
 are deployment checks, so that neither a plain ``manage.py check`` nor a migration needs a server.
@@ -15,17 +15,16 @@ from importlib.metadata import version
 from typing import Any
 
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning, register
+from django.core.checks import CheckMessage, Error, Warning, register, run_checks
 from django.db import connection
 from django.utils.module_loading import import_string
 
 from seckill_site.celery import app
-from seckill_site.checks.services import OF_SERVICES, Check, dotted, numbers
+from seckill_site.checks.services import SERVICES, Check, dotted, numbers
 
 logger = logging.getLogger(__name__)
 
 SETTINGS = "seckill"
-SERVICES = "services"
 
 SHORTEST_KEY = 32
 FEWEST_CHARACTERS_IN_KEY = 10
@@ -38,6 +37,7 @@ TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
 # --- Settings: no connection needed ---------------------------------------------------------------
 
 
+@register(SETTINGS)
 def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
     """Find options that would hide an outage or repeat a call."""
     options = settings.CACHES["ledger"].get("OPTIONS", {})
@@ -57,6 +57,7 @@ def check_ledger_options(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+@register(SETTINGS)
 def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
     """Find options that would let a task hang, get lost or run twice at once."""
     options = app.conf.broker_transport_options
@@ -82,6 +83,7 @@ def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+@register(SETTINGS)
 def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
     """Find payment providers that do not exist, such as one under its old path."""
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
@@ -95,6 +97,7 @@ def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
             )
 
 
+@register(SETTINGS)
 def check_versions(**_: Any) -> Iterator[CheckMessage]:
     """Find client libraries that do not fit each other or are untested."""
     hint = "Install requirements.lock: python -m pip install --requirement requirements.lock"
@@ -107,6 +110,7 @@ def check_versions(**_: Any) -> Iterator[CheckMessage]:
         yield Error(text, hint=hint, id="seckill.E006")
 
 
+@register(SETTINGS)
 def check_debug(**_: Any) -> Iterator[CheckMessage]:
     """Find a site in debug mode that strangers can reach."""
     public = [host for host in settings.ALLOWED_HOSTS if not LOCAL_HOST.fullmatch(host)]
@@ -121,6 +125,7 @@ def check_debug(**_: Any) -> Iterator[CheckMessage]:
 # --- Settings of a deployment ---------------------------------------------------------------------
 
 
+@register(SETTINGS, deploy=True)
 def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
     """Find weak keys; the fallbacks count too, because they verify signatures."""
 
@@ -137,6 +142,7 @@ def check_secret_keys(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+@register(SETTINGS, deploy=True)
 def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
     """Find an armed failpoint."""
     if not settings.DEBUG and os.environ.get("FAILPOINT"):
@@ -147,6 +153,7 @@ def check_failpoint(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+@register(SETTINGS, deploy=True)
 def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
     """Find SQLite, which serves one machine only."""
     if not settings.DEBUG and connection.vendor == "sqlite":
@@ -157,6 +164,7 @@ def check_database_engine(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
+@register(SETTINGS, deploy=True)
 def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
     """Find the payment sandbox, which charges nobody."""
     if not settings.DEBUG and SANDBOX in settings.SECKILL_PAYMENT_PROVIDERS:
@@ -168,31 +176,7 @@ def check_payment_providers(**_: Any) -> Iterator[CheckMessage]:
         )
 
 
-# --- Registration ---------------------------------------------------------------------------------
-
-OF_SETTINGS: list[Check] = [
-    check_ledger_options,
-    check_broker_options,
-    check_payment_paths,
-    check_versions,
-    check_debug,
-]
-OF_A_DEPLOYMENT: list[Check] = [
-    check_secret_keys,
-    check_failpoint,
-    check_database_engine,
-    check_payment_providers,
-]
-
-
-def register_checks() -> None:
-    """Make the checks known to ``manage.py check``."""
-    for check in OF_SETTINGS:
-        register(check, SETTINGS)
-    for check in OF_A_DEPLOYMENT:
-        register(check, SETTINGS, deploy=True)
-    for check in OF_SERVICES:
-        register(check, SERVICES, deploy=True)
+# --- Running them ---------------------------------------------------------------------------------
 
 
 def found_by(*checks: Check) -> list[CheckMessage]:
@@ -200,7 +184,17 @@ def found_by(*checks: Check) -> list[CheckMessage]:
     return [message for check in checks for message in check() if not message.is_silenced()]
 
 
+def check_settings() -> list[CheckMessage]:
+    """Run the checks that need no connection."""
+    return run_checks(tags=[SETTINGS])
+
+
+def check_services() -> list[CheckMessage]:
+    """Run the checks of all servers."""
+    return run_checks(tags=[SERVICES], include_deployment_checks=True)
+
+
 def log_at_start(**_: Any) -> None:
     """Log findings as a worker starts. It continues: accepted orders have to be written."""
-    for message in found_by(*OF_SETTINGS, *OF_SERVICES):
+    for message in found_by(check_settings, check_services):
         logger.log(message.level, "%s: %s %s", message.id, message.msg, message.hint)

@@ -1,18 +1,18 @@
 """Start-up checks of the servers: durability, versions, isolation, constraints, migrations.
 
-A server that does not answer is a warning, because it may come back. ``docs/checks.md`` lists them.
+A server that does not respond is a warning: it may come back. ``docs/checks.md`` lists them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from django.apps import apps
 from django.conf import settings
-from django.core.checks import CheckMessage, Error, Warning
+from django.core.checks import CheckMessage, Error, Warning, register
 from django.db import Error as DatabaseError
 from django.db import NotSupportedError, connection
 from django.db.backends.base.base import BaseDatabaseWrapper
@@ -25,8 +25,10 @@ from redis.retry import Retry
 from seckill_site.celery import app
 from seckill_site.ledger_connection import ledger_connection
 
-Check = Callable[..., Iterator[CheckMessage]]
-"""A start-up check: yields what it finds."""
+Check = Callable[..., Iterable[CheckMessage]]
+"""A start-up check: returns what it finds."""
+
+SERVICES = "services"
 
 OLDEST_REDIS = (6, 2)
 LONGEST_LOCK_WAIT_SECONDS = 10
@@ -51,6 +53,7 @@ def dotted(numbers: tuple[int, ...]) -> str:
 # --- The ledger's Redis ---------------------------------------------------------------------------
 
 
+@register(SERVICES, deploy=True)
 def check_ledger(**_: Any) -> Iterator[CheckMessage]:
     """Find settings of the ledger's Redis that could lose orders."""
     try:
@@ -63,6 +66,7 @@ def check_ledger(**_: Any) -> Iterator[CheckMessage]:
         yield _unasked("The ledger's Redis", error, "REDIS_URL", "seckill.W010")
 
 
+@register(SERVICES, deploy=True)
 def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
     """Find a cache or a broker in the ledger's database, even under another name."""
     try:
@@ -161,29 +165,30 @@ def _database_of(client: Any) -> tuple[Any, ...]:
 
 
 @contextmanager
-def asked_database() -> Iterator[BaseDatabaseWrapper]:
+def probe_connection() -> Iterator[BaseDatabaseWrapper]:
     """Connect to the database as the site does, with a timeout of one second."""
-    asked = connection.copy()
+    probe = connection.copy()
     limits = {"timeout": 1}
-    if asked.vendor == "mysql":
+    if probe.vendor == "mysql":
         limits = {"connect_timeout": 1, "read_timeout": 1, "write_timeout": 1}
-    asked.settings_dict["OPTIONS"].update(limits)
+    probe.settings_dict["OPTIONS"].update(limits)
     try:
-        yield asked
+        yield probe
     finally:
-        asked.close()
+        probe.close()
 
 
+@register(SERVICES, deploy=True)
 def check_database(**_: Any) -> Iterator[CheckMessage]:
     """Find session settings and missing constraints that break the database's guarantees."""
     try:
-        with asked_database() as asked:
-            asked.check_database_version_supported()  # Django's own, which it makes only once
-            if asked.vendor == "mysql":
-                with asked.cursor() as cursor:
+        with probe_connection() as probe:
+            probe.check_database_version_supported()  # Django's own, which it makes only once
+            if probe.vendor == "mysql":
+                with probe.cursor() as cursor:
                     cursor.execute(SESSION_VARIABLES)
                     yield from _session(dict(cursor.fetchall()))
-            yield from _constraints(asked)
+            yield from _constraints(probe)
     except NotSupportedError as error:
         yield Error(
             f"The database is too old. {error}",
@@ -194,11 +199,12 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
         yield _unasked("The database", error, "DATABASE_URL", "seckill.W020")
 
 
+@register(SERVICES, deploy=True)
 def check_migrations(**_: Any) -> Iterator[CheckMessage]:
     """Find migrations that are not applied."""
     try:
-        with asked_database() as asked:
-            executor = MigrationExecutor(asked)
+        with probe_connection() as probe:
+            executor = MigrationExecutor(probe)
             plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError:
         return  # another check says so
@@ -240,16 +246,22 @@ def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
         )
 
 
-def _constraints(asked: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
-    with asked.cursor() as cursor:
-        tables = asked.introspection.table_names(cursor)
+def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
+    with probe.cursor() as cursor:
+        tables = probe.introspection.table_names(cursor)
         for model in apps.get_models():
             if not model._meta.constraints or model._meta.db_table not in tables:
                 continue  # a table that is not there yet is a migration to come
-            there = asked.introspection.get_constraints(cursor, model._meta.db_table)
+            there = probe.introspection.get_constraints(cursor, model._meta.db_table)
             for constraint in model._meta.constraints:
                 if not _stands(constraint, model, there.get(constraint.name, {})):
-                    yield _missing(constraint.name, model._meta.db_table)
+                    yield Error(
+                        f"The table {model._meta.db_table} is without its constraint "
+                        f"{constraint.name}. Nothing stands behind Redis there.",
+                        hint="Find out who removed it, and put it back: manage.py sqlmigrate shows "
+                        "its statement.",
+                        id="seckill.E023",
+                    )
 
 
 def _stands(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
@@ -262,20 +274,9 @@ def _stands(constraint: BaseConstraint, model: type[Model], found: Mapping[str, 
     return bool(found.get("unique")) and set(found["columns"]) == columns
 
 
-def _missing(name: str, table: str) -> CheckMessage:
-    return Error(
-        f"The table {table} is without its constraint {name}. Nothing stands behind Redis there.",
-        hint="Find out who removed it, and put it back: manage.py sqlmigrate shows its statement.",
-        id="seckill.E023",
-    )
-
-
-OF_SERVICES: list[Check] = [check_ledger, check_neighbours, check_database, check_migrations]
-
-
 def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMessage:
     return Warning(
-        f"{what} could not be asked. {error}",
+        f"{what} could not be probe. {error}",
         hint=f"See whether it runs, whether {setting} is right, and check again.",
         id=number,
     )

@@ -14,9 +14,7 @@ from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, gettext_lazy
 
-from seckill_site.web.responses import allow
-
-YEAR_S = 365 * 24 * 60 * 60
+from seckill_site.web.responses import YEAR_SECONDS, allow
 
 
 class BoundedLoginForm(AuthenticationForm):
@@ -71,7 +69,7 @@ def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
     response.set_cookie(
         settings.LANGUAGE_COOKIE_NAME,
         code,
-        max_age=YEAR_S,
+        max_age=YEAR_SECONDS,
         samesite="Lax",
         secure=settings.HTTPS_ONLY,
     )

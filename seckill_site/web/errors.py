@@ -13,8 +13,7 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 
-from seckill_site.web.error_links import seems_signed_in
-from seckill_site.web.responses import problem, unavailable, wants_html
+from seckill_site.web.responses import problem, seems_signed_in, unavailable, wants_html
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from django.conf import settings
 from django.http import HttpRequest, parse_cookie
 from django.utils import translation
 
-from seckill_site.web.answers import Answer
+from seckill_site.web.responses import Answer
 
 logger = logging.getLogger(__name__)
 

@@ -364,7 +364,7 @@ def test_lock_timeout_makes_the_job_wait(
 
 
 def test_busy_order_goes_to_the_end(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
+    monkeypatch.setattr("orders.lifecycle.cancellation.USER_LOCK_WAIT_MS", 50)
     sale = make_sale()
     ids = won_by(sale, 3)
     buyer = VoucherOrder.objects.get(pk=ids[0]).user_id

@@ -11,7 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bench.sale.generator import ConnectionBroken, Hits, Shot, end_of_answer, fire, get
+from bench.sale.generator import ConnectionBroken, Hits, Shot, end_of_answer, fire, packed
 
 pytestmark = pytest.mark.quick
 
@@ -70,7 +70,7 @@ def port() -> Iterator[int]:
 @pytest.mark.parametrize(("connections", "depth"), [(1, 1), (3, 4), (20, 2)])
 def test_each_request_gets_one_answer(port: int, connections: int, depth: int) -> None:
     wanted = [200, 202, 409] * 5
-    requests = [get(f"/{status}") for status in wanted]
+    requests = [packed(f"/{status}") for status in wanted]
     hits = fired(Shot(port, requests, connections, depth))
     assert {answer.number: answer.status for answer in hits.answers} == dict(enumerate(wanted))
     assert hits.statuses() == Counter(wanted)
@@ -78,18 +78,18 @@ def test_each_request_gets_one_answer(port: int, connections: int, depth: int) -
 
 
 def test_requests_repeat_until_time_is_up(port: int) -> None:
-    hits = fired(Shot(port, [get("/200")] * 2, connections=1, seconds=1, again=True))
+    hits = fired(Shot(port, [packed("/200")] * 2, connections=1, seconds=1, again=True))
     assert len(hits.answers) > 2
     assert hits.rate > 0
 
 
 def test_server_may_close_an_idle_connection(port: int) -> None:
     """The first has nothing more to send and is closed while the second waits."""
-    hits = fired(Shot(port, [get("/298"), get("/208")], connections=2))
+    hits = fired(Shot(port, [packed("/298"), packed("/208")], connections=2))
     assert hits.statuses() == Counter([298, 208])
 
 
 def test_broken_connection_raises(port: int) -> None:
     told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
     with pytest.raises(ConnectionBroken, match=told):
-        fired(Shot(port, [get("/200"), get("/599")], connections=1))
+        fired(Shot(port, [packed("/200"), packed("/599")], connections=1))

@@ -302,7 +302,8 @@ def state_of(pid: int) -> str:
 # --- K4: the same task more than once -------------------------------------------------------------
 
 
-@pytest.mark.parametrize("times", [pytest.param(2, marks=pytest.mark.faults), 5])
+@pytest.mark.faults
+@pytest.mark.parametrize("times", [2, 5])
 def test_k4_duplicate_tasks_make_each_order_once(
     back: Back, stack: Stack, report: Report, times: int
 ) -> None:
@@ -530,6 +531,7 @@ def test_k6_unknown_tasks_do_not_stop_a_worker(back: Back, stack: Stack, report:
     assert worker.popen.poll() is None
 
 
+@pytest.mark.faults
 def test_k6_junk_in_the_queue_does_not_stop_worker(
     back: Back, stack: Stack, report: Report
 ) -> None:
@@ -554,10 +556,8 @@ def pending_of(sale: SeckillVoucher) -> int:
 # --- K7: a backlog --------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "orders",
-    [2_000, pytest.param(50_000, marks=[pytest.mark.faults, pytest.mark.timeout(900)])],
-)
+@pytest.mark.faults
+@pytest.mark.parametrize("orders", [2_000, pytest.param(50_000, marks=pytest.mark.timeout(900))])
 def test_k7_backlog_drains_without_a_storm_of_tasks(
     back: Back, stack: Stack, report: Report, settings: Settings, orders: int
 ) -> None:

@@ -141,6 +141,7 @@ def ask_until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
     wait_for(all_told, what="an answer for everybody")
 
 
+@pytest.mark.faults
 def test_r1_order_lost_with_redis_is_refused_and_repeatable(
     stack: Stack, own_ledger: OwnRedis, report: Report
 ) -> None:
@@ -435,6 +436,7 @@ def buyers_of_sale(sale: SeckillVoucher, *, count: int) -> list[Any]:
     return tokens
 
 
+@pytest.mark.faults
 @pytest.mark.django_db(transaction=True)
 def test_r2_reconcile_killed_and_rerun_mends_everything() -> None:
     points = ("compared", "loaded", "made_pending", "added")

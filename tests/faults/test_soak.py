@@ -14,7 +14,7 @@ from tests.support.stack import ROOT
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
-MINUTES = 10 / 60
+MINUTES = 5 / 60
 
 
 @pytest.mark.django_db(transaction=True)

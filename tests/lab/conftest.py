@@ -1,4 +1,4 @@
-"""Races that are played: a database that their processes see, and where these come from."""
+"""Fixtures for races: a database that their processes see, and the server that forks them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from lab.engine.fork_server import ForkServer
 
 @pytest.fixture(scope="session")
 def fork_server(django_db_setup: None) -> Iterator[ForkServer]:
-    """The server of all races' processes, on the tests' database."""
+    """Fork the processes of all races, on the tests' database."""
     with ForkServer() as server:
         yield server
 
@@ -23,8 +23,8 @@ def fork_server(django_db_setup: None) -> Iterator[ForkServer]:
 def seen_by_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]:
     """Open the database without a transaction around it, so that other processes see it.
 
-    A module takes this as its own ``db``: by that name the tests' database is known to be wanted. A
-    race leaves nothing behind but the buyers of ours.
+    A module uses this as its own ``db``: by that name pytest knows that it needs the database. A
+    race leaves only the buyers of ours.
     """
     with django_db_blocker.unblock():
         if not connection.features.has_select_for_update:

@@ -60,7 +60,7 @@ def test_every_fault_has_its_table_with_every_step() -> None:
         assert [it.step for it in table.verdicts] == list(STEPS)
 
 
-def test_the_figures_show_each_flaw_and_none_of_ours() -> None:
+def test_figures_show_each_flaw_and_none_of_ours() -> None:
     results = read_results(DOCS / "six-steps.json")
     tables = {table.fault: {it.step: it for it in table.verdicts} for table in results}
     plain, kill, pause = (tables[it] for it in (Fault.NONE, Fault.KILL, Fault.PAUSE))
@@ -77,7 +77,7 @@ def test_the_figures_show_each_flaw_and_none_of_ours() -> None:
     assert all(table["ours"].is_right for table in tables.values())
 
 
-def test_every_line_that_is_linked_is_there() -> None:
+def test_linked_lines_exist() -> None:
     links = re.findall(r"\.\./(lab/\S+?)#L(\d+)\)`?: `(.+)`", (DOCS / ENGLISH).read_text())
     assert links
     for path, line, code in links:
@@ -104,20 +104,20 @@ def test_flaws_are_bold_in_the_table_and_words_below() -> None:
     assert "manage.py interleave v1 last-unit\n" in text
 
 
-def test_document_is_silent_on_what_holds() -> None:
+def test_document_omits_evidence_without_flaws() -> None:
     text = document_text(ENGLISH, [result(verdict())])
     assert "Where to look" not in text
     assert "In the tables" not in text
 
 
-def test_fault_lists_only_what_breaks_because_of_it() -> None:
+def test_fault_lists_only_its_own_flaws() -> None:
     plain = result(verdict(oversold=3))
     kill = result(verdict(oversold=2, doubled=1), fault=Fault.KILL)
     text = document_text(ENGLISH, [plain, kill])
     assert "- A process is killed, `v1`: 1 given to buyers who already had one\n" in text
 
 
-def test_document_counts_receipts_that_tell_of_a_loss() -> None:
+def test_document_counts_receipts_of_lost_orders() -> None:
     text = document_text(ENGLISH, [result(verdict("ours", told_lost=4), fault=Fault.REDIS_RESTART)])
     assert "- Redis comes back empty, `ours`: 4 told in their receipts" in text
 
@@ -149,12 +149,12 @@ def test_all_languages_share_their_figures(tmp_path: Path) -> None:
         figures_path(Path("v1"))
 
 
-def test_without_figures_there_is_no_document(tmp_path: Path) -> None:
+def test_document_without_figures_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NoDocument, match="has no figures yet"):
         write_document(tmp_path / ENGLISH)
 
 
-def test_the_command_writes_documents_again_from_their_figures(tmp_path: Path) -> None:
+def test_rewrite_makes_documents_from_their_figures(tmp_path: Path) -> None:
     documents = [tmp_path / ENGLISH, tmp_path / CHINESE]
     found = result(verdict())
     (tmp_path / "six-steps.json").write_text(json.dumps([asdict(found)]))

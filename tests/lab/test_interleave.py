@@ -47,20 +47,22 @@ def test_no_arguments_list_steps_and_races() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error"),
+    ("arguments", "error", "status"),  # argparse exits with 2 only on a command line
     [
-        (["v9"], "there is no step 'v9'. There are: v1, v1-as-read, "),
-        (["v2"], "which race? v2 has: double-click, two-processes"),
-        (["v2", "rush-hour"], "there is no race 'rush-hour'. v2 has: double-click, two-processes"),
-        (["v2", "last-unit"], "last-unit is not meant for v2, which has: double-click, "),
+        (["v9"], "argument STEP: invalid choice: 'v9' (choose from 'v1', ", 1),
+        (["v2"], "the races for v2 are: double-click, two-processes", 2),
+        (["v2", "rush-hour"], "argument RACE: invalid choice: 'rush-hour'", 1),
+        (["v2", "last-unit"], "the races for v2 are: double-click, two-processes", 2),
     ],
 )
-def test_unknown_names_are_refused_with_the_known_ones(arguments: list[str], error: str) -> None:
+def test_unknown_names_are_refused_with_the_known_ones(
+    arguments: list[str], error: str, status: int
+) -> None:
     with pytest.raises(CommandError) as raised:
         said(*arguments)
 
-    assert str(raised.value).startswith(error)
-    assert raised.value.returncode == 2
+    assert error in str(raised.value)
+    assert raised.value.returncode == status
 
 
 @pytest.fixture

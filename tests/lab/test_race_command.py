@@ -22,13 +22,13 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 
 from lab.crowd.faults import Fault
 from lab.crowd.results import Result
-from lab.crowd.stage import CrowdStage, Progress
+from lab.crowd.stage import CrowdStage
 from lab.crowd.tables import PlainTable
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
 from seckill_site.ledger_connection import ledger_connection
-from tests.support.patience import eventually
+from tests.support.patience import wait_for
 from tests.support.stack import ROOT, free_port, processes_of
 from vouchers.models import SeckillVoucher
 
@@ -85,7 +85,7 @@ def test_each_step_has_a_line_with_flaws_and_culprits(
 
 
 @pytest.mark.concurrency
-def test_json_is_the_result_alone() -> None:
+def test_json_output_is_only_the_result() -> None:
     status, out, _ = raced("v2", "--kill", "--json", *SIZES)
     result = Result.from_dict(json.loads(out))
     assert status == 0
@@ -93,7 +93,7 @@ def test_json_is_the_result_alone() -> None:
     assert [(it.step, it.struck) for it in result.verdicts] == [("v2", True)]
 
 
-def test_all_steps_are_raced_where_none_is_named(made_up: Callable[[Verdict], None]) -> None:
+def test_all_steps_race_by_default(made_up: Callable[[Verdict], None]) -> None:
     made_up(RIGHT)
     status, out, _ = raced("--json")
     assert status == 0
@@ -114,11 +114,11 @@ def test_only_ours_may_not_break(
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["v7"], "there is no step v7; there are: v1, v1-as-read, v1-any-left"),
-        (["--stock", 0], "--stock must be from 1 to 100,000"),
-        (["--buyers", 100_001], "--buyers must be from 1 to 100,000"),
-        (["--processes", 0], "--processes must be from 1 to 16"),
-        (["--clicks", 6], "--clicks must be from 1 to 5"),
+        (["v7"], "argument STEP: there is no step v7; there are: v1, v1-as-read, "),
+        (["--stock", 0], "argument --stock: must be from 1 to 100,000"),
+        (["--buyers", 100_001], "argument --buyers: must be from 1 to 100,000"),
+        (["--processes", 0], "argument --processes: must be from 1 to 16"),
+        (["--clicks", 6], "argument --clicks: must be from 1 to 5"),
         (["--processes", 16, "--threads", 64], "at most 200: each has a connection"),
         (["--redis-restart"], "script/race has one for it"),
         (["--kill", "--pause"], "not allowed with argument"),
@@ -128,19 +128,19 @@ def test_only_ours_may_not_break(
         (["--document", "none/six.md", "--rewrite"], "none/six.md has no figures yet"),
     ],
 )
-def test_bad_options_are_refused_in_clear_words(arguments: list[object], words: str) -> None:
+def test_bad_options_are_refused_with_a_reason(arguments: list[object], words: str) -> None:
     status, out, wrong = raced(*arguments)
     assert words in wrong
-    assert status == (1 if "not allowed" in words else 2)  # argparse, where nobody typed it
+    assert status == (1 if "argument" in words else 2)  # argparse, but not on a command line
     assert out == ""
 
 
 # --- What it leaves -------------------------------------------------------------------------------
 
 
-def test_a_race_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(table: PlainTable, progress: Progress) -> None:
-        if progress.sold:
+def test_interrupted_race_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(table: PlainTable, step: str, share: float, sold: int) -> None:
+        if sold:
             connection.connection.query("SELECT 1")  # its reply is never read
             raise KeyboardInterrupt
 
@@ -153,18 +153,18 @@ def test_a_race_that_is_interrupted_leaves_nothing(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize(
     "signum", [pytest.param(signal.SIGTERM, marks=pytest.mark.faults), signal.SIGKILL]
 )
-def test_a_race_that_is_ended_leaves_no_process(tmp_path: Path, signum: int) -> None:
-    """After SIGKILL its sale is left, but nobody who sells."""
+def test_ended_race_leaves_no_process(tmp_path: Path, signum: int) -> None:
+    """After SIGKILL its sale is left, but no process."""
     arguments = ["v1", "--buyers", "20000", "--stock", "20000", "--threads", "4"]
     with subprocess.Popen(
         [sys.executable, "manage.py", "race", *arguments],
         cwd=ROOT, env=environ_with(tmp_path), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
     ) as run:  # fmt: skip
-        assert eventually(LabOrder.objects.exists)
+        wait_for(LabOrder.objects.exists, what="an order")
         run.send_signal(signum)
         status = run.wait(timeout=20)
     assert status == (143 if signum == signal.SIGTERM else -9)
-    assert eventually(lambda: not processes_of(tmp_path))
+    wait_for(lambda: not processes_of(tmp_path), what="the end of all processes")
     if signum != signal.SIGKILL:
         assert_nothing_is_left()
         assert not list(tmp_path.iterdir())
@@ -190,7 +190,7 @@ def forgetful_redis(tmp_path: Path) -> Iterator[int]:
         cwd=tmp_path, stdout=subprocess.DEVNULL, start_new_session=True,
     ) as loop:  # fmt: skip
         client = Redis(port=port)
-        assert eventually(lambda: pings(client))
+        wait_for(lambda: pings(client), what="Redis")
         yield port
         client.close()
         os.killpg(loop.pid, signal.SIGKILL)

@@ -15,7 +15,7 @@ from lab.crowd.tables import notes_on
 from lab.listing import ROOT, culprit_of, marked_lines
 from lab.steps import STEPS
 from lab.steps.step import Answer
-from lab.verdict import MARKED_AS, Answers, Verdict, judge, percentile
+from lab.verdict import Answers, Verdict, judge, percentile
 
 pytestmark = pytest.mark.quick
 
@@ -60,7 +60,7 @@ def test_rows_beyond_the_units_are_oversold() -> None:
     assert judged([1, 2, 3]).findings == [("oversold", 1)]
 
 
-def test_rows_beyond_one_a_buyer_are_doubled() -> None:
+def test_second_row_of_a_buyer_is_doubled() -> None:
     assert judged([1, 2, 2, 2], offered=4).findings == [("doubled", 2)]
 
 
@@ -68,7 +68,7 @@ def test_promise_without_a_row_is_lost_and_undersold() -> None:
     assert judged([1]).findings == [("lost", 1), ("undersold", 1)]
 
 
-def test_buyer_whose_receipt_tells_is_not_lost() -> None:
+def test_buyer_with_a_refused_receipt_is_not_lost() -> None:
     verdict = judged([1, 3], told_lost={2})
     assert verdict.told_lost == 1
     assert verdict.is_right
@@ -88,11 +88,11 @@ def test_turned_away_buyer_who_bought_later_is_not_counted() -> None:
     assert judged([1, 2], answers=answers).findings == [("turned_away", 1)]
 
 
-def test_a_sale_that_is_not_over_is_not_right() -> None:
+def test_unfinished_sale_is_not_right() -> None:
     assert not replace(judged([1, 2]), is_quiet=False).is_right
 
 
-def test_a_verdict_survives_json() -> None:
+def test_verdict_survives_json() -> None:
     verdict = judged([1, 2, 2])
     assert Verdict(**asdict(verdict)) == verdict
 
@@ -128,12 +128,12 @@ def answers_to(tmp_path: Path) -> Callable[..., Answers]:
     return read
 
 
-def test_both_kinds_of_promise_count(answers_to: Callable[..., Answers]) -> None:
+def test_bought_and_queued_are_promises(answers_to: Callable[..., Answers]) -> None:
     presses = ((Answer.BOUGHT, 1, 2), (Answer.QUEUED, 1, 2), (Answer.SOLD_OUT, 1, 2))
     assert answers_to(*presses).promised == {10, 11}
 
 
-def test_sold_out_before_a_winner_pressed_is_turned_away(
+def test_sold_out_before_the_last_winner_is_turned_away(
     answers_to: Callable[..., Answers],
 ) -> None:
     presses = ((Answer.SOLD_OUT, 1, 4), (Answer.SOLD_OUT, 2, 6), (Answer.BOUGHT, 5, 9))
@@ -175,8 +175,8 @@ def test_one_process_is_struck(tmp_path: Path) -> None:
         ("v6-watchdog", "doubled", ".renew()"),
     ],
 )
-def test_a_finding_names_the_line_of_the_step(step: str, finding: str, code: str) -> None:
-    found = culprit_of(STEPS[step], MARKED_AS.get(finding, finding))
+def test_finding_names_its_line(step: str, finding: str, code: str) -> None:
+    found = culprit_of(STEPS[step], finding)
     assert found
     assert code in found.code
     line = (ROOT / found.path).read_text().splitlines()[found.line - 1]
@@ -189,7 +189,7 @@ def test_unmarked_finding_names_the_nearest_marked_line() -> None:
     assert found.findings == ("doubled",)
 
 
-def test_nothing_of_ours_is_marked() -> None:
+def test_ours_has_no_marked_lines() -> None:
     assert marked_lines(STEPS["ours"]) == ()
     assert culprit_of(STEPS["ours"], "lost") is None
 

@@ -9,6 +9,7 @@ from redis import Redis
 
 from locks import FairLock, RedisLock
 from tests.locks.steps import PATIENCE_S
+from tests.support.patience import wait_for
 
 NAME = "lock:{t}:sale"
 FENCE = "lock:{t}:fence"
@@ -41,11 +42,16 @@ def wait_for_it(
 
 def take(client: Redis, key: str) -> str:
     """Take the next message of another process; no blocking command, which would be timed out."""
-    until = time.monotonic() + PATIENCE_S
-    while (message := client.lpop(key)) is None:
-        assert time.monotonic() < until, f"nothing came to {key}"
-        time.sleep(0.002)
-    return str(message)
+    messages: list[str] = []
+
+    def arrived() -> bool:
+        message = client.lpop(key)
+        if message is not None:
+            messages.append(str(message))
+        return bool(messages)
+
+    wait_for(arrived, what=f"a message in {key}", seconds=PATIENCE_S)
+    return messages[0]
 
 
 def had(client: Redis) -> tuple[str, float]:

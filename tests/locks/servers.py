@@ -27,6 +27,7 @@ from redis.retry import Retry
 
 from locks import FairLock, LockBusy, LockNotOwned, RedisLock, wait_queues
 from locks.read_write_lock import ReadLock, WriteLock
+from tests.support import patience
 
 ROOT = Path(__file__).resolve().parents[2]
 HOST = "127.0.0.1"
@@ -109,13 +110,13 @@ def _free_port() -> int:
 
 def wait_for(answer: Callable[[], object]) -> None:
     """Ask a server until it has an answer that is no error."""
-    until = time.monotonic() + START_S
-    while time.monotonic() < until:
+
+    def answered() -> bool:
         with suppress(RedisError):
-            if answer():
-                return
-        time.sleep(0.01)
-    raise AssertionError("the server is not ready")
+            return bool(answer())
+        return False
+
+    patience.wait_for(answered, what="an answer of the server", seconds=START_S)
 
 
 # --- Another process -----------------------------------------------------------------------------

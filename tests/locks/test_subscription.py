@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -15,7 +14,17 @@ from redis import Redis
 from locks import LockBusy, MultiLock, RedisLock, wait_queues
 from locks.protocol import CHANNEL, side_key
 from tests.locks.servers import OtherProcess, client_of
-from tests.locks.waiters import AT_ONCE_S, HELD_MS, LONG_MS, NAME, is_noted, pass_through
+from tests.locks.waiters import (
+    AT_ONCE_S,
+    HELD_MS,
+    LONG_MS,
+    NAME,
+    assert_wakes,
+    held_lock,
+    is_noted,
+    noted_waiter,
+    pass_through,
+)
 from tests.support.proxy import FaultProxy, redis_server
 
 Eventually = Callable[..., bool]
@@ -100,8 +109,7 @@ def test_waiter_after_the_subscription_ended_starts_a_new_one(
 ) -> None:
     for _ in range(2):
         other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
-        waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-        assert eventually(lambda: is_noted(redis_client))
+        waiter = noted_waiter(pool, redis_client)
         released_at = other_process.call("release", "plain", NAME)[1]
         assert waiter.result(10) - released_at < AT_ONCE_S
         assert eventually(lambda: (subscriptions(redis_client), listeners()) == (0, 0))
@@ -139,8 +147,7 @@ def test_cut_subscription_is_replaced(
     other_process: OtherProcess,
 ) -> None:
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    waiter = noted_waiter(pool, redis_client)
     redis_client.client_kill_filter(_type="pubsub")
     assert eventually(lambda: not subscriptions(redis_client))
     assert eventually(lambda: subscriptions(redis_client) == 1 and listeners() == 1)
@@ -158,16 +165,13 @@ def test_waiters_poll_while_the_subscription_is_gone(
     pool: ThreadPoolExecutor,
     eventually: Eventually,
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     waiter = pool.submit(pass_through, RedisLock(user_client, NAME))
     assert eventually(lambda: is_noted(redis_client) and subscriptions(redis_client) == 1)
     allow(redis_client, but_not="subscribe")
     redis_client.client_kill_filter(_type="pubsub")
     assert eventually(lambda: not subscriptions(redis_client))
-    released_at = time.monotonic()
-    held.release()
-    assert waiter.result(10) - released_at < AT_ONCE_S
+    assert_wakes(held.release, waiter)
     assert eventually(lambda: not listeners())
 
 
@@ -182,8 +186,7 @@ def test_subscription_returns_once_allowed_again(
 ) -> None:
     allow(redis_client, but_not="subscribe")
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(user_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    waiter = noted_waiter(pool, redis_client, RedisLock(user_client, NAME))
     assert throughout(lambda: not subscriptions(redis_client), for_s=0.2)
     allow(redis_client)
     assert eventually(lambda: subscriptions(redis_client) == 1)
@@ -195,8 +198,7 @@ def test_subscription_returns_once_allowed_again(
 def test_release_is_heard_after_the_connection_was_cut(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held_lock(redis_client)
     upstream = redis_server(settings.REDIS_URL)
     with (
         FaultProxy(upstream) as proxy,
@@ -225,13 +227,10 @@ def test_waiter_polls_if_subscribing_is_forbidden(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     allow(redis_client, but_not="subscribe")
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     waiters = [pool.submit(pass_through, RedisLock(user_client, NAME)) for _ in range(3)]
     assert eventually(lambda: is_noted(redis_client))
-    released_at = time.monotonic()
-    held.release()
-    assert max(waiter.result(10) for waiter in waiters) - released_at < AT_ONCE_S
+    assert_wakes(held.release, *waiters)
     assert "no messages of released locks" in caplog.text
     assert eventually(lambda: not listeners())
 

@@ -22,8 +22,11 @@ from tests.locks.waiters import (
     HELD_MS,
     LONG_MS,
     NAME,
+    assert_wakes,
+    held_lock,
     in_room,
     is_noted,
+    noted_waiter,
     pass_through,
     replaceable_answers,
 )
@@ -45,13 +48,9 @@ def calls(client: Redis) -> int:
 def test_release_in_this_process_wakes_the_waiter(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
-    released_at = time.monotonic()
-    held.release()
-    assert waiter.result(10) - released_at < AT_ONCE_S
+    held = held_lock(redis_client)
+    waiter = noted_waiter(pool, redis_client)
+    assert_wakes(held.release, waiter)
 
 
 @pytest.mark.usefixtures("patient")
@@ -62,10 +61,8 @@ def test_control_unwoken_waiter_goes_on_waiting(
     throughout: Callable[..., bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    held = held_lock(redis_client)
+    waiter = noted_waiter(pool, redis_client)
     monkeypatch.setattr(redis_lock, "wake_here", lambda *_: None)
     held.release()
     assert throughout(lambda: not waiter.done(), for_s=A_WHILE_S)
@@ -81,8 +78,7 @@ def test_release_in_another_process_wakes_the_waiter(
     other_process: OtherProcess,
 ) -> None:
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    waiter = noted_waiter(pool, redis_client)
     released = other_process.call("release", "plain", NAME)
     assert waiter.result(10) - released[1] < AT_ONCE_S
 
@@ -96,8 +92,7 @@ def test_control_waiter_without_message_goes_on_waiting(
     other_process: OtherProcess,
 ) -> None:
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    waiter = noted_waiter(pool, redis_client)
     redis_client.delete(WAITING)  # so nobody is told of the release
     other_process.call("release", "plain", NAME)
     assert throughout(lambda: not waiter.done(), for_s=A_WHILE_S)
@@ -128,8 +123,7 @@ def test_short_wait_does_not_hide_the_release_from_others(
     other_process: OtherProcess,
     pool: ThreadPoolExecutor,
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     other_process.begin("acquire", "plain", NAME, wait_ms=LONG_MS, lease_ms=HELD_MS)
     assert eventually(lambda: is_noted(redis_client))
     hasty = pool.submit(RedisLock(redis_client, NAME).acquire, wait_ms=100)
@@ -148,14 +142,10 @@ def test_short_wait_does_not_hide_the_release_from_others(
 def test_release_through_another_client_wakes_the_waiter(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     with client_of(settings.REDIS_URL) as second:
-        waiter = pool.submit(pass_through, RedisLock(second, NAME))
-        assert eventually(lambda: is_noted(redis_client))
-        released_at = time.monotonic()
-        held.release()
-        assert waiter.result(10) - released_at < AT_ONCE_S
+        waiter = noted_waiter(pool, redis_client, RedisLock(second, NAME))
+        assert_wakes(held.release, waiter)
         assert eventually(lambda: not redis_client.pubsub_numsub(CHANNEL)[0][1])
 
 
@@ -163,15 +153,12 @@ def test_spinning_waiter_acquires_without_subscription(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     assert eventually(lambda: not redis_client.pubsub_numsub(CHANNEL)[0][1])
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     before = calls(redis_client)
     waiter = pool.submit(pass_through, RedisLock(redis_client, NAME, spin=True))
     assert eventually(lambda: calls(redis_client) > before + 3)
     assert (in_room(redis_client), redis_client.pubsub_numsub(CHANNEL)[0][1]) == (0, 0)
-    released_at = time.monotonic()
-    held.release()
-    assert waiter.result(10) - released_at < AT_ONCE_S
+    assert_wakes(held.release, waiter)
 
 
 # --- In turn -------------------------------------------------------------------------------------
@@ -187,8 +174,7 @@ def test_threads_of_a_process_acquire_in_order(
         with RedisLock(redis_client, NAME).holding(wait_ms=LONG_MS):
             order.append(i)
 
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     entered: list[Future[None]] = []
     for i in range(12):
         entered.append(pool.submit(enter, i))
@@ -213,8 +199,7 @@ def test_only_the_first_waiter_asks_redis(
 
     owners: list[str] = []
     monkeypatch.setattr(wait_queues, "ASK_AGAIN_S", 0.1)
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
+    held = held_lock(redis_client)
     waiters = [pool.submit(pass_through, Asking(redis_client, NAME)) for _ in range(20)]
     assert eventually(lambda: in_room(redis_client) == 20)
     owners.clear()
@@ -265,8 +250,7 @@ def test_wait_ending_at_the_release_loses_no_wake_up(
             pass_through(RedisLock(redis_client, NAME), wait_ms=wait_ms)
 
     def one_round(wait_ms: int) -> None:
-        held = RedisLock(redis_client, NAME)
-        held.acquire(lease_ms=HELD_MS)
+        held = held_lock(redis_client)
         release_at = time.monotonic() + 0.04
         hasty = pool.submit(enter_or_give_up, wait_ms)
         assert eventually(lambda: in_room(redis_client) == 1 or hasty.done())
@@ -284,9 +268,7 @@ def test_wait_ending_at_the_release_loses_no_wake_up(
 def test_multi_lock_waiter_passes_the_wake_up_on(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
-    a, b = RedisLock(redis_client, NAME), RedisLock(redis_client, OTHER)
-    a.acquire(lease_ms=HELD_MS)
-    b.acquire(lease_ms=HELD_MS)
+    a, b = held_lock(redis_client), held_lock(redis_client, OTHER)
     many = MultiLock(redis_client, [NAME, OTHER])
 
     def enter_both() -> float:
@@ -297,13 +279,9 @@ def test_multi_lock_waiter_passes_the_wake_up_on(
     assert eventually(lambda: is_noted(redis_client))
     one = pool.submit(pass_through, RedisLock(redis_client, NAME))
     assert eventually(lambda: in_room(redis_client) == 2)
-    released_at = time.monotonic()
-    a.release()
-    assert one.result(10) - released_at < AT_ONCE_S
+    assert_wakes(a.release, one)
     assert eventually(lambda: in_room(redis_client, OTHER) == 1)
-    released_at = time.monotonic()
-    b.release()
-    assert both.result(10) - released_at < AT_ONCE_S
+    assert_wakes(b.release, both)
 
 
 @pytest.mark.usefixtures("patient")
@@ -350,8 +328,7 @@ def test_repeated_acquire_does_not_queue_behind_waiters(
     lock = LosesReply(redis_client, NAME, lease_ms=HELD_MS)
     with pytest.raises(RedisConnectionError):
         lock.acquire()
-    other = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    other = noted_waiter(pool, redis_client)
     began_at = time.monotonic()
     with lock.holding(wait_ms=LONG_MS):
         took_s = time.monotonic() - began_at
@@ -401,8 +378,7 @@ def test_waiter_notices_a_deleted_lock_within_seconds(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     scripts.acquire(redis_client, NAME, Request("dead", HELD_MS))
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    waiter = noted_waiter(pool, redis_client)
     redis_client.delete(NAME)
     deleted_at = time.monotonic()
     assert waiter.result(10) - deleted_at < wait_queues.ASK_AGAIN_S + 5
@@ -412,8 +388,7 @@ def test_note_of_waiting_expires(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
     with RedisLock(redis_client, NAME):
-        waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-        assert eventually(lambda: is_noted(redis_client))
+        waiter = noted_waiter(pool, redis_client)
         assert 0 < redis_client.pttl(WAITING) <= wait_queues.NOTE_S * 1000
     waiter.result(10)
     assert not is_noted(redis_client)
@@ -427,10 +402,8 @@ def test_note_of_waiting_expires(
 def test_forked_child_waits_independently_of_its_parent(
     redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
 ) -> None:
-    held = RedisLock(redis_client, NAME)
-    held.acquire(lease_ms=HELD_MS)
-    waiter = pool.submit(pass_through, RedisLock(redis_client, NAME))
-    assert eventually(lambda: is_noted(redis_client))
+    held = held_lock(redis_client)
+    waiter = noted_waiter(pool, redis_client)
 
     def child() -> None:
         assert not in_room(redis_client)
@@ -439,7 +412,6 @@ def test_forked_child_waits_independently_of_its_parent(
     pid = forked(child)
     assert eventually(lambda: redis_client.hlen(WAITING) == 2)
     released_at = time.monotonic()
-    held.release()
-    assert waiter.result(10) - released_at < AT_ONCE_S
+    assert_wakes(held.release, waiter)
     assert status(pid) == 0
     assert time.monotonic() - released_at < AT_ONCE_S

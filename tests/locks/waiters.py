@@ -5,12 +5,14 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
 from redis import Redis
 
 from locks import RedisLock, wait_queues
 from locks.protocol import Answer, Request, side_key
+from tests.support.patience import wait_for
 
 NAME = "lock:{t}:sale"
 HELD_MS, LONG_MS = 60_000, 20_000
@@ -46,6 +48,29 @@ def in_room(client: Redis, topic: str = NAME) -> int:
 def is_noted(client: Redis, name: str = NAME) -> bool:
     """Say whether Redis knows of somebody who waits: it has asked, and listens."""
     return bool(client.exists(side_key(name, "waiting")))
+
+
+def held_lock(client: Redis, name: str = NAME) -> RedisLock:
+    """Return a lock that this thread holds for longer than the test."""
+    lock = RedisLock(client, name)
+    lock.acquire(lease_ms=HELD_MS)
+    return lock
+
+
+def noted_waiter(
+    pool: ThreadPoolExecutor, client: Redis, lock: RedisLock | None = None
+) -> Future[float]:
+    """Return a thread that waits for a lock, once Redis knows of it."""
+    waiter = pool.submit(pass_through, lock or RedisLock(client, NAME))
+    wait_for(lambda: is_noted(client), what="the note of the waiter")
+    return waiter
+
+
+def assert_wakes(release: Callable[[], object], *waiters: Future[float]) -> None:
+    """Release, and check that each waiter has the lock at once."""
+    released_at = time.monotonic()
+    release()
+    assert max(waiter.result(10) for waiter in waiters) - released_at < AT_ONCE_S
 
 
 def pass_through(lock: RedisLock, *, wait_ms: int = LONG_MS) -> float:

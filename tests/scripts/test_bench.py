@@ -121,7 +121,7 @@ def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stderr
     text = profile.read_text()
-    titles = re.findall(r"^== (.*): \d+ µs of this process$", text, re.MULTILINE)
+    titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
     assert len(titles) == len(set(titles)) == 8
     assert titles[0] == "an empty view"
     assert "seckill_site/web/fast_path.py" in text
@@ -161,7 +161,9 @@ def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "signum", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)]
 )
-@pytest.mark.parametrize(("command", "processes"), [(LOCKS, 5), (SALE, 12)])
+@pytest.mark.parametrize(
+    ("command", "processes"), [(LOCKS, 5), pytest.param(SALE, 12, marks=pytest.mark.faults)]
+)
 def test_stopped_bench_leaves_nothing(
     tmp_path: Path, command: list[str], processes: int, signum: int
 ) -> None:

@@ -30,7 +30,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 SEQUENCES = {"seckill:order-ids"}
 """Keys that only ever count up."""
 
-PASSING = ("lock:telling", "{lock:telling}")
+PASSING = ("lock:notifications", "{lock:notifications}")
 """How keys begin that come and go while beat runs."""
 
 

@@ -100,10 +100,9 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         else:
             voucher.append("picture_now")
             if super().has_change_permission(request):
-                text = gettext(
+                why_read_only = gettext(
                     "This sale has started. Only staff who can run sales may change it now."
                 )
-                why_read_only = text
         return [
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
@@ -183,7 +182,13 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
     ) -> None:
         hints = form.hints(now=timezone.now())
-        sale = _save_sale(obj, form, change=change)
+        details = form.details
+        if change:
+            sale = edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
+        elif details is None:
+            sale = create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
+        else:
+            sale = create_voucher_on_sale(details=details, terms=form.terms)
         obj.pk, obj.voucher, obj._state = sale.pk, sale.voucher, sale._state
         for hint in chain(*hints.values()):
             if hint.level is Level.WARNING:
@@ -271,12 +276,3 @@ def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
 def _load_before_post(request: HttpRequest, object_id: str | None) -> None:
     if request.method == "POST" and object_id and re.fullmatch("[0-9]{1,18}", object_id):
         load_sale(sale_id=int(object_id))
-
-
-def _save_sale(obj: SeckillVoucher, form: SaleForm, *, change: bool) -> SeckillVoucher:
-    details = form.details
-    if change:
-        return edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
-    if details is None:
-        return create_sale(voucher=form.cleaned_data["existing_voucher"], terms=form.terms)
-    return create_voucher_on_sale(details=details, terms=form.terms)

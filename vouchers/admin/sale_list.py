@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections.abc import Callable
 from typing import Any
 
 from django.contrib import admin, messages
@@ -49,14 +50,13 @@ class SaleChangeList(ChangeList):
 class ConditionFilter(admin.SimpleListFilter):
     """A filter of the list with one condition for each of its values."""
 
+    conditions: Callable[[dt.datetime], dict[str, Q]]
+
     def queryset(
         self, request: Any, queryset: QuerySet[SeckillVoucher]
     ) -> QuerySet[SeckillVoucher]:
         condition = self.conditions(timezone.now()).get(self.value() or "")
         return queryset if condition is None else queryset.filter(condition)
-
-    def conditions(self, now: dt.datetime) -> dict[str, Q]:
-        raise NotImplementedError
 
 
 class StateFilter(ConditionFilter):

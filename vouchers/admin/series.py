@@ -13,9 +13,9 @@ from django.contrib.admin.models import ADDITION, LogEntry
 from django.core.exceptions import PermissionDenied
 from django.db import transaction
 from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import redirect
 from django.template.response import TemplateResponse
-from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
@@ -66,7 +66,7 @@ def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
     if not plan:
         text = gettext("These sales no longer exist.")
         model_admin.message_user(request, text, messages.ERROR)
-        return HttpResponseRedirect(_list_url())
+        return redirect("admin:vouchers_seckillvoucher_changelist")
     if answer := _create_confirmed(request, model_admin, plan):
         return answer
     return _page(request, model_admin, gettext("Copy sales"), plan, {})
@@ -96,7 +96,7 @@ def _create_confirmed(
         return None
     text = ngettext("%(count)s sale was created.", "%(count)s sales were created.", len(plan))
     model_admin.message_user(request, text % {"count": len(plan)}, messages.SUCCESS)
-    return HttpResponseRedirect(_list_url())
+    return redirect("admin:vouchers_seckillvoucher_changelist")
 
 
 def _page(
@@ -130,7 +130,3 @@ def _chosen_sales(request: HttpRequest, model_admin: Any) -> QuerySet[SeckillVou
 def _require_add_permission(request: HttpRequest, model_admin: Any) -> None:
     if not model_admin.has_add_permission(request):
         raise PermissionDenied
-
-
-def _list_url() -> str:
-    return reverse("admin:vouchers_seckillvoucher_changelist")

@@ -68,12 +68,12 @@ def sale_hints(
     ``others`` are the sales that overlap with the entries.
     """
     found = {
-        "begins_at": [*_begin(entries, stored, now), *_overlaps(entries, others)],
-        "ends_at": list(_end(entries, stored, now)),
-        "stock": list(_stock(entries, taken)),
-        "price": list(_price(entries)),
-        "pay_within_s": list(_time_to_pay(entries)),
-        "stage": list(_stage(entries, now)),
+        "begins_at": [*_start_hints(entries, stored, now), *_overlap_hints(entries, others)],
+        "ends_at": list(_end_hints(entries, stored, now)),
+        "stock": list(_stock_hints(entries, taken)),
+        "price": list(_price_hints(entries)),
+        "pay_within_s": list(_payment_hints(entries)),
+        "stage": list(_stage_hints(entries, now)),
     }
     return {field: hints for field, hints in found.items() if hints}
 
@@ -84,7 +84,9 @@ def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime)
     return gettext("%(begin)s to %(end)s") % days
 
 
-def _begin(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
+def _start_hints(
+    entries: Entries, stored: SeckillVoucher | None, now: dt.datetime
+) -> Iterator[Hint]:
     begins_at = entries.begins_at
     if begins_at is None or _is_over(entries, now):
         return
@@ -107,7 +109,7 @@ def _begin(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) ->
         yield Hint(Level.WARNING, text % length, saved % length)
 
 
-def _end(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
+def _end_hints(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> Iterator[Hint]:
     begins_at, ends_at = entries.begins_at, entries.ends_at
     if ends_at is None:
         return
@@ -123,7 +125,7 @@ def _end(entries: Entries, stored: SeckillVoucher | None, now: dt.datetime) -> I
         )
 
 
-def _overlaps(entries: Entries, others: Sequence[SeckillVoucher]) -> Iterator[Hint]:
+def _overlap_hints(entries: Entries, others: Sequence[SeckillVoucher]) -> Iterator[Hint]:
     if entries.begins_at is None:
         return
     for sale in others[:NAMED]:
@@ -139,7 +141,7 @@ def _overlaps(entries: Entries, others: Sequence[SeckillVoucher]) -> Iterator[Hi
         yield Hint(Level.WARNING, text % {"count": more})
 
 
-def _stock(entries: Entries, taken: int) -> Iterator[Hint]:
+def _stock_hints(entries: Entries, taken: int) -> Iterator[Hint]:
     stock, limit = entries.stock, entries.limit
     if stock is None:
         return
@@ -163,7 +165,7 @@ def _stock(entries: Entries, taken: int) -> Iterator[Hint]:
         yield Hint(Level.WARNING, text % {"taken": grouped(taken)})
 
 
-def _price(entries: Entries) -> Iterator[Hint]:
+def _price_hints(entries: Entries) -> Iterator[Hint]:
     price, face_value = entries.price_cents, entries.face_value_cents
     if price == 0:
         yield Hint(Level.WARNING, gettext("Free: buyers pay nothing."))
@@ -172,7 +174,7 @@ def _price(entries: Entries) -> Iterator[Hint]:
         yield Hint(Level.INFO, gettext("%(share)s %% of the face value.") % {"share": share})
 
 
-def _time_to_pay(entries: Entries) -> Iterator[Hint]:
+def _payment_hints(entries: Entries) -> Iterator[Hint]:
     if entries.pay_within_s is None:
         return
     length = dt.timedelta(seconds=entries.pay_within_s)
@@ -185,7 +187,7 @@ def _time_to_pay(entries: Entries) -> Iterator[Hint]:
     yield Hint(Level.INFO, text % {"length": duration(length, units=4), "until": until})
 
 
-def _stage(entries: Entries, now: dt.datetime) -> Iterator[Hint]:
+def _stage_hints(entries: Entries, now: dt.datetime) -> Iterator[Hint]:
     begins_at = entries.begins_at
     if entries.stage == SaleStage.DRAFT and begins_at and now < begins_at <= now + SOON:
         text = gettext("Starts in %(length)s. A draft sells nothing, so publish it before then.")

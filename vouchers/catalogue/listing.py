@@ -56,7 +56,7 @@ def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
 
 
 def cards(*, sales: Iterable[SeckillVoucher], now: dt.datetime) -> list[SaleCard]:
-    """Return a card for each sale, from the row alone if the ledger does not answer."""
+    """Return a card for each sale, from the row alone if the ledger does not respond."""
     sales = list(sales)
     try:
         found = snapshots(sale_ids=[sale.pk for sale in sales])

@@ -1,7 +1,10 @@
 """Changes of a running sale: pause, resume, extend, resize, end.
 
-Each is ``edit_sale`` for one term. It is refused if the sale is over, by the clock of Redis, or if
-the term is not the one that the page showed: somebody was faster, or the form was sent twice.
+Each is ``edit_sale`` for one term, and raises as that does. Inside a transaction, Redis follows a
+change that widens the sale after the commit. A change is also refused
+
+- with ``SaleOver``, if the sale is over by the clock of Redis;
+- with ``TermsChanged``, if the term is not the one that the page showed.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ class NotLater(StaffRefusal):
 
 
 class TermsChanged(StaffRefusal):
-    """The sale is not as the page showed it: somebody was faster."""
+    """The sale is not as the page showed it: somebody was faster, or the form was sent twice."""
 
     message = _(
         "Nothing was changed: someone else changed the sale first. Check its current state."
@@ -52,17 +55,17 @@ class TermsChanged(StaffRefusal):
 
 
 def pause_sale(*, sale_id: int) -> SeckillVoucher:
-    """Accept nobody until the sale is resumed; raises as ``_change``."""
+    """Accept nobody until the sale is resumed."""
     return _change(sale_id=sale_id, seen={"paused": False}, paused=True)
 
 
 def resume_sale(*, sale_id: int) -> SeckillVoucher:
-    """Resume a paused sale; raises as ``_change``."""
+    """Resume a paused sale."""
     return _change(sale_id=sale_id, seen={"paused": True}, paused=False)
 
 
 def extend_sale(*, sale_id: int, ends_at: dt.datetime, seen: dt.datetime) -> SeckillVoucher:
-    """Move the end that was ``seen`` to a later moment; raises as ``_change``.
+    """Move the end that was ``seen`` to a later moment.
 
     :raises NotLater: the new end is not after the present one; nothing changed.
     """
@@ -72,7 +75,7 @@ def extend_sale(*, sale_id: int, ends_at: dt.datetime, seen: dt.datetime) -> Sec
 
 
 def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
-    """Offer ``stock`` units instead of the number ``seen``; raises as ``_change``.
+    """Offer ``stock`` units instead of the number ``seen``.
 
     :raises BelowTaken: fewer than are reserved or ordered; nothing changed.
     """
@@ -80,7 +83,7 @@ def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
 
 
 def end_sale(*, sale_id: int, seen: dt.datetime) -> SeckillVoucher:
-    """End a sale now instead of at the moment ``seen``; raises as ``_change``.
+    """End a sale now instead of at the moment ``seen``.
 
     :raises SaleNotStarted: it has not started; nothing changed.
     """
@@ -96,16 +99,6 @@ def end_sale(*, sale_id: int, seen: dt.datetime) -> SeckillVoucher:
 
 
 def _change(*, sale_id: int, seen: dict[str, Any], **changes: Any) -> SeckillVoucher:
-    """Change terms of a sale that is not over and still has the terms ``seen``.
-
-    Inside a transaction, Redis follows a change that widens the sale after the commit.
-
-    :raises TermsChanged: a term differs from what was seen; nothing changed.
-    :raises SaleOver: it is over; nothing changed.
-    :raises LedgerUnavailable: its ledger did not answer or is not loaded.
-    :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises django.core.exceptions.ValidationError: a rule of the model is broken.
-    """
     with transaction.atomic():
         sale = _lock_unchanged(sale_id, seen)
         return edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), **changes))

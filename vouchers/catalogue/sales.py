@@ -106,11 +106,9 @@ def create_voucher_on_sale(*, details: VoucherDetails, terms: SaleTerms) -> Seck
 
     :raises UnusablePicture: the picture cannot be shown.
     """
-    voucher = Voucher(**{name: getattr(details, name) for name in _DETAILS})
-    voucher.full_clean()
+    voucher = Voucher()
     with transaction.atomic():
-        voucher.save()
-        _set_picture(voucher, details)
+        _write_details(voucher, details)
         return create_sale(voucher=voucher, terms=terms)
 
 
@@ -126,7 +124,7 @@ def edit_sale(
     :raises LimitLowered: the limit would fall; nothing changed.
     :raises UnusablePicture: the new picture cannot be shown; nothing changed.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
-    :raises LedgerUnavailable: the sale is narrowed, and its ledger did not answer or is not loaded.
+    :raises LedgerUnavailable: the sale is narrowed, but Redis did not respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
@@ -140,7 +138,7 @@ def edit_sale(
             setattr(edited, name, getattr(terms, name))
         edited.full_clean()
         if details:
-            _update_voucher(edited.voucher, details)
+            _write_details(edited.voucher, details)
         # After all other refusals: a rollback does not undo a write to Redis.
         withdrawn = (sale.stage, edited.stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
         if withdrawn and _close_unless_bought(sale):
@@ -172,7 +170,7 @@ def delete_sale(*, sale_id: int) -> None:
     """Delete a sale that nobody has reserved or ordered from, in the database and in Redis.
 
     :raises SaleHasBuyers: somebody has.
-    :raises LedgerUnavailable: its ledger did not answer or is not loaded.
+    :raises LedgerUnavailable: its ledger did not respond or is not loaded.
     """
     keys = LedgerKeys(sale_id)
     with transaction.atomic():
@@ -185,23 +183,24 @@ def delete_sale(*, sale_id: int) -> None:
 
 
 def has_buyers(*, sale: SeckillVoucher) -> bool:
-    """Say whether anybody has reserved or ordered; True if Redis does not answer."""
+    """Say whether anybody has reserved or ordered; True if Redis does not respond."""
+    return units_taken(sale=sale) != 0 or sale.orders.exists()
+
+
+def units_taken(*, sale: SeckillVoucher) -> int | None:
+    """Return the units that are reserved or ordered; None if Redis does not respond."""
     try:
         found = snapshots(sale_ids=[sale.pk])[sale.pk]
     except LedgerUnavailable:
-        return True
-    return sale.orders.exists() or bool(found and found.taken)
+        return None
+    return max(sale.sold, found.taken if found else 0)
 
 
-def _update_voucher(voucher: Voucher, details: VoucherDetails) -> None:
+def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
     for name in _DETAILS:
         setattr(voucher, name, getattr(details, name))
     voucher.full_clean()
-    voucher.save(update_fields=_DETAILS)
-    _set_picture(voucher, details)
-
-
-def _set_picture(voucher: Voucher, details: VoucherDetails) -> None:
+    voucher.save(update_fields=_DETAILS if voucher.pk else None)
     if details.picture or details.remove_picture:
         set_picture(voucher=voucher, content=details.picture)
 

@@ -114,8 +114,8 @@ def plan_series(
     *, voucher: Voucher, first: SaleTerms, rhythm: Rhythm, sales: int, zone: dt.tzinfo
 ) -> list[PlannedSale]:
     """Return the sales of a series from ``first`` on, in the order of their start."""
-    begins = islice(_generate_starts(first.begins_at, rhythm, zone), sales)
-    return _make_plan([(voucher, _move_to(first, begins_at)) for begins_at in begins])
+    starts = islice(_generate_starts(first.begins_at, rhythm, zone), sales)
+    return _make_plan([(voucher, _move_to(first, begins_at)) for begins_at in starts])
 
 
 def plan_copies(
@@ -129,13 +129,13 @@ def plan_copies(
     coming = SeckillVoucher.objects.exclude(stage=SaleStage.REHEARSAL).filter(
         voucher_id__in={sale.voucher_id for sale in originals}, begins_at__gt=now
     )
-    begins = set(coming.values_list("voucher_id", "begins_at"))
+    starts = set(coming.values_list("voucher_id", "begins_at"))
     copies = []
     for sale in originals:
         terms = copy_terms(sale=sale, now=now, zone=zone)
-        while (sale.voucher_id, terms.begins_at) in begins:
+        while (sale.voucher_id, terms.begins_at) in starts:
             terms = _move_to(terms, _days_later(terms.begins_at, 1, zone))
-        begins.add((sale.voucher_id, terms.begins_at))
+        starts.add((sale.voucher_id, terms.begins_at))
         copies.append((sale.voucher, terms))
     return _make_plan(copies)
 

@@ -16,12 +16,10 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
-from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers
+from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers, units_taken
 from vouchers.catalogue.series import overlapping_sales
 from vouchers.catalogue.staff_texts import change_line, join_changes, with_reason
 from vouchers.forms.fields import MoneyField, PictureField, validate_year
-from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.sale_state import snapshots
 from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
 from vouchers.templatetags.seckill import utc_offset
 
@@ -137,7 +135,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
             entries=entries,
             now=now,
             stored=stored,
-            taken=(_read_units_taken(stored) or stored.sold) if stored else 0,
+            taken=(units_taken(sale=stored) or stored.sold) if stored else 0,
             others=[sale for sale in others if sale.pk != self.instance.pk],
         )
 
@@ -168,7 +166,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_stock(self) -> int:
         stock: int = self.cleaned_data["stock"]
         if self._stored and stock < self._stored.stock:
-            taken = _read_units_taken(self._stored)
+            taken = units_taken(sale=self._stored)
             if taken is None:
                 raise ValidationError(
                     gettext("Redis is not responding, so the stock cannot be lowered now.")
@@ -260,12 +258,3 @@ def refuse_end_before_start(form: forms.Form | forms.ModelForm[Any]) -> None:
     begins_at, ends_at = map(form.cleaned_data.get, ("begins_at", "ends_at"))
     if begins_at and ends_at and ends_at <= begins_at:
         form.add_error("ends_at", gettext("The end must be after the start."))
-
-
-def _read_units_taken(sale: SeckillVoucher) -> int | None:
-    """Return the units that are reserved or ordered; None if Redis does not answer."""
-    try:
-        found = snapshots(sale_ids=[sale.pk])[sale.pk]
-    except LedgerUnavailable:
-        return None
-    return max(sale.sold, found.taken if found else 0)

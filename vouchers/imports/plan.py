@@ -216,9 +216,8 @@ class _Planner:
             yield problem("price", gettext("The price cannot be above the face value."))
         if row.terms and not self.by.may_sell:
             text = gettext(
-                "You do not have permission to create sales. Leave stock, "
-                "start, end and "
-                "limit empty."
+                "You do not have permission to create sales. Leave stock, start, end and limit "
+                "empty."
             )
             yield problem("stock", text)
         if row.terms and sales > MOST_SALES:

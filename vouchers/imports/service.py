@@ -73,7 +73,7 @@ def preview_import(*, content: bytes, file_name: str, by: Importer, now: dt.date
     """Return what a file would do; nothing is written.
 
     :raises vouchers.imports.spreadsheet.FileRefused: the file cannot be read.
-    :raises PreviewNotKept: the cache did not answer.
+    :raises PreviewNotKept: the cache did not respond.
     """
     return _preview(text_rows(read_sheet(content)), file_name, by, now)
 
@@ -128,7 +128,6 @@ def _write(plan: Plan, file_name: str, by: Importer) -> None:
 
 
 def _write_voucher(row: PlannedRow) -> Voucher:
-    """Write a voucher if the row changes it, and return it."""
     voucher = row.voucher or Voucher()
     for name, value in row.after.items():
         setattr(voucher, name, value)

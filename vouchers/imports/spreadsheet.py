@@ -146,7 +146,6 @@ def _check_parts(content: bytes) -> None:
 
 
 def _read_first_sheet(content: bytes) -> list[Row]:
-    """Return the rows of the first sheet."""
     workbook = load_workbook(io.BytesIO(content), read_only=True, keep_links=False)
     try:
         sheet: Any = workbook.worksheets[0]

@@ -58,10 +58,7 @@ class BuyerHoldings:
 
 
 def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
-    """Return what this buyer holds, even if the ledger is not whole.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Return what this buyer holds, even if the ledger is not whole."""
 
     def read(reply: list[str]) -> BuyerHoldings:
         numbers = map(int, reply)

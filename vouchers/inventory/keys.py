@@ -27,7 +27,11 @@ CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
 
 
 class LedgerUnavailable(Exception):
-    """Redis did not answer: the call may or may not have run. It is safe to repeat."""
+    """Redis did not respond: the call may or may not have run. It is safe to repeat.
+
+    Every function of this package that calls Redis may raise this, even if its docstring does not
+    say so.
+    """
 
 
 class NotLoaded(Exception):
@@ -49,10 +53,7 @@ def ledger_errors() -> Iterator[None]:
 
 
 def send(call: ScriptCall[T]) -> T:
-    """Send a call to the ledger's Redis and return its result.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Send a call to the ledger's Redis and return its result."""
     with ledger_errors():
         return call.run(ledger_connection())
 
@@ -60,15 +61,12 @@ def send(call: ScriptCall[T]) -> T:
 def run_script(
     script: LuaScript, keys: Sequence[str], *args: Argument, read: Callable[[Any], T]
 ) -> T:
-    """Run a script on the ledger's Redis and return its result; raises as :func:`send`."""
+    """Run a script on the ledger's Redis and return its result."""
     return send(ScriptCall(script=script, keys=keys, args=args, read=read))
 
 
 def send_many(calls: Sequence[ScriptCall[T]]) -> list[T]:
-    """Send calls of one script in one round trip and return their results.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Send calls of one script in one round trip and return their results."""
     if not calls:
         return []
     with ledger_errors():

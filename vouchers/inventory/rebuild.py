@@ -93,7 +93,7 @@ def load_sale(*, sale_id: int) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer; the next call goes on.
+    :raises LedgerUnavailable: Redis did not respond; the next call goes on.
     """
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
@@ -113,7 +113,7 @@ def rebuild_sale(*, sale_id: int) -> None:
     Buyers are told *unavailable* until it is loaded again.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer; the sale may be closed until the next load.
+    :raises LedgerUnavailable: Redis did not respond; the sale may be closed until the next load.
     """
     with ledger_errors():
         # Without its terms the ledger is not loaded; buyers and pending entries survive.
@@ -126,7 +126,7 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     """Load a sale for the first request that needs it; only one process at a time does so.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
+    :raises LedgerUnavailable: also if another process is loading it.
     """
     loading = LedgerKeys(sale_id).loading
     with ledger_errors():
@@ -157,7 +157,7 @@ def snapshot_or_load(*, sale_id: int) -> Snapshot:
     """Return the sale as the ledger has it, and load it first if needed.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: another process is loading it, or Redis did not answer.
+    :raises LedgerUnavailable: also if another process is loading it.
     """
     try:
         return snapshot(sale_id=sale_id)
@@ -174,7 +174,6 @@ def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
 
     :raises NotLoaded: no ledger is loaded.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer.
     """
     if stored >> FENCE_BITS <= snapshot(sale_id=sale_id).epoch:
         return stored
@@ -340,8 +339,6 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
     """Rebuild the ledgers that were built on another run of Redis, and return their sales.
 
     One sale that fails does not stop the others; the next call tries it again.
-
-    :raises LedgerUnavailable: Redis did not answer.
     """
     loaded = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), epoch__gt=0)
     sale_ids = list(loaded.order_by("pk").values_list("pk", flat=True))
@@ -365,10 +362,7 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
 
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
-    """Say whether the ledger loaded at that time is still there, on the server's present run.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Say whether the ledger loaded at that time is still there, on the server's present run."""
     names = ["loaded_at_ms", "run_id"]
     with ledger_errors():
         found = ledger_connection().hmget(LedgerKeys(sale_id).sale, names)
@@ -379,7 +373,6 @@ def is_ledger_behind_row(*, sale_id: int) -> bool:
     """Say whether a ledger exists that has numbered fewer batches than the sale's row has stored.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not answer.
     """
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)

@@ -5,7 +5,7 @@ least one turn of the two hashes that hold copies, and for at most two. Before a
 copy is dropped, and none is cached until long after the change: a reader that saw the old row finds
 the order marked (``docs/adr/0015``).
 
-If Redis does not answer, :func:`invalidate_rows` only logs; the others raise ``LedgerUnavailable``.
+If Redis does not respond, :func:`invalidate_rows` logs it; the others raise ``LedgerUnavailable``.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def cache_row(*, sale_id: int, order_id: int, row: str) -> None:
 def invalidate_rows(*, sale_id: int, order_ids: Iterable[int]) -> None:
     """Drop the copies of rows that are being changed; call it before the change is committed.
 
-    If Redis does not answer, a copy may be served until it expires.
+    If Redis does not respond, a copy may be served until it expires.
     """
     keys, ids = LedgerKeys(sale_id), [str(order_id) for order_id in order_ids]
     if not ids:

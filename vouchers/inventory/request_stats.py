@@ -153,18 +153,14 @@ def count_request(*, sale_id: int, answer: str) -> None:
     _counts.add((sale_id, int(time.time()), answer))
 
 
-def flush_request_counts() -> None:
-    """Add this process's counts to Redis at once; what does not arrive is kept."""
-    _counts.flush()
+flush_request_counts = _counts.flush
+"""Add this process's counts to Redis at once; what does not arrive is kept."""
 
 
 def read_request_counts(
     *, sale: SeckillVoucher, since: dt.datetime | None = None
 ) -> list[RequestCount]:
-    """Return the counts of a sale, stored or not, oldest first.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Return the counts of a sale, stored or not, oldest first."""
     # Redis first: what is stored between the two reads is then found twice, and used once.
     unstored = _read_unstored([sale.pk])[sale.pk]
     stored = read_stored_counts(sale=sale, since=since)
@@ -188,10 +184,7 @@ def read_stored_counts(
 
 
 def _read_unstored(sale_ids: list[int]) -> dict[int, Unstored]:
-    """Return the counts of several sales that are in Redis, in one round trip.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Return the counts of several sales that are in Redis, in one round trip."""
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
         for sale_id in sale_ids:
             pipe.hgetall(LedgerKeys(sale_id).tally)

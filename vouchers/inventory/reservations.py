@@ -1,6 +1,6 @@
 """Reservations: one unit of a sale promised to one buyer, in Redis.
 
-Every function is one script or one command on the sale's keys. If Redis does not answer it raises
+Every function is one script or one command on the sale's keys. If Redis does not respond it raises
 ``LedgerUnavailable``: the outcome is unknown, and the same call again gives the same answer.
 """
 
@@ -69,23 +69,17 @@ class SoldOut(ReservationRefused):
     """No unit is left. Both times are by the clock of Redis, and None if it did not say them."""
 
     def __init__(self, arrived_at_ms: int | None = None, sold_out_at_ms: int | None = None) -> None:
-        super().__init__(arrived_at_ms, sold_out_at_ms)
+        super().__init__("no unit is left")
         self.arrived_at_ms = arrived_at_ms
         self.sold_out_at_ms = sold_out_at_ms
-
-    def __str__(self) -> str:
-        return "no unit is left"
 
 
 class AlreadyOrdered(ReservationRefused):
     """The buyer holds as many units as the limit allows, or an ended order bars another."""
 
     def __init__(self, order_id: int) -> None:
-        super().__init__(order_id)
+        super().__init__(f"the buyer has order {order_id}")
         self.order_id = order_id
-
-    def __str__(self) -> str:
-        return f"the buyer has order {self.order_id}"
 
 
 class StillPending(ReservationRefused):
@@ -96,11 +90,8 @@ class SaleBehind(Exception):
     """Orders are written too slowly: no new buyer is accepted until they have caught up."""
 
     def __init__(self, behind_ms: int) -> None:
-        super().__init__(behind_ms)
+        super().__init__(f"orders are written {behind_ms} ms late")
         self.behind_ms = behind_ms
-
-    def __str__(self) -> str:
-        return f"orders are written {self.behind_ms} ms late"
 
 
 class ReserveCode(StrEnum):

@@ -39,11 +39,8 @@ class BelowTaken(Exception):
     """The new stock is below the units that are reserved or ordered already."""
 
     def __init__(self, taken: int) -> None:
-        super().__init__(taken)
+        super().__init__(f"{taken} units are taken")
         self.taken = taken
-
-    def __str__(self) -> str:
-        return f"{self.taken} units are taken"
 
 
 class WriteCode(StrEnum):
@@ -125,7 +122,6 @@ def snapshot(*, sale_id: int) -> Snapshot:
     """Return the sale as the ledger has it now.
 
     :raises NotLoaded: the ledger is missing or not whole.
-    :raises LedgerUnavailable: Redis did not answer.
     """
     found = send(snapshot_call(sale_id=sale_id))
     if found is None:
@@ -134,10 +130,7 @@ def snapshot(*, sale_id: int) -> Snapshot:
 
 
 def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
-    """Return several sales in one round trip; None for one that is not loaded.
-
-    :raises LedgerUnavailable: Redis did not answer.
-    """
+    """Return several sales in one round trip; None for one that is not loaded."""
     sale_ids = list(sale_ids)
     found = send_many([snapshot_call(sale_id=sale_id) for sale_id in sale_ids])
     return dict(zip(sale_ids, found, strict=True))

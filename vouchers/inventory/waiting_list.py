@@ -3,7 +3,7 @@
 The script that frees a unit gives it away in the same step (``docs/adr/0011``): the buyer's
 reservation is the offer, and becomes an order with its own time to pay.
 
-If Redis does not answer, every function raises ``LedgerUnavailable`` and is safe to repeat.
+If Redis does not respond, every function raises ``LedgerUnavailable`` and is safe to repeat.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
-"""``live/`` on the fast path, from a snapshot that this process took a moment ago."""
+"""``live/``: its JSON, and the fast path to it from a snapshot taken a moment ago."""
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
-from seckill_site.web.answers import Answer
 from seckill_site.web.fast_path import Environ
+from seckill_site.web.responses import Answer
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import Snapshot, snapshot
-from vouchers.web.serializers import live_answer
 
 FRESH_S = 0.1
 """A process asks the ledger for a sale at most once in this time, however many requests come."""
@@ -21,6 +22,24 @@ MAX_AGE_S = 1.0
 
 MAX_SALES = 1_000
 _PATH = re.compile(r"/vouchers/([1-9][0-9]{0,17})/live/")
+
+
+def live_answer(snapshot: Snapshot) -> Answer:
+    """Return the answer of ``live/``, cacheable for a second."""
+    headers = (("Cache-Control", "public, max-age=1"), ("Vary", "Accept"))
+    return Answer(200, json.dumps(live_json(snapshot)), headers)
+
+
+def live_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the public figures of a sale."""
+    return {
+        "state": snapshot.state.value,
+        "server_time_ms": snapshot.now_ms,
+        "begins_at_ms": snapshot.terms.begins_at_ms,
+        "ends_at_ms": snapshot.terms.ends_at_ms,
+        "total": snapshot.terms.total,
+        "remaining": snapshot.remaining,
+    }
 
 
 @dataclass(frozen=True)

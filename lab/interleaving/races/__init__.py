@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from lab.interleaving.races import buying, dying, leases
+from lab.interleaving.races import deaths, leases, presses
 from lab.interleaving.races.race import Race
 from lab.steps.step import Step
 
-RACES: dict[str, Race] = {race.name: race for race in (*buying.RACES, *dying.RACES, *leases.RACES)}
+RACES: dict[str, Race] = {
+    race.name: race for race in (*presses.RACES, *deaths.RACES, *leases.RACES)
+}
 
 
 def races_of(step: Step) -> list[Race]:

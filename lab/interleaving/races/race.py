@@ -19,24 +19,28 @@ if TYPE_CHECKING:
 
 Findings = Mapping[str, int]
 
-RIGHT: Findings = {}
-
 PLAY_ERRORS = (ForkServerGone, NeverCame, ProcessEnded)
 """The exceptions of a race that could not be played to its end."""
 
 
 @dataclass(frozen=True)
 class Race:
-    """An order of events; ``expects`` has the findings for each step that it is meant for.
+    """An order of events; ``script`` opens the sale and moves the actors.
 
-    ``script`` opens the sale and moves the actors.
+    ``breaks`` has the findings for each step that it breaks, ``holds`` the steps that hold.
     """
 
     name: str
     title: StrOrPromise
     story: StrOrPromise
     script: Callable[[PlayedStage], None]
-    expects: Mapping[str, Findings]
+    breaks: Mapping[str, Findings]
+    holds: tuple[str, ...]
+
+    @property
+    def expects(self) -> Mapping[str, Findings]:
+        """The findings for each step that the race is meant for."""
+        return {**self.breaks, **{step: {} for step in self.holds}}
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,9 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer
 from lab.interleaving.races import RACES, races_of
-from lab.interleaving.races.race import PLAY_ERRORS, Outcome, Race, play
+from lab.interleaving.races.race import PLAY_ERRORS, Outcome, play
 from lab.interleaving.timeline import side_by_side
 from lab.steps import STEPS
-from lab.steps.step import Step
 
 OURS_BROKE, COULD_NOT = 1, 2
 DEFAULT_WIDTH, WIDEST = 100, 160
@@ -38,8 +37,8 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("step", nargs="?", metavar="STEP")
-        parser.add_argument("race", nargs="?", metavar="RACE")
+        parser.add_argument("step", nargs="?", metavar="STEP", choices=STEPS)
+        parser.add_argument("race", nargs="?", metavar="RACE", choices=RACES)
         parser.add_argument("--all", action="store_true", help="with ours: show reads, too")
         parser.add_argument("--json", action="store_true", help="all events, as one object")
 
@@ -48,7 +47,10 @@ class Command(BaseCommand):
         if options["step"] is None:
             self.stdout.write(_overview())
             return
-        step, race = _chosen(options["step"], options["race"])
+        step, race = STEPS[options["step"]], RACES.get(options["race"])
+        if race is None or step.name not in race.expects:
+            names = ", ".join(it.name for it in races_of(step))
+            raise CommandError(f"the races for {step.name} are: {names}", returncode=COULD_NOT)
         if not has_row_locks():
             raise CommandError(NEEDS_MARIADB, returncode=COULD_NOT)
         # Creating a sale of ours is logged; the terminal is for the timeline.
@@ -65,23 +67,6 @@ class Command(BaseCommand):
             self.stdout.write(_text(outcome, with_reads=options["all"]))
         if step.is_ours and not outcome.verdict.is_right:
             sys.exit(OURS_BROKE)
-
-
-def _chosen(step_name: str, race_name: str | None) -> tuple[Step, Race]:
-    if step_name not in STEPS:
-        text = f"there is no step {step_name!r}. There are: {', '.join(STEPS)}"
-        raise CommandError(text, returncode=COULD_NOT)
-    step = STEPS[step_name]
-    names = ", ".join(race.name for race in races_of(step))
-    if race_name is None:
-        text = f"which race? {step_name} has: {names}"
-    elif race_name not in RACES:
-        text = f"there is no race {race_name!r}. {step_name} has: {names}"
-    elif step_name not in RACES[race_name].expects:
-        text = f"{race_name} is not meant for {step_name}, which has: {names}"
-    else:
-        return step, RACES[race_name]
-    raise CommandError(text, returncode=COULD_NOT)
 
 
 def _overview() -> str:

@@ -4,24 +4,17 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
+from argparse import ArgumentTypeError
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import asdict
-from importlib.util import find_spec
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
-from django.core.management.base import (
-    BaseCommand,
-    CommandError,
-    CommandParser,
-    OutputWrapper,
-    no_translations,
-)
+from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 from django.db import DatabaseError, connection
 from django.utils import timezone
 from redis.exceptions import RedisError
@@ -29,11 +22,9 @@ from redis.exceptions import RedisError
 from lab.crowd.back_half import NotStarted
 from lab.crowd.crowd import Crowd
 from lab.crowd.faults import Fault, RedisStaysAway
-from lab.crowd.machine import describe_machine
-from lab.crowd.options import BadRace, RaceOptions
-from lab.crowd.results import NoDocument, Result, add_result
+from lab.crowd.results import NoDocument, Result, add_result, describe_machine, figures_path
 from lab.crowd.stage import CrowdStage, SellerDied
-from lab.crowd.tables import PlainTable
+from lab.crowd.tables import table_on
 from lab.document import write_document
 from lab.engine.database import has_row_locks
 from lab.engine.fork_server import ForkServer, ForkServerGone
@@ -43,39 +34,45 @@ from lab.verdict import Verdict
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerUnavailable
 
-HAS_RICH = find_spec("rich") is not None
-if HAS_RICH:  # for people who watch; the shop does not need it
-    from lab.crowd.live_table import LiveTable
-
 OURS_BROKE, COULD_NOT, INTERRUPTED, ENDED = 1, 2, 130, 143
 
-AWAY = (RedisError, DatabaseError, LedgerUnavailable)
-TROUBLES = (SellerDied, NotStarted, ForkServerGone, RedisStaysAway, TimeoutError, *AWAY)
+ENDED_EARLY = (SellerDied, NotStarted, ForkServerGone, RedisStaysAway, TimeoutError)
+UNAVAILABLE = (RedisError, DatabaseError, LedgerUnavailable)
+
+LIMITS = {"buyers": 100_000, "stock": 100_000, "processes": 16, "threads": 64, "clicks": 5}
+MOST_LANES = 200
+"""Most connections to the database that a race may open."""
+
+RESTARTS = "SECKILL_LAB_REDIS_RESTARTS"
+
+
+class BadRace(Exception):
+    """A race cannot be run with these options or servers; the message says what to do."""
 
 
 class Command(BaseCommand):
     help = (
         "Let the same crowd buy from each step of the classic course project, and from this shop, "
         "and say what was oversold, doubled, lost or left over, how fast it was, and which line of "
-        "the step is to blame. What it made is removed again, but for the accounts of the buyers "
-        "of ours (lab:1, lab:2 …). Exit status 0 where all ran, whatever broke, but 1 where "
-        "ours broke; 2 where it could not be run."
+        "the step is to blame. Everything is removed afterwards, except the accounts of the buyers "
+        "of ours (lab:1, lab:2 …). Exit status 0 if all ran, whatever broke, but 1 if ours broke; "
+        "2 if it could not be run."
     )
 
     def add_arguments(self, parser: CommandParser) -> None:
-        parser.add_argument("steps", nargs="*", metavar="STEP", help=f"of {', '.join(STEPS)}")
-        for name, default in asdict(Crowd()).items():
-            parser.add_argument(f"--{name}", type=int, default=default, help=f"default {default}")
+        names = ", ".join(STEPS)
+        parser.add_argument("steps", nargs="*", metavar="STEP", type=_step, help=f"of {names}")
+        for name, most in LIMITS.items():
+            default = getattr(Crowd, name)
+            text = f"1 to {most:,}, default {default:,}"
+            parser.add_argument(f"--{name}", type=_up_to(most), default=default, help=text)
         faults = parser.add_mutually_exclusive_group()
-        faults.add_argument("--kill", action="store_true", help="kill a process in mid-sale")
-        faults.add_argument(
-            "--pause", action="store_true", help="let one stand still for longer than a lease"
-        )
-        faults.add_argument(
-            "--redis-restart",
-            action="store_true",
-            help="end Redis in mid-sale; script/race starts it again, empty",
-        )
+        for fault, text in (
+            (Fault.KILL, "kill a process in mid-sale"),
+            (Fault.PAUSE, "freeze a process for longer than a lease"),
+            (Fault.REDIS_RESTART, "end Redis in mid-sale; script/race starts it again, empty"),
+        ):
+            faults.add_argument(f"--{fault}", action="store_true", help=text)
         parser.add_argument("--json", action="store_true", help="the result as one object")
         parser.add_argument(
             "--document",
@@ -83,28 +80,34 @@ class Command(BaseCommand):
             type=Path,
             metavar="FILE",
             default=[],
-            help="put the table into these documents; their figures stand beside them as JSON",
+            help="put the table into these documents; their figures are beside them as JSON",
         )
         parser.add_argument(
-            "--rewrite", action="store_true", help="only write the documents again, from the same"
+            "--rewrite",
+            action="store_true",
+            help="only write the documents again, from the same figures",
         )
 
     @no_translations
     def handle(self, *args: Any, **options: Any) -> None:
         verdicts: list[Verdict] = []
+        faults = [fault for fault in Fault if options.get(fault.replace("-", "_"))]
+        fault = faults[0] if faults else Fault.NONE
+        crowd = Crowd(**{name: options[name] for name in LIMITS})
         try:
-            race = RaceOptions.parse(options)
+            check_options(options, crowd, fault)
             if not options["rewrite"]:
                 check_servers()
-                result = self._race(race, as_json=options["json"])
+                steps = [name for name in STEPS if name in options["steps"] or not options["steps"]]
+                result = self._race(steps, crowd, fault, as_json=options["json"])
                 verdicts += result.verdicts
-                for document in race.documents:
+                for document in options["document"]:
                     add_result(document, result)
-            for document in race.documents:
+            for document in options["document"]:
                 write_document(document)
         except (BadRace, NoDocument) as error:
             raise CommandError(str(error), returncode=COULD_NOT) from error
-        except TROUBLES as error:
+        except (*ENDED_EARLY, *UNAVAILABLE) as error:
             text = f"{type(error).__name__}: {error}"
             raise CommandError(text, returncode=COULD_NOT) from error
         except KeyboardInterrupt as error:
@@ -113,34 +116,77 @@ class Command(BaseCommand):
         if any(it.step == "ours" and not it.is_right for it in verdicts):
             sys.exit(OURS_BROKE)
 
-    def _race(self, race: RaceOptions, *, as_json: bool) -> Result:
-        """Race all steps of the options, and show the progress."""
-        # If the result alone goes to standard output, the race is shown on the other.
+    def _race(self, steps: list[str], crowd: Crowd, fault: Fault, *, as_json: bool) -> Result:
+        """Race these steps, and show the progress."""
+        # If only the result goes to standard output, the progress goes to standard error.
         out = self.stderr if as_json else self.stdout
-        out.write(_title(race.crowd, race.fault))
-        with (
-            _sigterm_as_exit(),
-            _quiet_log(),
-            _table(race, out, stderr=as_json) as table,
-            ForkServer() as server,
-        ):
-            result = Result(
-                crowd=race.crowd,
-                fault=race.fault,
-                measured_on=timezone.localdate().isoformat(),
-                machine=describe_machine(),
-                verdicts=list(_verdicts(race, table, server)),
-            )
+        size = f"{crowd.buyers:,} buyers press {crowd.clicks} times each for {crowd.stock:,} units"
+        sellers = f"{crowd.processes} processes of {crowd.threads} threads"
+        out.write(f"\n{size}, {sellers}; fault: {fault}\n")
+        with ExitStack() as stack:
+            # Let SIGTERM clear up as Ctrl-C does.
+            before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))
+            stack.callback(signal.signal, signal.SIGTERM, before)
+            # Keep the shop's warnings, such as those of an absent Redis, out of the table.
+            stack.callback(logging.disable, logging.root.manager.disable)
+            logging.disable(logging.WARNING)
+            table = table_on(out, steps, is_stderr=as_json, has_fault=fault is not Fault.NONE)
+            stack.enter_context(table)
+            server = stack.enter_context(ForkServer())
+            machine, verdicts = describe_machine(), []
+            for name in steps:
+                with CrowdStage(STEPS[name], server, crowd=crowd, fault=fault) as stage:
+                    verdicts.append(stage.run(table.watch))
+                table.show(verdicts[-1])
+            today = timezone.localdate().isoformat()
+            result = Result(crowd, fault, measured_on=today, machine=machine, verdicts=verdicts)
         if as_json:
             self.stdout.write(json.dumps(asdict(result), indent=2))
         return result
+
+
+def _step(name: str) -> str:
+    if name not in STEPS:
+        raise ArgumentTypeError(f"there is no step {name}; there are: {', '.join(STEPS)}")
+    return name
+
+
+def _up_to(most: int) -> Callable[[str], int]:
+    def number(text: str) -> int:
+        if not 1 <= int(text) <= most:
+            raise ArgumentTypeError(f"must be from 1 to {most:,}")
+        return int(text)
+
+    return number
+
+
+def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
+    """Check the options that argparse cannot.
+
+    :raises BadRace: they make no race.
+    :raises NoDocument: a document is none.
+    """
+    if options["rewrite"] and not options["document"]:
+        raise BadRace("--rewrite wants --document FILE")
+    if crowd.lane_count > MOST_LANES:
+        text = "each has a connection to the database"
+        raise BadRace(f"--processes times --threads must be at most {MOST_LANES}: {text}")
+    if fault is Fault.REDIS_RESTART and os.environ.get(RESTARTS) != "true":
+        raise BadRace(
+            "--redis-restart ends Redis, and loses what it holds: script/race has one for it. "
+            f"To end one that something else starts again, set {RESTARTS}=true"
+        )
+    for document in options["document"]:
+        figures_path(document)
+    if options["document"] and options["steps"]:
+        raise BadRace("--document wants the whole table: name no steps")
 
 
 def check_servers() -> None:
     """Check that a race can run on these servers.
 
     :raises BadRace: the database has no row locks, or not the lab's tables.
-    :raises redis.RedisError: Redis does not answer.
+    :raises redis.RedisError: Redis does not respond.
     """
     if not has_row_locks():
         text = "SQLite lets one writer in at a time, so nothing races there"
@@ -148,56 +194,3 @@ def check_servers() -> None:
     if LabSale._meta.db_table not in connection.introspection.table_names():
         raise BadRace("the tables are missing: run manage.py migrate")
     ledger_connection().ping()
-
-
-def _verdicts(
-    race: RaceOptions, table: LiveTable | PlainTable, server: ForkServer
-) -> Iterator[Verdict]:
-    for name in race.steps:
-        with (
-            tempfile.TemporaryDirectory(prefix="seckill-race-") as directory,
-            CrowdStage(
-                STEPS[name], server, crowd=race.crowd, fault=race.fault, directory=Path(directory)
-            ) as stage,
-        ):
-            verdict = stage.run(table.watch)
-        table.show(verdict)
-        yield verdict
-
-
-def _table(race: RaceOptions, out: OutputWrapper, *, stderr: bool) -> LiveTable | PlainTable:
-    has_fault = race.fault is not Fault.NONE
-    if HAS_RICH and out.isatty():
-        return LiveTable(race.steps, stderr=stderr, has_fault=has_fault)
-    return PlainTable(out.write, has_fault=has_fault)
-
-
-def _title(crowd: Crowd, fault: Fault) -> str:
-    size = f"{crowd.buyers:,} buyers press {crowd.clicks} times each for {crowd.stock:,} units"
-    sellers = f"{crowd.processes} processes of {crowd.threads} threads"
-    return f"\n{size}, {sellers}; fault: {fault}\n"
-
-
-@contextmanager
-def _sigterm_as_exit() -> Iterator[None]:
-    """Let SIGTERM clear up as Ctrl-C does."""
-
-    def end(_signum: int, _frame: FrameType | None) -> None:
-        raise SystemExit(ENDED)
-
-    before = signal.signal(signal.SIGTERM, end)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
-@contextmanager
-def _quiet_log() -> Iterator[None]:
-    """Keep the shop's warnings, as of a Redis that is away, out of the table."""
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        yield
-    finally:
-        logging.disable(before)

@@ -37,15 +37,14 @@ class Command(BaseCommand):
             raise CommandError(str(error), returncode=2) from error
         except LedgerUnavailable as error:
             raise CommandError(f"Redis did not respond: {error}", returncode=2) from error
-        self.stdout.write(_as_json(results) if options["json"] else _as_table(results))
+        if options["json"]:
+            # An id is a string in JSON, here as everywhere.
+            rows = [{**asdict(result), "voucher_id": str(result.voucher_id)} for result in results]
+            self.stdout.write(json.dumps(rows, indent=2))
+        else:
+            self.stdout.write(_as_table(results))
         if any(result.difference for result in results):
             sys.exit(1)
-
-
-def _as_json(results: list[Comparison]) -> str:
-    # An id is a string in JSON, here as everywhere.
-    rows = [{**asdict(result), "voucher_id": str(result.voucher_id)} for result in results]
-    return json.dumps(rows, indent=2)
 
 
 def _as_table(results: list[Comparison]) -> str:

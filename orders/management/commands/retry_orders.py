@@ -10,7 +10,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from django.db import InterfaceError, OperationalError
 from tqdm import tqdm
 
-from orders.fulfilment.retry import Retry, retry_orders, set_aside_orders
+from orders.fulfilment.retry import retry_orders, set_aside_orders
 from vouchers.inventory.keys import LedgerUnavailable
 
 
@@ -59,11 +59,6 @@ class Command(BaseCommand):
             disable=None if progress else True,
         ):
             refused += retry.refusal is not None
-            self.stdout.write(_line(retry))
+            outcome = f"not retried: {retry.reason}" if retry.refusal else "live, to be paid"
+            self.stdout.write(f"{retry.order_id}  {outcome}")
         return refused
-
-
-def _line(retry: Retry) -> str:
-    if retry.refusal is None:
-        return f"{retry.order_id}  live, to be paid"
-    return f"{retry.order_id}  not retried: {retry.reason}"

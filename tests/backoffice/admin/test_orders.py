@@ -509,7 +509,7 @@ def test_order_paid_meanwhile_is_not_cancelled(
 def test_busy_buyer_is_a_message(
     boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
+    monkeypatch.setattr("orders.lifecycle.cancellation.USER_LOCK_WAIT_MS", 50)
     order = won(make_sale())
     assert order.user_id
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id)

@@ -1,4 +1,4 @@
-"""The engine of the played races: who moves, who stands still, and who is gone."""
+"""The actors of a played race: how they move, stop, wait and die."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def doing(
 # --- One moves at a time --------------------------------------------------------------------------
 
 
-def test_actor_stands_at_a_point_until_let_go(stage_of: OpenStage) -> None:
+def test_actor_stops_at_a_point(stage_of: OpenStage) -> None:
     stage = stage_of("v1")
     buyer = stage.buyer("A", 1)
 
@@ -133,10 +133,10 @@ def test_events_are_numbered_and_timed_in_order(stage_of: OpenStage) -> None:
     assert [it.number for it in stage.timeline.events] == list(range(1, len(times) + 1))
 
 
-# --- Who waits ------------------------------------------------------------------------------------
+# --- Waiting --------------------------------------------------------------------------------------
 
 
-def test_actor_in_row_wait_stands_once_it_has_the_row(
+def test_actor_stops_after_a_row_wait(
     stage_of: OpenStage,
 ) -> None:
     stage = stage_of("v1-for-update", units=1)
@@ -148,7 +148,7 @@ def test_actor_in_row_wait_stands_once_it_has_the_row(
     assert (second.state, waits_for_row(second.connection_id)) == (State.WAITS, True)
     assert not waits_for_row(first.connection_id, known_waiting=1)
     first.finish()
-    assert second.state is State.WAITS, "it has the row, and does not move before it is told to"
+    assert second.state is State.WAITS, "it has the row, and waits for its next move"
     second.finish()
     assert answers(stage.timeline, "B") == [Answer.SOLD_OUT]
     kinds = [it.kind for it in stage.timeline.events if it.actors == ("B",)]
@@ -233,7 +233,7 @@ def refused_with(number: int) -> Callable[..., Any]:
     return refuse
 
 
-# --- What never comes -----------------------------------------------------------------------------
+# --- Missing points -------------------------------------------------------------------------------
 
 
 def test_unreached_point_raises_with_its_name(stage_of: OpenStage) -> None:
@@ -256,7 +256,7 @@ def test_exception_of_an_actor_does_not_end_its_process(stage_of: OpenStage) -> 
     ]
 
 
-def test_process_that_ends_by_itself_raises(stage_of: OpenStage) -> None:
+def test_unexpected_process_end_raises(stage_of: OpenStage) -> None:
     stage = stage_of("v1")
 
     with pytest.raises(ProcessEnded, match=r"^process 1 has ended by itself$"):
@@ -271,7 +271,7 @@ def test_actor_is_on_stage_once(stage_of: OpenStage) -> None:
         stage.buyer("A", 1)
 
 
-# --- What befalls a process -----------------------------------------------------------------------
+# --- Faults of a process --------------------------------------------------------------------------
 
 
 def test_killed_process_releases_its_row_lock(
@@ -330,7 +330,7 @@ def test_stage_is_cleared_after_interrupt_amid_a_reply(
 @pytest.mark.parametrize(
     "goes_wrong", ["the race", "a stopped process", "the director dies", "it is killed"]
 )
-def test_no_process_is_left_whatever_goes_wrong(goes_wrong: str) -> None:
+def test_no_process_is_left_after_a_failure(goes_wrong: str) -> None:
     with ForkServer() as own:
         stage = PlayedStage(STEPS["v1"], own)
         stage.open(units=2, buyers=2)
@@ -366,14 +366,14 @@ def test_signal_to_an_ended_process_does_nothing(stage_of: OpenStage) -> None:
     assert not stage.process(1).is_alive
 
 
-def test_fork_server_that_does_not_start_raises(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_failed_start_of_the_fork_server_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fork_servers, "_PROGRAM", "raise SystemExit(3)")
 
     with pytest.raises(ForkServerGone, match="it has ended"):
         ForkServer()
 
 
-def test_fork_server_that_has_ended_raises() -> None:
+def test_ended_fork_server_raises() -> None:
     own = ForkServer()
     own._popen.kill()
     own._popen.wait()

@@ -34,9 +34,7 @@ def db(seen_by_all: None) -> None:
         for race, step in PAIRS
     ],
 )
-def test_a_race_shows_the_same_each_time(
-    race_name: str, step_name: str, fork_server: ForkServer
-) -> None:
+def test_race_is_deterministic(race_name: str, step_name: str, fork_server: ForkServer) -> None:
     race, step = RACES[race_name], STEPS[step_name]
 
     once, again = play(step, race, fork_server), play(step, race, fork_server)
@@ -54,7 +52,7 @@ def test_every_step_has_races_and_ours_never_breaks() -> None:
 
 
 @pytest.mark.parametrize("step_name", ["v6-watchdog", "ours"])
-def test_nothing_of_a_played_race_is_left(step_name: str, fork_server: ForkServer) -> None:
+def test_played_race_leaves_nothing(step_name: str, fork_server: ForkServer) -> None:
     play(STEPS[step_name], RACES["process-stands-still"], fork_server)
 
     assert not LabSale.objects.exists()
@@ -97,7 +95,7 @@ def test_late_delete_takes_anothers_lock_unless_compared(
     assert third == {"v6-expiring": ["bought"], "v6-owned": ["busy"]}
 
 
-def test_a_lock_without_an_end_is_not_waited_for(fork_server: ForkServer) -> None:
+def test_lock_without_expiry_is_not_awaited(fork_server: ForkServer) -> None:
     played = play(STEPS["v6-setnx"], RACES["holder-dies"], fork_server)
 
     assert [it.kind for it in played.timeline.events if not it.actors] == [Kind.NO_LEASE]

@@ -40,7 +40,7 @@ def test_reply_is_noted_with_its_statement_or_after_a_wait() -> None:
     assert (events[5].kind, events[5].reply, events[5].at_ms) == (Kind.GOES_ON, "1 row", 250)
 
 
-def test_the_outline_has_neither_times_nor_ids() -> None:
+def test_outline_has_no_times_or_ids() -> None:
     one, other = timeline(), timeline()
     other.events[1].what, other.events[1].at_ms = "SELECT stock FROM lab_labsale WHERE id = 8", 9
 
@@ -53,7 +53,7 @@ def test_reads_can_be_left_out() -> None:
     assert [it.number for it in timeline().without_reads()] == [1, *range(3, 12)]
 
 
-def test_everything_is_there_as_json() -> None:
+def test_timeline_as_json() -> None:
     found = json.loads(json.dumps(timeline().as_dict()))
 
     assert found["actors"][1] == {"name": "B", "role": "buyer", "buyer": 2}
@@ -67,7 +67,7 @@ def test_everything_is_there_as_json() -> None:
     }
 
 
-def test_side_by_side_has_columns_for_actors_and_rows_for_events() -> None:
+def test_side_by_side_has_actor_columns_and_event_rows() -> None:
     made = timeline()
 
     with translation.override("en"):

@@ -14,15 +14,15 @@ from lab.points import listening
 from lab.steps import STEPS
 from lab.steps.step import Answer, Step, Writer
 from orders.fulfilment.worker import fulfill_sale
-from tests.support.patience import MOMENT_S, wait_for
+from tests.support.patience import GENEROUS_S, wait_for
 
 
 class Died(Exception):
-    """The process of this thread is gone."""
+    """The process of this thread died."""
 
 
 def passed(press: Callable[[], Any]) -> list[str]:
-    """Return the points that a press comes by, in order."""
+    """Return the points that a press passes, in order."""
     names: list[str] = []
     with listening(names.append):
         press()
@@ -31,7 +31,7 @@ def passed(press: Callable[[], Any]) -> list[str]:
 
 @contextmanager
 def at(point: str, do: Callable[[], Any]) -> Iterator[None]:
-    """Do something when this thread comes by a point for the first time."""
+    """Do something when this thread passes a point for the first time."""
     todo = [do]
 
     def listen(name: str) -> None:
@@ -47,24 +47,24 @@ def die() -> None:
 
 
 def elsewhere(function: Callable[[], Any]) -> Any:
-    """Call something in another thread, with another connection, and wait for its end."""
+    """Call something in another thread, with another connection, and return its result."""
     with ThreadPoolExecutor(1) as pool:
-        return pool.submit(_with_own_connection, function).result(MOMENT_S)
+        return pool.submit(_with_own_connection, function).result(GENEROUS_S)
 
 
 @contextmanager
 def beside(
     function: Callable[[], Any], *, until: str, held_for: threading.Event | None = None
 ) -> Iterator[Future[Any]]:
-    """Start something in another thread and go on when that comes by a point.
+    """Start something in another thread and continue when it passes a point.
 
-    There it is held until the event has happened, where one is given.
+    If an event is given, the other thread waits there for it.
     """
     there = threading.Event()
 
     def arrive() -> None:
         there.set()
-        assert held_for is None or held_for.wait(MOMENT_S)
+        assert held_for is None or held_for.wait(GENEROUS_S)
 
     def reaching() -> Any:
         with at(until, arrive):
@@ -72,7 +72,7 @@ def beside(
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(_with_own_connection, reaching)
-        assert there.wait(MOMENT_S), f"nobody came by {until!r}"
+        assert there.wait(GENEROUS_S), f"nobody passed {until!r}"
         yield future
 
 
@@ -86,7 +86,7 @@ def writer_of(step: Step, process_name: str = "p1") -> Writer:
 
 
 def write_all(step: Step, sale_id: int, *, until: int) -> None:
-    """Let the step's writer, if it has one, or the shop's worker write until so many are there."""
+    """Let the step's writer or the shop's worker write until there are this many orders."""
     if step.name == "ours":
         fulfill_sale(sale_id=sale_id)
     if step.writer is None:
@@ -98,7 +98,7 @@ def write_all(step: Step, sale_id: int, *, until: int) -> None:
         writer.work_once()
         return len(step.rows(sale_id)) >= until
 
-    wait_for(written)
+    wait_for(written, what="the last order")
 
 
 def _with_own_connection(function: Callable[[], Any]) -> Any:

@@ -66,7 +66,7 @@ def test_unanswered_press_is_repeated_with_its_token() -> None:
     assert ours.buy(sale_id=sale_id, user_id=buyer, token=token) is Answer.QUEUED
 
 
-def test_a_redis_that_does_not_answer_is_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unavailable_redis_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id, buyer = opened()
     token = ours.tokens_for(sale_id, [buyer])[0].sign()
 
@@ -85,7 +85,7 @@ def test_unexpected_refusal_is_raised() -> None:
         ours.buy(sale_id=sale_id, user_id=buyer)
 
 
-def test_a_press_that_the_shop_puts_off_is_busy() -> None:
+def test_press_during_backlog_is_busy() -> None:
     sale_id = STEP.open(5)
     first, second = STEP.buyers(2)
     ours.buy(sale_id=sale_id, user_id=first)
@@ -107,7 +107,7 @@ def test_page_gets_its_order_after_redis_lost_it(
     assert STEP.rows(sale_id) == [buyer]
 
 
-def test_only_orders_that_hold_a_unit_count() -> None:
+def test_cancelled_orders_do_not_count() -> None:
     sale_id, buyer = opened()
     ours.buy(sale_id=sale_id, user_id=buyer)
     write_all(STEP, sale_id, until=1)

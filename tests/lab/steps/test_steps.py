@@ -76,7 +76,7 @@ def test_lab_sale_has_its_step_and_counts_down(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_buyers_are_distinct_and_as_many_as_requested(name: str) -> None:
+def test_buyers_are_distinct(name: str) -> None:
     assert len(set(STEPS[name].buyers(501))) == 501
 
 
@@ -110,7 +110,7 @@ def test_titles_are_short_and_distinct() -> None:
     assert max(map(len, titles)) <= 40
 
 
-def test_each_line_that_breaks_names_findings_that_there_are() -> None:
+def test_markers_name_known_findings() -> None:
     sources = Path(lab.__file__).parent
     text = "".join(path.read_text() for path in [*sources.glob("steps/*.py"), sources / "locks.py"])
     marks = [re.findall("[a-z]+", it) for it in re.findall(r"# breaks: (.*)", text)]

@@ -32,7 +32,7 @@ def test_without_a_guard_the_last_unit_is_sold_twice() -> None:
     assert LabSale.objects.get(pk=sale_id).stock == -1
 
 
-def test_guard_on_the_stock_as_read_refuses_despite_stock() -> None:
+def test_as_read_guard_refuses_despite_stock() -> None:
     sale_id, answer = overtaken("v1-as-read", stock=2)
     assert answer is Answer.SOLD_OUT
     assert STEPS["v1-as-read"].rows(sale_id) == [2]

@@ -21,7 +21,7 @@ def test_points_follow_the_statements() -> None:
     assert passed(lambda: buy("v2", sale_id, 1)) == ["orders counted"]
 
 
-def test_two_presses_that_both_counted_none_both_order() -> None:
+def test_presses_that_both_count_none_both_order() -> None:
     sale_id = STEPS["v2"].open(5)
     with at("orders counted", lambda: elsewhere(lambda: buy("v2", sale_id, 1))):
         assert buy("v2", sale_id, 1) is Answer.BOUGHT

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db(transaction=True)
 OF_V2 = ["orders counted", "unit taken", "order written"]
 
 
-def test_the_lock_is_held_over_the_commit() -> None:
+def test_lock_is_held_until_after_the_commit() -> None:
     sale_id = STEPS["v3"].open(1)
     assert passed(lambda: buy("v3", sale_id, 1)) == ["lock held", *OF_V2, "committed"]
 
@@ -29,7 +29,7 @@ def test_second_form_releases_before_the_commit() -> None:
     ]
 
 
-def test_the_second_press_waits_and_then_sees_the_order() -> None:
+def test_second_press_waits_and_sees_the_order() -> None:
     sale_id, waits = STEPS["v3"].open(5), threading.Event()
     first = beside(lambda: buy("v3", sale_id, 1), until="orders counted", held_for=waits)
     with first as answer, at("waits for the lock", waits.set):
@@ -54,7 +54,7 @@ def test_lock_is_free_after_a_failed_press() -> None:
     assert elsewhere(lambda: buy("v3", sale_id, 1)) is Answer.BOUGHT
 
 
-def test_two_processes_have_two_locks_and_write_two_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_have_separate_locks(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id = STEPS["v3"].open(5)
 
     def press_in_another_process() -> None:

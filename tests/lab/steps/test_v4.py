@@ -20,7 +20,7 @@ def test_points_follow_the_statements() -> None:
     assert passed(lambda: buy("v4", sale_id, 2)) == ["decided"]
 
 
-def test_a_second_press_right_after_the_decision_is_refused() -> None:
+def test_second_press_after_the_decision_is_refused() -> None:
     sale_id, answers = STEPS["v4"].open(5), []
     with at("decided", lambda: answers.append(elsewhere(lambda: buy("v4", sale_id, 1)))):
         answers.append(buy("v4", sale_id, 1))
@@ -39,7 +39,7 @@ def test_death_before_commit_burns_a_unit_and_bars_its_buyer(where: str) -> None
     assert buy("v4", sale_id, 1) is Answer.ALREADY_ORDERED
 
 
-def test_database_refuses_what_redis_offers_too_much() -> None:
+def test_database_refuses_units_beyond_its_stock() -> None:
     sale_id = STEPS["v4"].open(1)
     ledger_connection().set(LabKeys(sale_id).stock, 2)
     assert [buy("v4", sale_id, 1), buy("v4", sale_id, 2)] == [Answer.BOUGHT, Answer.SOLD_OUT]

@@ -44,7 +44,7 @@ def test_writer_writes_queued_orders_in_order() -> None:
     assert step.rows(sale_id) == [8, 3]
 
 
-def test_the_orders_of_several_sales_wait_in_one_queue() -> None:
+def test_sales_share_one_queue() -> None:
     step = STEPS["v5"]
     sale_ids = [step.open(1), step.open(1)]
     for sale_id in sale_ids:

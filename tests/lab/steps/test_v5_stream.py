@@ -78,7 +78,7 @@ def test_idle_reader_finds_sales_opened_later() -> None:
     assert STEP.rows(another_id) == [1]
 
 
-def test_orders_read_by_a_dead_reader_are_not_written() -> None:
+def test_orders_of_a_dead_reader_are_not_written() -> None:
     sale_id = died_at("read", stock=1)
     assert not reader("p2").work_once()
     assert pending(sale_id) == {"p1": 1}
@@ -103,7 +103,7 @@ def test_unacknowledged_commit_is_not_written_twice() -> None:
     assert pending(sale_id) == {}
 
 
-def test_an_order_that_fails_is_tried_again() -> None:
+def test_failed_order_is_retried() -> None:
     sale_id, writer = STEP.open(1), reader("p1")
     buy(STEP.name, sale_id, 1)
 

@@ -335,7 +335,7 @@ def test_holder_looks_again_after_releasing_the_lock(
     assert late_tokens[0].order_id in live_ids(sale)
 
 
-def test_busy_user_key_delays_only_its_entry(
+def test_busy_user_lock_delays_only_its_entry(
     ledger: Redis, settings: Settings, elsewhere: Callable[..., Any]
 ) -> None:
     settings.SECKILL_BATCH_UNITS = 2

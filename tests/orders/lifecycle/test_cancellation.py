@@ -117,7 +117,7 @@ def test_only_unpaid_orders_are_cancelled(status: str) -> None:
     assert (ledger_contents(), rows(), OrderEvent.objects.count()) == before
 
 
-def test_cancelling_waits_for_fulfilments_user_key() -> None:
+def test_cancelling_waits_for_fulfilments_user_lock() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     key = LedgerKeys(sale.pk).user_lock(buyer.pk)
@@ -131,7 +131,7 @@ def test_cancelling_waits_for_fulfilments_user_key() -> None:
     assert_conserved(sale)
 
 
-def test_fulfilment_skips_a_held_user_key() -> None:
+def test_fulfilment_skips_a_held_user_lock() -> None:
     sale = make_sale(limit=2)
     mine, other = make_buyers(2)
     won(sale, [mine])
@@ -146,7 +146,7 @@ def test_fulfilment_skips_a_held_user_key() -> None:
     assert_conserved(sale)
 
 
-def test_user_key_is_released_after_cancel_and_refusal() -> None:
+def test_user_lock_is_released_after_cancel_and_refusal() -> None:
     sale, buyer = make_sale(), make_buyer()
     (order_id,) = won(sale, [buyer])
     cancel_order(order_id=order_id, by=STAFF, now=timezone.now())

@@ -278,7 +278,7 @@ def test_mail_server_down_marks_nothing_as_told(server: type[Server], error: Exc
 
 def test_only_one_process_sends_mails(ledger: Redis, elsewhere: Callable[..., Any]) -> None:
     orders_won(1)
-    theirs = RedisLock(ledger, "lock:telling")
+    theirs = RedisLock(ledger, "lock:notifications")
     elsewhere(theirs.acquire)
     assert tell() == 0
     assert untold() == 1

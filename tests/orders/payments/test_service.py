@@ -17,7 +17,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
-from orders.lifecycle.cancellation import Busy, cancel_order, user_key
+from orders.lifecycle.cancellation import Busy, cancel_order, user_lock
 from orders.lifecycle.transitions import Actor, WrongState
 from orders.models import (
     CODE_LENGTH,
@@ -227,9 +227,9 @@ def test_charge_closed_during_creation_is_unavailable(
 def test_locked_order_is_busy(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
-    monkeypatch.setattr("orders.lifecycle.cancellation.MEET_MS", 50)
+    monkeypatch.setattr("orders.lifecycle.cancellation.USER_LOCK_WAIT_MS", 50)
     order = won(make_sale())
-    held = user_key(sale_id=order.seckill_voucher_id, user_id=order.user_id or 0)
+    held = user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id or 0)
     elsewhere(held.__enter__)
     with pytest.raises(Busy):
         begun(order)
@@ -957,12 +957,12 @@ def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_without_user_key_row_lets_one_change_win(
+def test_without_user_lock_row_lets_one_change_win(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The lock in Redis only avoids collisions: the database decides."""
-    monkeypatch.setattr(paying, "user_key", lambda **names: nullcontext())
-    monkeypatch.setattr("orders.lifecycle.cancellation.user_key", lambda **names: nullcontext())
+    monkeypatch.setattr(paying, "user_lock", lambda **names: nullcontext())
+    monkeypatch.setattr("orders.lifecycle.cancellation.user_lock", lambda **names: nullcontext())
     for _ in range(ROUNDS):
         order = won(make_sale(stock=1))
         payment = begun(order)

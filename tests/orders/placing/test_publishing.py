@@ -15,7 +15,7 @@ from django.conf import settings as django_settings
 from pytest_django import Settings
 
 from orders.placing import publishing
-from orders.placing.publishing import FULFILL_SALE, ShortCircuit, publish, publish_fulfillment
+from orders.placing.publishing import FULFILL_SALE, CircuitBreaker, publish, publish_fulfillment
 from tests.support.inspection import broker_client, broker_length, publishes
 from tests.support.patience import MOMENT_S
 
@@ -93,7 +93,7 @@ def test_circuit_is_open_for_its_pause(
 ) -> None:
     now = 100.0
     monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: now))
-    circuit = ShortCircuit(pause_ms=2_000)
+    circuit = CircuitBreaker(pause_ms=2_000)
     assert circuit.closed()
     circuit.trip()
     now = 101.9

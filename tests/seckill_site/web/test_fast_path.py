@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from seckill_site.web.answers import Answer
 from seckill_site.web.fast_path import request_path, with_fast_path
+from seckill_site.web.responses import Answer
 
 pytestmark = pytest.mark.quick
 

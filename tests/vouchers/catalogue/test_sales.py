@@ -14,7 +14,7 @@ from django.utils import timezone
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
-from tests.support.patience import GENEROUS_S
+from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.sales import (
     HOUR,
     change_stock,
@@ -644,11 +644,20 @@ def test_edit_waits_for_fulfilment(row_locks):
         edited.set()
         connection.close()
 
+    def waits_for_row():
+        with connection.cursor() as cursor:
+            cursor.execute(
+                "SELECT 1 FROM information_schema.processlist WHERE db = DATABASE() "
+                "AND id <> CONNECTION_ID() AND info LIKE '%FOR UPDATE%'"
+            )
+            return cursor.fetchone() is not None
+
     threads = [threading.Thread(target=fulfil), threading.Thread(target=edit)]
     threads[0].start()
     assert held.wait(GENEROUS_S)
     threads[1].start()
-    assert not edited.wait(0.3)
+    wait_for(waits_for_row, what="the edit's wait for the row")
+    assert not edited.is_set()
     go_on.set()
     for thread in threads:
         thread.join(GENEROUS_S)

@@ -24,7 +24,7 @@ class Command(BaseCommand):
             "--begins-in", type=int, required=True, help="seconds from now, may be negative"
         )
         parser.add_argument(
-            "--ends-in", type=int, required=True, help="seconds from now, after the begin"
+            "--ends-in", type=int, required=True, help="seconds from now, after the start"
         )
         parser.add_argument("--limit", type=int, default=1, help="units a buyer may have, 1 to 20")
         parser.add_argument("--price-cents", type=int, default=8_000)

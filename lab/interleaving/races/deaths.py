@@ -4,46 +4,32 @@ from __future__ import annotations
 
 from django.utils.translation import gettext_lazy as _
 
-from lab.interleaving.races.race import RIGHT, Race
+from lab.interleaving.races.race import Race
 from lab.interleaving.stage import FAIR_LEASE_MS, SHORT_LEASE_MS, PlayedStage
-from lab.keys import LabKeys
-from vouchers.inventory.keys import LedgerKeys
 
 
 def dies_after_deciding(stage: PlayedStage) -> None:
     stage.open(units=2, buyers=3)
-    {"v4": _v4_dies, "v5": _v5_dies, "v5-stream": _stream_reader_dies, "ours": _ours_die}[
-        stage.step.name
-    ](stage)
-
-
-def _v4_dies(stage: PlayedStage) -> None:
-    stage.buyer("A", 1).until("decided")
+    if stage.step.is_ours:
+        _ours_die(stage)
+        return
+    if stage.step.writer:
+        stage.buyer("A", 1).finish()
+    else:
+        stage.buyer("A", 1).until("decided")
+    if stage.step.name == "v5-stream":
+        stage.writer(process=1).until("read")
     stage.kill(1)
     stage.buyer("A", 1, process=2).finish()
     stage.buyer("B", 2, process=2).finish()
-    stage.buyer("C", 3, process=2).finish()
-
-
-def _v5_dies(stage: PlayedStage) -> None:
-    stage.buyer("A", 1).finish()
-    stage.kill(1)
-    stage.buyer("A", 1, process=2).finish()
-    stage.buyer("B", 2, process=2).finish()
-    stage.writer(process=2).finish()
-
-
-def _stream_reader_dies(stage: PlayedStage) -> None:
-    stage.buyer("A", 1).finish()
-    stage.writer(process=1).until("read")
-    stage.kill(1)
-    stage.buyer("A", 1, process=2).finish()
-    stage.buyer("B", 2, process=2).finish()
-    stage.writer(process=2).finish()
+    if stage.step.writer:
+        stage.writer(process=2).finish()
+    else:
+        stage.buyer("C", 3, process=2).finish()
 
 
 def _ours_die(stage: PlayedStage) -> None:
-    """Let everybody die who can: the web process, a worker before its commit, one after it."""
+    """Let the web process die, then a worker before its commit, then one after it."""
     token = stage.token(1)
     stage.buyer("A", 1, token=token).until("place.reserved")
     stage.kill(1)
@@ -51,7 +37,7 @@ def _ours_die(stage: PlayedStage) -> None:
         stage.process(process, lease_ms=SHORT_LEASE_MS)
         stage.worker(process=process).until(last)
         stage.kill(process)
-        _let_leases_pass(stage, holder=process)
+        stage.let_a_lease_pass(holder=process)
     stage.worker(process=4).finish()
     stage.buyer("A", 1, process=5, token=token).finish()
 
@@ -69,7 +55,7 @@ def redis_empty(stage: PlayedStage) -> None:
 
 
 def _ours_lose_redis(stage: PlayedStage) -> None:
-    """Let one order be a row already and another only a promise in Redis, when it is emptied."""
+    """Empty Redis when one order is a row already and another only a promise."""
     token = stage.token(2)
     stage.buyer("A", 1).finish()
     stage.worker(process=2).finish()
@@ -90,20 +76,15 @@ def holder_dies(stage: PlayedStage) -> None:
         stage.worker(process=2).until("fulfill.locked")
         stage.kill(2)
         stage.worker(process=3).finish()
-        _let_leases_pass(stage, holder=2)
+        stage.let_a_lease_pass(holder=2)
         stage.worker(process=3).finish()
         return
     stage.process(1, lease_ms=FAIR_LEASE_MS)
     stage.buyer("A", 1).until("lock held")
     stage.kill(1)
     stage.buyer("A", 1, process=2).finish()
-    stage.let_a_lease_pass(LabKeys(stage.sale_id).lock_of(stage.user_ids[0]), holder=1)
+    stage.let_a_lease_pass(holder=1)
     stage.buyer("A", 1, process=2).finish()
-
-
-def _let_leases_pass(stage: PlayedStage, *, holder: int) -> None:
-    keys = LedgerKeys(stage.sale_id)
-    stage.let_a_lease_pass(keys.sale_lock, keys.user_lock(stage.user_ids[0]), holder=holder)
 
 
 RACES = (
@@ -111,43 +92,39 @@ RACES = (
         name="dies-after-deciding",
         title=_("Death after the decision"),
         story=_(
-            "Redis has decided that a buyer gets a unit, and the process dies before "
-            "the order is written: the process that decided, the one that holds the "
-            "queue, or the one that read the order from the stream. In our shop all "
-            "of them die, one after the other."
+            "Redis has decided that a buyer gets a unit, and the process dies before the order is "
+            "written: the process that decided, the one that holds the queue, or the one that read "
+            "the order from the stream. In our shop all of them die, one after the other."
         ),
         script=dies_after_deciding,
-        expects={
+        breaks={
             "v4": {"undersold": 1, "stuck": 1},
             "v5": {"lost": 1, "undersold": 1},
             "v5-stream": {"lost": 1, "undersold": 1},
-            "ours": RIGHT,
         },
+        holds=("ours",),
     ),
     Race(
         name="redis-empty",
         title=_("Redis comes back empty"),
         story=_(
-            "Redis is restarted in the middle of a sale and comes back without its "
-            "data. What was written to the database is still there; what was only "
-            "promised in Redis is not."
+            "Redis is restarted in the middle of a sale and comes back without its data. What was "
+            "written to the database is still there; what was only promised in Redis is not."
         ),
         script=redis_empty,
-        expects={
-            "v4": {"undersold": 1},
-            "v5-stream": {"lost": 1, "undersold": 2},
-            "ours": RIGHT,
-        },
+        breaks={"v4": {"undersold": 1}, "v5-stream": {"lost": 1, "undersold": 2}},
+        holds=("ours",),
     ),
     Race(
         name="holder-dies",
         title=_("The holder dies"),
         story=_(
-            "The process that holds the lock in Redis is killed and never releases "
-            "it. Then another process tries to take the same lock, at once and again "
-            "after more than a lease."
+            "The process that holds the lock in Redis is killed and never releases it. Then "
+            "another process tries to take the same lock, at once and again after more than a "
+            "lease."
         ),
         script=holder_dies,
-        expects={"v6-setnx": {"undersold": 1, "stuck": 1}, "v6-expiring": RIGHT, "ours": RIGHT},
+        breaks={"v6-setnx": {"undersold": 1, "stuck": 1}},
+        holds=("v6-expiring", "ours"),
     ),
 )

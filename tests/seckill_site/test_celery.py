@@ -70,7 +70,7 @@ def send(body: str) -> None:
 
 def test_celery_uses_this_transport() -> None:
     with app.connection_for_read() as reading:
-        assert type(reading.transport).__module__ == "seckill_site.broker"
+        assert type(reading.transport).__module__ == "seckill_site.celery"
         assert reading.transport.driver_type == "redis"
 
 
