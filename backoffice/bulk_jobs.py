@@ -5,8 +5,6 @@ When a job is resumed, an order that the job itself has changed by then, accordi
 history, counts as changed. One that somebody else has ended does not.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import time

@@ -1,7 +1,5 @@
 """Crowds of buyers for load tests and rehearsals."""
 
-from __future__ import annotations
-
 import secrets
 from collections.abc import Iterable, Iterator
 

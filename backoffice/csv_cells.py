@@ -1,7 +1,5 @@
 """Cells of a CSV file that a spreadsheet keeps as text."""
 
-from __future__ import annotations
-
 import re
 
 _FORMULA = re.compile(r"\s*[=+\-@＝＋－＠]|[\t\r\n\0]")

@@ -5,8 +5,6 @@ recorded under the number of its turn. A job that records nothing for the length
 lost its process, and beat resumes it after the last recorded step.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Callable

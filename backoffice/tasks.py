@@ -3,8 +3,6 @@
 Tasks keep the names that they had in ``orders.tasks``: messages may still be queued.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from celery import shared_task

@@ -5,8 +5,6 @@ Redis in ``BENCH_REDIS_URL``. A benchmark of the whole shop also gets a MariaDB,
 the shop's own settings. All servers end with this process.
 """
 
-from __future__ import annotations
-
 import sys
 
 from scratch import run, running, scratch_directory, settings_of

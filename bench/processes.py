@@ -4,8 +4,6 @@ The time is by each process's own clock (``clock_getcpuclockid(3)``), kernel and
 included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are rounded to 10 ms.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """Tables of figures: numbers as text, Markdown, the terminal and a part of a document."""
 
-from __future__ import annotations
-
 import json
 from argparse import Namespace
 from collections.abc import Sequence

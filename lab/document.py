@@ -4,8 +4,6 @@ The figures are beside the documents as JSON, one table for each fault. The docu
 them, the code and ``templates/lab/six_steps/``.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 All keys of a sale share one hash tag, so that a script may use several of them on a cluster too.
 """
 
-from __future__ import annotations
-
 from seckill_site.ledger_connection import ledger_connection
 
 NO_EXPIRY = -1

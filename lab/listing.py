@@ -6,8 +6,6 @@ its writer, and what these use of the lab. The nearest comes first: a lock expla
 than the transaction that several steps share.
 """
 
-from __future__ import annotations
-
 import inspect
 import re
 from collections.abc import Callable, Iterable, Iterator

@@ -4,8 +4,6 @@ None of them is the lock of the shop (``locks/``). A lock object is for one use:
 that was true, ``release`` it.
 """
 
-from __future__ import annotations
-
 import secrets
 import threading
 from pathlib import Path

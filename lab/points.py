@@ -3,8 +3,6 @@
 In a race, a listener may stop the thread there. Without one, a point does nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar

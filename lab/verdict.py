@@ -1,7 +1,5 @@
 """The verdict on a sale of a step: what was sold, and how often something broke."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

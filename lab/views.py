@@ -5,8 +5,6 @@ machine. What a press can do is bounded: one race at a time for the whole server
 and seconds, all removed afterwards.
 """
 
-from __future__ import annotations
-
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import gettext as _

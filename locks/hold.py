@@ -1,7 +1,5 @@
 """What a thread holds: its acquisitions, how often each was entered, and how they end."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -1,7 +1,5 @@
 """The locks held at this moment, as Redis has them, and their release by force."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace

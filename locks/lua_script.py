@@ -4,8 +4,6 @@ A script is one file. It is sent by its SHA-1. If the server does not know it (a
 ``SCRIPT FLUSH``, a failover), it is sent once more in full, and the server remembers it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence

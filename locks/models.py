@@ -1,7 +1,5 @@
 """A model without a table: a row in the admin's index, and the permission to view it."""
 
-from __future__ import annotations
-
 from typing import Any, ClassVar
 
 from django.db import models

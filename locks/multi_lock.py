@@ -1,7 +1,5 @@
 """Many locks of one holder, taken, renewed and released in one call each."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """The protocol between locks and Redis: owners, servers, keys, requests, answers, bounds."""
 
-from __future__ import annotations
-
 import os
 import secrets
 import socket

@@ -1,7 +1,5 @@
 """One lock over several independent Redis servers (the RedLock algorithm)."""
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -1,7 +1,5 @@
 """A lock that many readers may hold, or one writer."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from functools import partial
 from typing import Any

@@ -1,7 +1,5 @@
 """One lock for many processes, kept in Redis, and one that is granted in order."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress

@@ -5,8 +5,6 @@ a lost reply, and none is sent again by itself. Every function here may raise ``
 which means *unknown*, never *failed*. An unknown code raises ``ValueError``.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 

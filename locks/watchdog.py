@@ -7,8 +7,6 @@ weakly: if the holder's thread or its lock object is gone, nobody can release an
 lease expires.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import threading

@@ -1,7 +1,5 @@
 """Every row lock of orders. A flow locks the sale's row first, then orders by id, then payments."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from orders.models import OrderStatus, VoucherOrder

@@ -1,7 +1,5 @@
 """Staff roles: three groups in every installation, and their permissions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any

@@ -3,8 +3,6 @@
 A task's name and arguments are an API: messages of an older release may still be queued.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from celery import shared_task

@@ -9,8 +9,6 @@ compile  write the .mo files from the .po files
 The sentences in the sources are English. DIRECTORY is the repository, unless another is given.
 """
 
-from __future__ import annotations
-
 import argparse
 import ast
 import re

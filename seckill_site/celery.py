@@ -5,8 +5,6 @@ Kombu still counts the message as unfinished, and a worker with a prefetch limit
 for another. If the queue holds junk, Kombu ends the worker.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from typing import Any

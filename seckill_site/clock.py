@@ -1,7 +1,5 @@
 """The current time and its two forms: aware datetimes and milliseconds since 1970."""
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 

@@ -5,8 +5,6 @@ The action is taken once, when this process reaches the point for the nth time (
 :class:`FailpointReached`; ``stop`` stops the process until it gets SIGCONT.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import signal

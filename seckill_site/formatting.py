@@ -1,7 +1,5 @@
 """Money, numbers, durations and timestamps as text, in the language and time zone of the page."""
 
-from __future__ import annotations
-
 import datetime as dt
 
 from django.utils import timezone

@@ -1,7 +1,5 @@
 """Health: alive, ready to sell, and the metrics."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

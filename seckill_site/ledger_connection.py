@@ -1,7 +1,5 @@
 """The connection to the Redis that holds ledger and locks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django_redis import get_redis_connection

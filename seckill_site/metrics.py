@@ -1,7 +1,5 @@
 """Counters for Prometheus; summed over processes if ``PROMETHEUS_MULTIPROC_DIR`` is set."""
 
-from __future__ import annotations
-
 import os
 
 from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest

@@ -1,7 +1,5 @@
 """Where the static files go."""
 
-from __future__ import annotations
-
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 
 

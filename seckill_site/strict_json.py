@@ -1,7 +1,5 @@
 """JSON from strangers, read strictly."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

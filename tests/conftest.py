@@ -17,7 +17,7 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.color import no_style
 from django.db import connection
-from django.test import TransactionTestCase, override_settings
+from django.test import TransactionTestCase
 from redis import Redis
 
 from vouchers.inventory import request_stats
@@ -149,7 +149,8 @@ def static_files() -> Iterator[None]:
     """
     if not (Path(settings.STATIC_ROOT) / "staticfiles.json").exists():
         call_command("collectstatic", interactive=False, verbosity=0)
-    with override_settings(WHITENOISE_AUTOREFRESH=True):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(settings, "WHITENOISE_AUTOREFRESH", True, raising=False)
         yield
 
 

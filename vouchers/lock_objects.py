@@ -4,8 +4,6 @@ Every flow locks the seckill voucher's row first, then orders by id. Inserting a
 sale is locked deadlocks on the foreign key.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from vouchers.models import SeckillVoucher, Voucher

@@ -1,7 +1,5 @@
 """The board of a sale in the admin: its page, its live figures and its actions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.contrib import messages

@@ -1,7 +1,5 @@
 """Orders in the admin: search, read, export, retry, cancel and refund."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Sequence
 from functools import partial

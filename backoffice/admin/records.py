@@ -1,7 +1,5 @@
 """Read-only pages of the admin: payments, bulk jobs, and the locks that are held."""
 
-from __future__ import annotations
-
 from collections import Counter
 from http import HTTPStatus
 from typing import Any, NoReturn

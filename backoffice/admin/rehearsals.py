@@ -1,7 +1,5 @@
 """Rehearsals in the admin: start from a sale, progress, cancellation and verdicts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

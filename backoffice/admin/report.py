@@ -1,7 +1,5 @@
 """The report on a sale in the admin: a page to read and to print, and a file for a spreadsheet."""
 
-from __future__ import annotations
-
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.translation import gettext

@@ -1,7 +1,5 @@
 """Sales in the admin: the balance of each, reconciling, and the addresses of its other pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, ClassVar
 

@@ -1,7 +1,5 @@
 """The actions of a sale's board: the effect of each in words, its form, and its one call."""
 
-from __future__ import annotations
-
 import datetime as dt
 from abc import ABC, abstractmethod
 from contextlib import suppress

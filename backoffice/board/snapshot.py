@@ -5,8 +5,6 @@ round trip to Redis each for the ledger and the request statistics. Counts that 
 cached for all viewers, longer if they take longer.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections import Counter

@@ -3,8 +3,6 @@
 The server writes every text, so that page and script cannot differ.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any
 

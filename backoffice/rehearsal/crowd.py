@@ -4,8 +4,6 @@ Answers are judged as on the purchase page: after no answer, a busy shop or a ga
 outcome is unknown, and the same token may be sent again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The phases of a rehearsal, step by step: prepare, buy, drain, clear up."""
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from copy import copy

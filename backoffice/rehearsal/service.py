@@ -3,8 +3,6 @@
 The job engine does a rehearsal step by step. Its last phase always clears up.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import time

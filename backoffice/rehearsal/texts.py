@@ -1,7 +1,5 @@
 """A rehearsal in words: its progress and its verdict."""
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import dataclass
 from typing import Any

@@ -1,7 +1,5 @@
 """Order requests over time, in fine or coarse spans."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence

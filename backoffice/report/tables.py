@@ -3,8 +3,6 @@
 The lists are the requests over time, as chart and table, and the changes of the sale.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import datetime as dt

@@ -1,7 +1,5 @@
 """The figures of a report in words, for its page and for a spreadsheet."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator
 from dataclasses import dataclass

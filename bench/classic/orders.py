@@ -3,8 +3,6 @@
 An order takes four round trips: session, id, script, message.
 """
 
-from __future__ import annotations
-
 import secrets
 import time
 from collections.abc import Sequence

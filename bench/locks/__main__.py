@@ -1,7 +1,5 @@
 """The benchmark ``locks``; ``script/bench`` starts it."""
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -5,8 +5,6 @@ release it. All processes of a machine share the clock, so these times show the 
 thread to another, and whether two were ever inside at once.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import time

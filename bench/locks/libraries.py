@@ -3,8 +3,6 @@
 All get the same client (decoded replies, hiredis if installed) and the same lease.
 """
 
-from __future__ import annotations
-
 import itertools
 from abc import ABC, abstractmethod
 from functools import cache

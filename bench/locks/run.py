@@ -1,7 +1,5 @@
 """One run: its plan, each library in turn in processes of its own, and the figures."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor

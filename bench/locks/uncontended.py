@@ -1,7 +1,5 @@
 """Rows 1 and 4: locks that nobody else wants, one taken and released again and again, many held."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections import defaultdict

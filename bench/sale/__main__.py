@@ -1,7 +1,5 @@
 """The benchmark ``sale``; ``script/bench`` starts it."""
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

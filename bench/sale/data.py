@@ -7,8 +7,6 @@ Usage: ``python -m bench.sale.data BUYERS SALES ORDERS REQUESTS FILE``, FILE bei
 as JSON, the requests that the shop can answer.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import json
 import sys

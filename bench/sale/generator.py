@@ -6,8 +6,6 @@ If several requests are in flight on one connection, their answers come in the s
 (HTTP/1.1).
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

@@ -4,8 +4,6 @@ The picture shows throughput and latency of both designs over time, as SVG. Dash
 the two apart, not colour alone.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass

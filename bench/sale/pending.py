@@ -5,8 +5,6 @@ cost of the rows (multi-row inserts by the bare driver, in transactions of the s
 itself with one order per transaction.
 """
 
-from __future__ import annotations
-
 import time
 from collections import defaultdict
 from collections.abc import Callable, Sequence

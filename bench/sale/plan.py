@@ -1,7 +1,5 @@
 """How much is measured: the full run, the quick one, and one that only shows that it runs."""
 
-from __future__ import annotations
-
 import argparse
 from dataclasses import dataclass
 from pathlib import Path

@@ -4,8 +4,6 @@ The profiler slows down Python but not waiting, so its shares show what to look 
 there is to gain; the processor time beside them is measured without it.
 """
 
-from __future__ import annotations
-
 import cProfile
 import io
 import pstats

@@ -1,7 +1,5 @@
 """The report: the lines of the table, with the values of all repetitions, and the machine."""
 
-from __future__ import annotations
-
 import os
 import platform
 import re

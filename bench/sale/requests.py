@@ -5,8 +5,6 @@ second. The load generator uses the same cores, so the ratio of the server's own
 an answer is beside it.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

@@ -4,8 +4,6 @@
 them, except that nothing restarts them.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 import time

@@ -5,8 +5,6 @@ turn, a few hundred requests at a time, so that a machine that is busy for a mom
 both. One request at a time is in flight, so that the latency is that of the request alone.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -5,8 +5,6 @@ may not refuse it from memory. Each design must sell every unit, none twice, to 
 that it told so.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections import defaultdict

@@ -1,7 +1,5 @@
 """The benchmark ``servers``; ``script/bench`` starts it."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from bench.sale.plan import FULL, QUICK, options_of, plan_of

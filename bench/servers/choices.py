@@ -4,8 +4,6 @@ uwsgi is left out because it has no wheel and needs a compiler, and ASGI servers
 synchronous views are several times slower behind them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass

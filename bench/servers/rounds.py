@@ -5,8 +5,6 @@ answer. Each repetition goes once round all servers, starting with another one a
 backwards, so that a noisy machine hits all alike.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack

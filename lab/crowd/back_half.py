@@ -3,8 +3,6 @@
 Each leads a process group, so that it can be killed or stopped with all its children.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -5,8 +5,6 @@ The clicks of one buyer have the same place in neighboring lanes, so they are pr
 moment in different threads and, if there are several, in different processes.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ reaches a named point, with a unit taken and nothing committed, sends the signal
 from outside would rarely hit that moment. Everything after that is real.
 """
 
-from __future__ import annotations
-
 import signal
 from contextlib import suppress
 from enum import StrEnum

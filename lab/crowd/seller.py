@@ -4,8 +4,6 @@ Everything that a step keeps in memory is kept here: no other process sees what 
 queues.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time

@@ -3,8 +3,6 @@
 A process records an answer at the moment the buyer gets it, so the answer survives the process.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Sequence
 from ctypes import Structure, c_ubyte, c_uint, c_ulonglong, sizeof

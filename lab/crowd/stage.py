@@ -1,7 +1,5 @@
 """The stage of a crowd race: open a sale, sell it under a fault, judge and remove it."""
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from collections.abc import Callable, Sequence

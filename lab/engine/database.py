@@ -1,7 +1,5 @@
 """The database's own view of its connections and row locks."""
 
-from __future__ import annotations
-
 from django.db import OperationalError, connection
 
 _NOT_ALLOWED = 1227

@@ -1,7 +1,5 @@
 """The stage of a race: a sale of one step, and the processes that race for it."""
 
-from __future__ import annotations
-
 import signal
 from types import TracebackType
 from typing import Self

@@ -9,8 +9,6 @@ Django's connection reports statements by its own wrapper. What goes to Redis is
 wrapping the methods that the shop and the lab use for it. No other process does any of this.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

@@ -6,8 +6,6 @@ lock that another actor holds. Nothing here sleeps: it waits for reports of an a
 database, at most ``PATIENCE_S``.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable

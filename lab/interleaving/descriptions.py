@@ -1,7 +1,5 @@
 """Describe statements, commands and their replies, short enough for a column."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 from collections.abc import Mapping, Sequence

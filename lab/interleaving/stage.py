@@ -3,8 +3,6 @@
 The director of a race does everything, one thing at a time, in the order of the race.
 """
 
-from __future__ import annotations
-
 import signal
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The steps by name, in the order of the story."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

@@ -8,8 +8,6 @@ Points: the failpoints of the shop, such as "place.reserved", "batch.before_comm
 "fulfill.confirmed".
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections.abc import Iterable

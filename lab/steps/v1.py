@@ -6,8 +6,6 @@ against that, and so does a lock on the row. None checks whether the buyer alrea
 Points: "stock read", "unit taken".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from django.db import transaction

@@ -6,8 +6,6 @@ yet cannot be locked, and no unique key rejects the second one.
 Points: "orders counted", "unit taken", "order written".
 """
 
-from __future__ import annotations
-
 from django.db import transaction
 from django.db.models import F
 

@@ -8,8 +8,6 @@ Points: "waits for the lock" (only if it is taken), "lock held", V2's, then "com
 second form "lock released" comes before "committed".
 """
 
-from __future__ import annotations
-
 import threading
 from collections import defaultdict
 from collections.abc import Iterator

@@ -7,8 +7,6 @@ ordered" for ever.
 Points: "decided", "order written", "committed".
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from django.db import transaction

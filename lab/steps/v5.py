@@ -6,8 +6,6 @@ if the process dies, all orders in it are lost, and so is the one being written.
 Points: "decided", "queued"; the writer: "taken from the queue", V2's, "committed".
 """
 
-from __future__ import annotations
-
 import logging
 from queue import Empty, SimpleQueue
 

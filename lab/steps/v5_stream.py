@@ -8,8 +8,6 @@ Redis: if Redis comes back empty, all of it is lost.
 Points: "decided"; the writer: "read", V2's, "committed", "acknowledged".
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from typing import Any

@@ -6,8 +6,6 @@ each, are in ``lab/locks.py``.
 Points: "lock held", V2's, "committed", "lock released".
 """
 
-from __future__ import annotations
-
 from lab.keys import LabKeys
 from lab.locks import SetnxLock
 from lab.points import point

@@ -5,8 +5,6 @@ see the last unit, whatever the locks in Redis do. The number of statements does
 number of entries.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field

@@ -3,8 +3,6 @@
 ``bulk_create`` spends several times as long on a row as the database (``docs/performance.md``).
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from functools import lru_cache

@@ -4,8 +4,6 @@ The ORM takes longer to write a statement of hundreds of ids than the database t
 (``docs/performance.md``), and the sale's row is locked all the while.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import NamedTuple
 

@@ -4,8 +4,6 @@ The buyers in Redis are compared with the live orders and the pending entries. O
 the comparison, so a difference counts only if it is still there when its ids are read again.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Callable, Iterator, Sequence

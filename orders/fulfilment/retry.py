@@ -6,8 +6,6 @@ the buyer was accepted in time. Why an entry is set aside: Note [Accepted means 
 ``worker.py``.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator

@@ -3,8 +3,6 @@
 With it, no lost message loses an order: Note [Accepted means ended] in ``worker.py``.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 
 from orders.placing.publishing import publish_fulfillment

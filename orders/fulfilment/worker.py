@@ -17,8 +17,6 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
   it is set aside: refused as ``failed``, its unit back on sale, and staff may retry it.
 """
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Sequence

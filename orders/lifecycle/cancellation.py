@@ -4,8 +4,6 @@ The database is written first, then Redis. A crash in between leaves a buyer wit
 reconcile makes it pending, and fulfilment, which finds how the order ended, releases it.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ The history is the outbox: ``beat`` sends what was not sent yet. A mail may come
 worker died between sending and recording it, but none is lost.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import smtplib

@@ -4,8 +4,6 @@ The rows are the truth, and the list in Redis gives out the units; a lost list i
 rows. An offer is an ordinary order, with its own time to pay.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Sequence

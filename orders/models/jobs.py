@@ -1,7 +1,5 @@
 """Work that staff starts and background processes do: jobs on orders, rehearsals."""
 
-from __future__ import annotations
-
 from typing import ClassVar
 
 from django.conf import settings

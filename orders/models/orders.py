@@ -1,7 +1,5 @@
 """Orders with their states and history, and the buyers who wait for one."""
 
-from __future__ import annotations
-
 from django.conf import settings
 from django.db import models
 from django.db.models import Q

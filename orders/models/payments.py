@@ -1,7 +1,5 @@
 """Payments of orders at providers, and the books of the payment sandbox."""
 
-from __future__ import annotations
-
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 

@@ -3,8 +3,6 @@
 Money that arrives even later is refunded: Note [Late payments] in ``service.py``.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 from collections.abc import Iterable, Iterator

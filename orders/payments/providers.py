@@ -4,8 +4,6 @@ Providers are named in ``SECKILL_PAYMENT_PROVIDERS``; their keys come from the e
 sandbox (``orders/payments/sandbox.py``) is an example of one.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Two steps, because the provider may be down between them: first the order (or a 
 is marked as refunding, then the provider is told again and again until it has refunded it.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 

@@ -5,8 +5,6 @@ It keeps its own books (``SandboxTrade``) and shows buyers its own page
 twice, late or not at all.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 import hmac

@@ -17,8 +17,6 @@ refunded in full, and the buyer gets a mail. Two rules make this safe:
 An order expires only after its provider was asked a last time (``expiry.py``), so this is rare.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import secrets

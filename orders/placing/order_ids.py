@@ -4,8 +4,6 @@ An id is 31 bits of seconds since our own epoch above 32 bits of a daily sequenc
 stranger nothing: only its owner gets the receipt.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from pathlib import Path
 

@@ -4,8 +4,6 @@ The sweep sends what could not be sent. While the broker is down the first buyer
 ``SECKILL_PUBLISH_TIMEOUT_MS``, and for ``SECKILL_PUBLISH_PAUSE_MS`` nobody else waits.
 """
 
-from __future__ import annotations
-
 import logging
 import threading
 import time

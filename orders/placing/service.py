@@ -1,7 +1,5 @@
 """The front half: turn a buyer's request into a reservation, and publish a fulfil task if due."""
 
-from __future__ import annotations
-
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import PurchaseToken, read_token
 from seckill_site.failpoints import failpoint

@@ -4,8 +4,6 @@ A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again i
 order, so a buyer whose answer was lost may retry as often as needed.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """What the purchase page offers a buyer, and what the buyer already has of the sale."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -4,8 +4,6 @@ Building the query costs the ORM several times what the database takes to answer
 (``docs/performance.md``). ``vouchers/inventory/receipt_cache.py`` keeps the copies.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Sequence
 from functools import cache

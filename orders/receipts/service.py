@@ -1,7 +1,5 @@
 """Receipts: the state of an order, from its row if there is one, else from the ledger."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Self

@@ -4,8 +4,6 @@ Both carry their proof with them and cost at most one command to Redis. Requests
 needs the database, are left to Django, which may safely ask the ledger again.
 """
 
-from __future__ import annotations
-
 import io
 import re
 

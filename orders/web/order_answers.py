@@ -1,7 +1,5 @@
 """Answers to order requests and receipts, the same for the fast path and for Django's views."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import cache

@@ -1,7 +1,5 @@
 """The webhook through which payment providers notify the shop."""
 
-from __future__ import annotations
-
 import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

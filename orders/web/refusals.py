@@ -1,7 +1,5 @@
 """How the HTTP contract answers each refusal: status, code and message."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from functools import lru_cache, wraps

@@ -3,8 +3,6 @@
 Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl

@@ -1,7 +1,5 @@
 """The payment page of the sandbox."""
 
-from __future__ import annotations
-
 import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase

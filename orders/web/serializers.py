@@ -1,7 +1,5 @@
 """The JSON of the HTTP contract (``docs/http.md``), as dictionaries."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.urls import reverse

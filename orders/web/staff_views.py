@@ -1,7 +1,5 @@
 """The counter: staff check a voucher's code and redeem it once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import wraps
 from typing import Any

@@ -4,8 +4,6 @@
 ``.run``; ``.run/env`` holds the settings of the last start, for ``script/manage``.
 """
 
-from __future__ import annotations
-
 import argparse
 import errno
 import fcntl

@@ -5,8 +5,6 @@ a part's own children. It adopts what the command abandons (it is a subreaper) a
 end, and the kernel tells it when its parent dies (the parent-death signal), even by ``kill -9``.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import fcntl

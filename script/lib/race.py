@@ -3,8 +3,6 @@
 ``script/race`` becomes this program.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 

@@ -8,8 +8,6 @@ Each worker of pytest gets servers of its own (``tests/support/own_servers.py``)
 ``script/bench`` and ``script/race`` start their servers with the same functions.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ These classes prepare the commands, as the last functions do for the shop's own 
 caller starts and ends them.
 """
 
-from __future__ import annotations
-
 import atexit
 import http.client
 import os

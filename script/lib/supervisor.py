@@ -3,8 +3,6 @@
 When one part ends, all end, with its exit status. The output of all goes to one terminal.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import pickle

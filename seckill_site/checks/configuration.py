@@ -5,8 +5,6 @@ are deployment checks, so that neither a plain ``manage.py check`` nor a migrati
 ``docs/checks.md`` lists them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

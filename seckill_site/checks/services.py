@@ -3,8 +3,6 @@
 A server that does not respond is a warning: it may come back. ``docs/checks.md`` lists them.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager

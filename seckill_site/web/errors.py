@@ -1,7 +1,5 @@
 """Error answers of the site: each names what is wrong and what to do."""
 
-from __future__ import annotations
-
 import logging
 import secrets
 import sys

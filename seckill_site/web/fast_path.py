@@ -4,8 +4,6 @@ An answer from here costs about a tenth of the smallest Django view. ``SECKILL_F
 functions of the apps that are tried in turn.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache

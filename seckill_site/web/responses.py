@@ -4,8 +4,6 @@ The fast path and the Django views render the same :class:`Answer`, so neither r
 rules.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Path converters of the site's URLs."""
 
-from __future__ import annotations
-
 LARGEST_ID = 2**63 - 1
 
 

@@ -1,7 +1,5 @@
 """The admin of sales: make them, edit them while they run, see what is left."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import asdict

@@ -1,7 +1,5 @@
 """The admin's list of sales: columns, filters, live figures and actions."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable
 from typing import Any

@@ -1,7 +1,5 @@
 """The admin of vouchers: one by one, whatever their sales, and many at once from a file."""
 
-from __future__ import annotations
-
 import csv
 from typing import Any
 

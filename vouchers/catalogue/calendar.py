@@ -1,7 +1,5 @@
 """A calendar file (RFC 5545) that reminds a buyer of a sale's start."""
 
-from __future__ import annotations
-
 import datetime as dt
 from urllib.parse import urlsplit
 

@@ -3,8 +3,6 @@
 Nothing here reads a clock or the database.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """The list of sales with the units left of each, in one query and one round trip to Redis."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -7,8 +7,6 @@ change that widens the sale after the commit. A change is also refused
 - with ``TermsChanged``, if the term is not the one that the page showed.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from dataclasses import replace
 from typing import Any

@@ -4,8 +4,6 @@ In the database, so that many web machines need no shared disk. A picture is ide
 digest of its bytes: the answer of its address never changes, and caches may keep it for ever.
 """
 
-from __future__ import annotations
-
 import itertools
 from contextlib import suppress
 from functools import partial

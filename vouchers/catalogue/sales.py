@@ -6,8 +6,6 @@ locked. A change that widens it goes to the row first and is copied after the co
 lock of the row. A crash in between leaves Redis with the narrower terms until it is reconciled.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 from copy import copy
 from dataclasses import dataclass, fields, replace

@@ -4,8 +4,6 @@ A series keeps its time of day in the shop's time zone, also across a change of 
 its sales are as long as the first.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence

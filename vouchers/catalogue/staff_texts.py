@@ -1,7 +1,5 @@
 """Texts for staff: refusals, and lines of a sale's history in the admin (before, after, reason)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from django.core.exceptions import ValidationError

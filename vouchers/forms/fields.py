@@ -1,7 +1,5 @@
 """Form fields: prices and pictures, and texts that people write into the cells of a spreadsheet."""
 
-from __future__ import annotations
-
 import datetime as dt
 import re
 import unicodedata

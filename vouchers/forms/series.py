@@ -1,7 +1,5 @@
 """The form for a series of sales."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The plan of an import, row by row: worked out in a few queries, without writing."""
 
-from __future__ import annotations
-
 import datetime as dt
 import hashlib
 from collections import Counter, defaultdict

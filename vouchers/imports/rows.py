@@ -1,7 +1,5 @@
 """The meaning of an import's cells: headings become columns, and texts become values."""
 
-from __future__ import annotations
-
 import datetime as dt
 import unicodedata
 from collections.abc import Mapping, Sequence

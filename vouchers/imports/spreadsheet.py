@@ -3,8 +3,6 @@
 Every cell becomes text as the spreadsheet shows it. Nothing in a file is ever evaluated.
 """
 
-from __future__ import annotations
-
 import codecs
 import csv
 import datetime as dt

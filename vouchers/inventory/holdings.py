@@ -1,7 +1,5 @@
 """What buyers hold in a sale's ledger: read for pages, read and repaired by reconciling."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 

@@ -19,8 +19,6 @@ A fencing token is the epoch above ``FENCE_BITS`` bits of counter. So a raised e
 row's fence: a worker that started on the lost ledger is refused when it writes.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import random

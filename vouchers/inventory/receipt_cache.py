@@ -8,8 +8,6 @@ the order marked (``docs/adr/0015``).
 If Redis does not respond, :func:`invalidate_rows` logs it; the others raise ``LedgerUnavailable``.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass

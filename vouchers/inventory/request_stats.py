@@ -6,8 +6,6 @@ second. The counts are for boards and reports, and nothing is decided by them. B
 rows.
 """
 
-from __future__ import annotations
-
 import datetime as dt
 import logging
 import os

@@ -4,8 +4,6 @@ Every function is one script or one command on the sale's keys. If Redis does no
 ``LedgerUnavailable``: the outcome is unknown, and the same call again gives the same answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum

@@ -4,8 +4,6 @@ After the ledger answers "sold out", a process may repeat that to first attempts
 again. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a retry always asks the ledger.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from time import monotonic
 

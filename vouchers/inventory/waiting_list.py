@@ -6,8 +6,6 @@ reservation is the offer, and becomes an order with its own time to pay.
 If Redis does not respond, every function raises ``LedgerUnavailable`` and is safe to repeat.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 from functools import partial
 from typing import Any

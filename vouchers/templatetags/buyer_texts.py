@@ -4,8 +4,6 @@ The same dictionaries render the first view of a page and go into it as JSON, so
 server and script cannot differ.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.utils.translation import gettext_lazy as _

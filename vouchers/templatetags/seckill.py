@@ -1,7 +1,5 @@
 """Tags and filters of the pages' templates."""
 
-from __future__ import annotations
-
 import datetime as dt
 from collections.abc import Callable, Mapping
 from typing import Any

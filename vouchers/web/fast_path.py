@@ -1,7 +1,5 @@
 """``live/``: its JSON, and the fast path to it from a snapshot taken a moment ago."""
 
-from __future__ import annotations
-
 import json
 import re
 import threading

@@ -1,7 +1,5 @@
 """Public pages: the list of sales, live figures, pictures and reminders."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse

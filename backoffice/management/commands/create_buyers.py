@@ -1,7 +1,5 @@
 """``manage.py create_buyers``: a crowd for load tests and rehearsals."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser

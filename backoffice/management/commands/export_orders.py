@@ -1,7 +1,5 @@
 """``manage.py export_orders``: print orders as CSV, as the admin exports them."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

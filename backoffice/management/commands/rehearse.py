@@ -1,7 +1,5 @@
 """``manage.py rehearse``: sell a copy of a sale to a crowd on the running system."""
 
-from __future__ import annotations
-
 import json
 import sys
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The named races, in the order of the story."""
 
-from __future__ import annotations
-
 from lab.interleaving.races import deaths, leases, presses
 from lab.interleaving.races.race import Race
 from lab.steps.step import Step

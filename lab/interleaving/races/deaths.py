@@ -1,7 +1,5 @@
 """Races in which a deciding process, Redis or the holder of a lock dies."""
 
-from __future__ import annotations
-
 from django.utils.translation import gettext_lazy as _
 
 from lab.interleaving.races.race import Race

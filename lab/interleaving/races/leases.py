@@ -1,7 +1,5 @@
 """Races against a lease: the holder of a lock is slower than its lease is long."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

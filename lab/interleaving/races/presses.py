@@ -1,7 +1,5 @@
 """Races between presses: two buyers at one unit, one buyer twice."""
 
-from __future__ import annotations
-
 from functools import partial
 
 from django.utils.translation import gettext_lazy as _

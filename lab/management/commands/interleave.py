@@ -1,7 +1,5 @@
 """``manage.py interleave``: play a race of the lab and show its timelines side by side."""
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

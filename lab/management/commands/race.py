@@ -1,7 +1,5 @@
 """``manage.py race``: the same crowd for every step, and a verdict on each of them."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

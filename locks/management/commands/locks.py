@@ -1,7 +1,5 @@
 """``manage.py locks``: list the locks that are held, or release one by force."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict

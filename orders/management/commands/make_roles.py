@@ -1,7 +1,5 @@
 """``manage.py make_roles``: create the groups of staff with their permissions."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandParser, no_translations

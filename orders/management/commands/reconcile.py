@@ -1,7 +1,5 @@
 """``manage.py reconcile``: compare ledger and database, and repair."""
 
-from __future__ import annotations
-
 import json
 import sys
 from dataclasses import asdict, astuple, fields

@@ -1,7 +1,5 @@
 """``manage.py retry_orders``: list the orders that were set aside, and try them again."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Sequence
 from typing import Any

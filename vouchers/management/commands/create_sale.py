@@ -1,7 +1,5 @@
 """``manage.py create_sale``: put a voucher on sale from the command line."""
 
-from __future__ import annotations
-
 import datetime as dt
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``consume_classic``: the back half of the classic design, one transaction for each order."""
 
-from __future__ import annotations
-
 from contextlib import suppress
 from typing import Any
 
