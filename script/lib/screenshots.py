@@ -37,7 +37,7 @@ from tqdm import tqdm  # noqa: E402
 from tests.browser.window import Window, fill_window, session_key  # noqa: E402
 from tests.conftest import CHROMIUM_ARGUMENTS  # noqa: E402
 from tests.support.orders import make_buyers  # noqa: E402
-from tests.support.payments import won  # noqa: E402
+from tests.support.payments import make_unpaid_order  # noqa: E402
 from tests.support.stack import Stack  # noqa: E402
 
 DRAWINGS = Path(__file__).with_name("offers")
@@ -84,7 +84,7 @@ def run_and_sell(window: Window, page: Page, language: str) -> None:
     window.run("open", language=language)
     for units in (1, 2, 0, 1, 3, 1, 0, 2, 1, 1):
         if units:
-            won(window.sales["open"], make_buyers(units))
+            make_unpaid_order(window.sales["open"], make_buyers(units))
         page.wait_for_timeout(2_100)
 
 

@@ -40,7 +40,14 @@ from tests.support.inspection import (
     rows,
 )
 from tests.support.orders import at_once, make_buyer, make_buyers, make_order, make_sale
-from tests.support.payments import begun, history, paid, tell_of_fake, use_fake, won
+from tests.support.payments import (
+    history,
+    make_payment,
+    make_unpaid_order,
+    notify_of_fake,
+    pay,
+    use_fake,
+)
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -59,7 +66,7 @@ def job_of(ids: list[int], kind: OrderJob.Kind = CANCEL, *, by: str = "boss") ->
 
 def won_by(sale: SeckillVoucher, count: int) -> list[int]:
     """Make this many buyers win an unpaid order each; return the ids."""
-    won(sale, make_buyers(count))
+    make_unpaid_order(sale, make_buyers(count))
     return live_ids(sale)
 
 
@@ -104,8 +111,8 @@ def test_job_cancels_orders_with_author_and_reason() -> None:
 
 def test_job_refunds_orders() -> None:
     sale = make_sale(stock=3, refundable=False)
-    orders = [won(sale) for _ in range(3)]
-    payments = [paid(order) for order in orders]
+    orders = [make_unpaid_order(sale) for _ in range(3)]
+    payments = [pay(order) for order in orders]
     job = finish(job_of([order.pk for order in orders], REFUND))
     assert states(job) == ("done", 3, 0, {})
     assert set(Payment.objects.values_list("status", flat=True)) == {"refunded"}
@@ -236,9 +243,9 @@ def test_second_worker_finishes_job_of_dead_worker(monkeypatch: pytest.MonkeyPat
 def test_resumed_refunds_pay_nobody_twice(settings: Any) -> None:
     fake = use_fake(settings)
     sale = make_sale()
-    orders = [won(sale) for _ in range(3)]
+    orders = [make_unpaid_order(sale) for _ in range(3)]
     for order in orders:
-        tell_of_fake(begun(order))
+        notify_of_fake(make_payment(order))
     job = job_of([order.pk for order in orders], REFUND)
     with armed("job.changed=raise"), pytest.raises(FailpointReached):
         step(job)
@@ -402,8 +409,8 @@ def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> 
     """The order is being refunded even if the provider could not be reached."""
     fake = use_fake(settings)
     sale = make_sale()
-    order = won(sale)
-    tell_of_fake(begun(order))
+    order = make_unpaid_order(sale)
+    notify_of_fake(make_payment(order))
     charges = dict(fake.charges)
     fake.charges.clear()  # an unknown charge: a KeyError, which no provider should raise
     assert states(finish(job_of([order.pk], REFUND))) == ("done", 1, 0, {})
@@ -417,8 +424,8 @@ def test_refund_that_failed_after_its_start_counts_as_changed(settings: Any) -> 
 def test_orders_are_refunding_while_provider_is_down(settings: Any) -> None:
     fake = use_fake(settings)
     sale = make_sale()
-    order = won(sale)
-    tell_of_fake(begun(order))
+    order = make_unpaid_order(sale)
+    notify_of_fake(make_payment(order))
     fake.away = True
     assert states(finish(job_of([order.pk], REFUND))) == ("done", 1, 0, {})
     order.refresh_from_db()

@@ -40,7 +40,7 @@ from orders.payments.expiry import expire_orders
 from orders.payments.refunds import finish_refunds, refund_order
 from orders.roles import Role, make_roles
 from tests.support.orders import make_buyers, make_order, reserved, tokens_for
-from tests.support.payments import begun, over, paid, won
+from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay
 from vouchers.catalogue.sales import (
     SaleTerms,
     VoucherDetails,
@@ -180,8 +180,8 @@ def fill_window(*, crowd: int, pictures: Mapping[str, bytes] | None = None) -> W
         for name, offer in OFFERS.items()
     }
     orders, trades = _order_everything(sales, people["ann"])
-    won(sales["open"], make_buyers(crowd))
-    won(sales["sold_out"], make_buyers(OFFERS["sold_out"].stock - 1))
+    make_unpaid_order(sales["open"], make_buyers(crowd))
+    make_unpaid_order(sales["sold_out"], make_buyers(OFFERS["sold_out"].stock - 1))
     _pay_most(sales["sold_out"], 0.9)
     _pay_most(sales["open"], 0.6)
     _wait_in_line(sales["sold_out"], [people["cora"], *make_buyers(4)])
@@ -282,25 +282,25 @@ def _order_everything(
     """Bring an order of ann's into every state; return them, and the sandbox's charges."""
     by, shelf = Actor.buyer(ann.pk), sales["paused"]
     orders, trades = {}, {}
-    orders["cancelled"] = won(shelf, [ann])
+    orders["cancelled"] = make_unpaid_order(shelf, [ann])
     cancel_order(order_id=orders["cancelled"].pk, by=by, now=timezone.now())
-    orders["expired"] = won(shelf, [ann])
-    expire_orders(now=over(orders["expired"]))
-    orders["refunded"] = won(shelf, [ann])
-    paid(orders["refunded"])
+    orders["expired"] = make_unpaid_order(shelf, [ann])
+    expire_orders(now=expire_pay_by(orders["expired"]))
+    orders["refunded"] = make_unpaid_order(shelf, [ann])
+    pay(orders["refunded"])
     refund_order(order_id=orders["refunded"].pk, by=by, now=timezone.now())
     finish_refunds(now=timezone.now())
-    orders["refunding"] = won(shelf, [ann])
-    paid(orders["refunding"])
+    orders["refunding"] = make_unpaid_order(shelf, [ann])
+    pay(orders["refunding"])
     refund_order(order_id=orders["refunding"].pk, by=by, now=timezone.now())
-    orders["used"] = won(sales["ended"], [ann])
-    paid(orders["used"])
+    orders["used"] = make_unpaid_order(sales["ended"], [ann])
+    pay(orders["used"])
     orders["used"].refresh_from_db()
     redeem(code=orders["used"].code or "", by=by, now=timezone.now())
-    orders["paid"] = won(sales["sold_out"], [ann])
-    trades["paid"] = paid(orders["paid"]).reference
-    orders["unpaid"] = won(sales["open"], [ann])
-    trades["open"] = begun(orders["unpaid"]).reference
+    orders["paid"] = make_unpaid_order(sales["sold_out"], [ann])
+    trades["paid"] = pay(orders["paid"]).reference
+    orders["unpaid"] = make_unpaid_order(sales["open"], [ann])
+    trades["open"] = make_payment(orders["unpaid"]).reference
     orders["refused"] = make_order(
         sales["ended"], ann, status=OrderStatus.REFUSED, reason=RefusalReason.SOLD_OUT
     )
@@ -320,7 +320,7 @@ def _pay_most(sale: SeckillVoucher, share: float) -> None:
     """Let this share of the orders be paid, and ann's not: she has one in every state."""
     unpaid = sale.orders.filter(status=OrderStatus.UNPAID).exclude(user__username="ann")
     for order in unpaid[: int(share * len(unpaid))]:
-        paid(order)
+        pay(order)
 
 
 def _wait_in_line(sale: SeckillVoucher, buyers: Sequence[User]) -> None:

@@ -37,7 +37,7 @@ from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale
-from tests.support.payments import paid, won
+from tests.support.payments import make_unpaid_order, pay
 from vouchers.models import Voucher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -222,8 +222,8 @@ def world(db: None) -> dict[str, Any]:
     """One of each thing that a page of staff can be about."""
     sold, sale, unloaded = make_sale(), make_sale(), make_sale(loaded=False)
     voucher = Voucher.objects.create(title="Rice", price_cents=8, face_value_cents=10)
-    unpaid, settled = won(sold), won(sold)
-    payment = paid(settled)
+    unpaid, settled = make_unpaid_order(sold), make_unpaid_order(sold)
+    payment = pay(settled)
     settled.refresh_from_db()
     by = Actor.staff(make_buyer().pk)
     return {

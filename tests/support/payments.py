@@ -104,8 +104,8 @@ def use_fake(settings: Any) -> FakeProvider:
 # --- Orders and their payments --------------------------------------------------------------------
 
 
-def won(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
-    """Let a buyer (or these) win an unpaid order each; return the first."""
+def make_unpaid_order(sale: SeckillVoucher, buyers: list[User] | None = None) -> VoucherOrder:
+    """Make an unpaid order for a new buyer, or for each of these; return the first."""
     tokens = reserved(sale, buyers or make_buyers(1))
     while fulfill_sale(sale_id=sale.pk):
         pass
@@ -119,62 +119,62 @@ def owner_of(order: VoucherOrder) -> User:
     return order.user
 
 
-def begun(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
-    """Begin to pay, and return the payment."""
+def make_payment(order: VoucherOrder, addresses: Addresses = ADDRESSES) -> Payment:
+    """Start a payment and return it."""
     start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
     return Payment.objects.filter(order=order).latest("pk")
 
 
-def choose(payment: Payment, choice: Choice = Choice.PAY) -> None:
-    """Do what the buyer does on the sandbox's page; the shop does not hear of it yet."""
+def choose_outcome(payment: Payment, choice: Choice = Choice.PAY) -> None:
+    """Choose on the sandbox's page as a buyer would; the shop is not notified yet."""
     decide(reference=payment.reference, choice=choice, now=timezone.now())
 
 
-def word_of(payment: Payment, **changes: Any) -> tuple[dict[str, str], bytes]:
-    """Return headers and body with which the sandbox tells of a payment, signed as they are."""
+def notification_of(payment: Payment, **changes: Any) -> tuple[dict[str, str], bytes]:
+    """Return the headers and body of the sandbox's signed notification, with these changes."""
     trade = SandboxTrade.objects.get(reference=payment.reference)
     body = json.loads(notification(trade, state_of(trade, now=timezone.now())))
-    return signed(json.dumps({**body, **changes}).encode())
+    return sign_body(json.dumps({**body, **changes}).encode())
 
 
-def signed(body: bytes) -> tuple[dict[str, str], bytes]:
+def sign_body(body: bytes) -> tuple[dict[str, str], bytes]:
     return {SIGNATURE_HEADER: sign(body)}, body
 
 
-def tell(payment: Payment, **changes: Any) -> str:
-    """Tell the shop what the sandbox's books say now."""
-    headers, body = word_of(payment, **changes)
+def notify_shop(payment: Payment, **changes: Any) -> str:
+    """Notify the shop of the sandbox's current state of a payment."""
+    headers, body = notification_of(payment, **changes)
     return take_notification(
         provider_name="sandbox", headers=headers, body=body, now=timezone.now()
     )
 
 
-def tell_of_fake(payment: Payment, state: ChargeState = ChargeState.PAID) -> str:
-    """Tell the shop of a payment at the fake provider, whatever a query says."""
+def notify_of_fake(payment: Payment, state: ChargeState = ChargeState.PAID) -> str:
+    """Notify the shop of a payment at the fake provider, whatever a query returns."""
     body = {"reference": payment.reference, "state": state, "amount_cents": payment.amount_cents}
     content = json.dumps(body).encode()
     return take_notification(provider_name="fake", headers=GOOD, body=content, now=timezone.now())
 
 
-def paid(order: VoucherOrder) -> Payment:
-    """Pay in the sandbox and tell the shop."""
-    payment = begun(order)
-    choose(payment)
-    tell(payment)
+def pay(order: VoucherOrder) -> Payment:
+    """Pay in the sandbox and notify the shop."""
+    payment = make_payment(order)
+    choose_outcome(payment)
+    notify_shop(payment)
     payment.refresh_from_db()
     assert payment.status == PaymentStatus.PAID
     return payment
 
 
-def over(order: VoucherOrder) -> dt.datetime:
-    """Let the time to pay be over, and return the time that it is."""
+def expire_pay_by(order: VoucherOrder) -> dt.datetime:
+    """Let the time to pay expire, and return the current time."""
     now = timezone.now()
     VoucherOrder.objects.filter(pk=order.pk).update(pay_by=now - dt.timedelta(seconds=1))
     return now
 
 
-def nowhere(alias: str) -> Redis:
-    """Return a client of a Redis that is away, in place of the ledger's."""
+def unreachable_redis(alias: str) -> Redis:
+    """Return a client of a Redis that refuses connections, in place of the ledger's."""
     return Redis(port=CLOSED_PORT, decode_responses=True, retry=Retry(NoBackoff(), 0))
 
 

@@ -37,7 +37,14 @@ from tests.support.inspection import (
     rows,
 )
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
-from tests.support.payments import begun, history, paid, status_of, trade_state, won
+from tests.support.payments import (
+    history,
+    make_payment,
+    make_unpaid_order,
+    pay,
+    status_of,
+    trade_state,
+)
 from vouchers.admin import sale_list
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerKeys
@@ -367,8 +374,8 @@ def test_order_page_shows_history_to_the_second(boss: Client) -> None:
 
 
 def test_order_page_shows_payments(boss: Client) -> None:
-    order = won(make_sale())
-    payment = paid(order)
+    order = make_unpaid_order(make_sale())
+    payment = pay(order)
     Payment.objects.filter(pk=payment.pk).update(
         created_at=AT, changed_at=AT, problem="99 cents arrived instead of 100"
     )
@@ -431,7 +438,7 @@ def test_order_page_offers_possible_actions_only(boss: Client, status: str) -> N
 
 def test_cancelling_confirms_and_needs_a_reason(boss: Client) -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     before = rows()
     page = boss.get(change_url(order, "cancel")).text
     assert f"Order {order.pk} will be cancelled." in as_seen(page)
@@ -458,8 +465,8 @@ def test_cancelling_confirms_and_needs_a_reason(boss: Client) -> None:
 
 def test_refunding_shows_the_amount_and_asks_the_provider(boss: Client) -> None:
     sale = make_sale(refundable=False)  # that rule is for buyers
-    order = won(sale)
-    payment = paid(order)
+    order = make_unpaid_order(sale)
+    payment = pay(order)
     page = as_seen(boss.get(change_url(order, "refund")).text)
     assert f"Order {order.pk} will be refunded. ¥80.00 is refunded" in page
     assert said(end(boss, order, "refund")) == [f"success: Order {order.pk} is now refunded."]
@@ -470,7 +477,7 @@ def test_refunding_shows_the_amount_and_asks_the_provider(boss: Client) -> None:
 
 @pytest.mark.parametrize("reason", ["", "   ", "x" * 201])
 def test_missing_or_long_reason_changes_nothing(boss: Client, reason: str) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     before = ledger_contents(), rows()
     response = boss.post(change_url(order, "cancel"), {"reason": reason, "more": "1"})
     assert response.status_code == 200
@@ -494,10 +501,10 @@ def test_order_in_another_state_is_not_changed(
 def test_order_paid_meanwhile_is_not_cancelled(
     boss: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
 
     def paid_meanwhile(**kwargs: Any) -> None:
-        paid(order)
+        pay(order)
         end_order(**kwargs)
 
     monkeypatch.setattr(order_admin, "end_order", paid_meanwhile)
@@ -510,7 +517,7 @@ def test_busy_buyer_is_a_message(
     boss: Client, ledger: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("orders.lifecycle.cancellation.USER_LOCK_WAIT_MS", 50)
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     assert order.user_id
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id)
     ledger.set(key, "a worker", px=60_000)
@@ -523,7 +530,7 @@ def test_busy_buyer_is_a_message(
 def test_cancelling_without_redis_is_a_message(
     boss: Client, lose_ledger: Callable[[], None]
 ) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     before = rows()
     lose_ledger()
     assert said(end(boss, order, "cancel")) == [f"error: {NO_ANSWER}"]
@@ -559,7 +566,7 @@ def test_change_or_redeem_permission_cannot_end_orders(helper: Client) -> None:
 
 def test_end_permission_ends_orders(helper: Client) -> None:
     grant("helper", "end_voucherorder")
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     assert links(helper.get(change_url(order)).text) == ["cancel"]
     end(helper, order, "cancel")
     assert status_of(order) == "cancelled"
@@ -568,7 +575,7 @@ def test_end_permission_ends_orders(helper: Client) -> None:
 def test_ending_orders_needs_view_permission(helper: Client) -> None:
     user = User.objects.get(username="helper")
     user.user_permissions.set(Permission.objects.filter(codename="end_voucherorder"))
-    assert end(helper, won(make_sale()), "cancel").status_code == 403
+    assert end(helper, make_unpaid_order(make_sale()), "cancel").status_code == 403
 
 
 def test_ending_sends_visitors_to_login(client: Client) -> None:
@@ -601,8 +608,8 @@ def confirm(
 @pytest.mark.usefixtures("on_commit")
 def test_selected_orders_are_confirmed_and_become_a_job(boss: Client) -> None:
     sale = make_sale()
-    first, second, third = (won(sale) for _ in range(3))
-    paid(third)
+    first, second, third = (make_unpaid_order(sale) for _ in range(3))
+    pay(third)
     before = rows()
     page = choose(boss, first, second, third).text
     assert "2 unpaid orders of the 3 selected will be cancelled." in as_seen(page)
@@ -734,7 +741,7 @@ def test_running_job_shows_progress_and_reloads(boss: Client) -> None:
 
 def test_finished_job_page_names_author_and_reason(boss: Client) -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     page = page_of_job(boss, a_job([order.pk]))
     assert "http-equiv" not in page
     seen = as_seen(page)
@@ -765,7 +772,7 @@ def test_job_refusals_are_paginated(boss: Client) -> None:
 
 def test_order_pages_have_no_script_of_their_own(boss: Client) -> None:
     """The content security policy would block it."""
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     pages = [
         choose(boss, order).text,
         boss.get(change_url(order)).text,
@@ -792,8 +799,8 @@ def test_job_without_orders_is_shown(boss: Client) -> None:
 
 @pytest.mark.parametrize("model", ["orderjob", "payment"])
 def test_jobs_and_payments_are_read_only(boss: Client, model: str) -> None:
-    order = won(make_sale())
-    begun(order)
+    order = make_unpaid_order(make_sale())
+    make_payment(order)
     a_job([order.pk], worked=False)
     pk = {"orderjob": OrderJob, "payment": Payment}[model]._default_manager.get().pk
     base = f"/admin/orders/{model}/"
@@ -829,7 +836,7 @@ def payments_found(client: Client, **query: str) -> list[str]:
 
 
 def test_payments_with_a_problem_are_found_by_one_filter(boss: Client) -> None:
-    fine, wrong = (begun(won(make_sale())) for _ in range(2))
+    fine, wrong = (make_payment(make_unpaid_order(make_sale())) for _ in range(2))
     Payment.objects.filter(pk=wrong.pk).update(problem="99 cents arrived instead of 100")
     assert payments_found(boss, problem__isempty="0") == [wrong.reference]
     assert payments_found(boss, problem__isempty="1") == [fine.reference]
@@ -840,19 +847,22 @@ def test_payments_with_a_problem_are_found_by_one_filter(boss: Client) -> None:
 
 
 def test_payments_are_filtered_by_status(boss: Client) -> None:
-    open_one, paid_one = begun(won(make_sale())), paid(won(make_sale()))
+    open_one, paid_one = (
+        make_payment(make_unpaid_order(make_sale())),
+        pay(make_unpaid_order(make_sale())),
+    )
     assert payments_found(boss, status__exact="open") == [open_one.reference]
     assert payments_found(boss, status__exact="paid") == [paid_one.reference]
 
 
 @pytest.mark.parametrize("text", ["nobody", "9" * 40, "-1", "1.5", "٣", "%", "'", "\0", "é🙂"])
 def test_any_payment_search_is_answered(boss: Client, text: str) -> None:
-    begun(won(make_sale()))
+    make_payment(make_unpaid_order(make_sale()))
     assert len(payments_found(boss, q=text)) <= 1
 
 
 def test_payment_search_by_reference_and_order(boss: Client) -> None:
-    payment, _ = (begun(won(make_sale())) for _ in range(2))
+    payment, _ = (make_payment(make_unpaid_order(make_sale())) for _ in range(2))
     for text in (payment.reference, str(payment.order_id)):
         assert payments_found(boss, q=text) == [payment.reference]
     page = as_seen(boss.get(f"{PAYMENTS}{payment.pk}/change/").text)
@@ -861,7 +871,7 @@ def test_payment_search_by_reference_and_order(boss: Client) -> None:
 
 
 def test_payments_need_view_permission(helper: Client) -> None:
-    payment = begun(won(make_sale()))
+    payment = make_payment(make_unpaid_order(make_sale()))
     assert helper.get(PAYMENTS).status_code == 403
     # Without the permission the order's page names the payment but has no link.
     page = helper.get(change_url(payment.order)).text

@@ -29,9 +29,9 @@ from orders.models import ActorKind, OrderEvent, OrderStatus, VoucherOrder
 from orders.payments.refunds import refund_order
 from tests.support.orders import make_buyers, make_order, make_sale
 from tests.support.payments import (
+    make_unpaid_order,
     owner_of,
-    paid,
-    won,
+    pay,
 )
 from vouchers.inventory.keys import LedgerUnavailable
 
@@ -104,9 +104,9 @@ def recipients() -> list[str]:
 def test_each_change_sends_one_mail(settings: Any) -> None:
     settings.SECKILL_SITE_URL = "https://shop.example"
     (buyer,) = buyers_with_addresses(1)
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     assert tell() == 1
-    paid(order)
+    pay(order)
     assert tell() == 1
     refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk), now=timezone.now())
     assert tell() == 2
@@ -133,7 +133,7 @@ def test_every_status_has_a_plain_text_mail(settings: Any, after: OrderStatus) -
 
 def test_unpaid_mail_has_price_deadline_and_link(settings: Any) -> None:
     settings.LANGUAGE_CODE = "en"
-    order = won(make_sale(), buyers_with_addresses(1))
+    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
     tell()
     assert order.pay_by
     time = f"{timezone.localtime(order.pay_by):%-d %b, %H:%M} (UTC+8)"
@@ -141,8 +141,8 @@ def test_unpaid_mail_has_price_deadline_and_link(settings: Any) -> None:
 
 
 def test_paid_mail_has_the_code() -> None:
-    order = won(make_sale(), buyers_with_addresses(1))
-    paid(order)
+    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
+    pay(order)
     tell()
     order.refresh_from_db()
     assert order.code
@@ -151,8 +151,8 @@ def test_paid_mail_has_the_code() -> None:
 
 def test_code_of_refunded_order_is_not_sent() -> None:
     (buyer,) = buyers_with_addresses(1)
-    order = won(make_sale(), [buyer])
-    paid(order)
+    order = make_unpaid_order(make_sale(), [buyer])
+    pay(order)
     refund_order(order_id=order.pk, by=Actor.buyer(buyer.pk), now=timezone.now())
     tell()
     code = VoucherOrder.objects.get(pk=order.pk).code or "?"
@@ -169,7 +169,7 @@ def test_refused_mail_has_the_reason(settings: Any) -> None:
 
 
 def test_staff_reason_is_in_the_mail() -> None:
-    order = won(make_sale(), buyers_with_addresses(1))
+    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
     cancel_order(
         order_id=order.pk, by=Actor.staff(None), why="the kitchen burnt down", now=timezone.now()
     )
@@ -199,7 +199,7 @@ def test_without_news_no_mail_server_is_contacted(server: type[Server]) -> None:
 
 
 def test_buyer_without_address_counts_as_told(server: type[Server]) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     assert tell() == 0
     assert OrderEvent.objects.get(order=order).notified_at == NOW
     assert server.opened == 0

@@ -38,19 +38,19 @@ from tests.support.orders import at_once, make_buyer, make_buyers, make_order, m
 from tests.support.payments import (
     ADDRESSES,
     FakeProvider,
-    begun,
     history,
-    nowhere,
+    make_payment,
+    make_unpaid_order,
+    notify_of_fake,
+    notify_shop,
     owner_of,
-    paid,
+    pay,
     payment_status,
     receipt_url,
     status_of,
-    tell,
-    tell_of_fake,
     trade_state,
+    unreachable_redis,
     use_fake,
-    won,
 )
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
@@ -78,8 +78,8 @@ def buyer_of(order: VoucherOrder) -> Actor:
 
 
 def paid_at_fake(order: VoucherOrder) -> Payment:
-    payment = begun(order)
-    tell_of_fake(payment)
+    payment = make_payment(order)
+    notify_of_fake(payment)
     assert status_of(order) == "paid"
     return payment
 
@@ -96,8 +96,8 @@ def assert_unit_is_back(sale: SeckillVoucher) -> None:
 
 def test_refund_returns_money_and_unit() -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
-    payment = paid(order)
+    order = make_unpaid_order(sale)
+    payment = pay(order)
     before = timezone.now()
     refund_order(order_id=order.pk, by=buyer_of(order), why="changed my mind", now=timezone.now())
 
@@ -118,10 +118,10 @@ def test_refund_returns_money_and_unit() -> None:
 
 def test_refunded_unit_is_sold_again() -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
-    paid(order)
+    order = make_unpaid_order(sale)
+    pay(order)
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
-    other = won(sale)
+    other = make_unpaid_order(sale)
     assert live_ids(sale) == [other.pk]
     assert_conserved(sale)
 
@@ -129,7 +129,7 @@ def test_refunded_unit_is_sold_again() -> None:
 def test_free_order_is_refunded_without_provider() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert (status_of(order), Payment.objects.get().status) == ("refunded", "refunded")
@@ -138,8 +138,8 @@ def test_free_order_is_refunded_without_provider() -> None:
 
 def test_buyer_refunds_over_http(client: Client) -> None:
     sale = make_sale()
-    order = won(sale)
-    paid(order)
+    order = make_unpaid_order(sale)
+    pay(order)
     client.force_login(owner_of(order))
     assert client.get(receipt_url(order)).json()["refundable"] is True
     body = client.post(f"{receipt_url(order)}refund/").json()
@@ -161,8 +161,8 @@ def assert_refusal(order: VoucherOrder, by: Actor, error: type[Exception]) -> An
 
 def test_non_refundable_sale_lets_only_staff_refund(client: Client) -> None:
     sale = make_sale(refundable=False)
-    order = won(sale)
-    payment = paid(order)
+    order = make_unpaid_order(sale)
+    payment = pay(order)
     assert_refusal(order, buyer_of(order), NotRefundable)
     client.force_login(owner_of(order))
     assert client.get(receipt_url(order)).json()["refundable"] is False
@@ -184,8 +184,8 @@ def test_only_paid_orders_are_refunded(status: OrderStatus) -> None:
 
 
 def test_used_voucher_is_not_refunded() -> None:
-    order = won(make_sale())
-    paid(order)
+    order = make_unpaid_order(make_sale())
+    pay(order)
     order.refresh_from_db()
     redeem(code=order.code or "", by=STAFF, now=timezone.now())
     assert_refusal(order, STAFF, WrongState)
@@ -197,15 +197,15 @@ def test_refund_of_missing_order_raises() -> None:
 
 
 def test_other_buyers_order_cannot_be_refunded(client: Client) -> None:
-    order = won(make_sale())
-    paid(order)
+    order = make_unpaid_order(make_sale())
+    pay(order)
     client.force_login(make_buyer())
     assert_refused(client.post(f"{receipt_url(order)}refund/"), 404, "not_found")
     assert status_of(order) == "paid"
 
 
 def test_started_refund_cannot_start_again(fake: FakeProvider) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     paid_at_fake(order)
     fake.away = True
     refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
@@ -217,7 +217,7 @@ def test_started_refund_cannot_start_again(fake: FakeProvider) -> None:
 
 def test_unavailable_provider_is_asked_until_refunded(fake: FakeProvider) -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     payment = paid_at_fake(order)
     fake.away = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
@@ -246,7 +246,7 @@ def test_unavailable_provider_is_asked_until_refunded(fake: FakeProvider) -> Non
 
 def test_unfinished_refund_is_asked_about_again(fake: FakeProvider) -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     payment = paid_at_fake(order)
     fake.slow = True
     refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
@@ -258,7 +258,7 @@ def test_unfinished_refund_is_asked_about_again(fake: FakeProvider) -> None:
 
 
 def test_refund_waits_for_a_removed_provider(fake: FakeProvider, settings: Any) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     paid_at_fake(order)
     known = settings.SECKILL_PAYMENT_PROVIDERS
     settings.SECKILL_PAYMENT_PROVIDERS = ["orders.payments.sandbox.Sandbox"]
@@ -271,7 +271,7 @@ def test_refund_waits_for_a_removed_provider(fake: FakeProvider, settings: Any) 
 
 def test_failing_refund_does_not_stop_the_others(fake: FakeProvider) -> None:
     sale = make_sale(stock=3)
-    won(sale, make_buyers(3))
+    make_unpaid_order(sale, make_buyers(3))
     orders = list(VoucherOrder.objects.order_by("pk"))
     fake.slow = True
     for order in orders:
@@ -285,7 +285,7 @@ def test_failing_refund_does_not_stop_the_others(fake: FakeProvider) -> None:
 
 
 def test_refund_walk_stops_after_its_time(fake: FakeProvider) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     paid_at_fake(order)
     (charge,) = fake.charges.values()
     for number in range(REFUNDS_AT_ONCE + 5):
@@ -307,11 +307,11 @@ def test_late_payments_refund_does_not_end_the_order(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = make_sale()
-    order = won(sale)
-    late = begun(order)
-    tell_of_fake(late, ChargeState.CLOSED)
+    order = make_unpaid_order(sale)
+    late = make_payment(order)
+    notify_of_fake(late, ChargeState.CLOSED)
     own = paid_at_fake(order)
-    tell_of_fake(late)
+    notify_of_fake(late)
     with monkeypatch.context() as patch:
         patch.setattr(fake, "refund", lambda reference, **amount: reference == late.reference)
         refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
@@ -331,14 +331,14 @@ def test_refund_finished_from_stale_data_changes_nothing(
 ) -> None:
     """Two workers have read the same payment; the second continues after the first has finished."""
     sale = make_sale(stock=2)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     payment = paid_at_fake(order)
     fake.away = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.away = False
     old_look = Payment.objects.select_related("order").get(pk=payment.pk)
     assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
-    other = won(sale)
+    other = make_unpaid_order(sale)
     assert finish_refund(old_look, now=timezone.now() + AN_HOUR)
     assert history(order) == WHOLE
     payment.refresh_from_db()
@@ -348,11 +348,11 @@ def test_refund_finished_from_stale_data_changes_nothing(
 
 
 def test_notification_after_refund_changes_nothing() -> None:
-    order = won(make_sale())
-    payment = paid(order)
+    order = make_unpaid_order(make_sale())
+    payment = pay(order)
     refund_order(order_id=order.pk, by=STAFF, now=timezone.now())
     for state in ("paid", "closed", "open"):
-        tell(payment, state=state)
+        notify_shop(payment, state=state)
     assert (status_of(order), payment_status(payment)) == ("refunded", "refunded")
     assert len(history(order)) == 4
 
@@ -382,8 +382,8 @@ def repeat(order: VoucherOrder, by: Actor, sale: SeckillVoucher) -> None:
 @pytest.mark.parametrize("point", POINTS)
 def test_refund_survives_a_crash_at_any_step(point: str) -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
-    payment = paid(order)
+    order = make_unpaid_order(sale)
+    payment = pay(order)
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
         refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     assert status_of(order) == POINTS[point]
@@ -403,7 +403,7 @@ def test_refund_survives_a_crash_at_any_step(point: str) -> None:
 @pytest.mark.parametrize("point", list(POINTS)[2:])
 def test_beats_refund_survives_a_crash(point: str, fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     payment = paid_at_fake(order)
     fake.slow = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
@@ -422,11 +422,11 @@ def test_beats_refund_survives_a_crash(point: str, fake: FakeProvider) -> None:
 @pytest.mark.parametrize("point", ["refund.told", "refund.closing", "refund.closed"])
 def test_late_payment_is_refunded_once_despite_a_crash(point: str, fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
-    payment = begun(order)
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
     VoucherOrder.objects.filter(pk=order.pk).update(status="expired", live=None)
     SeckillVoucher.objects.update(sold=0)
-    tell_of_fake(payment)
+    notify_of_fake(payment)
     now = timezone.now()
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
         finish_refunds(now=now)
@@ -439,13 +439,13 @@ def test_refund_finishes_without_redis(
     fake: FakeProvider,
 ) -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     paid_at_fake(order)
     fake.slow = True
     refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())
     fake.slow = False
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "get_redis_connection", nowhere)
+        patch.setattr(ledger_module, "get_redis_connection", unreachable_redis)
         assert finish_refunds(now=timezone.now() + AN_HOUR) == 1
     assert (status_of(order), len(buyers_of(sale))) == ("refunded", 1)
     reconcile(sale_id=sale.pk, repair=True)
@@ -461,7 +461,7 @@ def test_refund_finishes_without_redis(
 @pytest.mark.concurrency
 def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
     sale = make_sale(stock=2)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     payment = paid_at_fake(order)
     answers = at_once(
         *[lambda: refund_order(order_id=order.pk, by=buyer_of(order), now=timezone.now())] * 4
@@ -478,7 +478,7 @@ def test_concurrent_refunds_succeed_once(fake: FakeProvider) -> None:
 def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(10):
         sale = make_sale(stock=1)
-        order = won(sale)
+        order = make_unpaid_order(sale)
         paid_at_fake(order)
         order.refresh_from_db()
         refunded, used = at_once(
@@ -496,7 +496,7 @@ def test_refund_racing_redemption_succeeds_once(fake: FakeProvider) -> None:
 def test_concurrent_refund_workers_return_units_once(fake: FakeProvider) -> None:
     count = 30
     sale = make_sale(stock=count)
-    won(sale, make_buyers(count))
+    make_unpaid_order(sale, make_buyers(count))
     orders = list(VoucherOrder.objects.all())
     fake.slow = True
     for order in orders:

@@ -47,17 +47,17 @@ from tests.support.inspection import assert_conserved, broker_length
 from tests.support.orders import PRICE_CENTS, at_once, make_sale
 from tests.support.payments import (
     ADDRESSES,
-    begun,
-    choose,
+    choose_outcome,
     history,
+    make_payment,
+    make_unpaid_order,
+    notification_of,
+    notify_shop,
     notify_url,
-    nowhere,
-    signed,
+    sign_body,
     status_of,
-    tell,
     trade_state,
-    won,
-    word_of,
+    unreachable_redis,
 )
 
 pytestmark = pytest.mark.django_db
@@ -236,7 +236,7 @@ GOOD_WORD = {"reference": "a1b2", "state": "paid", "amount_cents": PRICE_CENTS, 
 def read(content: Any) -> Statement:
     """Read a notification with a valid signature."""
     body = content if isinstance(content, bytes) else json.dumps(content).encode()
-    headers, body = signed(body)
+    headers, body = sign_body(body)
     return Sandbox().read_notification(headers=headers, body=body)
 
 
@@ -247,9 +247,9 @@ def test_signed_notification_is_read(state: ChargeState) -> None:
 
 
 def test_notification_of_a_trade_is_read() -> None:
-    payment = begun(won(make_sale()))
-    choose(payment)
-    headers, body = word_of(payment)
+    payment = make_payment(make_unpaid_order(make_sale()))
+    choose_outcome(payment)
+    headers, body = notification_of(payment)
     trade = SandboxTrade.objects.get()
     assert Sandbox().read_notification(headers=headers, body=body) == Statement(
         payment.reference, ChargeState.PAID, PRICE_CENTS, str(trade.pk)
@@ -257,7 +257,7 @@ def test_notification_of_a_trade_is_read() -> None:
 
 
 def test_changed_body_is_refused() -> None:
-    headers, body = signed(json.dumps(GOOD_WORD).encode())
+    headers, body = sign_body(json.dumps(GOOD_WORD).encode())
     for changed in (body.replace(b"8000", b"8001"), body + b" ", b"", body[:-1]):
         with pytest.raises(BadNotification, match="signature"):
             Sandbox().read_notification(headers=headers, body=changed)
@@ -272,7 +272,7 @@ def test_malformed_signature_is_refused(signature: str | None) -> None:
 
 def test_signature_with_other_key_is_refused(settings: Any) -> None:
     settings.SECKILL_SANDBOX_KEY = "another key"
-    headers, body = signed(json.dumps(GOOD_WORD).encode())
+    headers, body = sign_body(json.dumps(GOOD_WORD).encode())
     settings.SECKILL_SANDBOX_KEY = "our key"
     with pytest.raises(BadNotification, match="signature"):
         Sandbox().read_notification(headers=headers, body=body)
@@ -480,10 +480,10 @@ def addresses_at(live_server: Any) -> Addresses:
 @pytest.mark.django_db(transaction=True)
 def test_shop_accepts_notification_over_http(live_server: Any) -> None:
     sale = make_sale()
-    order = won(sale)
-    payment = begun(order, addresses_at(live_server))
+    order = make_unpaid_order(sale)
+    payment = make_payment(order, addresses_at(live_server))
     assert Payment.objects.get().pay_url == f"{live_server}/sandbox/{payment.reference}/"
-    choose(payment)
+    choose_outcome(payment)
     assert notify(reference=payment.reference, tries=1, now=timezone.now()) is None
     assert status_of(order) == "paid"
     assert_conserved(sale)
@@ -493,11 +493,11 @@ def test_shop_accepts_notification_over_http(live_server: Any) -> None:
 def test_notification_is_repeated_until_accepted(
     live_server: Any,
 ) -> None:
-    order = won(make_sale())
-    payment = begun(order, addresses_at(live_server))
-    choose(payment)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order, addresses_at(live_server))
+    choose_outcome(payment)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(ledger_module, "get_redis_connection", nowhere)
+        patch.setattr(ledger_module, "get_redis_connection", unreachable_redis)
         assert notify(reference=payment.reference, tries=1, now=timezone.now()) == 5
         assert notify(reference=payment.reference, tries=2, now=timezone.now()) == 15
         assert status_of(order) == "unpaid"
@@ -652,12 +652,12 @@ def test_sandbox_page_refuses_other_methods(client: Client, method: str) -> None
 
 
 def test_buyer_who_declined_can_pay_again() -> None:
-    order = won(make_sale())
-    declined = begun(order)
-    choose(declined, Choice.DECLINE)
-    tell(declined)
-    again = begun(order)
+    order = make_unpaid_order(make_sale())
+    declined = make_payment(order)
+    choose_outcome(declined, Choice.DECLINE)
+    notify_shop(declined)
+    again = make_payment(order)
     assert again.pk != declined.pk
-    choose(again)
-    tell(again)
+    choose_outcome(again)
+    notify_shop(again)
     assert (status_of(order), trade_state(declined)) == (OrderStatus.PAID, "closed")

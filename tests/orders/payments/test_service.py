@@ -66,23 +66,23 @@ from tests.support.orders import (
 from tests.support.payments import (
     ADDRESSES,
     FakeProvider,
-    begun,
-    choose,
+    choose_outcome,
+    expire_pay_by,
     history,
+    make_payment,
+    make_unpaid_order,
+    notification_of,
+    notify_of_fake,
+    notify_shop,
     notify_url,
-    nowhere,
-    over,
     owner_of,
-    paid,
+    pay,
     payment_status,
     receipt_url,
-    signed,
+    sign_body,
     status_of,
-    tell,
-    tell_of_fake,
+    unreachable_redis,
     use_fake,
-    won,
-    word_of,
 )
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.models import Voucher
@@ -117,7 +117,7 @@ def seconds_until_asked(payment: Payment, now: dt.datetime) -> float | None:
 
 
 def test_repeated_start_returns_the_same_payment() -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     urls = {
         start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now()) for _ in range(3)
     }
@@ -130,8 +130,8 @@ def test_repeated_start_returns_the_same_payment() -> None:
 def test_charge_has_subject_amount_deadline_and_addresses(
     fake: FakeProvider,
 ) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     charge = fake.charges[payment.reference]
     assert (charge.amount_cents, charge.subject) == (
         PRICE_CENTS,
@@ -142,15 +142,15 @@ def test_charge_has_subject_amount_deadline_and_addresses(
 
 
 def test_charge_has_the_price_of_the_order(fake: FakeProvider) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     Voucher.objects.update(price_cents=1)
-    assert begun(order).amount_cents == PRICE_CENTS
+    assert make_payment(order).amount_cents == PRICE_CENTS
 
 
 def test_order_without_deadline_can_be_paid() -> None:
     order = make_order(make_sale(), make_buyer())
     assert order.pay_by is None
-    choose(begun(order))
+    choose_outcome(make_payment(order))
 
 
 @pytest.mark.parametrize("status", sorted(set(OrderStatus) - {OrderStatus.UNPAID}))
@@ -164,10 +164,10 @@ def test_only_unpaid_orders_can_be_paid(status: OrderStatus) -> None:
 
 
 def test_overdue_order_cannot_start_a_payment() -> None:
-    order = won(make_sale())
-    over(order)
+    order = make_unpaid_order(make_sale())
+    expire_pay_by(order)
     with pytest.raises(WrongState) as refused:
-        begun(order)
+        make_payment(order)
     assert refused.value.status == "expired"
 
 
@@ -179,7 +179,7 @@ def test_payment_of_missing_order_raises() -> None:
 def test_free_order_is_paid_at_once() -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=0)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     assert (
         start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())
         == ADDRESSES.return_url
@@ -194,12 +194,12 @@ def test_free_order_is_paid_at_once() -> None:
 
 
 def test_unavailable_provider_is_retried_with_same_payment(fake: FakeProvider) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     fake.away = True
     with pytest.raises(ProviderUnavailable):
-        begun(order)
+        make_payment(order)
     fake.away = False
-    begun(order)
+    make_payment(order)
     (payment,) = Payment.objects.all()
     assert payment.pay_url == f"https://pay.example/{payment.reference}"
 
@@ -208,7 +208,7 @@ def test_charge_closed_during_creation_is_unavailable(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A closed payment is never asked about again, so the buyer gets a new one."""
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     create = fake.create
 
     def asked_meanwhile(charge: Any) -> str:
@@ -219,8 +219,8 @@ def test_charge_closed_during_creation_is_unavailable(
     with monkeypatch.context() as patch:
         patch.setattr(fake, "create", asked_meanwhile)
         with pytest.raises(ProviderUnavailable):
-            begun(order)
-    assert begun(order).status == "open"
+            make_payment(order)
+    assert make_payment(order).status == "open"
     assert Payment.objects.count() == 2
 
 
@@ -228,13 +228,13 @@ def test_locked_order_is_busy(
     monkeypatch: pytest.MonkeyPatch, elsewhere: Callable[..., Any]
 ) -> None:
     monkeypatch.setattr("orders.lifecycle.cancellation.USER_LOCK_WAIT_MS", 50)
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     held = user_lock(sale_id=order.seckill_voucher_id, user_id=order.user_id or 0)
     elsewhere(held.__enter__)
     with pytest.raises(Busy):
-        begun(order)
+        make_payment(order)
     elsewhere(held.__exit__, None, None, None)
-    begun(order)
+    make_payment(order)
 
 
 @pytest.mark.django_db(transaction=True)
@@ -244,7 +244,7 @@ def test_locked_order_is_busy(
 def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
     sale = make_sale()
     Voucher.objects.update(price_cents=price_cents)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     answers = at_once(
         *[lambda: start_payment(order_id=order.pk, addresses=ADDRESSES, now=timezone.now())] * 6
     )
@@ -261,13 +261,13 @@ def test_concurrent_clicks_make_one_payment(price_cents: int) -> None:
 
 def test_notification_makes_order_paid_with_code() -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     assert order.code is None
-    payment = begun(order)
-    choose(payment)
+    payment = make_payment(order)
+    choose_outcome(payment)
     assert status_of(order) == "unpaid"
     before = timezone.now()
-    assert tell(payment) == "success"
+    assert notify_shop(payment) == "success"
 
     order.refresh_from_db()
     payment.refresh_from_db()
@@ -285,10 +285,10 @@ def test_notification_makes_order_paid_with_code() -> None:
 
 
 def test_order_is_locked_before_its_payments() -> None:
-    payment = begun(won(make_sale()))
-    choose(payment)
+    payment = make_payment(make_unpaid_order(make_sale()))
+    choose_outcome(payment)
     with CaptureQueriesContext(connection) as queries:
-        tell(payment)
+        notify_shop(payment)
     written = [
         it for it in statements(queries.captured_queries) if "FOR UPDATE" in it or "UPD" in it
     ]
@@ -302,59 +302,59 @@ def test_order_is_locked_before_its_payments() -> None:
 
 def test_codes_are_unique() -> None:
     sale = make_sale(stock=20)
-    first = won(sale, make_buyers(20))
+    first = make_unpaid_order(sale, make_buyers(20))
     orders = VoucherOrder.objects.filter(seckill_voucher=sale)
     assert first in orders
     for order in orders:
-        paid(order)
+        pay(order)
     assert len({order.code for order in orders.all()}) == 20
     assert len(CODE_ALPHABET) == 32
 
 
 def test_repeated_notification_changes_nothing() -> None:
-    order = won(make_sale())
-    payment = paid(order)
+    order = make_unpaid_order(make_sale())
+    payment = pay(order)
     order.refresh_from_db()
     code = order.code
     for _ in range(3):
-        assert tell(payment) == "success"
+        assert notify_shop(payment) == "success"
     order.refresh_from_db()
     assert (order.status, order.code) == ("paid", code)
     assert history(order) == ["unpaid by system", "paid by provider"]
 
 
 def test_repeated_notification_after_use_or_refund_changes_nothing() -> None:
-    order = won(make_sale())
-    payment = paid(order)
+    order = make_unpaid_order(make_sale())
+    payment = pay(order)
     VoucherOrder.objects.filter(pk=order.pk).update(status="used")
-    tell(payment)
+    notify_shop(payment)
     assert (status_of(order), payment_status(payment)) == ("used", "paid")
 
 
 def test_late_open_or_closed_report_keeps_paid(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     for state in (ChargeState.PAID, ChargeState.OPEN, ChargeState.CLOSED):
-        tell_of_fake(payment, state)
+        notify_of_fake(payment, state)
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
 
 
 def test_paid_report_after_closed_counts(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    tell_of_fake(payment, ChargeState.CLOSED)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    notify_of_fake(payment, ChargeState.CLOSED)
     assert payment_status(payment) == "closed"
-    tell_of_fake(payment)
+    notify_of_fake(payment)
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
 
 
 def test_second_payment_is_refunded(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    first = begun(order)
-    tell_of_fake(first, ChargeState.CLOSED)
-    second = begun(order)
-    tell_of_fake(second)
-    tell_of_fake(first)
+    order = make_unpaid_order(make_sale())
+    first = make_payment(order)
+    notify_of_fake(first, ChargeState.CLOSED)
+    second = make_payment(order)
+    notify_of_fake(second)
+    notify_of_fake(first)
     assert (payment_status(second), payment_status(first)) == ("paid", "refunding")
     assert finish_refunds(now=timezone.now()) == 1
     assert (status_of(order), payment_status(first)) == ("paid", "refunded")
@@ -370,7 +370,7 @@ def cancelled(order: VoucherOrder) -> None:
 
 def expired(order: VoucherOrder) -> None:
     """Expire an order whose provider says that it is not paid yet."""
-    assert expire_orders(now=over(order)) == 1
+    assert expire_orders(now=expire_pay_by(order)) == 1
 
 
 @pytest.mark.parametrize("end", [cancelled, expired])
@@ -378,18 +378,18 @@ def test_late_payment_is_refunded_and_shown(
     end: Callable[[VoucherOrder], None], fake: FakeProvider, client: Client
 ) -> None:
     sale = make_sale(stock=1)
-    order = won(sale)
-    payment = begun(order)
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
     end(order)
     ended = status_of(order)
-    assert tell_of_fake(payment) == "OK"
+    assert notify_of_fake(payment) == "OK"
     payment.refresh_from_db()
     assert (status_of(order), payment.status, payment.settles) == (ended, "refunding", False)
     assert payment.problem
     assert receipt_of(order).late_payment == "refunding"
 
     assert finish_refunds(now=timezone.now()) == 1
-    assert tell_of_fake(payment) == "OK"  # once more, later still
+    assert notify_of_fake(payment) == "OK"  # once more, later still
     assert (status_of(order), payment_status(payment)) == (ended, "refunded")
     assert fake.refunds == [payment.reference]
     assert receipt_of(order).late_payment == "refunded"
@@ -405,19 +405,19 @@ def test_late_payment_is_refunded_and_shown(
 
 def test_late_payment_takes_no_unit(fake: FakeProvider) -> None:
     sale = make_sale(stock=1)
-    late = won(sale)
-    payment = begun(late)
+    late = make_unpaid_order(sale)
+    payment = make_payment(late)
     cancelled(late)
-    other = won(sale)
-    tell_of_fake(payment)
+    other = make_unpaid_order(sale)
+    notify_of_fake(payment)
     finish_refunds(now=timezone.now())
     assert live_ids(sale) == [other.pk]
     assert_conserved(sale)
 
 
 def test_receipt_without_late_payment_mentions_none() -> None:
-    order = won(make_sale())
-    begun(order)
+    order = make_unpaid_order(make_sale())
+    make_payment(order)
     assert receipt_of(order).late_payment == ""
     cancelled(order)
     assert receipt_of(order).late_payment == ""
@@ -425,19 +425,19 @@ def test_receipt_without_late_payment_mentions_none() -> None:
 
 def test_provider_is_asked_before_expiry() -> None:
     sale = make_sale()
-    order = won(sale)
-    payment = begun(order)
-    choose(payment, Choice.NEVER)
-    assert expire_orders(now=over(order)) == 0
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
+    choose_outcome(payment, Choice.NEVER)
+    assert expire_orders(now=expire_pay_by(order)) == 0
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
     assert_conserved(sale)
 
 
 def test_order_with_closed_charge_expires() -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    choose(payment, Choice.DECLINE)
-    assert expire_orders(now=over(order)) == 1
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    choose_outcome(payment, Choice.DECLINE)
+    assert expire_orders(now=expire_pay_by(order)) == 1
     assert (status_of(order), payment_status(payment)) == ("expired", "closed")
 
 
@@ -448,32 +448,32 @@ def test_order_with_closed_charge_expires() -> None:
 def test_wrong_amount_pays_nothing_and_is_recorded(
     amount_cents: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    choose(payment)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    choose_outcome(payment)
     with pytest.raises(BadNotification):
-        tell(payment, amount_cents=amount_cents)
+        notify_shop(payment, amount_cents=amount_cents)
     payment.refresh_from_db()
     assert (status_of(order), payment.status) == ("unpaid", "open")
     assert payment.problem == f"{amount_cents} cents arrived instead of {PRICE_CENTS}"
     assert str(order.pk) in caplog.text
-    tell(payment)
+    notify_shop(payment)
     assert status_of(order) == "paid"
 
 
 def test_unknown_payment_is_refused() -> None:
-    payment = begun(won(make_sale()))
-    choose(payment)
+    payment = make_payment(make_unpaid_order(make_sale()))
+    choose_outcome(payment)
     with pytest.raises(BadNotification):
-        tell(payment, reference="somebody-elses")
+        notify_shop(payment, reference="somebody-elses")
 
 
 def test_provider_cannot_report_for_another(settings: Any) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     use_fake(settings)
     with pytest.raises(BadNotification):
-        tell_of_fake(payment)
+        notify_of_fake(payment)
     assert status_of(order) == "unpaid"
 
 
@@ -490,20 +490,20 @@ def post(client: Client, headers: dict[str, str], body: bytes, provider: str = "
 
 
 def test_notification_needs_no_session_and_no_csrf_token() -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    choose(payment)
-    response = post(Client(enforce_csrf_checks=True), *word_of(payment))
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    choose_outcome(payment)
+    response = post(Client(enforce_csrf_checks=True), *notification_of(payment))
     assert (response.status_code, response.content) == (200, b"success")
     assert not response.cookies
     assert status_of(order) == "paid"
 
 
 def test_notification_with_bad_signature_returns_400(client: Client) -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    choose(payment)
-    headers, body = word_of(payment)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    choose_outcome(payment)
+    headers, body = notification_of(payment)
     for signature in ("", "0" * 64, "é"):
         response = post(client, dict.fromkeys(headers, signature), body)
         assert_refused(response, 400, "invalid")
@@ -514,32 +514,32 @@ def test_notification_with_bad_signature_returns_400(client: Client) -> None:
 @pytest.mark.parametrize("body", [b"", b"[]", b"\xff", b'{"reference": "nobody"}', b"x" * 100_000])
 def test_malformed_notification_is_no_server_error(client: Client, body: bytes) -> None:
     assert_refused(post(client, {}, body), 400, "invalid")
-    assert_refused(post(client, *signed(body)), 400, "invalid")
+    assert_refused(post(client, *sign_body(body)), 400, "invalid")
 
 
 def test_notification_of_unknown_payment_or_amount_returns_400(client: Client) -> None:
-    payment = begun(won(make_sale()))
-    choose(payment)
-    assert_refused(post(client, *word_of(payment, reference="nobody")), 400, "invalid")
-    assert_refused(post(client, *word_of(payment, amount_cents=1)), 400, "invalid")
+    payment = make_payment(make_unpaid_order(make_sale()))
+    choose_outcome(payment)
+    assert_refused(post(client, *notification_of(payment, reference="nobody")), 400, "invalid")
+    assert_refused(post(client, *notification_of(payment, amount_cents=1)), 400, "invalid")
 
 
 def test_webhook_refuses_unknown_provider_and_other_methods(client: Client) -> None:
-    assert_refused(post(client, *signed(b"{}"), provider="nobody"), 404, "not_found")
+    assert_refused(post(client, *sign_body(b"{}"), provider="nobody"), 404, "not_found")
     assert_refused(client.get(notify_url()), 405, "invalid")
 
 
 def test_notification_without_redis_returns_503_until_repeated(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    order = won(make_sale())
-    payment = begun(order)
-    choose(payment)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
+    choose_outcome(payment)
     with monkeypatch.context() as patch:
-        patch.setattr(ledger_module, "get_redis_connection", nowhere)
-        assert_refused(post(client, *word_of(payment)), 503, "unavailable")
+        patch.setattr(ledger_module, "get_redis_connection", unreachable_redis)
+        assert_refused(post(client, *notification_of(payment)), 503, "unavailable")
     assert (status_of(order), payment_status(payment)) == ("unpaid", "open")
-    assert post(client, *word_of(payment)).content == b"success"
+    assert post(client, *notification_of(payment)).content == b"success"
     assert status_of(order) == "paid"
 
 
@@ -551,12 +551,12 @@ def test_notification_without_database_returns_503(
         {"reference": "a1b2", "state": "paid", "amount_cents": 1, "trade": "1"}
     ).encode()
     lose_database()
-    assert_refused(post(client, *signed(body)), 503, "unavailable")
+    assert_refused(post(client, *sign_body(body)), 503, "unavailable")
 
 
 def test_owner_is_redirected_to_the_provider(client: Client) -> None:
     sale = make_sale()
-    order = won(sale)
+    order = make_unpaid_order(sale)
     client.force_login(owner_of(order))
     response = client.post(f"{receipt_url(order)}pay/", headers={"Accept": "text/html"})
     payment = Payment.objects.get()
@@ -564,7 +564,7 @@ def test_owner_is_redirected_to_the_provider(client: Client) -> None:
     assert response["Location"] == f"http://testserver/sandbox/{payment.reference}/"
     chosen = client.post(response["Location"], {"choice": "pay"})
     assert chosen["Location"] == f"http://testserver{receipt_url(order)}"
-    tell(payment)
+    notify_shop(payment)
     body = client.get(receipt_url(order)).json()
     assert (body["status"], len(body["code"].replace("-", ""))) == ("paid", CODE_LENGTH)
 
@@ -574,9 +574,9 @@ def test_owner_is_redirected_to_the_provider(client: Client) -> None:
 
 def test_shop_asks_about_unreported_payments() -> None:
     sale = make_sale()
-    order = won(sale)
-    payment = begun(order)
-    choose(payment, Choice.NEVER)
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
+    choose_outcome(payment, Choice.NEVER)
     assert poll_payments(now=timezone.now()) == 0
     assert poll_payments(now=timezone.now() + A_MINUTE) == 1
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
@@ -585,7 +585,7 @@ def test_shop_asks_about_unreported_payments() -> None:
 
 
 def test_query_pauses_double_up_to_ten_minutes(fake: FakeProvider) -> None:
-    payment = begun(won(make_sale()))
+    payment = make_payment(make_unpaid_order(make_sale()))
     pauses_s = []
     now = timezone.now() + dt.timedelta(seconds=15)
     for _ in range(8):
@@ -600,8 +600,8 @@ def test_query_pauses_double_up_to_ten_minutes(fake: FakeProvider) -> None:
 
 @pytest.mark.parametrize("away", [False, True])
 def test_queries_stop_a_day_after_the_deadline(fake: FakeProvider, away: bool) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.away = away
     assert order.pay_by
     almost = order.pay_by + dt.timedelta(hours=23, minutes=59)
@@ -619,8 +619,8 @@ def test_queries_stop_a_day_after_the_deadline(fake: FakeProvider, away: bool) -
 
 
 def test_queries_continue_for_a_long_deadline(fake: FakeProvider) -> None:
-    order = won(make_sale(pay_within_s=7 * 24 * 3600))
-    payment = begun(order)
+    order = make_unpaid_order(make_sale(pay_within_s=7 * 24 * 3600))
+    payment = make_payment(order)
     poll_payments(now=timezone.now() + dt.timedelta(days=3))
     fake.says[payment.reference] = ChargeState.PAID
     poll_payments(now=timezone.now() + dt.timedelta(days=4))
@@ -630,10 +630,10 @@ def test_queries_continue_for_a_long_deadline(fake: FakeProvider) -> None:
 def test_any_error_of_a_provider_is_silence(
     fake: FakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bad, good = won(make_sale()), won(make_sale())
-    begun(bad)
-    over(bad)
-    over(good)
+    bad, good = make_unpaid_order(make_sale()), make_unpaid_order(make_sale())
+    make_payment(bad)
+    expire_pay_by(bad)
+    expire_pay_by(good)
 
     def html(reference: str) -> Any:
         raise ValueError("<html>")
@@ -647,10 +647,10 @@ def test_unapplied_answer_is_not_silence(
     fake: FakeProvider,
 ) -> None:
     """The provider reports paid while the buyer's lock is held for longer than the grace."""
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.says[payment.reference] = ChargeState.PAID
-    now = over(order)
+    now = expire_pay_by(order)
     key = LedgerKeys(order.seckill_voucher_id).user_lock(order.user_id or 0)
     ledger_connection().set(key, "somebody", px=60_000)
     for minutes in (0, 5, 10):
@@ -661,16 +661,16 @@ def test_unapplied_answer_is_not_silence(
 
 
 def test_notification_after_queries_stopped_counts(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     Payment.objects.update(ask_at=None)
-    tell_of_fake(payment)
+    notify_of_fake(payment)
     assert status_of(order) == "paid"
 
 
 def test_unavailable_provider_is_asked_later(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.says[payment.reference] = ChargeState.PAID
     fake.away = True
     now = timezone.now() + A_MINUTE
@@ -684,8 +684,8 @@ def test_unavailable_provider_is_asked_later(fake: FakeProvider) -> None:
 
 def test_silent_payment_does_not_stop_the_others(fake: FakeProvider) -> None:
     sale = make_sale(stock=3)
-    won(sale, make_buyers(3))
-    first, second, third = (begun(order) for order in VoucherOrder.objects.order_by("pk"))
+    make_unpaid_order(sale, make_buyers(3))
+    first, second, third = (make_payment(order) for order in VoucherOrder.objects.order_by("pk"))
     Payment.objects.filter(pk=first.pk).update(provider="gone", ask_at=timezone.now())
     Payment.objects.filter(pk=second.pk).update(amount_cents=1)
     for payment in (second, third):
@@ -695,7 +695,7 @@ def test_silent_payment_does_not_stop_the_others(fake: FakeProvider) -> None:
 
 
 def test_query_walk_is_limited(fake: FakeProvider) -> None:
-    order = won(make_sale())
+    order = make_unpaid_order(make_sale())
     Payment.objects.bulk_create(
         Payment(
             order=order,
@@ -712,12 +712,12 @@ def test_query_walk_is_limited(fake: FakeProvider) -> None:
 
 
 def test_payment_unknown_to_provider_is_closed(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.says.clear()
     poll_payments(now=timezone.now() + A_MINUTE)
     assert payment_status(payment) == "closed"
-    assert begun(order).pk != payment.pk
+    assert make_payment(order).pk != payment.pk
 
 
 # --- Expiring while the provider is away ----------------------------------------------------------
@@ -726,10 +726,10 @@ def test_payment_unknown_to_provider_is_closed(fake: FakeProvider) -> None:
 def test_order_expires_after_grace_of_silence(
     fake: FakeProvider,
 ) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.away = True
-    now = over(order)
+    now = expire_pay_by(order)
     assert expire_orders(now=now) == 0
     assert expire_orders(now=now + GRACE - dt.timedelta(seconds=2)) == 0
     assert status_of(order) == "unpaid"
@@ -743,10 +743,10 @@ def test_order_expires_after_grace_of_silence(
 def test_silent_provider_delays_only_its_own_orders(fake: FakeProvider) -> None:
     """Each query may cost a timeout: a silent provider is not asked again in this call."""
     sale = make_sale(stock=30)
-    won(sale, make_buyers(30))
+    make_unpaid_order(sale, make_buyers(30))
     orders = list(VoucherOrder.objects.order_by("pk"))
     for order in orders[:25]:
-        begun(order)
+        make_payment(order)
     VoucherOrder.objects.update(pay_by=timezone.now())
     fake.away, now = True, timezone.now()
     assert expire_orders(now=now) == 5
@@ -764,9 +764,9 @@ def test_after_our_outage_provider_is_asked_before_expiry(
 ) -> None:
     """Workers were down for longer than the grace; the provider fails a few times, then works."""
     sale = make_sale(stock=6)
-    won(sale, make_buyers(6))
+    make_unpaid_order(sale, make_buyers(6))
     for order in VoucherOrder.objects.all():
-        payment = begun(order)
+        payment = make_payment(order)
         fake.says[payment.reference] = ChargeState.PAID
     VoucherOrder.objects.update(pay_by=timezone.now() - dt.timedelta(minutes=5))
     fake.away = True
@@ -782,9 +782,9 @@ def test_answers_count_if_time_runs_out(
     """With a slow provider the task ends before it has asked about all; the next one continues."""
     count = 2 * ASK_AT_ONCE + 5
     sale = make_sale(stock=count)
-    won(sale, make_buyers(count))
+    make_unpaid_order(sale, make_buyers(count))
     for order in VoucherOrder.objects.all():
-        begun(order)
+        make_payment(order)
     VoucherOrder.objects.update(pay_by=timezone.now())
     query = fake.query
 
@@ -811,27 +811,27 @@ def test_repeated_notification_recovers_from_a_crash(
     point: str, end: Callable[[VoucherOrder], None] | None, fake: FakeProvider
 ) -> None:
     sale = make_sale()
-    order = won(sale)
-    payment = begun(order)
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
     if end:
         end(order)
     before = status_of(order)
     after, money = (before, "refunding") if end else ("paid", "paid")
     with armed(f"{point}=raise"), pytest.raises(FailpointReached):
-        tell_of_fake(payment)
+        notify_of_fake(payment)
     if point == "settle.before_commit":
         assert (status_of(order), payment_status(payment)) == (before, "open")
     else:
         assert (status_of(order), payment_status(payment)) == (after, money)
-    assert tell_of_fake(payment) == "OK"
+    assert notify_of_fake(payment) == "OK"
     assert (status_of(order), payment_status(payment)) == (after, money)
     assert len(history(order)) == (3 if end else 2)
     assert_conserved(sale)
 
 
 def test_repeated_query_recovers_from_a_crash(fake: FakeProvider) -> None:
-    order = won(make_sale())
-    payment = begun(order)
+    order = make_unpaid_order(make_sale())
+    payment = make_payment(order)
     fake.says[payment.reference] = ChargeState.PAID
     with armed("settle.before_commit=raise"), pytest.raises(FailpointReached):
         poll_payments(now=timezone.now() + A_MINUTE)
@@ -866,11 +866,13 @@ def assert_one_won(order: VoucherOrder, payment: Payment, ended: str, fake: Fake
 @pytest.mark.concurrency
 def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
     sale = make_sale()
-    order = won(sale)
-    payment = begun(order)
+    order = make_unpaid_order(sale)
+    payment = make_payment(order)
     fake.says[payment.reference] = ChargeState.PAID
     later = timezone.now() + A_MINUTE
-    answers = at_once(*[lambda: tell_of_fake(payment)] * 4, *[lambda: poll_payments(now=later)] * 2)
+    answers = at_once(
+        *[lambda: notify_of_fake(payment)] * 4, *[lambda: poll_payments(now=later)] * 2
+    )
     assert answers[:4] == ["OK"] * 4
     assert (status_of(order), payment_status(payment)) == ("paid", "paid")
     assert history(order) == ["unpaid by system", "paid by provider"]
@@ -883,15 +885,15 @@ def test_concurrent_notifications_pay_once(fake: FakeProvider) -> None:
 @pytest.mark.parametrize("when", ["at once", "after the last question"])
 def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> None:
     for _ in range(ROUNDS):
-        order = won(make_sale(stock=1))
-        payment = begun(order)
-        now = over(order)
+        order = make_unpaid_order(make_sale(stock=1))
+        payment = make_payment(order)
+        now = expire_pay_by(order)
         asked = threading.Event()
 
         def tell_it(payment: Payment = payment, asked: threading.Event = asked) -> str:
             if when != "at once":
                 assert asked.wait(timeout=10)
-            return tell_of_fake(payment)
+            return notify_of_fake(payment)
 
         fake.when_asked = asked.set
         told, _expired = at_once(tell_it, partial(expire_orders, now=now))
@@ -905,13 +907,13 @@ def test_payment_racing_expiry_succeeds_once(fake: FakeProvider, when: str) -> N
 @pytest.mark.concurrency
 def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
     for _ in range(ROUNDS):
-        order = won(make_sale(stock=1))
-        payment = begun(order)
+        order = make_unpaid_order(make_sale(stock=1))
+        payment = make_payment(order)
         told, refused = at_once(
-            partial(tell_of_fake, payment),
+            partial(notify_of_fake, payment),
             partial(cancelled, order),
         )
-        assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
+        assert again_where_it_failed(told, lambda: notify_of_fake(payment)) == "OK"  # noqa: B023
         won_by = assert_one_won(order, payment, "cancelled", fake)
         assert isinstance(refused, WrongState) == (won_by == "paid")
 
@@ -921,7 +923,7 @@ def test_payment_racing_cancel_succeeds_once(fake: FakeProvider) -> None:
 @pytest.mark.concurrency
 def test_concurrent_cancels_return_the_unit_once() -> None:
     sale = make_sale(stock=3)
-    order = won(sale)
+    order = make_unpaid_order(sale)
     answers = at_once(*[lambda: cancelled(order)] * 4)
     assert sorted(type(it).__name__ for it in answers) == ["NoneType", *["WrongState"] * 3]
     assert history(order)[1:] == ["cancelled by buyer"]
@@ -936,9 +938,9 @@ def test_concurrent_cancels_return_the_unit_once() -> None:
 def test_concurrent_expiry_returns_units_once(fake: FakeProvider) -> None:
     count = 600
     sale = make_sale(stock=count)
-    won(sale, make_buyers(count))
+    make_unpaid_order(sale, make_buyers(count))
     for order in VoucherOrder.objects.order_by("pk")[:30]:
-        begun(order)
+        make_payment(order)
     VoucherOrder.objects.update(pay_by=timezone.now())
     now = timezone.now()
     expired_counts = at_once(*[lambda: expire_orders(now=now)] * 2)
@@ -964,13 +966,13 @@ def test_without_user_lock_row_lets_one_change_win(
     monkeypatch.setattr(paying, "user_lock", lambda **names: nullcontext())
     monkeypatch.setattr("orders.lifecycle.cancellation.user_lock", lambda **names: nullcontext())
     for _ in range(ROUNDS):
-        order = won(make_sale(stock=1))
-        payment = begun(order)
+        order = make_unpaid_order(make_sale(stock=1))
+        payment = make_payment(order)
         told, _refused = at_once(
-            partial(tell_of_fake, payment),
+            partial(notify_of_fake, payment),
             partial(cancelled, order),
         )
-        assert again_where_it_failed(told, lambda: tell_of_fake(payment)) == "OK"  # noqa: B023
+        assert again_where_it_failed(told, lambda: notify_of_fake(payment)) == "OK"  # noqa: B023
         if status_of(order) == "unpaid":
             cancelled(order)
         assert_one_won(order, payment, "cancelled", fake)

@@ -16,7 +16,7 @@ from orders.lifecycle.redemption import written_code
 from orders.models import OrderStatus, Payment, PaymentStatus, RefusalReason, VoucherOrder
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, pending, reserved
-from tests.support.payments import begun, paid, receipt_url, status_of, won
+from tests.support.payments import make_payment, make_unpaid_order, pay, receipt_url, status_of
 from vouchers.inventory.reservations import Release, release
 from vouchers.templatetags.buyer_texts import RECEIPT
 from vouchers.templatetags.seckill import qr
@@ -243,19 +243,19 @@ def test_page_is_small_without_inline_script(
 
 
 def test_buyer_pays_without_javascript(client: Client, buyer: User) -> None:
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
     assert answer.status_code == 303
     assert answer["Location"].startswith("http://testserver/sandbox/")
     assert status_of(order) == OrderStatus.UNPAID
-    paid(order)
+    pay(order)
     order.refresh_from_db()
     assert order.code
     assert written_code(order.code) in page_of(client, order)
 
 
 def test_buyer_cancels_without_javascript(client: Client, buyer: User) -> None:
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     page = page_of(client, order)
     asking = re.search(r'<details class="confirm">(.*?)</details>', page, re.DOTALL)
     assert asking
@@ -266,8 +266,8 @@ def test_buyer_cancels_without_javascript(client: Client, buyer: User) -> None:
 
 
 def test_buyer_refunds_without_javascript(client: Client, buyer: User) -> None:
-    order = won(make_sale(), [buyer])
-    paid(order)
+    order = make_unpaid_order(make_sale(), [buyer])
+    pay(order)
     answer = send(client, page_of(client, order), f"{receipt_url(order)}refund/")
     assert (answer.status_code, answer["Location"]) == (303, receipt_url(order))
     assert words_of(page_of(client, order), "heading") in ("Refund on its way", "Refunded")
@@ -275,16 +275,16 @@ def test_buyer_refunds_without_javascript(client: Client, buyer: User) -> None:
 
 @pytest.mark.parametrize("what", ["pay", "cancel", "refund"])
 def test_cross_site_form_changes_nothing(client: Client, buyer: User, what: str) -> None:
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     if what == "refund":
-        paid(order)
+        pay(order)
     before = status_of(order)
     assert client.post(f"{receipt_url(order)}{what}/").status_code == 403
     assert status_of(order) == before
 
 
 def test_free_voucher_is_paid_at_once(client: Client, buyer: User) -> None:
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     VoucherOrder.objects.filter(pk=order.pk).update(price_cents=0)
     answer = send(client, page_of(client, order), f"{receipt_url(order)}pay/")
     assert answer["Location"] == f"http://testserver{receipt_url(order)}"
@@ -292,7 +292,7 @@ def test_free_voucher_is_paid_at_once(client: Client, buyer: User) -> None:
 
 
 def test_paying_twice_leads_to_the_same_payment(client: Client, buyer: User) -> None:
-    order = won(make_sale(), [buyer])
+    order = make_unpaid_order(make_sale(), [buyer])
     page, url = page_of(client, order), f"{receipt_url(order)}pay/"
     assert send(client, page, url)["Location"] == send(client, page, url)["Location"]
-    assert begun(order) == Payment.objects.get()
+    assert make_payment(order) == Payment.objects.get()

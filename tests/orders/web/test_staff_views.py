@@ -22,7 +22,7 @@ from orders.web import staff_views
 from tests.orders.lifecycle.test_redemption import lose_the_cache
 from tests.support.inspection import rows
 from tests.support.orders import make_buyer, make_order, make_sale
-from tests.support.payments import paid, won
+from tests.support.payments import make_unpaid_order, pay
 
 pytestmark = pytest.mark.django_db
 
@@ -53,8 +53,8 @@ def clerk() -> Client:
 @pytest.fixture
 def voucher() -> VoucherOrder:
     """A paid order with its code."""
-    order = won(make_sale())
-    paid(order)
+    order = make_unpaid_order(make_sale())
+    pay(order)
     order.refresh_from_db()
     assert order.code
     return order

@@ -20,7 +20,7 @@ from orders.models import VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_sale, token_for
-from tests.support.payments import won
+from tests.support.payments import make_unpaid_order
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -44,7 +44,7 @@ def client(buyer: User) -> Client:
 def sold_out(**terms: Any) -> tuple[SeckillVoucher, VoucherOrder]:
     """Return a sale whose only unit is won, and the order that won it."""
     sale = make_sale(stock=1, **terms)
-    return sale, won(sale)
+    return sale, make_unpaid_order(sale)
 
 
 def waiting_url(sale: SeckillVoucher) -> str:
