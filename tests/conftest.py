@@ -159,8 +159,11 @@ def static_files() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def browser_type_launch_args(browser_type_launch_args: dict[str, Any]) -> dict[str, Any]:
-    """Drive Debian's Chromium instead of a downloaded one."""
-    chromium = shutil.which("chromium") or shutil.which("chromium-browser")
+    """Drive Debian's Chromium instead of a downloaded one.
+
+    The headless shell is Chromium without its windows, and takes half the processor time.
+    """
+    chromium = shutil.which("chromium-headless-shell")
     if not chromium:
         pytest.fail("no Chromium: script/test installs it, as root or with sudo")
     return {

@@ -20,7 +20,9 @@ missing_packages() {
     printf '%s\n' mariadb-server-core mariadb-client-core
   fi
   has redis-server || say redis-server
-  if [[ $browser == yes ]] && ! has chromium; then printf '%s\n' chromium fonts-noto-cjk; fi
+  if [[ $browser == yes ]] && ! has chromium-headless-shell; then
+    printf '%s\n' chromium-headless-shell fonts-noto-cjk
+  fi
   has_mysqlclient && return
   has cc || say build-essential
   has pkg-config || say pkg-config

@@ -126,7 +126,7 @@ def main() -> int:
 @contextmanager
 def shop() -> Iterator[tuple[Browser, Window, str]]:
     """Offer Debian's Chromium, a filled shop and the address of its web server."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
+    found = shutil.which("chromium-headless-shell")
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]
