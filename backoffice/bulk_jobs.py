@@ -1,8 +1,8 @@
-"""Bulk jobs: staff cancel or refund many orders, and a worker changes one after the other.
+"""Bulk jobs: staff cancel or refund many orders, and a worker changes them one by one.
 
-A job needs no lock: each change is conditional, so of two workers at the same order one changes it.
-When a job is resumed, an order that the job itself has changed by then, according to the order's
-history, counts as changed. One that somebody else has ended does not.
+A job needs no lock: each change is conditional, so only one of two workers changes an order.
+When a job is resumed, an order counts as changed if its history shows that this job changed it. An
+order that somebody else has ended does not.
 """
 
 import datetime as dt
@@ -31,7 +31,7 @@ from seckill_site.failpoints import failpoint
 logger = logging.getLogger(__name__)
 
 MAX_ORDERS = 20_000
-"""Most orders of one job. Their ids go through one form field and one column."""
+"""The most orders of one job. Their ids go through one form field and one column."""
 
 STEP_S, STEP_ORDERS = 2.0, 100
 """The limits of one step. The time keeps it within its lease if a provider is slow."""
@@ -46,12 +46,12 @@ _BECOMES = {
 
 
 def required_status(kind: str) -> OrderStatus:
-    """Return the status that an order must have to be changed by such a job."""
+    """Return the status that an order must have to be changed by a job of this kind."""
     return SOURCES[_BECOMES[OrderJob.Kind(kind)]]
 
 
 def end_order(*, kind: str, order_id: int, by: Actor, why: str) -> None:
-    """Cancel or refund one order. Raises the errors of ``cancel_order`` and ``refund_order``."""
+    """Cancel or refund one order. Raise the errors of ``cancel_order`` and ``refund_order``."""
     act = cancel_order if kind == OrderJob.Kind.CANCEL else refund_order
     act(order_id=order_id, by=by, now=timezone.now(), why=why)
 
@@ -77,12 +77,12 @@ def publish_job(*, job_id: int, in_s: float = 0.0) -> None:
 
 
 def work_at(*, job_id: int, now: dt.datetime) -> Turn | None:
-    """Do the next step of a job."""
+    """Run the next step of a job."""
     return do_turn(OrderJob.objects.filter(OrderJob.RUNNING, pk=job_id), _step, now=now)
 
 
 def _step(job: OrderJob, now: dt.datetime) -> float | None:
-    """Change the next orders. Busy ones go to the end of the list."""
+    """Change the next orders. Busy orders go to the end of the list."""
     outcomes: dict[int, str] = {}
     busy: set[int] = set()
     pause_s = 0.0
@@ -115,7 +115,7 @@ def _step(job: OrderJob, now: dt.datetime) -> float | None:
 
 
 def _change(job: OrderJob, order_id: int) -> str:
-    """Change one order and return why it was refused, or an empty text."""
+    """Change one order and return the reason for a refusal, or an empty text."""
     try:
         end_order(kind=job.kind, order_id=order_id, by=Actor.staff(job.actor_id), why=job.why)
     except (Busy, *UNAVAILABLE):
@@ -125,7 +125,7 @@ def _change(job: OrderJob, order_id: int) -> str:
     except WrongState as error:
         return "" if _has_changed(job, order_id) else error.status
     except Exception:
-        # One broken order must not block the others for ever.
+        # One broken order must not block the others forever.
         logger.exception("job %s failed at order %s", job, order_id)
         return "" if _has_changed(job, order_id) else FAILED
     return ""
@@ -144,7 +144,7 @@ def _has_changed(job: OrderJob, order_id: int) -> bool:
 
 
 def refusal_text(refusal: str) -> str:
-    """Return why an order was not changed, in words."""
+    """Describe why an order was not changed."""
     if refusal in OrderStatus.values:
         return gettext("it is %(status)s") % {"status": OrderStatus(refusal).label}
     return gettext(refusal)

@@ -13,9 +13,9 @@ _CHUNK = 500
 
 
 def create_buyers(*, count: int, sale_id: int) -> Iterator[list[PurchaseToken]]:
-    """Make ``count`` users who cannot log in, and yield their purchase tokens chunk by chunk.
+    """Create ``count`` users who cannot sign in, and yield their purchase tokens chunk by chunk.
 
-    :raises SeckillVoucher.DoesNotExist: there is no such sale; nobody was made.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale; no user was created.
     :raises LedgerUnavailable: Redis did not respond.
     """
     sale = SeckillVoucher.objects.get(pk=sale_id)
@@ -29,6 +29,6 @@ def create_buyers(*, count: int, sale_id: int) -> Iterator[list[PurchaseToken]]:
 
 
 def make_users(names: Iterable[str]) -> None:
-    """Make users who cannot sign in and have no address to write to."""
+    """Create users who cannot sign in and have no email address."""
     users = get_user_model().objects
     users.bulk_create([users.model(username=name, password=make_password(None)) for name in names])

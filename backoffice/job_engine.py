@@ -1,8 +1,8 @@
-"""The engine of background jobs: each message does one step of a job, and its row has the state.
+"""The engine of background jobs: each message runs one step of a job, and its row holds the state.
 
 A step takes a few seconds at most, so that a single worker has time for orders in between. It is
 recorded under the number of its turn. A job that records nothing for the length of its lease has
-lost its process, and beat resumes it after the last recorded step.
+lost its process; beat then resumes it after the last recorded step.
 """
 
 import datetime as dt
@@ -25,10 +25,10 @@ LEASE = dt.timedelta(seconds=20)
 """Time without a recorded step after which another process resumes the job."""
 
 RETRY_S = 1.0
-"""Delay before a step is retried that failed because Redis or the database did not respond."""
+"""Delay before the retry of a step that failed because Redis or the database did not respond."""
 
 UNAVAILABLE = (LedgerUnavailable, OperationalError, InterfaceError)
-"""Whether the step was done is unknown; doing it again is safe."""
+"""Errors that leave unknown whether the step was done; repeating it is safe."""
 
 Job = TypeVar("Job", bound=BackgroundJob)
 
@@ -47,7 +47,7 @@ class Turn:
 
 
 def publish_turn(task_name: str, *, in_s: float = 0.0, **arguments: int) -> None:
-    """Publish the task of a turn. It expires with the lease, as beat then publishes another."""
+    """Publish the task of a turn. It expires with the lease, when beat publishes another."""
     publish(task_name, in_s=in_s, expires_s=in_s + LEASE.total_seconds(), **arguments)
 
 
@@ -67,7 +67,7 @@ def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None
 def do_turn(
     found: QuerySet[Job], step: Callable[[Job, dt.datetime], float | None], *, now: dt.datetime
 ) -> Turn | None:
-    """Do one step of the job, if it exists, and return its next turn; None after the last.
+    """Run one step of the job, if it exists, and return its next turn; None after the last.
 
     ``step`` records itself. It returns the seconds until the next step, or None after the last.
     """
@@ -89,7 +89,7 @@ def resume(
 ) -> list[Turn]:
     """Start a new turn of each running job whose lease has expired; return the turns to publish.
 
-    ``changes`` returns what else to record of an interrupted job.
+    ``changes`` returns other fields to record for an interrupted job.
     """
     turns = []
     for job in jobs.filter(jobs.model.RUNNING, changed_at__lt=now - LEASE).order_by("pk"):

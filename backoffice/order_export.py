@@ -29,10 +29,10 @@ from seckill_site.formatting import plain_money
 from vouchers.templatetags.seckill import utc_offset
 
 CHUNK, WINDOW = 1_000, 20_000
-"""Orders in one part of the file; ids that one statement reads."""
+"""Orders in one part of the file, and ids read by one statement."""
 
 BYTE_ORDER_MARK = "\ufeff"
-"""Tells Excel that a CSV file is UTF-8."""
+"""The mark that tells Excel that a CSV file is UTF-8."""
 
 _FIELDS = (
     "pk", "seckill_voucher_id", "seckill_voucher__voucher__title", "user__username", "unit",
@@ -86,7 +86,7 @@ def _parts(
 
 
 def _chunks(orders: QuerySet[Any, Any], newest: int) -> Iterator[list[Any]]:
-    """Return the orders by id, in lists."""
+    """Yield the orders in lists, sorted by id."""
     last = end = 0
     while last < newest:
         if last == end:

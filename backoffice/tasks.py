@@ -23,7 +23,7 @@ def resume_jobs(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.work_at_job")
 def work_at_job(*, job_id: int, **kwargs: Any) -> None:
-    """Do the next step of a bulk job and publish the one after it."""
+    """Run the next step of a bulk job and publish the one after it."""
     turn = bulk_jobs.work_at(job_id=job_id, now=timezone.now())
     if turn:
         bulk_jobs.publish_job(job_id=job_id, in_s=turn.pause_s)
@@ -36,10 +36,10 @@ def resume_rehearsals(**kwargs: Any) -> None:
         rehearsal.publish_rehearsal(rehearsal_id=turn.job_id, turn=turn.number)
 
 
-# The slowest step waits for the time-out of each request.
+# The slowest step waits for the timeout of each request.
 @shared_task(name="orders.tasks.work_at_rehearsal", soft_time_limit=40, time_limit=50)
 def work_at_rehearsal(*, rehearsal_id: int, turn: int, **kwargs: Any) -> None:
-    """Do the next step of a rehearsal and publish the one after it."""
+    """Run the next step of a rehearsal and publish the one after it."""
     following = rehearsal.work_at(rehearsal_id=rehearsal_id, turn=turn, now=timezone.now())
     if following:
         rehearsal.publish_rehearsal(

@@ -1,1 +1,1 @@
-"""Benchmarks, a package each; ``script/bench`` runs them by name."""
+"""Benchmarks, one package each; ``script/bench`` runs them by name."""

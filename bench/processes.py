@@ -1,6 +1,6 @@
-"""Processes: a pool that shares nothing with this one, families, and their processor time.
+"""Processes: pools of fresh processes, process families, and processor time.
 
-The time is by each process's own clock (``clock_getcpuclockid(3)``), kernel and all threads
+The time is that of each process's own clock (``clock_getcpuclockid(3)``), kernel and all threads
 included: the same as ``utime`` and ``stime`` of ``/proc/PID/stat``, which are rounded to 10 ms.
 """
 
@@ -34,6 +34,6 @@ def family_of(pid: int) -> list[int]:
             continue
         children[parent].append(int(path.name))
     family = [pid]
-    for member in family:  # grows as it goes
+    for member in family:  # grows during the loop
         family += children.get(member, ())
     return family

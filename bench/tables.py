@@ -14,7 +14,7 @@ from rich.table import Table
 
 COLOURS = {"pass": "green", "MISS": "bold red", "shown": "dim"}
 WIDTH = 300
-"""Columns of the output where it is no terminal."""
+"""Columns of the output if it is not a terminal."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Report:
 
 
 def shown(value: float | str) -> str:
-    """Return a number with about three digits, and a word as it is."""
+    """Format a number with about three digits; return a word as it is."""
     if isinstance(value, str):
         return value
     if value == round(value) or value >= 100:

@@ -1,5 +1,5 @@
-"""The six steps of the classic course project, runnable: see each design break, and ours not.
+"""The six steps of the classic course project, runnable: each design breaks, ours does not.
 
-Off unless ``SECKILL_LAB`` is set. It has tables and keys of its own, and nothing of the shop
-imports it.
+The lab is off unless ``SECKILL_LAB`` is set. It has its own tables and keys, and the shop does not
+import it.
 """

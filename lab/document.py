@@ -31,9 +31,9 @@ TITLES = {
 
 
 def write_document(document: Path) -> None:
-    """Rewrite a document from its figures, in the language that its name says.
+    """Rewrite a document from its figures, in the language of its file name.
 
-    :raises NoDocument: it is no Markdown, or has no figures yet.
+    :raises NoDocument: it is not Markdown, or has no figures yet.
     """
     results = read_results(figures_path(document))
     if not results:
@@ -55,7 +55,7 @@ def document_text(name: str, results: Sequence[Result]) -> str:
 
 
 def _table(result: Result) -> dict[str, object]:
-    """Return a table for the page; what broke is in bold type."""
+    """Return a table for the page, with the findings in bold type."""
     lines = [headings(), ["---", *["---:"] * (len(COLUMNS) - 1)]]
     for verdict in result.verdicts:
         step, *cells = cells_of(verdict)
@@ -70,7 +70,7 @@ def _table(result: Result) -> dict[str, object]:
 
 
 class Chapter:
-    """What the tables show of one design and its variants, for the page."""
+    """One design and its variants, as the tables show them."""
 
     def __init__(self, name: str, results: Sequence[Result]) -> None:
         self.steps = [step for step in STEPS.values() if step.name.partition("-")[0] == name]
@@ -80,7 +80,7 @@ class Chapter:
         ]
 
     def findings(self) -> list[tuple[object, str, str]]:
-        """Return what broke, table by table; of a fault only what does not break without it."""
+        """Return the findings by table; under a fault, only those that do not occur without it."""
         found: dict[tuple[Fault, str, str], str] = {}
         for fault, verdict in self._verdicts:
             for name, count in [*verdict.findings, ("told_lost", verdict.told_lost)]:
@@ -89,7 +89,7 @@ class Chapter:
         return [(TITLES[fault], step, what) for (fault, step, _), what in found.items()]
 
     def culprits(self) -> list[Culprit]:
-        """Return each line that a finding comes from."""
+        """Return the lines of code behind the findings."""
         found = (
             culprit_of(STEPS[verdict.step], finding)
             for _, verdict in self._verdicts
@@ -98,7 +98,7 @@ class Chapter:
         return list(dict.fromkeys(it for it in found if it))
 
     def races(self) -> list[tuple[str, str]]:
-        """Return the races that show what breaks, or that ours breaks nothing."""
+        """Return the races that show the findings or, for ours, that nothing breaks."""
         return [
             (step.name, race.name)
             for step in self.steps

@@ -6,7 +6,7 @@ All keys of a sale share one hash tag, so that a script may use several of them 
 from seckill_site.ledger_connection import ledger_connection
 
 NO_EXPIRY = -1
-"""The time that Redis says is left to a key that never expires."""
+"""The time to live that Redis reports for a key that never expires."""
 
 
 class LabKeys:

@@ -1,9 +1,9 @@
-"""The code of a step as a page shows it, and the lines of it that break.
+"""The code of a step for a page, with the lines that break.
 
-A line that breaks ends with a comment, ``# breaks: oversold``, with one finding or several. They
-are looked up in the source, so they are never out of date. The code of a step is its ``buy`` and
-its writer, and what these use of the lab. The nearest comes first: a lock explains a step better
-than the transaction that several steps share.
+A line that breaks ends with a comment that names its findings, such as ``# breaks: oversold``. The
+comments are read from the source, so they are never out of date. The code of a step is its ``buy``,
+its writer, and the lab's code that these use. The nearest comes first: a lock explains a step
+better than the transaction that several steps share.
 """
 
 import inspect
@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[1]
 MARKER = re.compile(r"# breaks: ([a-z, ]+)$")
 
 OURS: tuple[Callable[..., object], ...] = (ours.buy, place_order, write_batch)
-"""The functions of the shop to read; ``ARCHITECTURE.md`` leads on."""
+"""The functions of the shop to read; ``ARCHITECTURE.md`` describes the rest."""
 
 Source = FunctionType | type
 
@@ -60,7 +60,7 @@ def marked_lines(step: Step) -> tuple[Culprit, ...]:
 def _sources_of(step: Step) -> list[Source]:
     """Return the functions and classes of a step, the nearest first."""
     sources = list(_of_the_lab(step.buy, step.writer))
-    for source in sources:  # grows on the way
+    for source in sources:  # grows during the loop
         sources += [it for it in dict.fromkeys(_used_by(source)) if it not in sources]
     return sources
 
@@ -107,7 +107,7 @@ def _marked_in(source: Source) -> tuple[Culprit, ...]:
 
 @dataclass(frozen=True)
 class Line:
-    """One line of code; ``breaks`` if it is the one to look at."""
+    """One line of code; ``breaks`` marks the one to look at."""
 
     number: int
     text: str
@@ -123,7 +123,7 @@ class Excerpt:
 
 
 def listing(step: Step, findings: Iterable[str]) -> list[Excerpt]:
-    """Return the code of a step; the lines that these findings come from are marked in it."""
+    """Return the code of a step, with the lines behind these findings marked."""
     culprits = {str(culprit_of(step, finding)) for finding in findings}
     if step.is_ours:
         places = [_place_of(it) for it in OURS]

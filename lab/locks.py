@@ -1,7 +1,7 @@
-"""The lock in Redis as it grows up in the course: four forms, each with what is still wrong.
+"""The lock in Redis as the course develops it: four forms, each with its remaining flaw.
 
-None of them is the lock of the shop (``locks/``). A lock object is for one use: ``take`` it, and if
-that was true, ``release`` it.
+None of them is the lock of the shop (``locks/``). Use a lock object once: ``take`` it, and if that
+returns True, ``release`` it.
 """
 
 import secrets
@@ -14,7 +14,7 @@ from locks.lua_script import LuaScript
 from seckill_site.ledger_connection import ledger_connection
 
 LEASE_MS = 400
-"""How long a lock lasts without renewal; short, so that one can watch it expire."""
+"""Milliseconds that a lock lasts without renewal; short, so that you can watch it expire."""
 
 _LUA = Path(__file__).parent / "lua"
 _DELETE_IF_OWN = LuaScript(_LUA / "delete_if_own.lua")
@@ -46,7 +46,7 @@ class ExpiringLock(SetnxLock):
 
 
 class OwnedLock(SetnxLock):
-    """A value of its own, compared before the DEL: but the work may take longer than the lease."""
+    """A value of its own, compared before the DEL; but the work may take longer than the lease."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -66,10 +66,10 @@ class OwnedLock(SetnxLock):
 
 
 class WatchdogLock(OwnedLock):
-    """An owned lock that a thread renews while the process runs: but a process may freeze.
+    """An owned lock that a thread renews while the process runs; but a process may freeze.
 
-    It continues where it froze and writes, and nothing rejects it: the lock gives it no number that
-    the database could compare.
+    It then continues and writes, and nothing rejects the write: the lock gives it no fencing token
+    that the database could compare.
     """
 
     def __init__(self, name: str) -> None:
@@ -87,10 +87,10 @@ class WatchdogLock(OwnedLock):
         super().release()
 
     def _keep_renewing(self) -> None:
-        """Renew every third of the lease, until the lock is released or another's."""
+        """Renew every third of the lease, until the lock is released or lost."""
         while not self._over.wait(LEASE_MS / 3_000):
             try:
                 if not self.renew():  # breaks: doubled
                     return
             except RedisError:
-                continue  # unknown: the next round tells
+                continue  # unknown: the next round will tell

@@ -6,7 +6,7 @@ from django.db import models
 
 
 class LabSale(models.Model):
-    """A sale of a step; ``stock`` is what is left, and goes below zero without a guard."""
+    """A sale of a step; ``stock`` is the units left, and goes below zero without a guard."""
 
     step = models.CharField(max_length=20)
     offered = models.PositiveIntegerField()

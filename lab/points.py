@@ -10,7 +10,7 @@ from contextvars import ContextVar
 Listener = Callable[[str], None]
 
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
-"""The listener of the present thread."""
+"""The listener of the current thread."""
 
 
 def point(name: str) -> None:
@@ -22,7 +22,7 @@ def point(name: str) -> None:
 
 @contextmanager
 def listening(listener: Listener) -> Iterator[None]:
-    """Tell a listener this thread's points for a while."""
+    """Report this thread's points to a listener inside the block."""
     token = _listener.set(listener)
     try:
         yield

@@ -8,7 +8,7 @@ from django.utils.translation import gettext as _
 from django.utils.translation import gettext_noop
 
 FINDINGS = ("oversold", "doubled", "lost", "undersold", "turned_away", "stuck")
-"""What may break, worst first."""
+"""Possible findings, worst first."""
 
 TEXTS = {
     "oversold": gettext_noop("%(count)s sold beyond the stock"),
@@ -21,7 +21,7 @@ TEXTS = {
 }
 
 MARKED_AS = {"turned_away": "undersold"}
-"""Findings whose line is marked with the name of another."""
+"""Findings whose line is marked with the name of another finding."""
 
 
 @dataclass(frozen=True)

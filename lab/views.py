@@ -1,8 +1,8 @@
 """The lab's pages: the steps with their races, and a race, played at the press of a button.
 
 Anyone may press it, without an account: the lab is off by default, and meant for a newcomer's own
-machine. What a press can do is bounded: one race at a time for the whole server, of a few processes
-and seconds, all removed afterwards.
+machine. The effect of a press is bounded: one race at a time for the whole server, with a few
+processes and seconds, and everything is removed afterwards.
 """
 
 from django.http import Http404, HttpRequest, HttpResponse

@@ -37,7 +37,7 @@ FUNCTIONS = {
 
 
 class Sentence(NamedTuple):
-    """A message, with its context and its plural where it has them."""
+    """A message, with its context and plural, if any."""
 
     text: str
     context: str | None = None
@@ -50,7 +50,7 @@ def main() -> int:
     parser.add_argument("action", choices=["check", "update", "compile"])
     parser.add_argument("directory", nargs="?", type=Path, default=ROOT)
     arguments = parser.parse_args()
-    settings.configure()  # reading templates asks for a setting or two
+    settings.configure()  # reading templates needs some settings
     catalogues = sorted(arguments.directory.glob("locale/*/LC_MESSAGES/*.po"))
     if arguments.action == "compile":
         compile_all(catalogues)
@@ -65,7 +65,7 @@ def main() -> int:
 
 
 def sentences_of(directory: Path) -> dict[Sentence, str]:
-    """Return every sentence of the sources, with the file in which it stands first."""
+    """Return every sentence of the sources, with the first file that contains it."""
     found: dict[Sentence, str] = {}
     for source in SOURCES:
         for path in sorted((directory / source).rglob("*")):
@@ -111,7 +111,7 @@ def compile_all(catalogues: list[Path]) -> None:
 
 
 def check_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> Iterator[str]:
-    """Yield what is wrong, one line each."""
+    """Yield a line for each fault."""
     if not catalogues:
         yield "there is no catalogue: locale/*/LC_MESSAGES/*.po"
     for path in catalogues:

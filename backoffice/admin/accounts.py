@@ -1,4 +1,4 @@
-"""Accounts in the admin; groups are named in the reader's language."""
+"""Accounts in the admin; the names of groups are in the reader's language."""
 
 from __future__ import annotations
 

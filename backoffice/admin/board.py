@@ -89,7 +89,7 @@ def board_action(
         form.add_error("stock", refusal_text(error))
     except ACTION_REFUSALS as error:
         messages.error(request, refusal_text(error))
-        # A form that holds what its page has shown is shown again, with the current value.
+        # A form that holds a value from its page is shown again with the current value.
         again = isinstance(error, TermsChanged) and "seen" in form.fields
         return HttpResponseRedirect(request.path) if again else _back(sale_id)
     if "seen" in form.errors:

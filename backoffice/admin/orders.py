@@ -66,7 +66,7 @@ class EndForm(forms.Form):
 
 
 class EndManyForm(EndForm):
-    """Also the ids that the confirmation page has counted, in one field: Django limits fields."""
+    """A reason and the confirmed order ids, in one field because Django limits their number."""
 
     order_ids = forms.RegexField(r"^[0-9]{1,19}(,[0-9]{1,19})*$", widget=forms.HiddenInput)
 
@@ -79,7 +79,7 @@ class EndManyForm(EndForm):
 
 @admin.register(VoucherOrder)
 class VoucherOrderAdmin(ReadOnlyAdmin):
-    """Orders, which only their life cycle changes."""
+    """Orders, which change only through their life cycle."""
 
     # The help text of this field is for developers.
     form = forms.modelform_factory(VoucherOrder, fields=(), help_texts={"user": ""})
@@ -129,7 +129,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         return timestamp(order.pay_by) if unpaid and order.pay_by else NO_VALUE
 
     def get_fields(self, request: HttpRequest, obj: VoucherOrder | None = None) -> Any:
-        # Whoever knows the code of a paid voucher can use it.
+        # Anyone who knows the code of a paid voucher can use it.
         may_redeem = request.user.has_perm("orders.redeem_voucherorder")
         return [it for it in self.fields if may_redeem or it != "code"]
 
@@ -157,7 +157,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         return super().render_change_form(request, context, *args, **kwargs)
 
     def has_retry_permission(self, request: HttpRequest) -> bool:
-        """Allow a retry to everyone who may change orders."""
+        """Allow everyone who may change orders to retry."""
         return request.user.has_perm("orders.change_voucherorder")
 
     def has_end_permission(self, request: HttpRequest) -> bool:
@@ -168,13 +168,13 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         return may_export and self.has_view_permission(request)
 
     def export_list(self, request: HttpRequest) -> HttpResponseBase:
-        """Return the orders that the list shows with the same query."""
+        """Export the orders that the list shows for the same query."""
         if not self.has_export_permission(request):
             raise PermissionDenied
         try:
             shown = self.get_changelist_instance(request)
         except IncorrectLookupParameters:
-            # The list says what is wrong with a query.
+            # The list reports what is wrong with the query.
             the_list = reverse("admin:orders_voucherorder_changelist")
             return HttpResponseRedirect(f"{the_list}?{request.GET.urlencode()}")
         return self.export_selected(request, shown.queryset)
@@ -191,7 +191,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         headers = {
             "Content-Disposition": f'attachment; filename="{name}"',
             "Cache-Control": "private, no-store",
-            "X-Accel-Buffering": "no",  # nginx: to the browser as it comes
+            "X-Accel-Buffering": "no",  # nginx: do not buffer the file
         }
         return StreamingHttpResponse(
             (part.text for part in parts), content_type="text/csv; charset=utf-8", headers=headers

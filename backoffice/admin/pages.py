@@ -37,7 +37,7 @@ class ReadOnlyAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
 
 
 def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
-    """Return a column with the moment of a field."""
+    """Return a column that shows a timestamp field."""
 
     @admin.display(description=description, ordering=field)
     def column(model_admin: Any, row: Any) -> str:
@@ -54,7 +54,7 @@ def sale_url(
     name: str,
     **extra: str,
 ) -> URLPattern:
-    """Return the address of a page below a sale's own, for the admin of sales."""
+    """Return the URL pattern of a page below a sale's own page."""
     wrapped = model_admin.admin_site.admin_view(partial(view, model_admin))
     return path(f"<id:sale_id>/{route}", wrapped, extra, name=name)
 
@@ -66,7 +66,7 @@ def read_sale(
     *,
     sale_id: int,
 ) -> T:
-    """Return what a page of a sale shows, read at this moment."""
+    """Read the current data for a page of a sale."""
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     try:
@@ -83,7 +83,7 @@ def admin_page(
     status: int = 200,
     **context: Any,
 ) -> TemplateResponse:
-    """Return a page with the header and the breadcrumbs of an admin."""
+    """Return a page with the header and breadcrumbs of an admin."""
     shared = {**model_admin.admin_site.each_context(request), "opts": model_admin.opts}
     return TemplateResponse(request, f"admin/{template}", {**shared, **context}, status=status)
 

@@ -28,7 +28,7 @@ REFUSALS_PER_PAGE = 100
 
 @admin.register(Payment)
 class PaymentAdmin(ReadOnlyAdmin):
-    """Payments as their providers have reported them."""
+    """Payments as reported by their providers."""
 
     list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
     list_filter = ("status", ("problem", admin.EmptyFieldListFilter), "settles", "provider")
@@ -76,7 +76,7 @@ class OrderJobAdmin(ReadOnlyAdmin):
         css = {"all": ["seckill/order_admin.css"]}
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[OrderJob]:
-        # They hold thousands of ids, and no list shows them.
+        # These columns hold thousands of ids, and no list shows them.
         return super().get_queryset(request).defer("order_ids", "refusals")
 
     @admin.display(description=_("progress"))
@@ -111,7 +111,7 @@ class OrderJobAdmin(ReadOnlyAdmin):
 
 @admin.register(Lock)
 class LockAdmin(ReadOnlyAdmin):
-    """A list without a table: it shows what Redis says at this moment."""
+    """A list without a database table: it shows the current locks in Redis."""
 
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
@@ -127,4 +127,4 @@ class LockAdmin(ReadOnlyAdmin):
         return admin_page(self, request, "locks/lock/change_list.html", status=status, **context)
 
     def get_object(self, *args: Any, **kwargs: Any) -> NoReturn:
-        raise PermissionDenied  # there is no table to look one up in
+        raise PermissionDenied  # a lock has no page of its own

@@ -1,4 +1,4 @@
-"""Rehearsals in the admin: start from a sale, progress, cancellation and verdicts."""
+"""Rehearsals in the admin: start, progress, cancellation and verdict."""
 
 from collections.abc import Callable
 from typing import Any
@@ -190,7 +190,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
         return for_owner(JsonResponse(progress_json(rehearsal, now=timezone.now())))
 
     def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
-        """Cancel a rehearsal and let it clear up."""
+        """Cancel a rehearsal and let it clean up."""
         if not _may_rehearse(request):
             raise PermissionDenied
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
@@ -211,11 +211,11 @@ class RehearsalAdmin(ReadOnlyAdmin):
         )
 
     def has_view_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Show a rehearsal to everyone who may start one."""
+        """Show a rehearsal to everyone who may start rehearsals."""
         return _may_rehearse(request) or super().has_view_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Rehearsal | None = None) -> bool:
-        """Allow deletion to everyone who may delete sales, unless it is running."""
+        """Allow everyone who may delete sales to delete a rehearsal, unless it is running."""
         may_delete = request.user.has_perm("vouchers.delete_seckillvoucher")
         return may_delete and obj is not None and not obj.running
 

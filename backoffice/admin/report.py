@@ -15,7 +15,7 @@ from vouchers.admin.sale import SeckillVoucherAdmin
 def report_page(
     model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
 ) -> HttpResponse:
-    """Show the report, of a running sale so far."""
+    """Show the report; for a running sale, the figures so far."""
     report = read_sale(model_admin, request, report_sale, sale_id=sale_id)
     name = gettext("Report: %(sale)s") if report.is_over else gettext("Report so far: %(sale)s")
     parts = requests(report)

@@ -1,4 +1,4 @@
-"""Sales in the admin: the balance of each, reconciling, and the addresses of its other pages."""
+"""Sales in the admin: balances, reconciliation, and the URLs of a sale's other pages."""
 
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -30,7 +30,7 @@ from vouchers.models import SaleState, SeckillVoucher
 
 
 class SaleSumList(SaleChangeList):
-    """The list of sales with the balance of each, for one more statement."""
+    """The list of sales with their balances, which cost one more statement."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -39,7 +39,7 @@ class SaleSumList(SaleChangeList):
 
 @admin.register(SeckillVoucher)
 class SaleAdmin(SeckillVoucherAdmin):
-    """Sales with their balance, which compares Redis with the orders, and its repair."""
+    """Sales with their balance (Redis compared with the orders) and its repair."""
 
     list_display: Any = (*SeckillVoucherAdmin.list_display, "sum")
     readonly_fields: ClassVar[Any] = (*SeckillVoucherAdmin.readonly_fields, "sum")
@@ -98,7 +98,7 @@ class SaleAdmin(SeckillVoucherAdmin):
             try:
                 before, after = _reconciled(sale_id=sale.pk)
             except SeckillVoucher.DoesNotExist:
-                continue  # deleted meanwhile
+                continue  # deleted in the meantime
             except UNAVAILABLE:
                 self.message_user(request, NO_ANSWER, messages.ERROR)
                 return
@@ -123,7 +123,7 @@ def _add_up(sales: Iterable[SeckillVoucher]) -> None:
 
 
 def _as_text(found: SaleSum) -> str:
-    """Return the balance with its verdict, in words or an icon and not in colour alone."""
+    """Return the balance with its verdict as text or an icon, not as colour alone."""
     terms = f"{found.left} + {found.pending} + {found.live}"
     text = sum_verdict(found)["text"]
     if found.difference == 0:
@@ -138,7 +138,7 @@ def _as_text(found: SaleSum) -> str:
 
 
 def _reconciled(*, sale_id: int) -> tuple[Comparison, Comparison]:
-    """Compare a sale, repair it if needed, and return it before and after."""
+    """Compare a sale, repair it if needed, and return the comparisons before and after."""
     before = reconcile(sale_id=sale_id)
     if before.remaining is not None and before.difference == 0:
         return before, before

@@ -1,4 +1,4 @@
-"""The actions of a sale's board: the effect of each in words, its form, and its one call."""
+"""The actions on a sale's board. Each has a description of its effect, a form and a domain call."""
 
 import datetime as dt
 from abc import ABC, abstractmethod
@@ -37,7 +37,7 @@ UNTIL = "until"
 
 
 class OptionalReasonForm(forms.Form):
-    """The reason for an action that may go without one."""
+    """An optional reason for an action."""
 
     reason = forms.CharField(
         label=_("Reason"),
@@ -49,7 +49,7 @@ class OptionalReasonForm(forms.Form):
 
 
 class ReasonForm(OptionalReasonForm):
-    """The reason for an action."""
+    """A required reason for an action."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -57,7 +57,7 @@ class ReasonForm(OptionalReasonForm):
 
 
 class SeenEndForm(forms.Form):
-    """The end that the page showed, to the microsecond: if it has moved, the action is refused."""
+    """The end that the page showed, to the microsecond: the action is refused if it has changed."""
 
     seen = forms.CharField(widget=forms.HiddenInput)
 
@@ -76,7 +76,7 @@ class EndSaleForm(SeenEndForm, ReasonForm):
 
 
 class ExtendForm(SeenEndForm, OptionalReasonForm):
-    """The time by which a sale is extended, or its new end."""
+    """The duration by which to extend a sale, or its new end."""
 
     field_order = ("by", "until", "reason")
 
@@ -115,7 +115,7 @@ class ExtendForm(SeenEndForm, OptionalReasonForm):
 
 
 class StockForm(OptionalReasonForm):
-    """The new stock, and the one that the page showed."""
+    """The new stock, and the stock that the page showed."""
 
     field_order = ("stock", "reason")
 
@@ -151,7 +151,7 @@ class Action(ABC):
 
     @abstractmethod
     def will(self, board: Board) -> list[str]:
-        """Return what the action would do, by the live figures."""
+        """Describe the effects of the action, based on the live figures."""
 
     @abstractmethod
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:

@@ -2,7 +2,7 @@
 
 A sale of any size costs one statement for the row, one for the answers of the last minutes, and one
 round trip to Redis each for the ledger and the request statistics. Counts that read every order are
-cached for all viewers, longer if they take longer.
+cached for all viewers; slow counts are cached for longer.
 """
 
 import datetime as dt
@@ -29,17 +29,17 @@ RATE_S = 5
 """Seconds over which the current rate is measured."""
 
 OPEN_S = 2
-"""Latest seconds that are left out, because web processes still add to them."""
+"""Most recent seconds to leave out, because web processes still add to them."""
 
 CACHE_FACTOR = 20
-"""Counts are cached for this many times as long as they took: at most 5 % of one connection."""
+"""Ratio of cache time to counting time: counting takes at most 5 % of one connection."""
 
 CACHE_S = (1.0, 60.0)
-"""The shortest and the longest time that counts are cached."""
+"""The shortest and the longest cache time of the counts."""
 
 STALE_S = 3600
 COUNTING_S = 30
-"""Seconds after which another process may count: the one that started has died or failed."""
+"""Seconds after which another process may count, because the first one has died or failed."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SaleSum:
     """The units of a sale: left and pending in Redis, live in the database. They sum to the total.
 
     Redis is read first. An order committed and confirmed in between is counted twice, as pending
-    and as live. Such units are *in flight*, which is no difference.
+    and as live. Such units are *in flight* and not a difference.
     """
 
     total: int
@@ -95,7 +95,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Board:
-    """A sale at one moment; None stands for what is unknown now.
+    """A sale at one moment; unknown values are None.
 
     ``now`` is the time of Redis, if known. ``ledger_answers`` is also true if the sale is not
     loaded.
@@ -165,7 +165,7 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
 def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
     last_s = int(now.timestamp()) - OPEN_S
     first_s = last_s - WINDOW_S + 1
-    # From the full minute: counts stored by the minute carry its start.
+    # Start at the full minute: counts stored by the minute carry its start.
     since = dt.datetime.fromtimestamp(first_s - first_s % 60, tz=dt.UTC)
     try:
         return _spread(read_request_counts(sale=sale, since=since), first_s, last_s)
@@ -174,7 +174,7 @@ def _pace(sale: SeckillVoucher, now: dt.datetime) -> Pace | None:
 
 
 def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
-    """Spread the counts over the seconds; those of a whole minute evenly."""
+    """Spread the counts over the seconds; spread those of a whole minute evenly."""
     requests, accepted = ([0.0] * (last_s - first_s + 1) for _ in range(2))
     answers: Counter[str] = Counter()
     for row in rows:
@@ -193,13 +193,13 @@ def _spread(rows: Iterable[RequestCount], first_s: int, last_s: int) -> Pace:
 
 
 def _counts(sale: SeckillVoucher, now: dt.datetime, *, may_count: bool) -> Counts | None:
-    """Return the cached counts, if any; count anew if they are old and nobody else is counting."""
+    """Return the cached counts, if any; recount if they are stale and nobody else is counting."""
     key = f"board:{sale.pk}"
     kept = cache.get(key)
     is_fresh = kept is not None and epoch_ms(now) < kept["until_ms"]
     if is_fresh or not may_count or not cache.add(f"{key}:counting", 1, timeout=COUNTING_S):
         return Counts(**kept["counts"]) if kept else None
-    # If counting fails, the key stays and the board does without counts for a while.
+    # If counting fails, the key stays and the board shows no counts for a while.
     started = time.monotonic()
     counts = _count(sale, now)
     kept_s = min(max(CACHE_S[0], CACHE_FACTOR * (time.monotonic() - started)), CACHE_S[1])

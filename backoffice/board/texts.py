@@ -1,6 +1,6 @@
-"""The board in words and figures, for the first view of the page and, as JSON, for its script.
+"""The board as text and figures, for the first view of the page and, as JSON, for its script.
 
-The server writes every text, so that page and script cannot differ.
+The server writes all texts, so the page and its script cannot differ.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,7 +28,7 @@ REFUSAL_LABELS = {
     "unavailable": _("busy, asked to retry"),
     "other": _("for other reasons"),
 }
-"""How order requests are refused, in the order of the table."""
+"""The reasons for refusing order requests, in the order of the table."""
 
 SENTENCES = {
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
@@ -48,7 +48,7 @@ SENTENCES = {
 
 
 def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
-    """Return all that the board shows; ``actions`` are those offered to this viewer."""
+    """Return everything the board shows; ``actions`` are those offered to this viewer."""
     return {
         "state": _state(board),
         "alert": _alert(board),
@@ -87,7 +87,7 @@ def _state(board: Board) -> dict[str, str]:
 
 
 def _alert(board: Board) -> dict[str, str]:
-    """Return the most serious problem now, if there is one."""
+    """Return the most serious current problem, if any."""
     if not board.ledger_answers:
         text = gettext(
             "Redis is not responding, so nobody can buy right now. These figures "
@@ -187,7 +187,7 @@ def _statuses(board: Board) -> list[dict[str, str]]:
 
 
 def _refusals(board: Board) -> list[dict[str, Any]]:
-    """Return a row for each reason; its bar is relative to the most frequent one."""
+    """Return a row for each reason; the bars are relative to the most frequent reason."""
     lately = _by_reason(board.pace.answers if board.pace else None)
     ever = _by_reason(board.counts.answers if board.counts else None)
     most = max(1, *(lately[it] or 0 for it in REFUSAL_LABELS))

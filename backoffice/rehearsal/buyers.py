@@ -1,7 +1,7 @@
 """The buyers of a rehearsal, their clicks, and the answers they get.
 
-Everything but the answers follows from the shadow sale and one order id. So a crowd whose process
-died continues with the same buyers and the same tokens, as their pages would.
+Everything but the answers is derived from the shadow sale and one order id. A crowd whose process
+died therefore continues with the same buyers and tokens, as their pages would.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SeckillVoucher
 
 BUYERS_AT_ONCE = 500
-"""Buyers that one statement makes or looks up."""
+"""Buyers that one statement creates or looks up."""
 
 MAX_TRIES = 5
-"""How often a buyer sends a token whose outcome is unknown."""
+"""The most times that a buyer sends a token whose outcome is unknown."""
 
 FIRST_PAUSE_S, MAX_PAUSE_S = 0.3, 2.0
 """Pauses before a token is sent again: the first, which doubles, and the longest."""
@@ -41,13 +41,12 @@ def username_of(*, shadow_id: int, number: int) -> str:
 
 
 def buyers_of(*, shadow_id: int) -> QuerySet[User]:
-    """Return the buyers that were made for a shadow sale."""
+    """Return the buyers created for a shadow sale."""
     # Case-insensitive: MariaDB cannot use the index for an exact prefix.
     return get_user_model().objects.filter(username__istartswith=f"rehearsal:{shadow_id}:")
 
 
 def _user_ids(shadow_id: int, numbers: Iterable[int]) -> dict[int, int]:
-    """Return the user ids of these buyers."""
     names = {username_of(shadow_id=shadow_id, number=number): number for number in numbers}
     todo, found = iter(names), dict[int, int]()
     while chunk := list(islice(todo, BUYERS_AT_ONCE)):
@@ -66,7 +65,7 @@ class Click(NamedTuple):
 def clicks_of(*, buyers: int, duplicates: int) -> Iterator[Click]:
     """Return every click in order; ``duplicates`` percent of the buyers click twice.
 
-    Every other of those does so in a second tab, the rest send the same token again.
+    Every second one of them uses a second tab; the rest send the same token again.
     """
     twice = 0
     for buyer in range(buyers):
@@ -86,7 +85,7 @@ class AnswerLog:
     """The answers that the crowd got so far; kept in the rehearsal's row, as JSON.
 
     ``sent`` clicks were sent a first time; ``again`` are those whose outcome is unknown, each with
-    the number of its tries. ``accepted`` are accepted order ids less ``first_order_id``, one for
+    the number of its tries. ``accepted`` are accepted order ids minus ``first_order_id``, one for
     each such answer. ``took_ms`` counts the answers by the milliseconds they took.
     """
 
@@ -105,7 +104,7 @@ class AnswerLog:
 
     @classmethod
     def of(cls, crowd: dict[str, Any]) -> AnswerLog:
-        """Read the log of a row."""
+        """Read the log from a row."""
         names = {item.name for item in fields(cls)}
         log = cls(**{name: value for name, value in crowd.items() if name in names})
         log.again = [(click, tries) for click, tries in log.again]
@@ -136,9 +135,9 @@ class AnswerLog:
 def buy(
     *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, at_once: int, for_s: float
 ) -> float:
-    """Let the crowd click for some seconds, log the answers, and return when to go on.
+    """Let the crowd click for ``for_s``, log the answers, and return the pause until the next call.
 
-    First every click once; then those whose outcome is unknown.
+    Every click is sent once first; then those whose outcome is unknown are sent again.
     """
     clicks = list(clicks_of(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates))
     tries = dict(log.again[:at_once])
@@ -166,7 +165,6 @@ def buy(
 def _tokens(
     shadow: SeckillVoucher, first_order_id: int, buyers: int, clicks: dict[int, Click]
 ) -> dict[int, str]:
-    """Return the signed token of each click."""
     user_ids = _user_ids(shadow.pk, {click.buyer for click in clicks.values()})
     expires_at_ms = epoch_ms(shadow.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     tokens = {}

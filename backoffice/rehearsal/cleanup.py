@@ -1,8 +1,8 @@
 """Remove the traces of a rehearsal: the shadow sale, its voucher, its buyers and their orders.
 
 The shadow's own row records the progress, so any process can continue at any time. The order of
-the steps matters: first nobody can buy, then nobody writes, then the orders go with the ledger,
-then the buyers, and last the row that leads to all of them.
+the steps matters: stop buying, stop writing, delete the orders with the ledger, then the buyers,
+and last the row that leads to all of them.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ WORK_S = 2.0
 """Seconds that one call spends on removing buyers."""
 
 WORKER_WAIT = dt.timedelta(seconds=10)
-"""Time after the closing for workers to finish the shadow's orders, before those are deleted."""
+"""Time after closing for workers to finish the shadow's orders before they are deleted."""
 
 STATS_WAIT = dt.timedelta(seconds=2)
-"""Time after the closing in which a web process may still add to the request statistics."""
+"""Time after closing in which a web process may still add to the request statistics."""
 
 LOCK_MS = 3_000
 """Longest wait for a worker that is writing orders of the shadow."""
 
 
 def clear_shadow(*, shadow_id: int, now: dt.datetime) -> bool:
-    """Continue to clear and return whether nothing is left. Safe to repeat and to run twice.
+    """Continue the cleanup and return whether nothing is left. Safe to repeat and to run twice.
 
     A sale that is not a shadow is left alone.
 
@@ -121,7 +121,7 @@ def _delete_orders(shadow: SeckillVoucher) -> bool:
 
 
 def _delete_locked(shadow_id: int, fencing_token: int) -> None:
-    """Delete what needs the lock; the fence rejects a worker that has lost it."""
+    """Delete the rows that need the lock; the fence rejects a worker that has lost it."""
     with transaction.atomic(durable=True):
         shadow = lock_seckill_voucher(sale_id=shadow_id)
         _forget_keys(shadow_id, but=LedgerKeys(shadow_id).sale_lock)
@@ -180,7 +180,7 @@ def _delete_shadow(shadow_id: int) -> bool:
 
 
 def _forget_keys(shadow_id: int, *, but: str = "") -> None:
-    """Delete every key of the shadow, locks and fence too, except those that start with ``but``."""
+    """Delete all keys of the shadow, with locks and fence, except those that start with ``but``."""
     client = ledger_connection()
     with ledger_errors():
         found = list(client.scan_iter(f"*seckill:{{{shadow_id}}}:*", count=SCANNED_AT_ONCE))

@@ -26,7 +26,7 @@ class NoWebServer(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """The answer to a click; ``ms`` is None if none came.
+    """The answer to a click; ``ms`` is None if no answer came.
 
     ``code`` is *accepted*, the code of the refusal, or the bare status if it is not the shop's.
     """
@@ -57,13 +57,13 @@ def check_web(*, url: str, path: str) -> None:
 def fire(
     *, url: str, path: str, tokens: Mapping[int, str], connections: int, for_s: float
 ) -> list[Answer]:
-    """Send the token of each click until the time is over; return the answers that came.
+    """Send the token of each click until time is up; return the answers received.
 
     :raises BadAddress: the address is not one of a web server.
     """
     address = Address.of(url)
-    # Not as a first attempt: a click is sent again if its answer, or our process, was lost. The
-    # ledger must then be asked, as the buyer may have won already.
+    # Not marked as a first attempt: a click is sent again if its answer or our process was lost.
+    # Only the ledger knows whether the buyer has already won.
     requests = [address.request("POST", path, {"token": token}) for token in tokens.values()]
     responses = send_all(
         requests, address=address, connections=connections, timeout_s=REQUEST_S, for_s=for_s

@@ -1,6 +1,6 @@
-"""An HTTP client for crowds: prepared requests over many kept connections.
+"""An HTTP client for crowds: prepared requests over many persistent connections.
 
-All connections are open before the first request is sent, so that only the server spreads them.
+All connections are opened before the first request, so that only the server distributes them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class BadAddress(Exception):
 
 @dataclass(frozen=True)
 class Address:
-    """Where a web server is, and the host name to ask it for."""
+    """The address of a web server, and the host name to request."""
 
     host: str
     port: int
@@ -45,7 +45,7 @@ class Address:
     def of(cls, url: str) -> Address:
         """Read a URL.
 
-        A server behind a proxy may not know its own address. It is then asked for the site's name.
+        A server behind a proxy may not know its own address. Requests then name the site's host.
 
         :raises BadAddress: it is not the address of a web server.
         """
@@ -78,7 +78,7 @@ class Address:
         lines = [f"{method} {self.prefix}{path} HTTP/1.1", f"Host: {self.name}"]
         lines += ["Accept: application/json", "User-Agent: seckill-rehearsal"]
         if settings.HTTPS_ONLY and not self.tls:
-            lines.append("X-Forwarded-Proto: https")  # as the proxy would say
+            lines.append("X-Forwarded-Proto: https")  # as the proxy would set it
         body = b"" if content is None else json.dumps(content).encode()
         if body:
             lines += ["Content-Type: application/json", f"Content-Length: {len(body)}"]
@@ -104,7 +104,7 @@ def send_all(
     timeout_s: float,
     for_s: float = math.inf,
 ) -> dict[int, Response]:
-    """Send requests until the time is over; return the responses by the number of the request.
+    """Send requests until time is up; return the responses by request number.
 
     They are sent in order, each over the first free connection.
     """
@@ -133,7 +133,7 @@ async def _send_all(
 
 
 class _Connection:
-    """A connection that is kept, and opened again after it broke."""
+    """A persistent connection, reopened after it breaks."""
 
     def __init__(self, address: Address, timeout_s: float) -> None:
         self._address = address

@@ -1,4 +1,4 @@
-"""The phases of a rehearsal, step by step: prepare, buy, drain, clear up."""
+"""The phases of a rehearsal, step by step: prepare, buy, drain, clean up."""
 
 import datetime as dt
 import logging
@@ -39,7 +39,7 @@ AHEAD = dt.timedelta(minutes=1)
 """The shadow sale starts this long before now, because the clock of Redis may differ."""
 
 PAY_WITHIN_S = 24 * 3600
-"""Longer than any rehearsal: no order of a shadow sale expires."""
+"""A payment deadline longer than any rehearsal: no order of a shadow sale expires."""
 
 FIRE_S = 2.0
 """Seconds for which one step sends requests."""
@@ -60,7 +60,7 @@ _FOREIGN = {"bad_token", "not_found", "invalid", "301", "302", "307", "308", "40
 
 
 def do_step(rehearsal: Rehearsal, now: dt.datetime, *, clicks_at_once: int) -> float | None:
-    """Do one step and return the seconds until the next, or None after the last."""
+    """Run one step and return the seconds until the next, or None after the last."""
     match RehearsalPhase(rehearsal.phase):
         case RehearsalPhase.PREPARING:
             return _prepare(rehearsal, now)
@@ -83,7 +83,7 @@ def _shadow(rehearsal: Rehearsal) -> SeckillVoucher:
 
 
 def _prepare(rehearsal: Rehearsal, now: dt.datetime) -> float:
-    """Make the shadow sale, then its buyers, some at a time."""
+    """Create the shadow sale, then its buyers, in batches."""
     if rehearsal.shadow_id is None:
         try:
             check_web(url=rehearsal.url, path=reverse("healthz"))
@@ -183,7 +183,7 @@ def _drain(rehearsal: Rehearsal, now: dt.datetime) -> float:
 
 
 def _clear(rehearsal: Rehearsal, now: dt.datetime) -> float | None:
-    """Continue to clear up; when nothing is left, the rehearsal is over."""
+    """Continue the cleanup; end the rehearsal when nothing is left."""
     shadow_id = rehearsal.shadow_id
     if shadow_id is not None and not clear_shadow(shadow_id=shadow_id, now=now):
         left = buyers_of(shadow_id=shadow_id).count()

@@ -1,6 +1,6 @@
 """Rehearsals: a shadow copy of a sale, bought by a crowd of its own on the running system.
 
-The job engine does a rehearsal step by step. Its last phase always clears up.
+The job engine runs a rehearsal step by step. The last phase always cleans up.
 """
 
 import datetime as dt
@@ -41,11 +41,11 @@ MAX_BUYERS = 100_000
 MAX_CONNECTIONS = 1_000
 
 CLICKS_AT_ONCE = 1_000
-"""How many clicks a worker sends in one step."""
+"""Clicks that a worker sends in one step."""
 
 MAX_INTERRUPTIONS = 5
 GIVE_UP_S = 60.0
-"""How long a process that does all steps waits for Redis or the database."""
+"""Seconds that a process running all steps waits for Redis or the database."""
 
 CANCELLED = gettext_noop("it was cancelled")
 DIED = gettext_noop("its process died")
@@ -62,13 +62,13 @@ class AnotherRehearsal(StaffRefusal):
 
 
 class NotRunning(StaffRefusal):
-    """The rehearsal is over or clearing up."""
+    """The rehearsal is over or cleaning up."""
 
     message = _("It has already finished or is cleaning up.")
 
 
 class Stuck(Exception):
-    """Redis or the database is unavailable for too long; the rest is cleared up later."""
+    """Redis or the database is unavailable for too long; the rest is cleaned up later."""
 
 
 def publish_rehearsal(*, rehearsal_id: int, turn: int, in_s: float = 0.0) -> None:
@@ -86,9 +86,9 @@ def start_rehearsal(
     url: str,
     by: int | None = None,
 ) -> Rehearsal:
-    """Create a rehearsal; the caller does its steps or publishes the first.
+    """Create a rehearsal; the caller runs its steps or publishes the first.
 
-    ``duplicates`` percent of the buyers click twice; ``stock`` None is that of the sale.
+    ``duplicates`` percent of the buyers click twice; if ``stock`` is None, it is that of the sale.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises AnotherRehearsal: one is running.
@@ -117,14 +117,14 @@ def start_rehearsal(
 
 
 def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
-    """Cancel a rehearsal, so that it clears up; the caller does its steps.
+    """Cancel a rehearsal, so that it cleans up; the caller runs its steps.
 
-    :raises NotRunning: it is over or clearing up.
+    :raises NotRunning: it is over or cleaning up.
     """
     found = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
     found = found.exclude(phase=RehearsalPhase.CLEARING)
     turn, now = F("turn") + 1, timezone.now()
-    # Without a shadow sale there is nothing to clear up.
+    # Without a shadow sale there is nothing to clean up.
     ended = found.filter(shadow_id=None).update(
         phase=RehearsalPhase.FAILED, running=None, problem=why, turn=turn, changed_at=now, crowd={}
     )
@@ -143,7 +143,7 @@ def busy_sales(*, now: dt.datetime) -> list[SeckillVoucher]:
 
 
 def progress(rehearsal: Rehearsal) -> tuple[int, int]:
-    """Return how much of the phase is done and of how much, which is 0 if unknown."""
+    """Return how much of the phase is done, and the total, which is 0 if unknown."""
     clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     accepted = len(set(AnswerLog.of(rehearsal.crowd).accepted))
     totals = {
@@ -165,9 +165,9 @@ def work_at(
 
 
 def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> Iterator[Rehearsal]:
-    """Do all steps in this process; yield the rehearsal before each and at the end.
+    """Run all steps in this process; yield the rehearsal before each and at the end.
 
-    If the rehearsal is cancelled, or another process takes it over, this continues with it.
+    Continue even if the rehearsal is cancelled or another process takes it over.
 
     :raises Stuck: Redis or the database is unavailable for too long.
     """
@@ -189,9 +189,9 @@ def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> 
 
 
 def resume_rehearsals(*, now: dt.datetime) -> list[Turn]:
-    """Resume each abandoned rehearsal; one that was interrupted too often clears up.
+    """Resume each abandoned rehearsal; one that was interrupted too often cleans up.
 
-    A shadow sale whose rehearsal was deleted is cleared up as well.
+    A shadow sale whose rehearsal was deleted is cleaned up as well.
     """
     for shadow_id in orphans(now=now):
         try:
@@ -211,7 +211,7 @@ def _note_interruption(rehearsal: Rehearsal) -> dict[str, Any]:
 
 
 def clear_leftovers() -> Iterator[str]:
-    """Clear up after dead processes; yield a name for each rehearsal or shadow sale.
+    """Clean up after dead processes; yield a name for each rehearsal or shadow sale.
 
     :raises AnotherRehearsal: one is running, and its process is alive.
     :raises Stuck: Redis or the database is unavailable for too long.
@@ -230,7 +230,7 @@ def clear_leftovers() -> Iterator[str]:
 
 
 def _wait_for_lease(rehearsal: Rehearsal) -> None:
-    """Wait until the lease has expired; raises AnotherRehearsal if a step is recorded meanwhile."""
+    """Wait until the lease has expired; raise AnotherRehearsal if a step is recorded meanwhile."""
     turn = rehearsal.turn
     while rehearsal.changed_at > timezone.now() - LEASE:
         time.sleep(RETRY_S)

@@ -35,7 +35,7 @@ _ERRORS = {
         gettext_noop("ledger and database differ by %(count)s"),
     ),
 }
-"""What must be zero in a verdict: its name in the table, and its count in a sentence."""
+"""Values that must be zero in a verdict: the name for the table, and the count in a sentence."""
 
 _FAST = {
     "p50_ms": (gettext_noop("Response time, median"), gettext_noop("%s ms")),
@@ -135,7 +135,7 @@ def _wrongs(verdict: Verdict) -> str:
 
 
 def tables(rehearsal: Rehearsal) -> list[Table]:
-    """Return the figures of a verdict, or nothing without one."""
+    """Return the figures of the verdict, or an empty list without one."""
     if not rehearsal.verdict:
         return []
     verdict = Verdict.of(rehearsal.verdict)

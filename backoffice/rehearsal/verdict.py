@@ -21,12 +21,12 @@ INCONCLUSIVE = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}
 
 @dataclass(frozen=True)
 class Verdict:
-    """The result of a rehearsal: counts, times in the unit of their name, rates per second.
+    """The result of a rehearsal: counts, times in the unit that their name says, rates per second.
 
     ``accepted`` counts the order ids that buyers were told, ``orders`` the rows of the shadow sale,
     ``refused`` those rows that ended without a purchase. ``unanswered`` clicks got no conclusive
     answer in any attempt. ``difference`` is what reconcile finds between ledger and database.
-    ``drain_s`` lasts from the first request to the last row.
+    ``drain_s`` is the time from the first request to the last row.
     """
 
     buyers: int
@@ -61,7 +61,7 @@ class Verdict:
 
     @classmethod
     def of(cls, found: dict[str, Any]) -> Verdict:
-        """Read a verdict that a row stores."""
+        """Read a verdict stored in a row."""
         return cls(**{name: found[name] for name in cls.__dataclass_fields__})
 
     def as_json(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class Verdict:
 def find_verdict(
     *, rehearsal: Rehearsal, shadow: SeckillVoucher, log: AnswerLog, drained: bool
 ) -> Verdict:
-    """Compare the answers that the crowd got with the shadow sale's rows and its ledger.
+    """Compare the crowd's answers with the shadow sale's rows and its ledger.
 
     :raises LedgerUnavailable: Redis did not respond.
     """
@@ -115,7 +115,6 @@ def _doubled(shadow: SeckillVoucher) -> int:
 
 
 def _demand(rehearsal: Rehearsal, shadow: SeckillVoucher) -> int:
-    """Return the units that the buyers wanted."""
     clicks = clicks_of(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)
     wanted = Counter(click.buyer for click in set(clicks))
     return sum(min(count, shadow.limit) for count in wanted.values())

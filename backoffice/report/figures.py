@@ -34,7 +34,7 @@ from vouchers.inventory.sale_state import Snapshot, snapshots
 from vouchers.models import SeckillVoucher
 
 SAMPLE_SIZE = 10_000
-"""Durations are measured on all orders up to this number, and on a sample of this size beyond."""
+"""Durations are measured on all orders up to this number; beyond it, on a sample of this size."""
 
 MAX_CHANGES = 200
 """The report lists the first changes of a sale, up to this number."""
@@ -44,7 +44,7 @@ EVER_PAID = (OrderStatus.PAID, OrderStatus.USED, OrderStatus.REFUNDING, OrderSta
 
 @dataclass(frozen=True)
 class Orders:
-    """Orders in one state: how many, and the sum of their prices."""
+    """The number of orders in one state, and the sum of their prices."""
 
     status: OrderStatus
     count: int
@@ -109,7 +109,7 @@ class SaleReport:
 
     @property
     def accepted(self) -> int:
-        """Accepted order ids that have become rows, refused ones among them."""
+        """Accepted order ids that have become rows, including refused orders."""
         return sum(it.count for it in self.orders)
 
     @property
@@ -118,7 +118,7 @@ class SaleReport:
 
     @property
     def sold_out_after(self) -> dt.timedelta | None:
-        """Time from the start to the last unit; None also if the start was moved later."""
+        """Time from the start to the last unit sold; also None if the start was moved later."""
         if self.sold_out_at is None or self.sold_out_at < self.sale.begins_at:
             return None
         return self.sold_out_at - self.sale.begins_at
@@ -143,7 +143,7 @@ class SaleReport:
 
 
 def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
-    """Return the report on a sale, or on a running sale so far, even without Redis.
+    """Return the report on a running or ended sale, even without Redis.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
@@ -208,7 +208,7 @@ def _taken(rows: QuerySet[VoucherOrder]) -> QuerySet[VoucherOrder]:
 
 
 def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datetime | None:
-    """Return when the order for the last unit was accepted; refused orders do not count."""
+    """Return when the order for the last unit was accepted, ignoring refused orders."""
     if not sale.stock:
         return None
     moments = _taken(rows).order_by("accepted_at").values_list("accepted_at", flat=True)
@@ -219,7 +219,7 @@ def _sold_out_at(sale: SeckillVoucher, rows: QuerySet[VoucherOrder]) -> dt.datet
 
 
 def _durations(rows: QuerySet[Any], duration: Any, *, order_id: str, count: int) -> Durations:
-    """Measure all rows, or if there are many, every nth order id.
+    """Measure all rows or, if there are many, every nth order id.
 
     The database numbers the rows, so that it returns only the two values needed.
     """
@@ -236,7 +236,7 @@ def _durations(rows: QuerySet[Any], duration: Any, *, order_id: str, count: int)
     values = list(quantiles.values_list("measured", "duration"))
     if not values:
         return Durations(0, None, None, is_sample=every > 1)
-    # Two clocks may differ by more than the duration: a negative one counts as zero.
+    # Two clocks may differ by more than the duration: a negative duration counts as zero.
     low, high = (max(values[i][1], dt.timedelta()) for i in (0, -1))
     return Durations(values[0][0], low, high, is_sample=every > 1)
 

@@ -10,7 +10,7 @@ from vouchers.inventory.request_stats import ACCEPTED, RequestCount
 ANSWERS = (
     ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
 )  # fmt: skip
-"""The answers to an order request. Those that only a later release knows are ``OTHER``."""
+"""The answers to an order request. Answers unknown to this release count as ``OTHER``."""
 
 OTHER = "other"
 
@@ -24,7 +24,7 @@ _STEPS = (
 
 @dataclass(frozen=True)
 class Span:
-    """The answers to order requests in the ``seconds`` from ``at`` on."""
+    """The answers to order requests in the ``seconds`` that start at ``at``."""
 
     at: dt.datetime
     seconds: int
@@ -54,12 +54,12 @@ def peak_of(spans: Iterable[Span]) -> Span | None:
 
 
 def near(spans: Iterable[Span], *, since: dt.datetime, until: dt.datetime) -> list[Span]:
-    """Return the spans of single seconds between two moments."""
+    """Return the one-second spans between two moments."""
     return [it for it in spans if it.seconds == 1 and since <= it.at < until]
 
 
 def coarser(spans: Sequence[Span], *, most: int, zone: dt.tzinfo) -> list[Span]:
-    """Merge spans into at most ``most`` of equal length, without empty ones.
+    """Merge spans into at most ``most`` spans of equal length, without empty ones.
 
     They are as short as possible and start at full minutes, hours or days of the time zone.
     """

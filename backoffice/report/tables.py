@@ -26,10 +26,10 @@ from vouchers.models import SeckillVoucher
 from vouchers.templatetags.seckill import utc_offset
 
 MAX_POINTS = 720
-"""Points of a chart; around the start each second has its own."""
+"""The most points of a chart; around the start, each second has its own."""
 
 MAX_ROWS = 100
-"""Rows of a table on the page; the CSV file has them all."""
+"""The most rows of a table on the page; the CSV file has all rows."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Requests:
 
 
 def requests(report: SaleReport) -> list[Requests]:
-    """Return the requests around the start and, if there were others, those of the whole sale."""
+    """Return the requests around the start and, if there were more, those of the whole sale."""
     since, until = (report.sale.begins_at + it for it in PER_SECOND_WINDOW)
     by_seconds = near(report.spans, since=since - MINUTE, until=until + MINUTE)
     tables = []
@@ -175,7 +175,7 @@ def _csv_rows(report: SaleReport) -> Iterator[Sequence[str | int | float]]:
             unit = f" ({figure.unit})" if figure.unit else ""
             yield [section.title, f"{figure.label}{unit}", figure.plain]
     yield []
-    # The requests at the finest resolution that is stored.
+    # The requests at the finest stored resolution.
     labels = answer_labels(report.spans)
     yield [pgettext("time", "From"), gettext("Seconds"), gettext("Requests"), *labels.values()]
     for span in report.spans:

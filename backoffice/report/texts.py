@@ -1,4 +1,4 @@
-"""The figures of a report in words, for its page and for a spreadsheet."""
+"""The figures of a report as text, for its page and for a spreadsheet."""
 
 import datetime as dt
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from vouchers.inventory.request_stats import ACCEPTED
 
 @dataclass(frozen=True)
 class Figure:
-    """One figure: as it is shown, plain in its unit, and with a note if it needs one."""
+    """One figure: the text shown, the plain value in its unit, and an optional note."""
 
     label: str
     shown: str
@@ -48,7 +48,7 @@ def headline(report: SaleReport) -> list[Figure]:
 
 
 def sections(report: SaleReport) -> list[Section]:
-    """Return all single figures of a report, in the order in which they are read."""
+    """Return all single figures of a report, in reading order."""
     return [
         Section(gettext("Sale"), list(_sale(report))),
         Section(gettext("Requests"), list(_requests(report))),

@@ -14,7 +14,7 @@ class ClassicSale(models.Model):
 
     stock = models.PositiveIntegerField()
 
-    objects: ClassVar[models.Manager[Any]] = models.Manager()  # the type checker's site has no app
+    objects: ClassVar[models.Manager[Any]] = models.Manager()  # the type checker's settings lack it
 
     class Meta:
         constraints = [

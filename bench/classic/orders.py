@@ -30,7 +30,7 @@ class Refused(Exception):
 
 
 def open_sale(*, stock: int) -> ClassicSale:
-    """Make a sale and put its stock into Redis; the messages of the last sale are deleted."""
+    """Create a sale, put its stock into Redis, and delete the messages of the last sale."""
     sale: ClassicSale = ClassicSale.objects.create(stock=stock)
     redis = ledger_connection()
     redis.delete(BUYERS.format(sale.pk))
@@ -55,7 +55,7 @@ def order(*, token: str, sale_id: int) -> int:
     """Take one unit for the session's user, send its order on and return the order's id.
 
     :raises NotSignedIn: the token names no session.
-    :raises Refused: by the script.
+    :raises Refused: the script refused the order.
     """
     redis = ledger_connection()
     with redis.pipeline(transaction=False) as pipe:

@@ -24,7 +24,7 @@ thread. Commands: those that clients send, without the calls of a script inside 
 
 
 def main() -> int:
-    """Return 1 if two holders met, in any library."""
+    """Run the benchmark; return 1 if any library let two holders meet."""
     parser = argparse.ArgumentParser(prog="script/bench locks")
     parser.add_argument("--quick", action="store_true", help="show that it runs, not how fast")
     parser.add_argument("--json", action="store_true", help="write JSON instead of the table")

@@ -1,4 +1,4 @@
-"""Rows 2 and 3: locks that others want: sixteen threads at once, and a waiter in another process.
+"""Rows 2 and 3: contended locks, by sixteen threads at once and by a waiter in another process.
 
 For row 2, every thread notes when it asked for the lock, when it got it and when it started to
 release it. All processes of a machine share the clock, so these times show the hand-over from one
@@ -84,7 +84,7 @@ class Round:
         return max(visit.got_at - visit.asked_at for visit in self.visits) / 1e9
 
     def meetings(self) -> int:
-        """Return how often a thread came in before the last one started to leave."""
+        """Return how often a thread entered before the previous one started to leave."""
         return sum(after.got_at < before.left_at for before, after in pairwise(self.visits))
 
 
@@ -126,7 +126,7 @@ def _round(run: Run, library: type[Library], processes: int) -> Round:
 
 
 def contend(library: type[Library], url: str, *, processes: int, seconds: float) -> list[Visit]:
-    """Run this process's share of the threads, from when all processes are ready."""
+    """Run this process's share of the threads once all processes are ready."""
     client = client_of(library, url)
     threads = THREADS // processes
     with control_of(url) as control, ThreadPoolExecutor(threads) as pool:
@@ -139,7 +139,7 @@ def contend(library: type[Library], url: str, *, processes: int, seconds: float)
 def wait_for_all(control: Redis, processes: int) -> None:
     """Wait until all processes have called this.
 
-    :raises TimeoutError: one did not
+    :raises TimeoutError: one did not call it in time
     """
     deadline = time.monotonic() + START_S
     control.incr("bench:arrived")
@@ -184,7 +184,7 @@ def measure_wake_ups(run: Run) -> list[Figure]:
 
 
 def hold(library: type[Library], url: str, times: int) -> list[int]:
-    """Hold the lock while the other waits; return the start of each release (ns)."""
+    """Hold the lock while the other process waits; return the start of each release (ns)."""
     lock = library(client_of(library, url), KEY)
     released = []
     with control_of(url) as control:
@@ -199,7 +199,7 @@ def hold(library: type[Library], url: str, times: int) -> list[int]:
 
 
 def wait(library: type[Library], url: str, times: int) -> list[int]:
-    """Wait for the lock while the other holds it; return when it was granted (ns)."""
+    """Wait for the lock while the other process holds it; return when it was granted (ns)."""
     lock = library(client_of(library, url), KEY)
     had = []
     with control_of(url) as control:
@@ -213,7 +213,7 @@ def wait(library: type[Library], url: str, times: int) -> list[int]:
 
 
 def await_sign(control: Redis, name: str) -> None:
-    """Wait for a sign of the other process.
+    """Wait for a sign from the other process.
 
     :raises TimeoutError: none came in time
     """

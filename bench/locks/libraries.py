@@ -17,7 +17,7 @@ from locks import LockBusy, RedisLock
 
 LEASE_S = 10
 WAIT_S = 8
-"""The longest wait for a lock: python-redis-lock allows no more than the lease."""
+"""The longest wait for a lock: python-redis-lock allows at most the lease."""
 
 
 class Library(ABC):
@@ -29,7 +29,7 @@ class Library(ABC):
     socket_timeout_s: ClassVar[int] = 5
     wait_option: ClassVar[str] = "timeout"
     renewals_a_lease: ClassVar[float | None] = None
-    """Renewals of a lease without being asked; the base of the round trips per renewal."""
+    """Automatic renewals per lease; the base of the round trips per renewal."""
 
     _lock: Any
 

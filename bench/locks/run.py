@@ -16,7 +16,7 @@ from bench.locks.libraries import Library, is_installed
 from bench.tables import shown
 
 BEGIN, END = "bench:begin", "bench:end"
-"""The marks that are sent (ECHO) around the commands that count."""
+"""The marks that are sent (ECHO) around the counted commands."""
 
 CONTROL_TIMEOUT_S = 30
 
@@ -50,7 +50,7 @@ class Run:
     def in_turn(
         self, libraries: Sequence[type[Library]], *, rounds: int, what: str
     ) -> Iterator[type[Library]]:
-        """Yield the installed libraries in rounds, so noise hits all alike; Redis is empty."""
+        """Yield the installed libraries in rounds, so noise affects all alike; Redis is empty."""
         installed = [library for library in libraries if is_installed(library)]
         with control_of(self.url) as control:
             for library in tqdm(installed * rounds, desc=what, unit="run", disable=None):
@@ -83,7 +83,7 @@ def counted(url: str) -> Iterator[None]:
 def commands_sent(url: str) -> Iterator[list[str]]:
     """Fill the list, at the end, with the commands that clients sent while they were counted.
 
-    MONITOR tells them from the calls of a script, which are no round trips.
+    MONITOR distinguishes them from the calls of a script, which are not round trips.
     """
     sent: list[str] = []
     with control_of(url) as control, control.monitor() as monitor:  # type: ignore[no-untyped-call]

@@ -1,4 +1,4 @@
-"""Rows 1 and 4: locks that nobody else wants, one taken and released again and again, many held."""
+"""Rows 1 and 4: uncontended locks, one taken and released repeatedly, many held at once."""
 
 import threading
 import time
@@ -14,8 +14,8 @@ ROW = "1 uncontended"
 WARM_UP_CYCLES = 20
 COUNTED_CYCLES = 100
 LEASES_BEFORE, LEASES_HELD = 5 / 6, 2 / 3
-"""Leases before and during the measure. At three or at one and a half renewals a lease the second
-has a whole number of them, none near its edges, and the first has those that open connections."""
+"""Leases before and during the measurement. At 3 or 1.5 renewals per lease, the measurement has a
+whole number of them, none near its edges; the time before has those that open connections."""
 
 NAMES = ("threads for renewal", "CPU s a minute", "renewal commands/s", "round trips to renew all")
 

@@ -15,7 +15,7 @@ EVERY_ROW = ",".join(ROWS)
 
 
 def main() -> int:
-    """Return 1 if a sale was not sold exactly, by any design."""
+    """Run the benchmark; return 1 if any design did not sell a sale exactly."""
     parser = options_of("sale")
     parser.add_argument("--only", type=rows_of, default=ROWS, help=f"rows, as {EVERY_ROW}")
     parser.add_argument("--picture", type=Path, help="draw row f to this SVG file")
@@ -42,9 +42,9 @@ def rows_of(text: str) -> str:
 
 
 def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
-    """Measure the rows; g and f first, before others leave entries pending.
+    """Measure the rows, g and f first, before others leave entries pending.
 
-    The worker of row f would write those meanwhile.
+    The worker of row f would write those entries.
     """
     lines = sizes.measure(run) if "g" in rows else []
     of_sales, outcomes = whole_sales.measure(run) if "f" in rows else ([], [])

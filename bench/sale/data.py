@@ -1,10 +1,10 @@
-"""Sales, buyers and reservations to measure with.
+"""Sales, buyers and reservations for measurements.
 
 As a program, for row g, it fills an empty shop to a size, with that shop's settings. Tables and
 ledger then look as if the shop had filled them, except that its users have no rows of their own.
 
-Usage: ``python -m bench.sale.data BUYERS SALES ORDERS REQUESTS FILE``, FILE being where it writes,
-as JSON, the requests that the shop can answer.
+Usage: ``python -m bench.sale.data BUYERS SALES ORDERS REQUESTS FILE``, to write the requests
+that the shop can answer to FILE, as JSON.
 """
 
 import datetime as dt
@@ -68,7 +68,7 @@ def users(*, count: int) -> list[int]:
 
 
 def reserve_all(tokens: Sequence[PurchaseToken]) -> None:
-    """Reserve a unit for each, in this process and without a task."""
+    """Reserve a unit for each token, in this process and without a task."""
     with override_settings(SECKILL_BEHIND_MS=0):  # no worker runs meanwhile, however long it takes
         for token in tokens:
             reserve(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
@@ -85,7 +85,7 @@ def insert_statement(model: type[Model], columns: Sequence[str]) -> str:
 
 
 def fill(size: Size, *, requests: int) -> dict[str, Any]:
-    """Make sales, their orders and the buyers of one sale; return what can be asked of it."""
+    """Make sales, their orders and the buyers of one sale; return the requests it can answer."""
     sales = [open_sale() for _ in range(size.sales)]
     user_ids = users(count=-(-size.orders // len(sales)))
     pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
@@ -117,7 +117,7 @@ def _insert(orders: Sequence[tuple[int, int, int]]) -> None:
 
 
 def _hold(sale: SeckillVoucher, *, count: int) -> None:
-    """Put buyers into a ledger, as after their orders were written."""
+    """Put buyers into a ledger, as if their orders had been written."""
     key = LedgerKeys(sale.pk).buyers
     for start in range(0, count, CHUNK):
         numbers = range(start, min(start + CHUNK, count))

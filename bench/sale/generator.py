@@ -1,4 +1,4 @@
-"""The load generator: packed requests over kept connections, in a process of its own.
+"""The load generator: packed requests over persistent connections, in a process of its own.
 
 The requests are packed before anything is measured. The generator shares the cores with the server
 that it measures, so it uses a fast event loop and reads only the status and the end of each answer.
@@ -40,7 +40,7 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Shot:
-    """The requests to send: each once, or again and again until the time is over."""
+    """The requests to send: each once, or repeatedly until time is up."""
 
     port: int
     requests: Sequence[bytes]
@@ -77,7 +77,7 @@ class Hits:
 
 
 def fire(shot: Shot) -> Hits:
-    """Send a shot over connections that are open before; return when every answer has come."""
+    """Send a shot over connections opened beforehand; return when every answer has arrived."""
     gc.disable()
     try:
         return uvloop.run(_fire(shot))
@@ -102,7 +102,7 @@ async def _fire(shot: Shot) -> Hits:
 
 
 class _Volley:
-    """What the connections share: the next requests and the answers."""
+    """The shared state of the connections: the next requests and the answers."""
 
     def __init__(self, shot: Shot, over: asyncio.Future[None]) -> None:
         numbers = range(len(shot.requests))

@@ -46,7 +46,7 @@ class Outcome:
 def verdict_on(
     *, units: int, winners: set[int], rows: Sequence[int], books_agree: bool, others: set[int]
 ) -> str:
-    """Return whether a sale was sold exactly, or the first fault.
+    """Return the verdict: sold exactly, or the first fault.
 
     ``winners`` are the buyers who were told that they won, ``rows`` the buyers in the table.
     """

@@ -1,6 +1,6 @@
 """Rows e and h: pending entries, the rate at which they become rows, and their memory in Redis.
 
-For row e ``fulfill_sale`` runs in this process, with its real locks. It is compared with the least
+For row e ``fulfill_sale`` runs in this process, with its real locks. It is compared with the lowest
 cost of the rows (multi-row inserts by the bare driver, in transactions of the same size), and with
 itself with one order per transaction.
 """
@@ -78,7 +78,7 @@ def _ours(user_ids: Sequence[int]) -> float:
 
 
 def _raw(user_ids: Sequence[int]) -> float:
-    """Return rows per second by the driver alone; the rows are made before."""
+    """Return rows per second by the driver alone, with rows prepared beforehand."""
     sale = open_sale()
     batches = _batches(sale, user_ids)
     orders = insert_statement(VoucherOrder, ORDER_COLUMNS)
@@ -87,7 +87,7 @@ def _raw(user_ids: Sequence[int]) -> float:
         began_at = time.perf_counter()
         for of_orders, of_events in batches:
             with driver.cursor() as cursor:
-                cursor.executemany(orders, of_orders)  # which makes one statement of the rows
+                cursor.executemany(orders, of_orders)  # the driver makes this one statement
                 cursor.executemany(events, of_events)
             driver.commit()
         return len(user_ids) / (time.perf_counter() - began_at)
@@ -129,7 +129,7 @@ def measure_memory(run: Run) -> list[Line]:
                 rows[it.order_id] = row.pack()
             confirm(sale_id=sale.pk, entries=entries, rows=rows)
         written = used_bytes(sale_id=sale.pk) - before
-        ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they end after half a minute
+        ledger_connection().unlink(*LedgerKeys(sale.pk).copies)  # they expire after 30 s
         confirmed = used_bytes(sale_id=sale.pk) - before
     target = Target(MOST_BYTES, at_least=False, unit="bytes")
     note = f"MEMORY USAGE of all keys of a sale of {held:,} buyers"

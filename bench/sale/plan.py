@@ -1,4 +1,4 @@
-"""How much is measured: the full run, the quick one, and one that only shows that it runs."""
+"""The sizes of a run: full, quick, and one that only shows that the benchmark works."""
 
 import argparse
 from dataclasses import dataclass

@@ -46,7 +46,7 @@ class Target:
 class Line:
     """One line of the table.
 
-    ``values`` has one value a repetition: a ratio, or the figure itself if nothing is compared.
+    ``values`` has one value per repetition: a ratio, or the figure itself if nothing is compared.
     The ratios are those of ``ours`` and ``theirs``, in ``unit``.
     """
 
@@ -91,7 +91,7 @@ def _with_unit(value: float, unit: str) -> str:
 def report_on(
     lines: Sequence[Line], outcomes: Sequence[Outcome], machine: dict[str, Any]
 ) -> Report:
-    """Return the table of the lines, the machine in a few more, and the values of all."""
+    """Return the report: the table, a few lines on the machine, and all values."""
     plan, web = machine["plan"], machine["web"]
 
     def listed(pairs: dict[str, Any]) -> str:

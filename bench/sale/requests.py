@@ -1,8 +1,8 @@
 """Rows a to d: requests of buyers, against an empty view of the same server.
 
 Each repetition sends both one after the other, in changing order. The ratio is of answers per
-second. The load generator uses the same cores, so the ratio of the server's own processor time for
-an answer is beside it.
+second. The load generator uses the same cores, so the ratio of the server's own processor time per
+answer is shown beside it.
 """
 
 from collections import defaultdict
@@ -26,7 +26,7 @@ DIFFERENT = 512
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request, its status, and its least rate beside the empty view."""
+    """A kind of request, its status, and its minimum rate relative to the empty view."""
 
     row: str
     name: str

@@ -30,11 +30,11 @@ Item = TypeVar("Item")
 ROOT = Path(__file__).resolve().parents[2]
 START_S = 60.0
 GENERATOR_LIMIT = 0.9
-"""A generator that uses this share of a core was the limit, not the server."""
+"""Share of a core from which the generator is the limit, not the server."""
 
 
 class WrongAnswers(Exception):
-    """Requests got other answers than those to be measured."""
+    """Requests got answers other than the expected ones."""
 
 
 class NotStarted(Exception):
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True)
 class Run:
-    """What all measures need."""
+    """The context of all measurements."""
 
     plan: Plan
     site: Site
@@ -95,7 +95,7 @@ class Run:
     def sample(self, shot: Shot, *, web: Web, expect: int) -> Sample:
         """Fire, and return the cost.
 
-        :raises WrongAnswers: one had another status than expected.
+        :raises WrongAnswers: an answer had an unexpected status.
         """
         with connection.cursor() as cursor:
             cursor.execute("SELECT @@pid_file")
@@ -135,7 +135,7 @@ def run_on_shop(plan: Plan) -> Iterator[Run]:
 def another(number: int) -> Site:
     """Make a site with three Redis databases and a database of its own, on the same servers.
 
-    The database has the tables of this process's, empty and without their foreign keys.
+    The database has empty copies of this process's tables, without foreign keys.
     """
     environ, database = dict(os.environ), f"test_{number}"
     with connection.cursor() as cursor:
@@ -161,7 +161,7 @@ def serving(
 ) -> Iterator[Web]:
     """Run a web server on a free port; wait for this many workers of granian, which logs them.
 
-    Each worker listens for itself: the first alone would get all connections.
+    Each worker has a socket of its own: without the wait, the first would get all connections.
     """
     port = free_port()
 

@@ -1,8 +1,8 @@
 """Row g: the cost of one request in a large shop, against the same in a small one.
 
 Two shops on the same servers, each with a database, a ledger and a web server of its own, answer in
-turn, a few hundred requests at a time, so that a machine that is busy for a moment is busy for
-both. One request at a time is in flight, so that the latency is that of the request alone.
+turn, a few hundred requests at a time, so that a busy moment of the machine affects both. One
+request at a time is in flight, so that the latency is that of the request alone.
 """
 
 import json
@@ -54,7 +54,7 @@ def measure(run: Run) -> list[Line]:
         for what in run.steps(turns, what="g small and large shop"):
             for size, samples in _in_turn(run, shops, what).items():
                 answers = [answer for sample in samples for answer in sample.hits.answers]
-                # All parts have as many requests.
+                # All parts have the same number of requests.
                 costs[what, CPU, size].append(mean(it.cpu_s for it in samples) * 1e6)
                 costs[what, LATENCY, size].append(median(it.latency_s for it in answers) * 1e6)
     target = Target(BOUND, at_least=False)
@@ -76,7 +76,7 @@ def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
     subprocess.run(command, cwd=ROOT, env=site.environ, check=True)
     filled: dict[str, Any] = json.loads(path.read_text())
     sale_id = filled["sale_id"]
-    # As many different ones from either shop: a recent answer comes faster.
+    # Use equally many different receipts from both shops: a repeated request is faster.
     every = max(1, len(filled["receipts"]) // run.plan.small.orders)
     receipts = filled["receipts"][::every][: run.plan.small.orders]
     reserve = [order_request(sale_id, token, attempt=1) for token in filled["reserve"]]
@@ -86,7 +86,7 @@ def _open(run: Run, stack: ExitStack, site: Site, size: Size) -> Shop:
 
 
 def _in_turn(run: Run, shops: Mapping[Size, Shop], what: str) -> dict[Size, list[Sample]]:
-    """Ask both shops the same in turn; return the cost of each part."""
+    """Send the same requests to both shops in turn; return the cost of each part."""
     for shop in shops.values():
         _ask(run, shop, what, run.plan.warm_up)
     found: dict[Size, list[Sample]] = {size: [] for size in shops}

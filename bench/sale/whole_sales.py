@@ -1,8 +1,8 @@
 """Row f: a whole sale, from the first request to the last committed row, by both designs.
 
-Every buyer asks twice, as impatient buyers do. The second request says that it is one, so the shop
-may not refuse it from memory. Each design must sell every unit, none twice, to exactly the buyers
-that it told so.
+Every buyer asks twice, as impatient buyers do. The second request says that it is a repeat, so the
+shop may not refuse it from memory. Each design must sell every unit once, to exactly the buyers
+that it accepted.
 """
 
 import random
@@ -55,7 +55,7 @@ def measure(run: Run) -> tuple[list[Line], list[Outcome]]:
         for turn in (DESIGNS, DESIGNS[::-1])[repetition % 2]
     ]
     with back_half(run.site):
-        for design, prepare in DESIGNS:  # every process does once what it is measured at
+        for design, prepare in DESIGNS:  # warm up every process
             _sell(run, design, prepare, user_ids[: run.plan.warm_up], units=WARM_UP_UNITS)
         for design, prepare in run.steps(turns, what="f whole sales"):
             outcome = _sell(run, design, prepare, asking, units=run.plan.sale_units)
@@ -95,11 +95,11 @@ def _sell(
 
 
 def _wait_until_committed(sold: Callable[[], int], units: int, firing: Future[Hits]) -> float:
-    """Return the time at which the last unit had its row, or of the timeout."""
+    """Return the time at which the last unit had its row, or that of the timeout."""
     deadline = time.monotonic() + LONGEST_S
     while sold() < units and time.monotonic() < deadline:
         if firing.done():
-            firing.result()  # raises what went wrong
+            firing.result()  # raises the generator's error
         time.sleep(LOOK_S)
     return time.monotonic()
 

@@ -52,7 +52,7 @@ def _gunicorn(port: int, workers: int, threads: int) -> list[str]:
 
 
 def _waitress(port: int, workers: int, threads: int) -> list[str]:
-    """Return its command; it always has one process."""
+    """Return waitress's command; waitress always has one process."""
     return [
         *("waitress", f"--listen=127.0.0.1:{port}", f"--threads={threads}"),
         *(f"--backlog={MOST_CONNECTIONS}", f"--connection-limit={MOST_CONNECTIONS}"),
@@ -78,4 +78,4 @@ ALL = (
     Choice("waitress", 1, 8),
 )
 FEW = (Choice("granian", 1, 1), OF_THE_SHOP, Choice("gunicorn", 2, 4), Choice("waitress", 1, 8))
-"""Enough to show that all of it runs."""
+"""Enough servers to show that the benchmark works."""

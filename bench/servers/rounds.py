@@ -1,8 +1,8 @@
-"""The rounds: an empty view, an order request that wins, and ``live/``, asked of each server.
+"""The rounds: an empty view, an order request that wins, and ``live/``, sent to each server.
 
 64 connections have one request in flight each, as browsers do, and send the next one after its
-answer. Each repetition goes once round all servers, starting with another one and every second time
-backwards, so that a noisy machine hits all alike.
+answer. Each repetition visits every server once, starting with a different one and every second
+time in reverse, so that a noisy machine affects all alike.
 """
 
 from collections import defaultdict
@@ -23,7 +23,7 @@ from bench.tables import Report, percentile, ratios, shown, spread
 
 @dataclass(frozen=True)
 class Round:
-    """One repetition of one server; latency and processor time are those of the order request."""
+    """One repetition on one server; latency and processor time are those of the order request."""
 
     empty_rate: float
     order_rate: float
@@ -98,7 +98,7 @@ def _again(run: Run, web: Web, request: bytes) -> Sample:
 
 
 def report_on(rounds: Rounds, choices: Sequence[Choice], machine: dict[str, Any]) -> Report:
-    """Return the table, the machine and the method in a few lines, and the values of all."""
+    """Return the report: the table, a few lines on machine and method, and all values."""
     plan = machine["plan"]
     programs = sorted({choice.program for choice in rounds})
     versions = ", ".join(f"{name} {version(name)}" for name in programs)

@@ -1,1 +1,1 @@
-"""A crowd race: the same presses for every step, a fault if asked for, and a verdict."""
+"""A crowd race: the same presses for every step, an optional fault, and a verdict."""

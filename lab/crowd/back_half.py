@@ -1,4 +1,4 @@
-"""The back half of ours in a crowd race: real Celery workers, and beat.
+"""The shop's back half in a crowd race: real Celery workers, and beat.
 
 Each leads a process group, so that it can be killed or stopped with all its children.
 """
@@ -53,7 +53,7 @@ class BackHalf:
             self._wait_until_ready(name)
 
     def stop(self) -> None:
-        """End beat, then the workers, which still take its last messages."""
+        """Stop beat, then the workers, which still handle its last messages."""
         for name in sorted(self._parts):
             self._signal(name, signal.SIGCONT)
             self._parts[name].terminate()

@@ -48,7 +48,7 @@ class Crowd:
         return press // self.clicks
 
     def lanes(self) -> list[Lane]:
-        """Deal all presses to the threads, the same way each time."""
+        """Distribute all presses over the threads, the same way each time."""
         order = list(range(self.buyers))
         random.Random(SEED).shuffle(order)
         abreast = max(1, self.lane_count // self.clicks)

@@ -1,6 +1,6 @@
-"""The faults of a race: a process is killed, one freezes, Redis comes back empty.
+"""The faults of a race: a process is killed, a process freezes, Redis comes back empty.
 
-A fault comes in mid-sale, when a share of the units is promised. The first process that then
+A fault occurs in mid-sale, when a share of the units is promised. The first process that then
 reaches a named point, with a unit taken and nothing committed, sends the signal to itself: a signal
 from outside would rarely hit that moment. Everything after that is real.
 """
@@ -19,13 +19,13 @@ SHARE = 0.3
 """Share of the stock that is promised when the fault comes."""
 
 PAUSE_S = 3 * LEASE_MS / 1_000
-"""How long a process is frozen: longer than any lease of the lab."""
+"""Seconds for which a process is frozen: longer than any lease of the lab."""
 
 REDIS_AWAY_S = 10.0
-"""How long Redis may be away before the race gives up."""
+"""Seconds that Redis may be away before the race gives up."""
 
 POINTS = frozenset({"unit taken", "order written"})
-"""Where it does so; with ours, between two presses."""
+"""Points at which a process may signal itself; with ours, it does so between two presses."""
 
 
 class Fault(StrEnum):
@@ -38,20 +38,20 @@ class Fault(StrEnum):
 
 
 SIGNALS = {Fault.KILL: signal.SIGKILL, Fault.PAUSE: signal.SIGSTOP}
-"""The signal that a process sends itself."""
+"""The signal that a process sends itself for a fault."""
 
 
 class RedisStaysAway(Exception):
-    """Redis was ended, and nothing has started it again."""
+    """Redis was shut down, and nothing has restarted it."""
 
 
 def promises_before(stock: int) -> int:
-    """Return the number of promises before the fault comes."""
+    """Return the number of promises before the fault."""
     return int(stock * SHARE)
 
 
 def end_redis() -> None:
-    """End Redis without saving; its supervisor starts it again, empty."""
+    """Shut Redis down without saving; its supervisor restarts it empty."""
     with suppress(RedisError):  # the connection ends instead of an answer
         ledger_connection().shutdown(nosave=True)
 
@@ -59,7 +59,7 @@ def end_redis() -> None:
 def wait_for_redis() -> None:
     """Wait until Redis responds.
 
-    :raises RedisStaysAway: it did not in time.
+    :raises RedisStaysAway: Redis did not respond in time.
     """
     if not wait_until(_pings, within_s=REDIS_AWAY_S):
         raise RedisStaysAway(f"Redis did not come back within {REDIS_AWAY_S:g} s")

@@ -1,4 +1,4 @@
-"""The result of a crowd race: a table, kept beside its document as JSON with one for each fault."""
+"""The result of a crowd race: a table, stored as JSON beside its document, one for each fault."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from seckill_site.ledger_connection import ledger_connection
 
 
 class NoDocument(Exception):
-    """A file cannot get the figures of a race; the message says why."""
+    """A file cannot hold the figures of a race; the message says why."""
 
 
 @dataclass(frozen=True)
@@ -44,9 +44,9 @@ class Result:
 
 
 def figures_path(document: Path) -> Path:
-    """Return where the figures of a document are: all its languages share them.
+    """Return the path of a document's figures, which all its languages share.
 
-    :raises NoDocument: it is no Markdown.
+    :raises NoDocument: it is not Markdown.
     """
     if document.suffix != ".md":
         raise NoDocument(f"{document} does not end with .md: name the steps before --document")
@@ -54,9 +54,9 @@ def figures_path(document: Path) -> Path:
 
 
 def add_result(document: Path, result: Result) -> None:
-    """Replace the last table with the same fault by that of a race.
+    """Add the table of a race, in place of the last one with the same fault.
 
-    :raises NoDocument: it is no Markdown.
+    :raises NoDocument: it is not Markdown.
     """
     path = figures_path(document)
     results = {it.fault: it for it in read_results(path)} | {result.fault: result}

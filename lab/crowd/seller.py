@@ -1,7 +1,6 @@
-"""One selling process of a crowd race: a thread for each lane, and its step's writer beside them.
+"""One selling process of a crowd race: a thread for each lane, and a thread for its step's writer.
 
-Everything that a step keeps in memory is kept here: no other process sees what this one locks or
-queues.
+The in-memory state of a step is in this process: no other one sees what it locks or queues.
 """
 
 import os
@@ -32,13 +31,13 @@ AWAY = (RedisConnectionError, RedisTimeoutError, LedgerUnavailable, NotLoaded)
 """Redis did not respond: the outcome is unknown, so the buyer presses again."""
 
 PATIENCE_S = 3.0
-"""How long a buyer presses again after "busy" or no answer."""
+"""Seconds for which a buyer keeps pressing after "busy" or no answer."""
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.01, 0.1
 
 MEET_S = 0.5
-"""How long a press waits for the same buyer's press in another lane. A lane that does not come is
-dead or frozen; nobody waits for it again.
+"""Seconds that a press waits for the same buyer's press in another lane. A late lane is dead or
+frozen; nobody waits for it again.
 """
 
 GLANCE_S = 0.0005
@@ -67,7 +66,7 @@ class Assignment:
 
 
 def sell(pipe: Connection, *, assignment: Assignment) -> None:
-    """Sell until everything is pressed, then write what is left, and report the errors."""
+    """Sell until all presses are done, write the remaining orders, and report the errors."""
     with assignment.log.open("ab") as log:
         os.dup2(log.fileno(), 1)
         os.dup2(log.fileno(), 2)
@@ -95,7 +94,7 @@ class Seller:
         self.writer = make_writer(assignment.name) if make_writer else None
 
     def walk(self, lane: Lane) -> None:
-        """Press everything in a lane, in its order, once the sale has started."""
+        """Make the presses of a lane in order, once the sale has started."""
         try:
             with listening(self._strike_if_due):
                 connection.ensure_connection()
@@ -109,7 +108,7 @@ class Seller:
             connections.close_all()
 
     def write(self, writer: Writer) -> None:
-        """Do the background half until everything is pressed and no order is left."""
+        """Run the background half until all presses are done and no order is left."""
         idle = 0
         with listening(self._strike_if_due):
             while not (self._sheet.flags.closing and idle >= IDLE_ROUNDS):
@@ -124,7 +123,7 @@ class Seller:
             self._strike_if_due("")
 
     def _meet(self, lane: Lane, place: int) -> bool:
-        """Wait for the same buyer's presses in other lanes; False if one did not come."""
+        """Wait for the same buyer's presses in other lanes; return False if one is late."""
         places = self._sheet.places
         places[lane.number] = place + 1
         return wait_until(
@@ -134,7 +133,7 @@ class Seller:
         )
 
     def _press(self, press: int) -> None:
-        """Press until there is a final answer, or for ``PATIENCE_S``."""
+        """Press until there is a final answer, at most for ``PATIENCE_S``."""
         buy = self._button(press)
         until, pause_s = time.monotonic() + PATIENCE_S, FIRST_PAUSE_S
         while True:
@@ -159,7 +158,7 @@ class Seller:
         except AWAY as error:
             self._note_error(error)
             return UNANSWERED, True
-        except Exception as error:  # each of them gives the buyer the same error page
+        except Exception as error:  # the buyer gets the same error page for each
             self._note_error(error)
             connection.close_if_unusable_or_obsolete()
             return UNANSWERED, False
@@ -180,7 +179,7 @@ class Seller:
     # --- The fault --------------------------------------------------------------------------------
 
     def _strike_if_due(self, point: str) -> None:
-        """Strike this process if it is the first of the race to reach a point of the fault."""
+        """Apply the fault if this process is the first of the race to reach one of its points."""
         points = {""} if self._step.is_ours else POINTS
         if not self._is_armed or point not in points:
             return

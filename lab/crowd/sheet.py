@@ -66,7 +66,7 @@ class Sheet:
         self._states[press] = _NUMBER[IN_HAND]
 
     def note(self, press: int, state: str) -> None:
-        """Note the answer to a press."""
+        """Record the answer to a press."""
         self.ended_us[press] = now_us()
         self._states[press] = _NUMBER[state]
 
@@ -89,7 +89,7 @@ class Sheet:
         return STATES[int(self._states[press])]
 
     def answered(self) -> int:
-        """Count the presses that have their last answer, or will have none."""
+        """Count the presses that have a final answer, or will get none."""
         states = bytes(self._states)
         return len(states) - states.count(_NUMBER[FRESH]) - states.count(_NUMBER[IN_HAND])
 

@@ -30,14 +30,14 @@ from orders.placing.tokens import PurchaseToken
 READY_S = 60.0
 
 SALE_S = 120.0
-"""How long a sale may take, besides the time for each press."""
+"""Seconds that a sale may take, in addition to the time for each press."""
 
 PRESS_S = 0.02
 SETTLED_S = 60.0
-"""How long ours may still be writing after the last answer."""
+"""Seconds that ours may still be writing after the last answer."""
 
 OBSERVE_US = 20_000
-"""How often rows are counted, to know when the last one was written."""
+"""Interval of counting rows, to know when the last one was written."""
 
 
 class SellerDied(Exception):
@@ -45,11 +45,11 @@ class SellerDied(Exception):
 
 
 Watch = Callable[[str, float, int], None]
-"""Gets the progress: the step, the share of presses that are answered, the number of orders."""
+"""A callback for progress: the step, the share of answered presses, the number of orders."""
 
 
 class CrowdStage(Stage):
-    """A sale of one step to a crowd."""
+    """A sale of one step, sold to a crowd."""
 
     def __init__(self, step: Step, server: ForkServer, *, crowd: Crowd, fault: Fault) -> None:
         super().__init__(step, server)
@@ -66,19 +66,19 @@ class CrowdStage(Stage):
         self._sold = self._last_row_us = self._observed_us = 0
 
     def run(self, watch: Watch) -> Verdict:
-        """Sell, and judge the sale; call this once, within the block.
+        """Run the sale and judge it; call this once, within the block.
 
         :raises SellerDied: a process ended without a strike.
         :raises NotStarted: worker or beat did not start.
-        :raises RedisStaysAway: Redis was ended, and nothing has started it again.
+        :raises RedisStaysAway: Redis was shut down, and nothing has restarted it.
         """
         if self.step.is_ours:
-            # While one is frozen, another takes over.
+            # While one worker is frozen, another takes over.
             workers = 2 if self._fault is Fault.PAUSE else 1
             self._back_half = BackHalf(self._directory, workers=workers)
             self._back_half.start()
         self.open(units=self._crowd.stock, buyers=self._crowd.buyers)
-        if self.step.is_ours:  # one token a press, as many tabs have
+        if self.step.is_ours:  # one token per press, as in many tabs
             buyers = map(self._crowd.buyer_of, range(self._crowd.presses))
             self._tokens = tokens_for(self.sale_id, [self.user_ids[it] for it in buyers])
         self._start_sellers()
@@ -127,9 +127,9 @@ class CrowdStage(Stage):
     def _check_sellers(self) -> None:
         """Drop sellers that have finished, and replace the one that was killed.
 
-        The press that it was handling is lost. A successor with another name does the rest.
+        The press that it was handling is lost. A successor with another name makes the others.
 
-        :raises SellerDied: one ended otherwise.
+        :raises SellerDied: a seller ended for another reason.
         """
         for process, assignment in list(self._sellers.items()):
             try:
@@ -159,7 +159,7 @@ class CrowdStage(Stage):
     # --- The sale ---------------------------------------------------------------------------------
 
     def _sell(self, watch: Watch) -> bool:
-        """Let the crowd press and the writers write; return False if that does not end in time."""
+        """Let the crowd press and the writers write; return False if they do not finish in time."""
 
         def all_pressed() -> bool:
             self._sheet.flags.closing = all(self._sheet.done)

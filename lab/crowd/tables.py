@@ -1,4 +1,4 @@
-"""The table of a crowd race: its columns, a verdict as their cells, live or as lines for a log."""
+"""The table of a crowd race, live on a terminal or as lines for a log."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ COLUMNS = {
 """The fields of a verdict that the table shows, with their headings."""
 
 FINDINGS = slice(1, 7)
-"""The columns after the step's in which anything but 0 is a flaw."""
+"""The columns after the step's own; any value but 0 is a flaw."""
 
 FORMATS = {"step": "", "orders_per_s": ",.0f", "p99_ms": ",.1f"}
 STEP_WIDTH = 14
@@ -51,7 +51,7 @@ def headings() -> list[str]:
 
 
 def cells_of(verdict: Verdict) -> list[str]:
-    """Return a verdict as the table shows it."""
+    """Return the cells of a verdict."""
     values = {name: getattr(verdict, name) for name in COLUMNS}
     return [
         "–" if value is None else format(value, FORMATS.get(name, ","))
@@ -60,9 +60,9 @@ def cells_of(verdict: Verdict) -> list[str]:
 
 
 def notes_on(verdict: Verdict, *, has_fault: bool) -> Iterator[str]:
-    """Return a line for each thing that broke, with the line of code, then other remarks.
+    """Return a line for each finding, with its line of code, then other remarks.
 
-    ``has_fault`` says whether a fault was asked for.
+    ``has_fault`` says whether a fault was requested.
     """
     for finding, count in verdict.findings:
         culprit = culprit_of(STEPS[verdict.step], finding)
@@ -87,7 +87,7 @@ def table_on(
 
 
 class PlainTable:
-    """A table without a terminal: a line for each step when it is done."""
+    """A table for a log: a line for each step when it is done."""
 
     def __init__(self, write: Callable[[str], object], *, has_fault: bool) -> None:
         self._write = write
@@ -117,7 +117,7 @@ def _line(cells: list[str]) -> str:
 
 
 class LiveTable:
-    """A table on a terminal that fills as the race goes on: a line and a bar for each step."""
+    """A table on a terminal that fills during the race: a line and a bar for each step."""
 
     def __init__(self, steps: Sequence[str], *, stderr: bool, has_fault: bool) -> None:
         self._steps = steps
@@ -143,7 +143,7 @@ class LiveTable:
                 self._live.console.print(Text(f"{verdict.step}: {note}"))
 
     def watch(self, step: str, share: float, sold: int) -> None:
-        """Show the share of the presses that are answered, and the orders that are written."""
+        """Show the share of answered presses and the number of written orders."""
         self._progress = step, share, sold
 
     def show(self, verdict: Verdict) -> None:

@@ -1,1 +1,1 @@
-"""What all races run on: processes forked from one server, and a stage with a sale of a step."""
+"""The base of all races: processes forked from one server, and a stage with a sale of a step."""

@@ -3,7 +3,7 @@
 from django.db import OperationalError, connection
 
 _NOT_ALLOWED = 1227
-"""The server's number for a privilege that is missing."""
+"""The server's error number for a missing privilege."""
 
 
 def has_row_locks() -> bool:
@@ -15,7 +15,7 @@ def waits_for_row(connection_id: int, *, known_waiting: int = 0) -> bool:
     """Return whether this connection waits for a row lock.
 
     This needs the privilege PROCESS. Without it, return whether more connections of the server wait
-    than those known to, which is enough for a server that nobody else uses.
+    than are known to, which is enough if nobody else uses the server.
     """
     with connection.cursor() as cursor:
         try:
@@ -33,7 +33,7 @@ def waits_for_row(connection_id: int, *, known_waiting: int = 0) -> bool:
 
 
 def is_connected(connection_id: int) -> bool:
-    """Return whether the server still has this connection, and with it what it holds."""
+    """Return whether the server still has this connection, and with it the locks that it holds."""
     with connection.cursor() as cursor:
         table = "information_schema.processlist"
         cursor.execute(f"SELECT 1 FROM {table} WHERE id = %s", [connection_id])

@@ -1,9 +1,9 @@
 """The processes of a race, and the server that forks, signals and reaps them.
 
-The server has one thread, everything imported and no connection open, so a fork takes milliseconds
-and starts with nothing in its memory. Only the parent of a process sends it signals, so no signal
-reaches a stranger with the id of a dead process. When the director hangs up or dies, the server
-kills what is left, including stopped processes.
+The server has one thread, all imports done and no open connection, so a fork takes milliseconds and
+starts without state. Only the parent of a process sends it signals, so no signal reaches another
+process with a reused id. When the director hangs up or dies, the server kills all processes that
+are left, including stopped ones.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ Main = Callable[[Connection], None]
 
 
 def end_with_parent(signum: signal.Signals) -> None:
-    """Let the kernel send this signal to the present process when its parent ends."""
+    """Let the kernel send this signal to this process when its parent ends."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signum)
 
 
@@ -72,9 +72,9 @@ class ProcessEnded(Exception):
 
 
 class ForkServer:
-    """Forks and ends processes on this process's database.
+    """A server that forks and ends processes, which use this process's database.
 
-    :raises ForkServerGone: it did not start.
+    :raises ForkServerGone: the server did not start.
     """
 
     def __init__(self) -> None:
@@ -87,7 +87,7 @@ class ForkServer:
                 env=environment() | _SETTINGS,
                 stdin=subprocess.DEVNULL,
                 pass_fds=[theirs.fileno()],
-                start_new_session=True,  # Ctrl-C is the director's, who then ends all
+                start_new_session=True,  # Ctrl-C goes to the director, which ends all
             )
         try:
             self._ask({})  # wait for the greeting
@@ -111,9 +111,9 @@ class ForkServer:
             self._popen.wait()
 
     def fork(self, main: Main, number: int) -> Process:
-        """Fork a process that does this; its number is for the reader.
+        """Fork a process that runs ``main``; its number is for the reader.
 
-        :raises ForkServerGone: there is no server any more.
+        :raises ForkServerGone: the server has ended.
         """
         ours, theirs = socket.socketpair()
         with ours, theirs:
@@ -123,9 +123,9 @@ class ForkServer:
         return Process(self, pid, pipe, number)
 
     def signal(self, pid: int, signum: signal.Signals) -> None:
-        """Send a signal, and return when the process has ended, stopped or continued by it.
+        """Send a signal, and return when the process has ended, stopped or continued.
 
-        :raises ForkServerGone: there is no server any more.
+        :raises ForkServerGone: the server has ended.
         """
         self._ask({"do": "signal", "pid": pid, "signal": int(signum)})
 
@@ -153,13 +153,13 @@ class Process:
     inboxes: defaultdict[str, deque[Any]] = field(default_factory=lambda: defaultdict(deque))
 
     def send(self, what: str, actor: str, *details: object) -> None:
-        """Tell one of its actors what to do."""
+        """Tell an actor of the process what to do."""
         self.pipe.send((what, actor, *details))
 
     def receive(self, actor: str = "", *, timeout_s: float = 0) -> Any:
         """Return the next message from this actor, or None if none comes in time.
 
-        :raises ProcessEnded: there will be no more.
+        :raises ProcessEnded: there will be no more messages.
         """
         inbox = self.inboxes[actor]
         deadline = time.monotonic() + timeout_s
@@ -174,7 +174,7 @@ class Process:
         return inbox.popleft()
 
     def signal(self, signum: signal.Signals) -> None:
-        """Send a signal, and return when it has worked."""
+        """Send a signal, and return when it has taken effect."""
         self.server.signal(self.pid, signum)
         if signum is signal.SIGKILL:
             self.is_alive = False
@@ -185,7 +185,7 @@ class Process:
 
 
 def serve(descriptor: int) -> None:
-    """Fork and signal as the director at the other end of this socket asks, until it hangs up."""
+    """Fork and signal for the director at the other end of this socket, until it hangs up."""
     children: set[int] = set()
     with socket.socket(fileno=descriptor) as control:
         try:
@@ -223,7 +223,7 @@ def _answer(
 
 
 def _signal(pid: int, signum: int, children: set[int]) -> None:
-    """Send a signal and wait until it has worked, even if the process had stopped itself."""
+    """Send a signal and wait for its effect, even if the process had stopped itself."""
     os.kill(pid, signum)
     while True:
         _, status = os.waitpid(pid, os.WUNTRACED | os.WCONTINUED)
@@ -237,7 +237,7 @@ def _signal(pid: int, signum: int, children: set[int]) -> None:
 
 
 def _run(descriptor: int) -> None:
-    """Be one process of a race; never returns."""
+    """Run as one process of a race; never return."""
     end_with_parent(signal.SIGKILL)
     status = 1
     try:

@@ -32,7 +32,7 @@ class Stage:
                 if process.is_alive:
                     process.signal(signal.SIGKILL)
         finally:
-            if kind:  # perhaps amid a reply, which would spoil the next query
+            if kind:  # the connection may be amid a reply, which would spoil the next query
                 connection.close()
             self._clear()
 

@@ -85,11 +85,11 @@ class ActorThread:
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     def go(self) -> None:
-        """Let it continue."""
+        """Let the actor continue."""
         self._cue.release()
 
     def hold(self) -> None:
-        """Let it stop as soon as it has what it waits for."""
+        """Make the actor stop as soon as it has the lock that it waits for."""
         self._held = True
         self._tell("held")
 
@@ -152,7 +152,7 @@ def _writer_of(step: str, process_name: str) -> Writer:
 
 
 class _Here(threading.local):
-    """The actor of the present thread, if any."""
+    """The actor of the current thread, if any."""
 
     actor: ActorThread | None = None
 
@@ -161,7 +161,7 @@ _here = _Here()
 
 
 def _trace_process() -> None:
-    """From now on report Redis commands, points and logs to the actor of each thread."""
+    """Report Redis commands, points and logs to the actor of each thread from now on."""
     failpoints.tell(point)
     for name in ("run", "run_each"):
         _wrap(LuaScript, name, describe_script)
@@ -181,7 +181,7 @@ def _traced(actor: ActorThread) -> Iterator[None]:
     """Report what this thread sends to the database; close its connection at the end."""
     # Let Django ask the server what it needs to know before anything is reported.
     connection.ensure_connection()
-    _ = connection.mysql_server_data  # type: ignore[attr-defined]  # that of MySQL has it
+    _ = connection.mysql_server_data  # type: ignore[attr-defined]  # MySQL's has it
     with ExitStack() as stack:
         stack.callback(connection.close)
         stack.enter_context(connection.execute_wrapper(_statement))
@@ -248,7 +248,7 @@ def _reported(
 
 
 class _LogHandler(logging.Handler):
-    """Report log lines; of Django's only the start and end of transactions."""
+    """A handler that reports log lines; from Django, only the start and end of transactions."""
 
     def emit(self, record: logging.LogRecord) -> None:
         sql: str | None = getattr(record, "sql", None)

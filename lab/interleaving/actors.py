@@ -2,8 +2,8 @@
 
 An actor is a thread in a process of its race (``actor_process.py``). It stops unless a method here
 lets it continue. The method returns when the actor has stopped again, has ended, or waits for a
-lock that another actor holds. Nothing here sleeps: it waits for reports of an actor or the
-database, at most ``PATIENCE_S``.
+lock that another actor holds. Nothing here sleeps: the methods wait for reports from an actor or
+the database, at most ``PATIENCE_S``.
 """
 
 import random
@@ -18,10 +18,10 @@ from lab.engine.fork_server import Process
 from lab.interleaving.timeline import Kind, Timeline
 
 PATIENCE_S = 6.0
-"""Longer than the lock timeout of the database, and than any lease of a race."""
+"""Longest wait for an actor: longer than the database's lock timeout and any lease of a race."""
 
 LOOK_S = (0.11, 0.2)
-"""How long an actor is silent before the database is asked whether it waits. The server refreshes
+"""Seconds of silence before the database is asked whether an actor waits. The server refreshes
 that table at most every 0.1 s, and not at all for clients that query more often."""
 
 WAITS_FOR_LOCK = "waits for the lock"
@@ -29,7 +29,7 @@ WAITS_FOR_LOCK = "waits for the lock"
 
 
 class NeverCame(Exception):
-    """An actor did not reach a point of its race; names both, and where it was last."""
+    """An actor did not reach a point of its race; the message names both and its last point."""
 
 
 class State(StrEnum):
@@ -74,10 +74,10 @@ class Actor:
         return f"and last stood at {self.at!r}" if self.at else "and stood at no point before"
 
     def until(self, point: str, *, or_end: bool = False) -> bool:
-        """Let it continue to this point; return False if it must wait for a lock first.
+        """Let the actor continue to this point; return False if it must wait for a lock first.
 
-        :param or_end: it may also end before
-        :raises NeverCame: it ended or was killed before, or did not come in time
+        :param or_end: the actor may also end before
+        :raises NeverCame: it ended or was killed before, or did not arrive in time
         """
         while self._move(point):
             if self.state is State.STANDS and self.at == point:
@@ -89,9 +89,9 @@ class Actor:
         return False
 
     def finish(self) -> None:
-        """Let it continue to its end.
+        """Let the actor continue to its end.
 
-        :raises NeverCame: it was killed, waits for a lock, or did not come in time
+        :raises NeverCame: it was killed, waits for a lock, or did not end in time
         """
         while self._move("its end"):
             if self.has_ended:
@@ -99,7 +99,7 @@ class Actor:
         raise NeverCame(f"{self.name} cannot come to its end: it {self.state}, {self._last}")
 
     def _move(self, goal: str) -> bool:
-        """Let it continue until it rests again; return False if it waits for a lock."""
+        """Let the actor continue until it rests again; return False if it waits for a lock."""
         if self.state is State.READY:
             self._note(time.monotonic(), Kind.BEGINS, str(self.process.number))
             self.process.send("start", self.name, self.task)
@@ -134,7 +134,7 @@ class Actor:
                 raise NeverCame(text)
 
     def _take(self, what: str, at: float, *details: Any) -> None:
-        """Record one message from it."""
+        """Record one message from the actor."""
         if what == "begins":
             kind, text, connection_id = details
             self.connection_id = connection_id or self.connection_id
@@ -153,7 +153,7 @@ class Actor:
             self._note(at, Kind.ANSWER if what == "ended" else Kind.FAILS, *details)
 
     def _wait(self, kind: Kind) -> None:
-        """Record that it waits, and let it stop as soon as it has the lock."""
+        """Record that the actor waits, and make it stop as soon as it has the lock."""
         self.process.send("hold", self.name)
         while (message := self.process.receive(self.name, timeout_s=PATIENCE_S)) is not None:
             what, at, *_ = message

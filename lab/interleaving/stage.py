@@ -63,18 +63,18 @@ class PlayedStage(Stage):
     def buyer(
         self, name: str, number: int, *, process: int = 1, token: PurchaseToken | None = None
     ) -> Actor:
-        """Return a press of this buyer (from 1); with ours, with this token or a new one."""
+        """Return the actor of a buyer's press (from 1); in ours, with this token or a new one."""
         buy = partial(self.step.buy, sale_id=self.sale_id, user_id=self.user_ids[number - 1])
         if self.step.is_ours:
             buy = partial(buy, token=(token or self.token(number)).sign())
         return self.actor(Column(name, Role.BUYER, number), process, buy)
 
     def token(self, number: int) -> PurchaseToken:
-        """Open the page of ours as this buyer (from 1), and return the token on it."""
+        """Open the shop's page as this buyer (from 1), and return its token."""
         return ours.tokens_for(self.sale_id, [self.user_ids[number - 1]])[0]
 
     def receipt(self, name: str, token: PurchaseToken, *, process: int) -> Actor:
-        """Return a buyer of our shop who reads the receipt of this token."""
+        """Return a buyer of ours who reads the receipt of this token."""
         column = next(it for it in self.timeline.columns if it.name == name)
         return self.actor(column, process, partial(ours.receipt, token))
 
@@ -88,7 +88,7 @@ class PlayedStage(Stage):
         return self.actor(Column(name, Role.WORKER), process, partial(fulfill, self.sale_id))
 
     def actor(self, column: Column, number: int, task: Callable[[], object]) -> Actor:
-        """Put an actor on stage, in the place of one of the same name that has ended."""
+        """Put an actor on stage; it replaces an ended actor of the same name."""
         before = self._actors.get(column.name)
         if before and before.state not in (State.ENDED, State.GONE):
             raise ValueError(f"{column.name} is on stage already")
@@ -129,7 +129,7 @@ class PlayedStage(Stage):
         self._note(Kind.CUT, actor.name)
 
     def empty_redis(self) -> None:
-        """Let Redis lose the sale, as in a restart without its file; other keys stay."""
+        """Delete the sale from Redis, as a restart without its file would; other keys stay."""
         self.delete_keys()
         self._note(Kind.EMPTIED)
 

@@ -89,7 +89,7 @@ _ROLES: dict[Role, StrOrPromise] = {
 
 @dataclass(frozen=True)
 class Column:
-    """The column of an actor, also if it acts again in another process; ``number`` is a buyer's."""
+    """The column of an actor, even if it moves to another process; ``number`` is the buyer's."""
 
     name: str
     role: Role
@@ -103,7 +103,7 @@ class Column:
 
 @dataclass
 class Event:
-    """One thing that happened, to all if there are no ``actors``.
+    """One event; without ``actors``, it concerns all of them.
 
     ``what`` is the name, statement or answer itself; ``reply`` is the reply to it.
     """
@@ -139,7 +139,7 @@ class Timeline:
         self.events.append(Event(len(self.events) + 1, at_ms, actors, kind, what, reply))
 
     def reply(self, actor: str, at: float, what: str) -> None:
-        """Add the reply to an actor's last statement; after a wait it is an event of its own."""
+        """Add the reply to an actor's last statement; after a wait, as an event of its own."""
         last = self.events[-1]
         if last.actors == (actor,) and last.kind in (Kind.STATEMENT, Kind.COMMAND):
             last.reply = what
@@ -152,7 +152,7 @@ class Timeline:
         return [it for it in self.events if it.kind not in looks or not is_read(it.what)]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+        """Return the timeline for JSON."""
         return {
             "actors": [
                 {"name": it.name, "role": it.role, "buyer": it.number or None}

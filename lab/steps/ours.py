@@ -34,16 +34,16 @@ from vouchers.models import SaleStage, SeckillVoucher
 TITLE = "Race of the lab"
 WINDOW = dt.timedelta(hours=1)
 STARTED_AGO = dt.timedelta(minutes=1)
-"""How long before its creation the sale started: Redis may have another clock."""
+"""Time by which the start precedes the creation of a sale: the clock of Redis may differ."""
 
 PAY_WITHIN_S = 24 * 3600
-"""Long enough that no order expires during a race."""
+"""A payment deadline so late that no order expires during a race."""
 
 CLEAR_S, RETRY_S = 20.0, 0.05
-"""How long clearing retries while a worker still uses the sale, and how often."""
+"""Seconds for which the cleanup retries while a worker uses the sale, and the interval."""
 
 RECEIPT_S = 30.0
-"""How long receipts may be unreadable because the ledger is being rebuilt."""
+"""Seconds for which receipts may be unreadable because the ledger is being rebuilt."""
 
 
 class OurShop(Step):
@@ -60,7 +60,7 @@ class OurShop(Step):
         )
         details = VoucherDetails(title=TITLE, rules="", price_cents=8_000, face_value_cents=10_000)
         sale = create_voucher_on_sale(details=details, terms=terms)
-        # Beat removes shadows of no rehearsal once they are some seconds old. This one must stay
+        # Beat removes shadow sales without a rehearsal after some seconds. This one must stay
         # until it is over.
         SeckillVoucher.objects.filter(pk=sale.pk).update(created_at=terms.ends_at)
         return sale.pk
@@ -86,7 +86,7 @@ class OurShop(Step):
         return [user_id for user_id in orders.values_list("user_id", flat=True) if user_id]
 
     def barred_buyers(self, sale_id: int) -> set[int]:
-        """Return nobody: the shop repairs what a fault left behind."""
+        """Return an empty set: the shop repairs what a fault left behind."""
         return set()
 
     def clear(self, sale_id: int) -> None:
@@ -95,7 +95,7 @@ class OurShop(Step):
         :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
         """
         is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now()) or wait_until(
-            # It is closed by now. No web process of a race can still use it.
+            # The sale is closed by now. No web process of a race can still use it.
             lambda: clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT),
             within_s=CLEAR_S,
             every_s=RETRY_S,
@@ -116,7 +116,7 @@ def tokens_for(sale_id: int, user_ids: Iterable[int]) -> list[PurchaseToken]:
 def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     """Press the button of the page with this token, or of a page opened for this press.
 
-    :raises LedgerUnavailable: unknown; press again with the same token, as the page does.
+    :raises LedgerUnavailable: outcome unknown; press again with the same token, as the page does.
     :raises NotLoaded: likewise.
     """
     token = token or tokens_for(sale_id, [user_id])[0].sign()

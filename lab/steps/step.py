@@ -1,4 +1,4 @@
-"""A step of the course: how it answers, how it buys, and its sales in the lab's own tables."""
+"""A step of the course: its answers, its ``buy``, and its sales in the lab's own tables."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Answer(StrEnum):
 
 
 PROMISES = frozenset({Answer.BOUGHT, Answer.QUEUED})
-"""A buyer with one of these answers counts on a unit."""
+"""Answers after which a buyer expects a unit."""
 
 
 class Writer(Protocol):
@@ -78,7 +78,7 @@ class Step:
         return list(orders.values_list("user_id", flat=True))
 
     def barred_buyers(self, sale_id: int) -> set[int]:
-        """Return the user ids that keys of a sale keep from buying for ever.
+        """Return the ids of users whom keys of a sale keep from buying forever.
 
         These are the buyers that Redis remembers, and those with a lock that never expires.
         """

@@ -19,7 +19,7 @@ from lab.steps.step import Answer
 def buy(
     *, sale_id: int, user_id: int, take: Callable[[LabSale], bool], lock_row: bool = False
 ) -> Answer:
-    """Sell a unit, taken in this way, perhaps with the sale's row locked before reading."""
+    """Sell a unit that ``take`` takes; ``lock_row`` locks the sale's row before reading."""
     sales = LabSale.objects.select_for_update() if lock_row else LabSale.objects.all()
     with transaction.atomic():
         sale = sales.get(pk=sale_id)

@@ -21,7 +21,7 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
 
 
 def order_once(*, sale_id: int, user_id: int) -> Answer:
-    """Do the same inside the caller's transaction."""
+    """Do what ``buy`` does, inside the caller's transaction."""
     has_some = LabOrder.objects.filter(sale_id=sale_id, user_id=user_id).count()  # breaks: doubled
     point("orders counted")
     if has_some:

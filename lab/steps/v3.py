@@ -1,4 +1,4 @@
-"""V3: V2's transaction under a lock for each buyer, which lives in this process.
+"""V3: V2's transaction under a lock for each buyer in the memory of this process.
 
 The lock separates two presses that reach the same process; another process has its own locks. It
 must be held until the commit: released inside the transaction, it lets the next press count before
@@ -34,7 +34,7 @@ def buy(*, sale_id: int, user_id: int) -> Answer:
 
 
 def buy_locked_inside(*, sale_id: int, user_id: int) -> Answer:
-    """Do the same, but release the lock before the transaction ends."""
+    """Do what ``buy`` does, but release the lock before the transaction ends."""
     with transaction.atomic():
         with _locked(user_id):  # breaks: doubled
             answer = v2.order_once(sale_id=sale_id, user_id=user_id)

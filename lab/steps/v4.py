@@ -2,7 +2,7 @@
 
 Redis runs one script at a time, so nobody gets a unit too many or a second one. But nothing takes a
 unit back: if writing fails or the process dies, the unit is gone, and its buyer is told "already
-ordered" for ever.
+ordered" forever.
 
 Points: "decided", "order written", "committed".
 """

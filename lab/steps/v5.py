@@ -19,7 +19,7 @@ from lab.steps.v4 import decide
 logger = logging.getLogger(__name__)
 
 WAIT_S = 0.1
-"""How long the writer waits for an order."""
+"""Seconds that the writer waits for an order."""
 
 _waiting: SimpleQueue[tuple[int, int]] = SimpleQueue()
 """Sale and user id of each order that this process has promised.

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 STEP = "v5-stream"
 GROUP = "writers"
 WAIT_MS = 100
-"""How long the writer waits for an order; well below the timeout of the connection."""
+"""Milliseconds that the writer waits for an order; well below the connection's timeout."""
 
 _ONE = {"count": 1, "block": WAIT_MS}
 
@@ -62,7 +62,7 @@ class Reader:
     def work_once(self) -> bool:
         """Write one order of any sale: from this reader's pending list first, else a new one.
 
-        After an error it looks into its list again, for the order that it failed to write.
+        After an error, the reader looks into its list again for the order that it failed to write.
         """
         try:
             found = self._next()
@@ -98,7 +98,7 @@ class Reader:
         return read or []
 
     def _find_streams(self) -> None:
-        """Find the streams of all sales; a lost one would make reading all of them fail."""
+        """Find the streams of all sales; reading all of them fails if one is lost."""
         sale_ids = LabSale.objects.filter(step=STEP).order_by("pk").values_list("pk", flat=True)
         streams = [LabKeys(sale_id).stream for sale_id in sale_ids]
         self._streams = [stream for stream in streams if ledger_connection().exists(stream)]

@@ -45,10 +45,10 @@ PYTHON_SETTINGS = {
     "PYTHONUNBUFFERED": "1",
     "PYTHONWARNINGS": "ignore:You're running the worker with superuser privileges",
 }
-SOMEWHERE_ELSE = "198.51.100.1"  # an address kept for documentation
+SOMEWHERE_ELSE = "198.51.100.1"  # an address reserved for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
 LAYOUT = "2"
-"""The version of the data in ``.run``. Data without a version is of the first."""
+"""The version of the data in ``.run``. Data without a version is version 1."""
 
 
 def main() -> int:
@@ -76,7 +76,7 @@ def main() -> int:
 
 @contextmanager
 def only_one() -> Iterator[None]:
-    """Hold the lock of ``.run``, because two runs would spoil the same data.
+    """Hold the lock of ``.run``, because two runs would corrupt the data.
 
     The parts then share the lock, as they may outlive this process by some seconds.
     """
@@ -141,7 +141,7 @@ def run(arguments: argparse.Namespace) -> int:
     environ["PROMETHEUS_MULTIPROC_DIR"] = str(metrics)
     PREPARED.unlink(missing_ok=True)
     python = [sys.executable, "-m"]
-    # honcho stops everything when a part ends, so the preparing is the first half of web's life.
+    # honcho stops everything when a part ends, so web prepares the shop before it serves.
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
     web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
@@ -167,7 +167,7 @@ def settings_of(
         "DATABASE_URL": database,
         **redis_settings(redis.url()),
         "STATIC_ROOT": str(RUN / "static"),
-        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,  # as mails name it
+        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,  # for links in mails
     }
 
 

@@ -13,7 +13,7 @@ has_client_library() {
   has pkg-config && { pkg-config --exists libmariadb || pkg-config --exists mysqlclient; }
 }
 
-# One package a line. The -core packages bring the programs alone, without a service of the system.
+# One package per line. The -core packages contain only the programs, without a system service.
 missing_packages() {
   local python=$1 browser=$2
   if ! has mariadbd || ! has mariadb-install-db || ! has my_print_defaults; then
@@ -30,7 +30,7 @@ missing_packages() {
   has_python_headers "$python" || say python3-dev
 }
 
-# Install what is missing, as root or with a sudo that asks for no password; otherwise name it and stop.
+# Install what is missing, as root or with a passwordless sudo; otherwise name it and stop.
 require_packages() {
   local missing
   mapfile -t missing < <(missing_packages "$@")
@@ -54,7 +54,7 @@ apt_install() {
   local apt=("${root[@]}" env DEBIAN_FRONTEND=noninteractive NEEDRESTART_SUSPEND=1 apt-get
     --quiet --yes -o DPkg::Lock::Timeout=300)
   {
-    "${apt[@]}" update || true # what is known already may do
+    "${apt[@]}" update || true # the known lists may suffice
     "${apt[@]}" install --no-install-recommends "$@"
   } >"$RUN/install.log" 2>&1
 }

@@ -1,8 +1,8 @@
-"""Run one command as a part of a run: it, and all it starts, ends with this process or before it.
+"""Run one command as a part of a run. It and its children end with this process or before it.
 
-honcho and ``scratch.py`` start each part through this wrapper, because neither sees what becomes of
-a part's own children. It adopts what the command abandons (it is a subreaper) and kills it at the
-end, and the kernel tells it when its parent dies (the parent-death signal), even by ``kill -9``.
+honcho and ``scratch.py`` start each part through this wrapper, because neither tracks a part's own
+children. It adopts the processes that the command abandons (it is a subreaper), kills them at the
+end, and gets a signal from the kernel when its parent dies (even by ``kill -9``).
 """
 
 import argparse
@@ -26,7 +26,7 @@ libc = ctypes.CDLL(None)
 
 def main() -> int:
     arguments = parse_arguments()
-    # From here on SIGTERM waits until it is asked for, so it cannot come between two steps.
+    # From here on SIGTERM stays pending until awaited, so it cannot come between two steps.
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGCHLD})
     libc.prctl(PR_SET_CHILD_SUBREAPER, 1)
     die_with_parent(signal.SIGTERM)
@@ -74,7 +74,7 @@ def run(arguments: argparse.Namespace) -> int:
     code = status_of(child.returncode)
     if arguments.may_end:
         return code
-    with suppress(OSError):  # nobody is left to read it
+    with suppress(OSError):  # nobody may be left to read it
         sys.stdout.write(f"{arguments.name} ended by itself (exit status {code}), so all stop\n")
     return code or 1
 
@@ -103,7 +103,7 @@ def is_asked_to_end(seconds: float) -> bool:
 
 
 def wait_for_others(path: Path) -> None:
-    """Wait until those who need this part have ended: however they do, their locks end too."""
+    """Wait until the parts that need this one have ended: their locks end with them."""
     deadline = time.monotonic() + LONGEST_WAIT_FOR_OTHERS
     with path.open("w") as lock:
         while time.monotonic() < deadline:
@@ -114,12 +114,12 @@ def wait_for_others(path: Path) -> None:
 
 
 def status_of(code: int) -> int:
-    """Return an exit status as a shell has it."""
+    """Return an exit status as a shell reports it."""
     return code if code >= 0 else 128 - code
 
 
 def kill_children() -> None:
-    """Kill what is left; the children of a killed process come to this one and are next."""
+    """Kill all children that are left; this process adopts and then kills theirs."""
     while pids := list(children()):
         for pid in pids:
             os.kill(pid, signal.SIGKILL)

@@ -1,9 +1,9 @@
 """Bring the embedded shop's data up to date and become its web server.
 
-One process for tables, static files and demo, because loading Django is what takes the time. The
-static files are collected only where one has changed.
+One process prepares tables, static files and demo, because loading Django takes most of the time.
+The static files are collected only if one has changed.
 
-Usage: prepare_shop.py FILE COMMAND..., FILE being made when all is there.
+Usage: prepare_shop.py FILE COMMAND...; creates FILE when everything is ready.
 """
 
 import hashlib

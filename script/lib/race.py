@@ -16,14 +16,14 @@ TABLES: tuple[tuple[str, ...], ...] = (
     ("--pause", *HARMED),
     ("--redis-restart", *HARMED),
 )
-"""What is raced where nothing else is asked for: a fault needs no large crowd."""
+"""The races to run by default; a fault needs no large crowd."""
 
 DOCUMENTS = ("docs/six-steps.md", "docs/six-steps.zh-CN.md")
 OURS_BROKE = 1
 
 
 class ForgetfulRedis(Redis):
-    """A Redis that writes nothing to disk, as that of the course, and starts again when it ends.
+    """A Redis that writes nothing to disk, like that of the course, and restarts when it ends.
 
     A race may end it to see what comes back.
     """
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def race(arguments: Sequence[str], settings: Mapping[str, str]) -> int:
-    """Race once as asked, or once for each table; the worst exit status counts."""
+    """Run the requested race, or one for each table; return the worst exit status."""
     asked = [argument for argument in arguments if argument != "--documents"]
     documents = ["--document", *DOCUMENTS] if "--documents" in arguments else []
     worst = 0

@@ -58,7 +58,7 @@ def main() -> int:
 
 @contextmanager
 def scratch_directory(name: str, *, status: int = 1) -> Iterator[Path]:
-    """Offer a directory that goes with the block, also when a signal ends it.
+    """Yield a directory that is removed after the block, even if a signal ends it.
 
     If the run turns out to be impossible, say why, show the servers' logs and exit with ``status``.
     """
@@ -76,7 +76,7 @@ def scratch_directory(name: str, *, status: int = 1) -> Iterator[Path]:
 
 
 def end(signum: int, _: FrameType | None) -> None:
-    """End in silence, because the command has had the last word; ignore the next signal."""
+    """Exit without a message, because the command has printed one; ignore the next signal."""
     for other in ENDING_SIGNALS:
         signal.signal(other, signal.SIG_IGN)
     raise SystemExit(128 + signum)
@@ -84,11 +84,11 @@ def end(signum: int, _: FrameType | None) -> None:
 
 @contextmanager
 def running(directory: Path, *servers: Redis | MariaDB) -> Iterator[Callable[[], None]]:
-    """Run servers in a directory; offer a function that waits until all of them respond.
+    """Run servers in a directory; yield a function that waits until all of them respond.
 
-    :raises CannotRun: by that function, if one does not.
+    :raises CannotRun: raised by that function, if a server does not respond.
     """
-    (directory / "static").mkdir(parents=True)  # WhiteNoise warns where it finds none
+    (directory / "static").mkdir(parents=True)  # WhiteNoise warns if there is none
     with (directory / "servers.log").open("wb") as log, ExitStack() as stack:
         parts = []
         for server in servers:
@@ -107,7 +107,7 @@ def settings_of(
         "SECRET_KEY": "a key for private servers alone",
         "DEBUG": "false",
         "ALLOWED_HOSTS": "localhost,127.0.0.1",
-        "SECKILL_LAB": "true",  # off elsewhere unless asked for
+        "SECKILL_LAB": "true",  # off by default elsewhere
         "STATIC_ROOT": str(directory / "static"),
         "SECKILL_SCRATCH": str(directory),
         "DATABASE_URL": mariadb.url() if mariadb else "sqlite://:memory:",

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 os.environ["DJANGO_ALLOW_ASYNC_UNSAFE"] = "true"  # Playwright keeps an event loop in this thread
-os.environ["SECKILL_LOG_LEVEL"] = "WARNING"  # nothing but the progress is of interest here
+os.environ["SECKILL_LOG_LEVEL"] = "WARNING"  # show only the progress
 
 import django  # noqa: E402
 
@@ -43,7 +43,7 @@ from tests.support.stack import Stack  # noqa: E402
 DRAWINGS = Path(__file__).with_name("offers")
 LARGEST_BYTES = 150_000
 COLOURS = (256, 160, 96)
-"""As many colours as fit; a page of text and flat areas has few."""
+"""Numbers of colours to try; a page of text and flat areas has few."""
 
 PHONE = {
     "viewport": {"width": 390, "height": 844},
@@ -61,7 +61,7 @@ def tall(height: int) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Shot:
-    """One picture: who looks at which page on what, and what has to be there first."""
+    """One picture: the user, the page, the screen, and what must be on the page first."""
 
     who: str
     where: Callable[[Window], str]
@@ -125,8 +125,13 @@ def main() -> int:
 
 @contextmanager
 def shop() -> Iterator[tuple[Browser, Window, str]]:
+<<<<<<< HEAD
     """Offer Debian's Chromium, a filled shop and the address of its web server."""
     found = shutil.which("chromium-headless-shell")
+=======
+    """Yield Debian's Chromium, a filled shop and the address of its web server."""
+    found = shutil.which("chromium") or shutil.which("chromium-browser")
+>>>>>>> area/back
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]
@@ -152,7 +157,7 @@ def drawn(chromium: Browser) -> dict[str, bytes]:
 
 
 def take(chromium: Browser, window: Window, url: str, name: str, language: str, into: Path) -> str:
-    """Take a picture in a language and save it; return what went wrong, or nothing."""
+    """Take a picture in a language and save it; return the error text, or an empty text."""
     shot, (spoken, locale) = SHOTS[name], LANGUAGES[language]
     window.speak(spoken)
     context = chromium.new_context(
@@ -171,7 +176,7 @@ def take(chromium: Browser, window: Window, url: str, name: str, language: str, 
             raise RuntimeError(f"{address} returned {response and response.status}")
         page.locator(shot.wait_for).first.wait_for()
         shot.while_open(window, page, spoken)
-        page.wait_for_timeout(1_500)  # clocks, meters and charts have found their figures
+        page.wait_for_timeout(1_500)  # let clocks, meters and charts settle
         return save(page.screenshot(), into / f"{name}-{language}.png")
     except (PlaywrightError, RuntimeError) as error:
         return f"{name}-{language}: {str(error).splitlines()[0]}"

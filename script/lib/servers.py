@@ -59,7 +59,7 @@ def free_port() -> int:
 def wait_for(
     *urls: str, seconds: float = 60, while_true: Callable[[], bool] = lambda: True
 ) -> None:
-    """Wait until the servers behind these URLs answer.
+    """Wait until the servers behind these URLs respond.
 
     :raises CannotRun: time is up, or ``while_true`` is false.
     """
@@ -72,7 +72,7 @@ def wait_for(
 
 
 def answers(url: str) -> bool:
-    """Return whether a server answers; MariaDB does so after its init file has run."""
+    """Return whether a server responds; MariaDB does so after its init file has run."""
     parts = urlsplit(url)
     try:
         if parts.scheme == "mysql":
@@ -90,7 +90,7 @@ def answers(url: str) -> bool:
 
 
 def web_answers(port: int, host: str = "127.0.0.1") -> bool:
-    """Return whether the shop's web server answers."""
+    """Return whether the shop's web server responds."""
     connection = http.client.HTTPConnection(host, port, timeout=2)
     try:
         connection.request("GET", "/healthz", headers={"Host": "localhost"})
@@ -244,7 +244,7 @@ class MariaDB:
         command = [
             mariadb_binary("mariadb-install-db"),
             *self._where("unfinished"),
-            "--skip-test-db",  # with it go the anonymous users, who would shadow app@localhost
+            "--skip-test-db",  # also omits anonymous users, which would shadow app@localhost
             "--skip-name-resolve",
             "--auth-root-authentication-method=socket",
             f"--auth-root-socket-user={system_user()}",

@@ -1,6 +1,6 @@
 # shellcheck shell=bash
 # For the other scripts to source: messages, the Python to use, and the virtual environment in .venv.
-# Wants ROOT (the repository) to be set.
+# Needs ROOT (the repository).
 
 readonly OLDEST_PYTHON=3.11
 readonly VENV=$ROOT/.venv
@@ -14,13 +14,13 @@ die() {
   exit 1
 }
 
-# Show why an installation failed before dying of it: on CI nobody can read the log.
+# Show why an installation failed before exiting: on CI nobody can read the log.
 die_with_log() {
   tail -n 20 "$RUN/install.log" >&2
   die "$@"
 }
 
-# Run a step that fetches something, and once more if it fails: mirrors fail now and then.
+# Run a step that downloads something, and retry it once: mirrors fail now and then.
 retried() {
   "$@" && return
   say "That failed; trying once more ..." >&2
@@ -31,7 +31,7 @@ retried() {
 # A script's help is the comment below its first line.
 help_of() { sed -n '2,/^$/ s/^# \{0,1\}//p' "$1"; }
 
-# Run a long command so that Ctrl-C or SIGTERM to this script ends all of it, and its status comes through.
+# Run a long command so that Ctrl-C or SIGTERM to this script ends all of it; return its status.
 attended() {
   local child status=0
   setsid "$@" &
@@ -73,7 +73,7 @@ make_venv() {
   attended "$python" -m venv "${options[@]}" "$VENV" >"$RUN/install.log" 2>&1 ||
     die "could not make the virtual environment .venv: read .run/install.log"
   has_ensurepip "$python" && return
-  # Debian's Python without python3-venv: another pip brings the first one into the environment.
+  # Debian's Python without python3-venv: another pip installs pip into the environment.
   pip=$(pip_of "$python" || retried debian_pip) ||
     die "this Python has neither venv nor pip: as root, run apt-get install python3-venv"
   retried attended "$VENV/bin/python" "$pip" install pip >"$RUN/install.log" 2>&1 || install_failed
@@ -82,7 +82,7 @@ make_venv() {
 
 pip_of() { "$1" -c 'import pip; print(pip.__path__[0])' 2>/dev/null; }
 
-# Fetch Debian's own pip as any user may, and unpack it in .run: nothing is installed.
+# Download Debian's own pip, without root, and unpack it in .run: nothing is installed.
 debian_pip() {
   local place=$RUN/debian-pip apt
   mkdir -p "$place/lists/partial" "$place/archives/partial"
@@ -97,7 +97,7 @@ hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 
 has_mysqlclient() { "$VENV/bin/python" -c 'import MySQLdb' 2>/dev/null; }
 
-# pip_install FILE: quiet where it goes well, in .run/install.log where it does not.
+# pip_install FILE: quiet on success; a failure is in .run/install.log.
 pip_install() {
   attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
     --require-hashes --requirement "$1" >"$RUN/install.log" 2>&1
@@ -113,7 +113,7 @@ install_failed() {
 
 is_stamped() { [[ -f $1 && $(<"$1") == "$2" ]]; }
 
-# mysqlclient alone needs a compiler and a client library, so it is installed by itself.
+# Only mysqlclient needs a compiler and a client library, so it is installed separately.
 without_mysqlclient() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } !of_it' "$1"; }
 mysqlclient_alone() { awk '/^[^ ]/ { of_it = /^mysqlclient==/ } of_it' "$1"; }
 
@@ -127,7 +127,7 @@ install_packages() {
   printf '%s' "$hash" >"$stamp"
 }
 
-# Leaves a note of a failure, so that not every start tries to build it again.
+# Records a failure, so that not every start tries to build it again.
 install_mysqlclient() {
   local hash list=$RUN/mysqlclient.lock status=0 installed=$VENV/.mysqlclient.lock
   local missing=$VENV/.no-mysqlclient.lock install=(pip_install)
@@ -146,7 +146,7 @@ install_mysqlclient() {
   return "$status"
 }
 
-# prepare requirements|requirements-dev optional|required: the environment, as the locks want it.
+# prepare requirements|requirements-dev optional|required: set up the environment from the locks.
 prepare() {
   local list=$1 mysql=$2
   (umask 077 && mkdir -p "$RUN")

@@ -1,4 +1,4 @@
-"""honcho as the supervisor of a run, with what it lacks (docs/adr/0008).
+"""honcho as the supervisor of a run, with additions (docs/adr/0008).
 
 When one part ends, all end, with its exit status. The output of all goes to one terminal.
 """
@@ -50,7 +50,7 @@ class Terminal:
 class Events:
     """A queue of the relays' messages, one packet each.
 
-    honcho's queue has a lock, and a relay that is killed while it holds it silences all others.
+    honcho's queue has a lock, and a relay killed while it holds the lock silences all others.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
 
     def run(self, beside: Callable[[], None] = lambda: None) -> int:
         """Run until all parts have ended and return the exit status of the first."""
-        # Let a crowd of connections in: the soft limit is often 1,024.
+        # Allow many connections: the soft limit is often 1,024.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         most = MOST_DESCRIPTORS if hard == resource.RLIM_INFINITY else min(hard, MOST_DESCRIPTORS)
         resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
@@ -107,16 +107,16 @@ class Supervisor(honcho.manager.Manager):  # type: ignore[misc]
         return status_of(self.returncode)
 
     def terminate(self) -> None:
-        """Note the request: a signal may come before honcho knows its parts."""
+        """Record the request: a signal may come before honcho knows its parts."""
         self._is_asked = True
 
     def _start(self) -> None:
         super()._start()
         signal.signal(signal.SIGHUP, signal.getsignal(signal.SIGTERM))
-        self._beside.start()  # not earlier: a fork copies one thread alone
+        self._beside.start()  # not earlier: a fork copies only one thread
 
     def _all_started(self) -> bool:
-        """Handle, in each turn of honcho's loop, killed relays and early signals."""
+        """Handle killed relays and early signals in each turn of honcho's loop."""
         for name, process in self._processes.items():
             code = process["process"].exitcode
             if code and "returncode" not in process:  # the relay was killed

@@ -18,7 +18,7 @@ BUYERS = ("alice", "bob")
 STOCK = 100
 RULES = "每人限购一份，周一至周日可用，不与其他优惠同享。\nOne per buyer. Valid all week."
 SALES = (
-    # title, price, face value in cents, start, end from now
+    # title, price and face value in cents, start and end relative to now
     ("100元代金券 · ¥100 voucher", 8_000, 10_000, dt.timedelta(0), dt.timedelta(days=7)),
     (
         "双人火锅套餐 · Hotpot for two",
@@ -55,7 +55,7 @@ class Command(BaseCommand):
 
 
 def make_sales(*, now: dt.datetime) -> dict[str, int]:
-    """Make the sales of the demo; return their ids by title."""
+    """Create the sales of the demo; return their ids by title."""
     sale_ids = {}
     for title, price_cents, face_value_cents, begins, ends in SALES:
         terms = SaleTerms(stock=STOCK, begins_at=now + begins, ends_at=now + ends)

@@ -15,7 +15,7 @@ from vouchers.models import SaleStage
 
 
 def moment(text: str) -> dt.datetime:
-    """Return a time; without an offset it is in the shop's time zone."""
+    """Parse a time; without an offset it is in the shop's time zone."""
     found = parse_datetime(text)
     if found is None:
         raise ValueError

@@ -86,7 +86,7 @@ class Command(BaseCommand):
             raise CommandError(text, returncode=COULD_NOT) from error
 
     def _rehearse(self, rehearsal: Rehearsal, *, as_json: bool) -> None:
-        """Do all phases; clear up in any case."""
+        """Run all phases; clean up in any case."""
         try:
             rehearsal = self._work_through(rehearsal)
         except KeyboardInterrupt as error:
@@ -103,12 +103,12 @@ class Command(BaseCommand):
 
     def _cancel(self, rehearsal: Rehearsal) -> None:
         self.stderr.write("Clearing up…")
-        with suppress(NotRunning):  # it is clearing up already
+        with suppress(NotRunning):  # it is already cleaning up
             cancel_rehearsal(rehearsal_id=rehearsal.pk)
         self._work_through(rehearsal)
 
     def _work_through(self, rehearsal: Rehearsal) -> Rehearsal:
-        """Do the remaining phases, with a progress bar for each."""
+        """Run the remaining phases, with a progress bar for each."""
         states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
         phase, bar = "", tqdm(disable=True)
         try:

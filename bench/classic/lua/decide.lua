@@ -1,7 +1,7 @@
--- decide: take one unit for this buyer, or say why not.
+-- decide: take one unit for this buyer, or return why not.
 --
 -- KEYS[1]  stock   string  units left
--- KEYS[2]  buyers  set     who has one
+-- KEYS[2]  buyers  set     user ids that have one
 -- ARGV[1]  user id
 --
 -- Returns TAKEN, SOLD_OUT or ALREADY_ORDERED.

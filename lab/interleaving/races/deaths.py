@@ -53,7 +53,7 @@ def redis_empty(stage: PlayedStage) -> None:
 
 
 def _ours_lose_redis(stage: PlayedStage) -> None:
-    """Empty Redis when one order is a row already and another only a promise."""
+    """Empty Redis when one order is already a row and another is only a promise."""
     token = stage.token(2)
     stage.buyer("A", 1).finish()
     stage.worker(process=2).finish()

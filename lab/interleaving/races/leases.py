@@ -1,4 +1,4 @@
-"""Races against a lease: the holder of a lock is slower than its lease is long."""
+"""Races against a lease: the holder of a lock outlasts its lease."""
 
 from functools import partial
 

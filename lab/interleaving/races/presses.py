@@ -1,4 +1,4 @@
-"""Races between presses: two buyers at one unit, one buyer twice."""
+"""Races between presses: two buyers for one unit, or one buyer twice."""
 
 from functools import partial
 
@@ -23,7 +23,7 @@ def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
     """Let one buyer's two presses check for an order, if they can, then finish."""
     stage.open(units=2, buyers=1)
     same = processes[0] == processes[1] and stage.step.is_ours
-    token = stage.token(1) if same else None  # the page that is pressed twice has one
+    token = stage.token(1) if same else None  # both presses are on one page
     first = stage.buyer("A", 1, process=processes[0], token=token)
     second = stage.buyer("A'", 1, process=processes[1], token=token)
     first.until(_CHECKED.get(stage.step.name, "orders counted"))
@@ -32,7 +32,7 @@ def _press_twice(stage: PlayedStage, *, processes: tuple[int, int]) -> None:
 
 
 _CHECKED = {"v3-inside": "lock released", "ours": "place.read"}
-"""The point after the check, in steps in which it is not "orders counted"."""
+"""The point after the check, in steps where it is not "orders counted"."""
 
 
 def _finish(stage: PlayedStage, pressing: list[Actor]) -> None:

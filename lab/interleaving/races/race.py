@@ -1,4 +1,4 @@
-"""A named race, and how it is played: from a step to a timeline and a verdict."""
+"""A named race, and the function that plays it and returns a timeline and a verdict."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ PLAY_ERRORS = (ForkServerGone, NeverCame, ProcessEnded)
 class Race:
     """An order of events; ``script`` opens the sale and moves the actors.
 
-    ``breaks`` has the findings for each step that it breaks, ``holds`` the steps that hold.
+    ``breaks`` has the findings for each step that breaks, ``holds`` the steps that hold.
     """
 
     name: str
@@ -60,12 +60,12 @@ class Outcome:
 
     @property
     def flaws(self) -> list[str]:
-        """What broke, in words."""
+        """The findings in words."""
         return [finding_text(name, count) for name, count in self.verdict.findings]
 
     @property
     def events(self) -> list[Event]:
-        """The events to show; those of ours without its reads."""
+        """The events to show; for ours, without reads."""
         return self.timeline.without_reads() if self.step.is_ours else self.timeline.events
 
     @property
@@ -74,7 +74,7 @@ class Outcome:
         return len(self.timeline.events) - len(self.events)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return all of it for JSON."""
+        """Return the outcome for JSON."""
         return {
             "step": self.step.name,
             "race": self.race.name,
@@ -86,11 +86,11 @@ class Outcome:
 
 
 def play(step: Step, race: Race, server: ForkServer) -> Outcome:
-    """Play a race with a step, and remove all of it afterwards.
+    """Play a race with a step, and remove its data and processes afterwards.
 
-    :raises NeverCame: an actor did not come where the race wants it.
+    :raises NeverCame: an actor did not reach a point of the race.
     :raises ProcessEnded: a process ended by itself.
-    :raises ForkServerGone: there are no processes.
+    :raises ForkServerGone: the server of the processes has ended.
     """
     with PlayedStage(step, server) as stage:
         race.script(stage)

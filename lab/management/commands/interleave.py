@@ -68,7 +68,6 @@ class Command(BaseCommand):
 
 
 def _overview() -> str:
-    """Return the steps and their races."""
     lines = ["manage.py interleave STEP RACE", ""]
     for step in STEPS.values():
         lines.append(f"{step.name:<{len(INDENT)}}{step.title}")
@@ -93,7 +92,7 @@ def _text(outcome: Outcome, *, with_reads: bool) -> str:
 
 
 def _summary(outcome: Outcome) -> str:
-    """Return the verdict in one line, with the line to look at."""
+    """Return the verdict in one line, with the line of code to look at."""
     verdict, culprit = outcome.verdict, outcome.culprit
     if verdict.is_right:
         return f"Right: {verdict.sold} of {verdict.offered} sold, and every promise was kept."

@@ -39,7 +39,7 @@ UNAVAILABLE = (RedisError, DatabaseError, LedgerUnavailable)
 
 LIMITS = {"buyers": 100_000, "stock": 100_000, "processes": 16, "threads": 64, "clicks": 5}
 MOST_LANES = 200
-"""Most connections to the database that a race may open."""
+"""The most database connections that a race may open."""
 
 RESTARTS = "SECKILL_LAB_REDIS_RESTARTS"
 
@@ -115,14 +115,14 @@ class Command(BaseCommand):
             sys.exit(OURS_BROKE)
 
     def _race(self, steps: list[str], crowd: Crowd, fault: Fault, *, as_json: bool) -> Result:
-        """Race these steps, and show the progress."""
+        """Race these steps and show the progress."""
         # If only the result goes to standard output, the progress goes to standard error.
         out = self.stderr if as_json else self.stdout
         size = f"{crowd.buyers:,} buyers press {crowd.clicks} times each for {crowd.stock:,} units"
         sellers = f"{crowd.processes} processes of {crowd.threads} threads"
         out.write(f"\n{size}, {sellers}; fault: {fault}\n")
         with ExitStack() as stack:
-            # Let SIGTERM clear up as Ctrl-C does.
+            # Let SIGTERM clean up as Ctrl-C does.
             before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(ENDED))
             stack.callback(signal.signal, signal.SIGTERM, before)
             # Keep the shop's warnings, such as those of an absent Redis, out of the table.
@@ -159,10 +159,10 @@ def _up_to(most: int) -> Callable[[str], int]:
 
 
 def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
-    """Check the options that argparse cannot.
+    """Check what argparse cannot.
 
-    :raises BadRace: they make no race.
-    :raises NoDocument: a document is none.
+    :raises BadRace: no race can be run with these options.
+    :raises NoDocument: a document is not Markdown.
     """
     if options["rewrite"] and not options["document"]:
         raise BadRace("--rewrite wants --document FILE")
@@ -183,7 +183,7 @@ def check_options(options: dict[str, Any], crowd: Crowd, fault: Fault) -> None:
 def check_servers() -> None:
     """Check that a race can run on these servers.
 
-    :raises BadRace: the database has no row locks, or not the lab's tables.
+    :raises BadRace: the database has no row locks, or lacks the lab's tables.
     :raises redis.RedisError: Redis does not respond.
     """
     if not has_row_locks():
