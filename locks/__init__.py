@@ -1,4 +1,4 @@
-"""Distributed locks in Redis; see ``locks/README.md`` for what they promise and what not."""
+"""Distributed locks in Redis; ``locks/README.md`` says what they guarantee and what they do not."""
 
 from locks.hold import LockNotOwned
 from locks.multi_lock import MultiLock

@@ -1,4 +1,4 @@
-"""What a thread holds: its acquisitions, how often each was entered, and how they end."""
+"""The locks that a thread holds: their acquisition, re-entry and release."""
 
 import logging
 import os
@@ -20,12 +20,12 @@ from locks.watchdog import Lease, short_list
 logger = logging.getLogger(__name__)
 
 ReleaseCall = Callable[[str, Sequence[str]], ReleaseResult]
-"""Releases these keys of this owner in Redis. It must not refer to the lock object, which would
-then live on."""
+"""A function that releases this owner's keys in Redis. It must not reference the lock object, which
+would keep the object alive."""
 
 
 class LockNotOwned(Exception):
-    """The lock is not held here: never acquired, released already, expired, or another's."""
+    """The caller does not hold the lock: never acquired, released already, expired or lost."""
 
 
 class Block(ABC):
@@ -49,9 +49,9 @@ class Block(ABC):
 
 @contextmanager
 def released_after(release: Callable[[], None], name: str) -> Iterator[None]:
-    """Release at the end of a ``with`` block; an error of the release hides none of the body.
+    """Release at the end of a ``with`` block; a release error never hides an error of the body.
 
-    :raises LockNotOwned: the body ended well, but without the lock
+    :raises LockNotOwned: the body succeeded, but the lock was lost
     """
     try:
         yield
@@ -75,7 +75,7 @@ def _release_after(error: BaseException | None, release: Callable[[], None], nam
 
 @dataclass(eq=False)
 class Acquisition:
-    """The locks that one thread took in one call, with an owner token of their own."""
+    """The locks that one thread took in one call; they share one owner token."""
 
     keys: tuple[str, ...]
     release: ReleaseCall
@@ -89,12 +89,12 @@ class Acquisition:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process was told that it holds them, lost or not."""
+        """Whether they were granted to this process and not yet released, even if lost since."""
         return self.lease is not None and not self.ending and self.pid == os.getpid()
 
     @property
     def lost(self) -> bool:
-        """Whether they are known to be lost; a forked child has none of its parent's."""
+        """Whether they are known to be lost; a forked child holds none of its parent's."""
         if self.lease is None:
             return False
         return self.lease.lost or (self.pid != os.getpid() and not self.lease.ended)
@@ -112,7 +112,7 @@ class Acquisition:
 
 
 class _ThreadHolds(threading.local):
-    """What the current thread holds, by server and key, while a lock object refers to it."""
+    """The current thread's acquisitions by server and key, while a lock object refers to them."""
 
     def __init__(self) -> None:
         self.by_key: WeakValueDictionary[tuple[Hashable, str], Acquisition] = WeakValueDictionary()
@@ -122,16 +122,16 @@ _thread_holds = _ThreadHolds()
 
 
 def held_by_thread(server: Hashable, key: str) -> Acquisition | None:
-    """Return what this thread holds of a key, through any lock object; lost is not held."""
+    """Return this thread's acquisition of a key, through any lock object; None if it was lost."""
     it = _thread_holds.by_key.get((server, key))
     return it if it is not None and it.is_held and not it.lost else None
 
 
 class Hold(threading.local):
-    """What the current thread holds through one lock object: a level for each acquire.
+    """The current thread's acquisitions through one lock object: one level for each acquire.
 
-    It is local to the thread, so a shared lock object excludes threads too. With the thread or the
-    lock object its leases are gone, and with them their renewal.
+    It is thread-local, so a shared lock object excludes threads too. When the thread or the lock
+    object is gone, its leases are gone too, and nothing renews them.
     """
 
     def __init__(
@@ -145,9 +145,9 @@ class Hold(threading.local):
         self._owned = True
 
     def split(self, *, fence: Fence = NO_FENCE) -> tuple[list[Acquisition], list[str]]:
-        """Return what this thread holds of the keys already, and the keys it does not hold.
+        """Return this thread's acquisitions of the keys, and the keys that it does not hold.
 
-        :raises ValueError: a token is wanted, but the first acquire asked for none
+        :raises ValueError: a token is wanted, but the first acquire did not request one
         """
         found = {key: held_by_thread(self._server, key) for key in self._keys}
         held = list(dict.fromkeys(it for it in found.values() if it is not None))
@@ -159,16 +159,16 @@ class Hold(threading.local):
     def start(
         self, keys: Sequence[str], *, release: ReleaseCall, fence: Fence = NO_FENCE
     ) -> Acquisition:
-        """Return the acquisition to ask with: the same again until granted or released."""
+        """Return the acquisition to request with: the same one until it is granted or released."""
         if self._levels and all(it.ending for it in self._levels[-1]):
-            self._levels.pop()  # its release got no answer, and nobody asks for one any more
+            self._levels.pop()  # its release got no reply, and the caller does not retry it
         asked = self._asked
         if asked is None or asked.ending or asked.pid != os.getpid() or asked.keys != tuple(keys):
             self._asked = asked = Acquisition(tuple(keys), release, fence)
         return asked
 
     def enter(self, held: Iterable[Acquisition]) -> None:
-        """Add a level of what this thread held already."""
+        """Add a level with the acquisitions that this thread already held."""
         self._levels.append(list(held))
         for it in self._levels[-1]:
             it.depth += 1
@@ -182,9 +182,9 @@ class Hold(threading.local):
         sent_at: float,
         token: int | None = None,
     ) -> Lease:
-        """Add a level of what this thread held already and what was granted to it."""
+        """Add a level with what this thread already held and what was just granted."""
         asked, self._asked = self._asked, None
-        assert asked is not None  # started before it was asked for
+        assert asked is not None  # start() comes before grant()
         asked.keys = names
         asked.lease = Lease(
             self._client, names, asked.owner, lease_ms, sent_at, token, self._on_lost
@@ -197,7 +197,7 @@ class Hold(threading.local):
 
     @property
     def lost(self) -> bool:
-        """Whether anything of the last level is known to be lost."""
+        """Whether any lock of the last level is known to be lost."""
         return any(it.lost for it in (self._levels[-1] if self._levels else self._last))
 
     @property
@@ -214,7 +214,7 @@ class Hold(threading.local):
         return None if it is None or it.pid != os.getpid() else it.owner
 
     def extend(self) -> None:
-        """Take a whole lease from now.
+        """Extend the lease to its full length from now.
 
         :raises LockNotOwned: not held, or lost
         """
@@ -222,7 +222,7 @@ class Hold(threading.local):
         if not leases:
             raise LockNotOwned(short_list(self._keys))
         for lease in leases:
-            assert lease is not None  # what is held has one
+            assert lease is not None  # a held acquisition has a lease
             if not lease.lost:
                 sent_at = time.monotonic()
                 (result,) = scripts.renew(self._client, [lease.renewal])
@@ -233,16 +233,16 @@ class Hold(threading.local):
                 raise LockNotOwned(short_list(lease.names))
 
     def release(self) -> None:
-        """Undo the last acquire; the last release of all stops renewal and releases in Redis.
+        """Undo the last acquire; undoing the first one stops renewal and releases in Redis.
 
-        After a lost reply it can be repeated.
+        It can be repeated after a lost reply.
 
         :raises LockNotOwned: not held, or at least one lock had expired or become another's
         """
         level = self._levels[-1] if self._levels else [self._asked] if self._asked else []
         if any(it.pid != os.getpid() for it in level) or not (level or self._levels):
             raise LockNotOwned(short_list(self._keys))
-        if not (level and all(it.ending for it in level)):  # else it is a repetition
+        if not (level and all(it.ending for it in level)):  # otherwise it is a retry
             self._last, self._owned = list(level), True
         for it in [it for it in level if it.depth > 1]:
             it.depth -= 1

@@ -1,4 +1,4 @@
-"""The locks held at this moment, as Redis has them, and their release by force."""
+"""The locks that are held in Redis at this moment, and their release by force."""
 
 import re
 from collections.abc import Callable, Collection, Iterator
@@ -14,26 +14,26 @@ Kind = Literal["exclusive", "read"]
 
 SCAN_COUNT = 1_000
 PIPELINE_NAMES = 500
-"""Names in one pipeline: each is short for everybody else, however many locks there are."""
+"""Names in one pipeline, so that no pipeline blocks other clients for long."""
 
 GONE, ENDLESS = -2, -1
-"""The answers of PTTL that are no time."""
+"""The replies of PTTL that are not a time: no such key, and no expiry."""
 
 _OWNER = r"(?P<owner>(?P<host>[^/ ]+)/(?P<process>[0-9]+)/(?P<thread>[0-9]+)/[0-9a-f]{16})"
 OWNER = re.compile(_OWNER)
 LOCK = re.compile(rf"{_OWNER} (?P<token>[0-9]*) (?P<since_ms>[0-9]+)")
-"""The value of a lock, which tells it from counters, markers and other strings."""
+"""The value of a lock; no counter, marker or other string looks like it."""
 
 READERS = re.compile(r"\{(?P<bare>[^{}]+)\}:readers|(?P<tagged>.+):readers", re.DOTALL)
 
 
 class NotHeldByOwner(Exception):
-    """The lock is not, or no longer, held by that owner; nothing was changed."""
+    """That owner does not hold the lock, or no longer does; nothing was changed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class HeldLock:
-    """One hold of one name; a name with several readers has several."""
+    """One hold of one lock; a lock with several readers has several."""
 
     name: str
     kind: Kind
@@ -48,12 +48,12 @@ class HeldLock:
 
     @property
     def age(self) -> str:
-        """How long it has been held, for people; unknown for a reader."""
+        """The time for which it has been held, as text; unknown for a reader."""
         return _seconds(self.age_ms)
 
     @property
     def lease_left(self) -> str:
-        """How long it would last without another renewal, for people."""
+        """The time for which it would last without another renewal, as text."""
         return _seconds(self.lease_left_ms)
 
 
@@ -63,7 +63,7 @@ def held_locks(client: Redis, *, match: str = "lock:*") -> list[HeldLock]:
     :raises redis.RedisError: Redis did not respond
     """
     strings = _scan(client, match, type_="string")
-    # A name without a hash tag has its readers beside it in a tag of its own.
+    # If a name has no hash tag, the key of its readers wraps it in one.
     readers = _scan(client, f"{match}:readers", f"{{{match}}}:readers", type_="zset")
     found = [READERS.fullmatch(key) for key in readers]
     return _holds(client, strings, {it["bare"] or it["tagged"] for it in found if it})
@@ -79,9 +79,9 @@ def holds_of(client: Redis, name: str) -> list[HeldLock]:
 
 
 def force_release(client: Redis, name: str, owner: str) -> None:
-    """Release this owner's hold, and nobody else's; the owner learns it at its next renewal.
+    """Release this owner's hold, and nobody else's; the owner learns of it at its next renewal.
 
-    :raises NotHeldByOwner: it is not, or no longer, this owner's
+    :raises NotHeldByOwner: this owner does not hold it, or no longer does
     :raises ValueError: the name has braces, but no hash tag
     :raises redis.RedisError: unknown whether it was released; look again
     """
@@ -116,7 +116,7 @@ def _holds(client: Redis, names: Collection[str], read: Collection[str]) -> list
 
 
 def _exclusive(client: Redis, names: Collection[str], now_ms: int) -> Iterator[HeldLock]:
-    # MGET answers nothing, not an error, for a key of another type.
+    # For a key of another type, MGET returns nil instead of an error.
     asks = (lambda pipe, name: pipe.mget([name]), lambda pipe, name: pipe.pttl(name))
     for name, (value,), left_ms in _read_each(client, names, *asks):
         lock = LOCK.fullmatch(value or "")
@@ -148,7 +148,7 @@ def _parts(match: re.Match[str]) -> dict[str, Any]:
 
 
 def _waiters(client: Redis, names: Collection[str], now_ms: int) -> dict[str, int]:
-    """Return the number of threads that wait for each name: in processes' notes and in queues."""
+    """Return the number of threads that wait for each name, from processes' notes and queues."""
     asks = (
         lambda pipe, name: pipe.hvals(side_key(name, "waiting")),
         lambda pipe, name: pipe.zcount(side_key(name, "alive"), f"({now_ms}", "+inf"),
@@ -163,7 +163,7 @@ def _waiters(client: Redis, names: Collection[str], now_ms: int) -> dict[str, in
 def _read_each(
     client: Redis, names: Collection[str], *asks: Callable[[Any, str], object]
 ) -> Iterator[tuple[Any, ...]]:
-    """Ask the same of each name, and yield each name with its answers."""
+    """Send the same commands for each name, and yield each name with its replies."""
     ordered = list(names)
     for start in range(0, len(ordered), PIPELINE_NAMES):
         step = ordered[start : start + PIPELINE_NAMES]

@@ -62,7 +62,7 @@ class LuaScript:
     def run_each(
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
     ) -> list[Any]:
-        """Do the same, but return errors of single calls as values."""
+        """Run the script like ``run_many``, but return errors of single calls as values."""
         commands = [self._call(keys, args) for keys, args in calls]
         if not commands:
             return []
@@ -125,7 +125,7 @@ def send_once(client: Redis, *commands: Command) -> list[Any]:
         connection.send_packed_command([packed])
         return [_reply(connection) for _ in commands]
     except BaseException:
-        connection.disconnect()  # a reply still in flight must not meet the next command
+        connection.disconnect()  # the next command must not read a reply still in flight
         raise
     finally:
         pool.release(connection)

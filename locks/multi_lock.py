@@ -1,4 +1,4 @@
-"""Many locks of one holder, taken, renewed and released in one call each."""
+"""Many locks of one holder, which are taken, renewed or released in a single call."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -26,11 +26,11 @@ from locks.watchdog import short_list
 
 
 class MultiLock:
-    """Locks of many names (whole keys of one hash tag), for one thread at a time.
+    """Locks of many names (whole keys of one hash tag), each held by one thread at a time.
 
-    A name excludes a ``RedisLock`` of the same name, and locks that this thread holds already are
-    entered again. As there, every call that asks Redis may raise ``redis.RedisError``: the outcome
-    is unknown, and the same call can be repeated.
+    A name excludes a ``RedisLock`` of the same name. Locks that this thread already holds are
+    re-entered. Every call that asks Redis may raise ``redis.RedisError``: the outcome is unknown,
+    and the same call can be repeated.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class MultiLock:
         lease_ms: int = 10_000,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Name the locks; this asks Redis nothing.
+        """Name the locks; this does not contact Redis.
 
         :raises ValueError: a client that does not decode, an invalid name, or a lease below 1 ms
         """
@@ -54,7 +54,7 @@ class MultiLock:
         self._hold = Hold(client, self.names, on_lost)
 
     def acquire_free(self) -> set[str]:
-        """Take those that are free, and return the names held now, which may be none.
+        """Take the locks that are free, and return the names held now, which may be none.
 
         :raises redis.RedisError: unknown which were taken; acquire again or release
         """
@@ -69,7 +69,7 @@ class MultiLock:
         return set(self.names).difference(missing).union(names)
 
     def acquire_all(self, *, wait_ms: int = 0) -> None:
-        """Take all of them or none, waiting at most ``wait_ms``.
+        """Take all locks or none, waiting at most ``wait_ms``.
 
         :raises LockBusy: they were not all free at once within that time
         :raises redis.RedisError: unknown whether they were taken; acquire again or release
@@ -94,7 +94,7 @@ class MultiLock:
             raise LockBusy(short_list(self.names))
 
     def release(self) -> None:
-        """Release all that is held; nothing happens if an acquire found none free.
+        """Release all held locks; do nothing if the acquire found none free.
 
         :raises LockNotOwned: not acquired, or at least one was lost (the others are released)
         :raises redis.RedisError: unknown whether they were released; release again, or leave them
@@ -104,14 +104,14 @@ class MultiLock:
 
     @property
     def lost(self) -> bool:
-        """Whether at least one lock of this thread is known, without asking, to be lost."""
+        """Whether at least one lock of this thread is known to be lost; does not ask Redis."""
         return self._hold.lost
 
     @contextmanager
     def holding_free(self) -> Iterator[set[str]]:
-        """Hold those that are free in a ``with`` block, which gets their names.
+        """Hold the locks that are free in a ``with`` block, and yield their names.
 
-        :raises LockNotOwned: the body ended well, but at least one lock was lost
+        :raises LockNotOwned: the body succeeded, but at least one lock was lost
         """
         held = self.acquire_free()
         with released_after(self.release, short_list(self.names)):
@@ -119,10 +119,10 @@ class MultiLock:
 
     @contextmanager
     def holding_all(self, *, wait_ms: int = 0) -> Iterator[None]:
-        """Hold all of them in a ``with`` block, waiting at most ``wait_ms``.
+        """Hold all locks in a ``with`` block, waiting at most ``wait_ms``.
 
         :raises LockBusy: they were not all free at once within that time
-        :raises LockNotOwned: the body ended well, but at least one lock was lost
+        :raises LockNotOwned: the body succeeded, but at least one lock was lost
         """
         self.acquire_all(wait_ms=wait_ms)
         with released_after(self.release, short_list(self.names)):
@@ -144,7 +144,7 @@ class MultiLock:
 
 
 def release_many(client: Redis, first: str, owner: str, keys: Sequence[str]) -> ReleaseResult:
-    """Release what is held of locks that were asked for from ``first`` on; wake all waiters."""
+    """Release these locks and wake all waiters; ``first`` is the first name that was requested."""
     try:
         return scripts.release_many(client, keys, owner, first=first)
     finally:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from redis import Redis
 
 CHANNEL = "locks:released"
-"""The channel of releases that may concern many: the process, then a topic in each line.
+"""The channel of releases that may concern many: the sender, then one topic per line.
 
 A release that wakes a single process goes to the channel of that process instead.
 """
@@ -21,7 +21,7 @@ FENCE_LIMIT = 2**53 - 1
 """Fencing tokens stay below this, since an integer in Lua is a double."""
 
 RELEASED_MS = 5_000
-"""How long a release can be repeated: longer than a client goes on trying."""
+"""The time for which a release can be repeated: longer than any client retries."""
 
 
 class AcquireResult(Enum):
@@ -76,7 +76,7 @@ NO_NOTE = WaitNote()
 
 
 class Fence(NamedTuple):
-    """The counter of fencing tokens, and the number that they are above."""
+    """The key of the fencing counter, and the floor that all tokens exceed."""
 
     key: str | None = None
     floor: int = 0
@@ -116,7 +116,7 @@ class Answer(NamedTuple):
 @cache
 def process_name() -> str:
     """Return the name of this process: ``host/pid/random``; a forked child has its own."""
-    # The values of locks are split at spaces, which no host name should have.
+    # Lock values are split at spaces, so a host name must not contain any.
     return f"{socket.gethostname().replace(' ', '-')}/{os.getpid()}/{secrets.token_hex(4)}"
 
 
@@ -130,7 +130,7 @@ os.register_at_fork(after_in_child=process_name.cache_clear)
 
 
 def server_of(client: Redis) -> Hashable:
-    """Return a value that all clients of one database of one server share."""
+    """Return a value that is the same for all clients of one database on one server."""
     options = client.connection_pool.connection_kwargs
     address = options.get("path") or options.get("host")
     if address is None:  # a sentinel's client, for example, has no lasting address
@@ -139,7 +139,7 @@ def server_of(client: Redis) -> Hashable:
 
 
 def side_key(name: str, suffix: str) -> str:
-    """Return the key of something that belongs to a lock, in the cluster slot of its name.
+    """Return an auxiliary key of a lock, in the same cluster slot as its name.
 
     :raises ValueError: the name has braces, but no hash tag
     """
@@ -162,9 +162,9 @@ def fair_topic(name: str, owner: str) -> str:
 
 
 def check_client(client: Redis, *, retries: bool = True) -> None:
-    """Refuse a client that does not decode, or that has retries where it must not.
+    """Refuse a client that does not decode replies, or that retries although it must not.
 
-    :raises ValueError: the client is not fit
+    :raises ValueError: the client is unsuitable
     """
     options = client.connection_pool.connection_kwargs
     if not options.get("decode_responses"):
@@ -175,7 +175,7 @@ def check_client(client: Redis, *, retries: bool = True) -> None:
 
 
 def check_name(name: str) -> None:
-    """Refuse what cannot be the name of a lock.
+    """Refuse an invalid name of a lock.
 
     :raises ValueError: it is empty, or has a line break, or braces without a hash tag
     """
@@ -185,7 +185,7 @@ def check_name(name: str) -> None:
 
 
 def check_fence(value: int) -> None:
-    """Refuse a token that Lua cannot count on from.
+    """Refuse a token that is out of the range in which Lua can count.
 
     :raises ValueError: the value is negative or not below 2^53 - 1
     """

@@ -33,10 +33,10 @@ logger = logging.getLogger(__name__)
 class QuorumLock(Block):
     """A lock that one thread at a time holds by having it on more than half of the servers.
 
-    It survives the loss of the others. It is **no safer than a** ``RedisLock`` **against a stopped
-    holder**, and has no fencing token to catch one. Servers that restart empty, or whose clocks
-    jump by more than the drift bound, can let two in. If that matters, use a fencing token that a
-    database checks. See ``locks/README.md``.
+    It survives the loss of the other servers. It is **no safer than a** ``RedisLock`` **against a
+    stopped holder**, and has no fencing token to catch one. Servers that restart empty, or whose
+    clocks jump by more than the drift bound, can grant it to two holders. If that matters, use a
+    fencing token that a database checks. See ``locks/README.md``.
 
     The algorithm is that of https://redis.io/docs/latest/develop/clients/patterns/distributed-locks/
     """
@@ -49,10 +49,10 @@ class QuorumLock(Block):
         lease_ms: int = 10_000,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Name the lock; this asks no server anything.
+        """Name the lock; this does not contact any server.
 
-        Each client has a server of its own, and none is a replica of another. Their timeouts must
-        be far below the lease, because they are asked one after another.
+        Each client needs a server of its own, and none may be a replica of another. Their timeouts
+        must be far below the lease, because they are asked one after another.
 
         :raises ValueError: no server, a client that does not decode or has retries, an invalid
             name, or a lease below 1 ms
@@ -70,7 +70,7 @@ class QuorumLock(Block):
         self._thread = _ThreadGrants()
 
     def acquire(self, *, wait_ms: int = 0) -> None:
-        """Take the lock, waiting at most ``wait_ms``; enter once more if this thread has it.
+        """Take the lock, waiting at most ``wait_ms``; re-enter if this thread already has it.
 
         A server that does not respond counts as one that refuses.
 
@@ -102,7 +102,7 @@ class QuorumLock(Block):
 
     @property
     def lost(self) -> bool:
-        """Whether this thread is known, without asking, to have no quorum any more."""
+        """Whether this thread is known to have lost its quorum; does not ask the servers."""
         grants = self._thread.grants
         return bool(grants) and grants[-1].lost
 
@@ -111,14 +111,14 @@ class QuorumLock(Block):
         """Hold the lock in a ``with`` block, waiting for it at most ``wait_ms``.
 
         :raises LockBusy: not granted within that time
-        :raises LockNotOwned: the body ended well, but without the lock
+        :raises LockNotOwned: the body succeeded, but the lock was lost
         """
         self.acquire(wait_ms=wait_ms)
         with released_after(self.release, self.name):
             yield self
 
     def _attempt(self, note: WaitNote) -> Busy | None:
-        """Ask all servers; a quorum of leases that have not ended is the lock."""
+        """Ask all servers; the lock is granted if a quorum of leases has not ended."""
         grant = _Grant(self.quorum, self._on_lost)
         for client in self._clients:
             sent_at = time.monotonic()
@@ -138,7 +138,7 @@ class QuorumLock(Block):
         return None
 
     def _release(self, owner: str) -> bool:
-        """Release on all servers; return whether a quorum still had the lock, or may have had."""
+        """Release on all servers; return whether a quorum still had the lock, or may have."""
         refused = 0
         for client in self._clients:
             try:
@@ -162,7 +162,7 @@ class _Grant:
 
     @property
     def is_held(self) -> bool:
-        """Whether this process was told that it holds the lock, lost or not."""
+        """Whether it was granted to this process and not yet released, even if lost since."""
         return not self._ended and self._pid == os.getpid()
 
     @property
@@ -194,7 +194,7 @@ class _Grant:
             lease.end()
 
     def _on_lease_lost(self) -> None:
-        """Tell the holder, once, if the quorum is lost with this lease."""
+        """Notify the holder, once, if this loss has cost it the quorum."""
         on_lost = self._on_lost
         if on_lost is not None and self.lost:
             self._on_lost = None
@@ -202,7 +202,7 @@ class _Grant:
 
 
 class _ThreadGrants(threading.local):
-    """What the current thread holds through one lock object: a grant for each acquire."""
+    """The current thread's grants through one lock object, one for each acquire."""
 
     def __init__(self) -> None:
         self.grants: list[_Grant] = []

@@ -1,4 +1,4 @@
-"""A lock that many readers may hold, or one writer."""
+"""A lock that many readers or one writer may hold."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -61,7 +61,7 @@ class WriteLock(RedisLock):
         return scripts.acquire_write(self._client, self.name, request)
 
     def _release_call(self) -> ReleaseCall:
-        # That of many locks wakes all waiters: readers come in together.
+        # ``release_many`` wakes all waiters, so that readers enter together.
         return partial(release_many, self._client, self.name)
 
 

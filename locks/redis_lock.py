@@ -1,4 +1,4 @@
-"""One lock for many processes, kept in Redis, and one that is granted in order."""
+"""A lock in Redis for many processes, and a fair one that is granted in order."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -29,7 +29,7 @@ from locks.wait_queues import NOTE_S, Busy, Wait, acquire_by_polling, acquire_in
 
 
 class LockBusy(Exception):
-    """The lock is held by somebody else, and was for the whole wait."""
+    """Somebody else held the lock for the whole wait."""
 
 
 class NotReplicated(Exception):
@@ -45,7 +45,7 @@ class RedisLock(Block):
 
     _shared = False
     _first_note = NO_NOTE
-    """What the first question before a wait notes."""
+    """The note of the first request before a wait."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class RedisLock(Block):
         spin: bool = False,
         on_lost: Callable[[], None] | None = None,
     ) -> None:
-        """Name a lock; this asks Redis nothing.
+        """Name a lock; this does not contact Redis.
 
         ``lease_ms`` is renewed at a third of its length while the lock is held. The lock counts
         only once ``replicas`` replicas have it; they get ``replicas_ms``, which must be well below
         the client's timeout. ``spin`` waits by polling, for servers that forbid pub/sub.
         ``on_lost`` is called, in a thread of its own, when a renewed lease is lost while held.
-        Re-entry keeps what the first acquire asked for.
+        Re-entry keeps what the first acquire requested.
 
         :raises ValueError: a client that does not decode, an invalid name, a lease or a wait for
             replicas below 1 ms, or a floor that no token can be above
@@ -87,15 +87,15 @@ class RedisLock(Block):
         self._hold = Hold(client, (self._key,), on_lost)
 
     def acquire(self, *, wait_ms: int = 0, lease_ms: int | None = None) -> None:
-        """Take the lock, waiting at most ``wait_ms``; enter once more if this thread has it.
+        """Take the lock, waiting at most ``wait_ms``; re-enter if this thread already has it.
 
-        A lease given here is a fixed one: it is not renewed. A lost lock is taken again, and
-        ``release`` tells the first holder.
+        A lease given here is fixed: it is not renewed. A lost lock is taken again, and the release
+        of the first acquire reports the loss.
 
         :raises LockBusy: not granted within that time
         :raises NotReplicated: it was free, but too few replicas had it in time
         :raises ValueError: a lease below 1 ms; or a fencing token wanted on re-entry that the
-            first acquire did not ask for
+            first acquire did not request
         :raises redis.RedisError: unknown whether it was taken; acquire again or release
         """
         held, missing = self._hold.split(fence=self._fence)
@@ -114,7 +114,7 @@ class RedisLock(Block):
         self._hold.release()
 
     def extend(self) -> None:
-        """Take a whole lease from now, for a holder that renews by hand.
+        """Extend the lease to its full length from now, for a holder that renews by hand.
 
         :raises LockNotOwned: not held by this thread, or lost
         """
@@ -131,12 +131,12 @@ class RedisLock(Block):
 
     @property
     def lost(self) -> bool:
-        """Whether this thread's lock is known, without asking, to be lost or past its lease."""
+        """Whether this thread's lock is known to be lost or expired; does not ask Redis."""
         return self._hold.lost
 
     @property
     def fencing_token(self) -> int | None:
-        """A number higher than any holder's before; none without ``fence_key`` or when not held."""
+        """A number above every earlier holder's; None without ``fence_key`` or when not held."""
         return self._hold.token
 
     @contextmanager
@@ -144,13 +144,13 @@ class RedisLock(Block):
         """Hold the lock in a ``with`` block, waiting for it at most ``wait_ms``.
 
         :raises LockBusy: not granted within that time
-        :raises LockNotOwned: the body ended well, but without the lock
+        :raises LockNotOwned: the body succeeded, but the lock was lost
         """
         self.acquire(wait_ms=wait_ms, lease_ms=lease_ms)
         with released_after(self.release, self.name):
             yield self
 
-    # What other kinds of locks override.
+    # Hooks that other kinds of locks override.
 
     @property
     def _key(self) -> str:
@@ -172,7 +172,7 @@ class RedisLock(Block):
         return False
 
     def _give_up(self, owner: str) -> None:
-        """Clean up after a wait in vain."""
+        """Clean up after an unsuccessful wait."""
 
     def _take(self, lease_ms: int | None, *, wait_ms: int) -> bool:
         asked = self._hold.start((self._key,), release=self._release_call(), fence=self._fence)
@@ -181,7 +181,7 @@ class RedisLock(Block):
         def ask(note: WaitNote) -> Busy | None:
             return self._attempt(asked, topic, lease_ms, note)
 
-        # An owner whose last question got no answer may already have the lock.
+        # An owner whose last request got no reply may already have the lock.
         at_once = asked.asked or self._asks_at_once()
         asked.asked = True
         if self._spin:
@@ -227,14 +227,14 @@ def _release(client: Redis, name: str, owner: str, keys: Sequence[str]) -> Relea
 
 
 class FairLock(RedisLock):
-    """A ``RedisLock`` that waiters of all processes get first come, first served.
+    """A ``RedisLock`` that is granted first come, first served across all processes.
 
     The queue is in Redis. A waiter asks again each second and drops out after three seconds of
     silence, so a dead waiter delays the others no longer than that. A ``RedisLock`` of the same
     name excludes this one, but knows nothing of the queue: use one kind of lock per name.
     """
 
-    _first_note = WaitNote(1, 0, int(NOTE_S * 1000))  # which takes a place in the queue
+    _first_note = WaitNote(1, 0, int(NOTE_S * 1000))  # this takes a place in the queue
 
     def _topic(self, owner: str) -> str:
         return fair_topic(self.name, owner)

@@ -1,7 +1,7 @@
-"""The calls of the Lua scripts in ``locks/lua``, and the only place that knows their arguments.
+"""Calls of the Lua scripts in ``locks/lua``; only this module knows their arguments.
 
 ``lua/include/take.lua`` says what a lock looks like in Redis. Every script may be sent again after
-a lost reply, and none is sent again by itself. Every function here may raise ``redis.RedisError``,
+a lost reply, but none is resent automatically. Every function here may raise ``redis.RedisError``,
 which means *unknown*, never *failed*. An unknown code raises ``ValueError``.
 """
 
@@ -52,7 +52,7 @@ def acquire_write(client: Redis, name: str, request: Request) -> Answer:
 
 
 def acquire_read(client: Redis, name: str, request: Request, *, writer: str) -> Answer:
-    """Take a lock for reading, unless another owner than ``writer`` writes or waits to write."""
+    """Take a lock for reading, unless an owner other than ``writer`` writes or waits to write."""
     args: list[Argument] = [writer, *_note(request.note)]
     return _acquire(client, "acquire_read", name, request, _read_write(name), args)
 
@@ -81,7 +81,7 @@ def release(
     """Release one lock and wake one waiter; the flag says that this process must wake it.
 
     A repeated call within ``RELEASED_MS`` gets the same answer. A forced release, here and below,
-    is one by somebody else: the owner's own release must not take it for its first one.
+    is made by somebody else: the owner's own release must not mistake it for its first attempt.
     """
     keys = [_marker(name, owner), name, side_key(name, "waiting")]
     code, *here = SCRIPTS["release"].run(client, keys=keys, args=_release_args(owner, forced))
@@ -128,7 +128,7 @@ def renew(
 ) -> list[RenewResult | ResponseError]:
     """Renew many holds in one round trip; a request is ``(names, owner, lease_ms)``.
 
-    An error of one of them is a value among the answers.
+    An error of a single request is returned as a value.
     """
     calls = [(names, (owner, lease_ms)) for names, owner, lease_ms in requests]
     answers = SCRIPTS["renew"].run_each(client, calls)

@@ -48,7 +48,7 @@ CHECK_S = 0.5
 """Seconds between two checks whether the subscription is still needed."""
 
 START_S = 0.5
-"""Seconds for which a waiting thread waits for a new subscription at most."""
+"""The longest that a waiting thread waits for a new subscription, in seconds."""
 
 PAUSE_S = (0.002, 0.1)
 """The first and the longest pause of polling; each is about twice the one before."""
@@ -62,15 +62,15 @@ class Busy(NamedTuple):
 
 
 Ask = Callable[[WaitNote], Busy | None]
-"""Asks Redis once for a lock. Returns nothing if it was granted."""
+"""A function that asks Redis once for a lock and returns None if it was granted."""
 
 
 class Wait(NamedTuple):
-    """How to wait for a lock.
+    """The way to wait for a lock.
 
     ``topic`` is the name under which its release is announced. A ``shared`` lock, once granted,
     lets the next thread ask too. ``at_once`` asks before the threads that already wait.
-    ``first_note`` is what the first question notes.
+    ``first_note`` is the note of the first request.
     """
 
     topic: str
@@ -97,7 +97,7 @@ def acquire_in_turn(client: Redis, ask: Ask, wait: Wait) -> bool:
 
 
 def acquire_by_polling(ask: Ask, *, wait_ms: int) -> bool:
-    """Do the same without a subscription: ask again and again, with growing pauses."""
+    """Ask without a subscription, with growing pauses; return whether it was granted."""
     until = time.monotonic() + wait_ms / 1000
     pause_s, longest_s = PAUSE_S
     while ask(_note(until - time.monotonic()) if wait_ms > 0 else NO_NOTE) is not None:
@@ -129,7 +129,7 @@ class Place:
         self._gate.acquire()
 
     def ask_in_turn(self, ask: Ask, until: float) -> Busy | None:
-        """Ask when this thread is first, until granted, late, or another lock is the busy one."""
+        """Ask when this thread is first, until granted, timed out or busy with another lock."""
         while True:
             left_s = until - time.monotonic()
             pause_s = min(left_s, ASK_AGAIN_S)
@@ -144,7 +144,7 @@ class Place:
             self._gate.acquire(timeout=max(0, pause_s))
 
     def wake(self) -> None:
-        """Let the thread go on, now or at its next pause; the caller holds the queues' mutex."""
+        """Wake the thread, now or at its next pause; the caller holds the queues' mutex."""
         if self._gate.locked():
             self._gate.release()
 
@@ -168,8 +168,8 @@ def _pause_s(busy: Busy, *, subscribed: bool) -> float:
 class Subscription:
     """A subscription to the channels of releases, from its start to its end.
 
-    ``on_release`` gets the topics of each message from another process. ``is_over`` says now and
-    then whether nobody needs the subscription any more. ``on_broken`` is called if it broke.
+    ``on_release`` gets the topics of each message from another process. ``is_over`` is polled and
+    returns whether the subscription is no longer needed. ``on_broken`` is called if it breaks.
     """
 
     def __init__(

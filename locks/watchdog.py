@@ -2,8 +2,8 @@
 
 The thread starts with the first lease and ends when it wakes and finds none. It wakes a third of a
 lease after the last success, and sooner after a failure. Leases that are due soon are renewed
-together with those that are due, in one round trip, so that they soon keep time. It holds leases
-weakly: if the holder's thread or its lock object is gone, nobody can release any more, and the
+together with those that are due, in one round trip, so that their renewals align. It references
+leases weakly: once the holder's thread or lock object is gone, nobody can release the lock, and the
 lease expires.
 """
 
@@ -26,11 +26,11 @@ logger = logging.getLogger(__name__)
 THREAD_NAME = "locks-watchdog"
 
 SOON_SHARE = 1 / 6
-"""The share of a lease by which it may be renewed early together with another one."""
+"""The fraction of a lease by which it may be renewed early, together with another one."""
 
 
 DRIFT_SHARE, DRIFT_S = 0.01, 0.002
-"""How much sooner than the keys a lease ends, since two clocks measure it: RedLock's bound."""
+"""How much earlier than its keys a lease ends, because two clocks measure it (RedLock's bound)."""
 
 
 @dataclass(eq=False)
@@ -67,14 +67,14 @@ class Lease:
         return self._lost
 
     def apply(self, result: RenewResult, *, sent_at: float) -> None:
-        """Count a whole lease from ``sent_at`` (monotonic seconds) if it was renewed in time."""
+        """Restart the lease from ``sent_at`` (monotonic seconds) if it was renewed in time."""
         if result is RenewResult.LOST and not self.ended:
             self.mark_lost()
         elif not self.lost:
             self._start(sent_at)
 
     def postpone(self) -> None:
-        """Plan the next renewal soon, since the last one got no answer."""
+        """Schedule the next renewal soon, because the last one failed."""
         self.renew_at = time.monotonic() + self.lease_ms / 10_000
 
     def mark_lost(self) -> None:
@@ -104,7 +104,7 @@ class Watchdog:
         self.reset()
 
     def reset(self) -> None:
-        """Start without leases and thread, as a forked child does."""
+        """Start without leases and without a thread, as in a forked child."""
         self._changed = threading.Condition()
         self._leases: WeakSet[Lease] = WeakSet()
         self._thread: threading.Thread | None = None
@@ -114,7 +114,7 @@ class Watchdog:
         """Renew this lease from now on, while its holder lives."""
         with self._changed:
             if self._thread is None or not self._thread.is_alive():
-                # It waits for our mutex first, so it does not miss the lease that it starts for.
+                # The thread first waits for our mutex, so it does not miss the lease it starts for.
                 self._thread = threading.Thread(target=self._run, name=THREAD_NAME, daemon=True)
                 self._thread.start()
             self._leases.add(lease)
@@ -124,8 +124,8 @@ class Watchdog:
     def forget(self, lease: Lease) -> None:
         """Stop renewing this lease.
 
-        A renewal in flight does no harm: before the release it is a renewal; after it the lock is
-        no longer the owner's, and nobody reads the answer.
+        A renewal in flight does no harm: before the release it only renews; after it the lock is no
+        longer the owner's, and nobody reads the reply.
         """
         with self._changed:
             self._leases.discard(lease)
@@ -147,9 +147,9 @@ class Watchdog:
             return False
 
     def _schedule(self) -> bool:
-        """Set the time of the next renewal, at once for a lost lease; return whether there is one.
+        """Set the time of the next renewal (now for a lost lease); return whether there is one.
 
-        No name here may keep a lease alive while the thread sleeps.
+        No local variable may keep a lease alive while the thread sleeps.
         """
         self._wakes_at = min(
             (0.0 if lease.lost else lease.renew_at for lease in self._leases), default=-1.0
@@ -157,7 +157,7 @@ class Watchdog:
         return self._wakes_at >= 0
 
     def _report_lost(self) -> None:
-        """Drop lost leases and tell their holders, outside the mutex: they may use locks there."""
+        """Drop lost leases and notify their holders outside the mutex, as they may use locks."""
         with self._changed:
             lost = [lease for lease in self._leases if lease.lost]
             for lease in lost:

@@ -35,7 +35,7 @@ def sweep(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.sweep_long_over")
 def sweep_long_over(**kwargs: Any) -> None:
-    """Do the same for sales that should have nothing pending any more."""
+    """Send it again for sales that ended long ago and should have nothing pending."""
     sweeping.sweep(now=timezone.now(), long_over=True)
 
 
@@ -65,7 +65,7 @@ def poll_payments(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.finish_refunds")
 def finish_refunds(**kwargs: Any) -> None:
-    """Tell the providers again about open refunds."""
+    """Ask the providers again to make open refunds."""
     refunds.finish_refunds(now=timezone.now())
 
 

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 
 
 class QoS(redis.QoS):
-    """The messages in work. Each one ends with its task, even if its acknowledgement fails.
+    """The messages being processed. Each ends with its task, even if its acknowledgement fails.
 
     The broker delivers an unacknowledged message again after the visibility timeout.
     """

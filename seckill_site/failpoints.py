@@ -34,7 +34,7 @@ class _Armed:
             return
         if self.action == "raise":
             raise FailpointReached(name)
-        # A signal to the process would reach this thread later, when it has run on.
+        # A signal to the process might reach this thread only after it has run on.
         signum = signal.SIGSTOP if self.action == "stop" else signal.SIGKILL
         signal.pthread_kill(threading.get_ident(), signum)
 
@@ -47,7 +47,7 @@ def failpoint(name: str) -> None:
 
 @contextmanager
 def armed(spec: str) -> Iterator[None]:
-    """Arm a point in this process for a while."""
+    """Arm a failpoint in this process during the ``with`` block."""
     global _armed
     before, _armed = _armed, _parse(spec)
     try:

@@ -7,12 +7,12 @@ from django.utils.formats import date_format
 from django.utils.translation import gettext, ngettext, pgettext
 
 NO_VALUE = "–"
-"""Stands where a figure is not known or does not exist."""
+"""The placeholder for a figure that is unknown or does not exist."""
 
 
 def money(cents: int) -> str:
     """Return an amount with its cents: ``128050`` is ``¥1,280.50``."""
-    # Whole numbers all the way: a float would round somebody's money.
+    # Integers only: a float would round somebody's money.
     sign = "-" if cents < 0 else ""
     yuan, rest = divmod(abs(cents), 100)
     return f"{sign}¥{yuan:,}.{rest:02d}"
@@ -29,7 +29,7 @@ def plain_money(cents: int) -> str:
 
 
 def grouped(number: float | None) -> str:
-    """Return a number with its thousands apart, the same in every language."""
+    """Return a number with thousands separators, the same in every language."""
     return NO_VALUE if number is None else f"{number:,}"
 
 

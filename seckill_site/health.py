@@ -1,4 +1,4 @@
-"""Health: alive, ready to sell, and the metrics."""
+"""Health endpoints: alive, ready to sell, and metrics."""
 
 import logging
 import time
@@ -22,16 +22,16 @@ LONGEST_SECONDS = 1.5
 """A part that has not responded by then is unavailable."""
 
 CACHE_SECONDS = 10.0
-"""How long the result of a start-up check is cached: a probe costs next to nothing."""
+"""The time for which a start-up check's result is cached, so that probes cost next to nothing."""
 
 
 def healthz(request: HttpRequest) -> HttpResponse:
-    """Answer that the process is alive. Touches nothing."""
+    """Answer that the process is alive, without contacting any server."""
     return HttpResponse("ok\n", content_type="text/plain")
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Answer which parts respond and what the checks find; 503 if anything is wrong."""
+    """Report which parts respond and what the checks find; 503 if anything is wrong."""
     parts = _answering_parts()
     errors = _errors(parts)
     ready = all(parts.values()) and not errors
@@ -54,11 +54,11 @@ def readyz(request: HttpRequest) -> JsonResponse:
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Answer all metrics for Prometheus."""
+    """Return all metrics for Prometheus."""
     return HttpResponse(exposition(), content_type=CONTENT_TYPE_LATEST)
 
 
-# --- Whether the parts answer ---------------------------------------------------------------------
+# --- Whether the parts respond --------------------------------------------------------------------
 
 
 def _answering_parts() -> dict[str, bool]:
@@ -88,7 +88,7 @@ def _ask_broker() -> None:
     broker: Connection
     options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
     with app.connection_for_write(transport_options=options) as broker:
-        # Opening a channel connects, and bounded as above.
+        # Opening a channel connects, within the timeouts above.
         broker.default_channel  # noqa: B018
 
 
@@ -105,7 +105,7 @@ CHECKS: dict[str, Check] = {
     "redis": check_ledger,
     "database": check_database,
 }
-"""The checks that a probe repeats; a server is asked only after it has answered as a part."""
+"""The checks that a probe repeats; a server is checked only if it has just responded."""
 
 _cached: dict[str, tuple[float, list[CheckMessage]]] = {}
 

@@ -1,9 +1,8 @@
-"""Connections to Redis of which each thread keeps one to itself.
+"""Redis connections that each thread keeps for itself.
 
-redis-py's pool looks at the socket of each connection that it hands out, and a time-out in Python
-asks the kernel once more before each write and each read. Every such call lets go of the
-interpreter, and a thread of a busy web server then stands in line for it again. What that costs
-``docs/performance.md`` says.
+redis-py's pool checks the socket of each connection that it hands out, and a timeout in Python adds
+a system call before each write and each read. Every such call releases the interpreter lock, and a
+thread of a busy web server then has to wait for it again. ``docs/performance.md`` has the cost.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from weakref import WeakSet
 from redis import ConnectionPool, RedisError
 
 FRESH_S = 0.01
-"""A connection that answered so short a time ago is handed out without another look at it.
+"""A connection that was used this recently is handed out without another check.
 
-Long beside the pause of a busy thread, and shorter than a Redis takes to start again.
+Long compared with the pauses of a busy thread, and shorter than a restart of Redis.
 """
 
 
 class OwnConnections(ConnectionPool):
-    """A pool that gives a thread which comes again the connection that it had last.
+    """A pool that gives each returning thread the connection that it had last.
 
-    That one does not count among the pool's most, and ends with its thread. A thread's first, and
-    a second one at a time, are redis-py's affair.
+    That connection does not count towards the pool's maximum, and closes with its thread. A
+    thread's first connection, and a second one at the same time, come from redis-py's own pool.
     """
 
     def reset(self) -> None:
@@ -39,7 +38,7 @@ class OwnConnections(ConnectionPool):
         self._everywhere: WeakSet[_Own] = WeakSet()
 
     def get_connection(self, command_name: Any = None, *keys: Any, **options: Any) -> Any:
-        """Return a connection that is open, as far as is known.
+        """Return a connection that is open, as far as known.
 
         :raises redis.RedisError: the server cannot be reached.
         """
@@ -63,11 +62,11 @@ class OwnConnections(ConnectionPool):
         own.lent = False
 
     def _own(self) -> _Own | None:
-        """Return this thread's own, or None where it is here for the first time."""
+        """Return this thread's own connection, or None when the thread asks for the first time."""
         own: _Own | None = getattr(self._here, "own", None)
         if own is None:
             if not hasattr(self._here, "own"):
-                self._here.own = None  # many a thread asks once and ends: it needs none
+                self._here.own = None  # many threads ask once and end: they need none
                 return None
             own = self._here.own = _Own(self.connection_class(**self.connection_kwargs))
             self._everywhere.add(own)
@@ -91,11 +90,11 @@ class _Own:
         connection.register_connect_callback(self._let_the_kernel_wait)
 
     def __del__(self) -> None:
-        with suppress(Exception):  # of an interpreter that ends, for one
-            self.connection.disconnect()  # which would wait for the garbage collector otherwise
+        with suppress(Exception):  # for example, if the interpreter is shutting down
+            self.connection.disconnect()  # otherwise it waits for the garbage collector
 
     def open(self) -> None:
-        """See to it that it is open, as redis-py's pool does; one used just now is believed."""
+        """Ensure that it is open, as redis-py's pool does; trust one that was just used."""
         connection = self.connection
         if connection.is_connected and monotonic() - self.used_at > FRESH_S and self._is_stale():
             connection.disconnect()
@@ -103,14 +102,14 @@ class _Own:
             connection.connect()
 
     def _is_stale(self) -> bool:
-        """Say whether the server has closed it, or said something that nobody asked for."""
+        """Return whether the server has closed it, or sent something that nobody asked for."""
         try:
             return bool(self.connection.can_read())
         except RedisError:
             return True
 
     def _let_the_kernel_wait(self, connection: Any) -> None:
-        """Give the socket its time-out in the kernel; what takes longer is an error as before."""
+        """Set the timeout in the kernel instead of Python; exceeding it is an error as before."""
         timeout_s = connection.socket_timeout
         if timeout_s is None:
             return

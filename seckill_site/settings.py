@@ -1,7 +1,7 @@
 """Settings of the site, read from the environment only.
 
-The names are the contract of ``docs/settings.md``. Whatever is our own starts with ``SECKILL_`` and
-carries its unit. Nothing here exists only in production.
+The names are the contract of ``docs/settings.md``. Our own settings start with ``SECKILL_`` and
+name their unit. Nothing here exists only in production.
 """
 
 from pathlib import Path
@@ -27,7 +27,7 @@ CSRF_TRUSTED_ORIGINS = env.list("CSRF_TRUSTED_ORIGINS", default=[])
 # --- Our own -------------------------------------------------------------------------------------
 
 SECKILL_KICK_MS = env.int("SECKILL_KICK_MS", default=5_000)
-"""How long one published fulfil task may be on its way before another may be published."""
+"""The time that one published fulfil task has before another may be published."""
 
 SECKILL_SWEEP_PAUSE_MS = env.int("SECKILL_SWEEP_PAUSE_MS", default=10_000)
 """The longest pause between sweeps of a sale whose oldest pending entry does not move."""
@@ -42,25 +42,25 @@ SECKILL_BATCH_UNITS = env.int("SECKILL_BATCH_UNITS", default=500)
 """The most pending entries that one transaction makes into orders."""
 
 SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=1_000)
-"""After this long a fulfil task hands on to a fresh one: no sale keeps a worker for itself.
+"""The time after which a fulfil task hands over to a new one, so no sale monopolizes a worker.
 
-Several times shorter than the kick, whose messages would else expire behind one long task.
+Much shorter than the kick: otherwise its messages would expire behind one long task.
 """
 
 SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=6_000)
 """Lease of the sale's lock and the user-key locks, renewed while their holder lives.
 
-A sale waits this long after a worker died with its lock.
+A sale waits this long after a worker has died while holding its lock.
 """
 
 SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=5)
 """A pending entry that failed alone this many times is set aside as a refused order."""
 
 SECKILL_PUBLISH_TIMEOUT_MS = env.int("SECKILL_PUBLISH_TIMEOUT_MS", default=300)
-"""The longest a buyer's request waits for the broker; the sweeper sends what it could not."""
+"""The longest a buyer's request waits for the broker; the sweep resends what was not sent."""
 
 SECKILL_PUBLISH_PAUSE_MS = env.int("SECKILL_PUBLISH_PAUSE_MS", default=2_000)
-"""How long a process leaves the broker alone after a failed publish (a circuit breaker)."""
+"""The time for which a process avoids the broker after a failed publish (a circuit breaker)."""
 
 SECKILL_TOKEN_GRACE_MS = 10 * 60 * 1000
 """A purchase token is valid until this long after its sale's end (fixed by the HTTP contract)."""
@@ -75,7 +75,7 @@ SECKILL_LAB = env.bool("SECKILL_LAB", default=False)
 """Whether the runnable six steps (``lab/``) are installed, with their tables and pages."""
 
 SILENCED_SYSTEM_CHECKS = env.list("SECKILL_SILENCED_CHECKS", default=[])
-"""Ids of checks whose message is known and lived with (``docs/checks.md``)."""
+"""Ids of checks whose message is known and accepted (``docs/checks.md``)."""
 
 # --- Django --------------------------------------------------------------------------------------
 
@@ -150,11 +150,11 @@ def database_options(engine: str) -> dict[str, Any]:
         return {
             "charset": "utf8mb4",
             "connect_timeout": 3,
-            # A database that is stopped, not gone, would otherwise hold a thread for ever.
+            # A database that is stopped, not gone, would otherwise hold a thread forever.
             "read_timeout": SECKILL_DATABASE_TIMEOUT_S,
             "write_timeout": SECKILL_DATABASE_TIMEOUT_S,
             "isolation_level": "read committed",
-            # The comment is read by MariaDB only: a stopped worker must not hold a row for all.
+            # Only MariaDB reads the comment: a stopped worker must not block a row for everybody.
             "init_command": "SET SESSION innodb_lock_wait_timeout = 3, "
             "sql_mode = 'STRICT_TRANS_TABLES,ERROR_FOR_DIVISION_BY_ZERO,NO_ENGINE_SUBSTITUTION'"
             "/*M!100300 , idle_transaction_timeout = 10 */",
@@ -236,7 +236,7 @@ SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
 
 SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
 SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_URL).rstrip("/")
-"""Where the crowd of a rehearsal finds the web server; the workers send its requests."""
+"""The address of the web server for a rehearsal's crowd; the workers send its requests."""
 
 DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
@@ -279,7 +279,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {
         "task": f"orders.tasks.{name}",
         "schedule": seconds,
-        "options": {"expires": seconds},  # one that waited until the next is due is not needed
+        "options": {"expires": seconds},  # once the next is due, this one is obsolete
     }
     for name, seconds in _EVERY_SECONDS.items()
 }
@@ -338,7 +338,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
 SECURE_SSL_REDIRECT = HTTPS_ONLY
-SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # asked from inside
+SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # probed from inside the network
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else None
 
 LOGGING = {

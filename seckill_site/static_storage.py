@@ -1,4 +1,4 @@
-"""Where the static files go."""
+"""The storage of static files."""
 
 from whitenoise.storage import CompressedManifestStaticFilesStorage
 

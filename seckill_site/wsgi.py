@@ -38,7 +38,7 @@ application = with_readable_content_type(
 )
 
 if settings.SECKILL_TRUSTED_PROXIES:
-    # Logins are throttled by address, which behind a proxy would be everybody's.
+    # Logins are throttled by address; behind a proxy, everybody would share one.
     application = wrap_wsgi_with_proxy_headers(
         application, trusted_hosts=settings.SECKILL_TRUSTED_PROXIES
     )

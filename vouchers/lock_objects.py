@@ -10,7 +10,7 @@ from vouchers.models import SeckillVoucher, Voucher
 
 
 def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
-    """Lock the row of a sale until the transaction ends, and return its present state.
+    """Lock the row of a sale until the transaction ends, and return its current state.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """

@@ -26,7 +26,7 @@ RUN_PERMISSION = "vouchers.run_seckillvoucher"
 """The permission to change sales that have started."""
 
 ACTIVE_AFTER_END = dt.timedelta(days=1)
-"""How long after its end a sale may still change by itself."""
+"""The time after its end during which a sale may still change by itself."""
 
 
 class SaleState(models.TextChoices):
@@ -40,7 +40,7 @@ class SaleState(models.TextChoices):
 
     @classmethod
     def at(cls, now: M, *, window: tuple[M, M], closed: bool, sold_out: bool) -> SaleState:
-        """Return the state of a sale with this window, which has its start but not its end."""
+        """Return the state of a sale with this window, which includes its start but not its end."""
         if now >= window[1]:
             return cls.ENDED
         if closed:
@@ -197,7 +197,7 @@ class SeckillVoucher(models.Model):
 
     @property
     def closed_by_shop(self) -> bool:
-        """Whether the shop lets nobody buy, whatever the time: paused, or still a draft."""
+        """Whether the shop lets nobody buy, at any time: the sale is paused or still a draft."""
         return self.paused or self.stage == SaleStage.DRAFT
 
     @classmethod
@@ -206,13 +206,13 @@ class SeckillVoucher(models.Model):
         return Q(ends_at__gt=now - ACTIVE_AFTER_END)
 
     def state_at(self, now: dt.datetime) -> SaleState:
-        """Return the state by the row alone, for when the ledger cannot be read."""
+        """Return the state from the row alone, for when the ledger cannot be read."""
         window, sold_out = (self.begins_at, self.ends_at), self.sold >= self.stock
         return SaleState.at(now, window=window, closed=self.closed_by_shop, sold_out=sold_out)
 
 
 class AnswerCount(models.Model):
-    """How many order requests of a sale got this answer in the ``seconds`` from ``at`` on.
+    """The number of order requests of a sale with this answer in the ``seconds`` from ``at`` on.
 
     The report needs single seconds from a minute before the start until ten minutes after it, where
     a sale is decided, and minutes for the rest. The start may be edited, so each row says which.

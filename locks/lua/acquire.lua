@@ -1,8 +1,8 @@
--- Takes one lock if it is free, and with it the next fencing token. Times are milliseconds.
+-- Take one lock if it is free, and the next fencing token with it. Times are milliseconds.
 --
--- Replay: the owner that has the lock already gets its first token again, and a whole lease from now.
--- An owner that has released gets nothing: a late copy of its acquire would take a lock that nobody
--- would release.
+-- Replay: an owner that already has the lock gets the same token again, and a full lease from now. An
+-- owner that has released gets nothing: a late copy of its acquire would take a lock that nobody would
+-- release.
 --
 -- KEYS[1]  the owner's released marker (only read)
 -- KEYS[2]  the lock
@@ -11,7 +11,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  lease
 -- ARGV[3]  fence floor: a missing, unreadable or lower counter continues above it
--- ARGV[4]  the asking process
+-- ARGV[4]  the requesting process
 -- ARGV[5]  number of its threads that wait if this is refused; negative = note nothing
 -- ARGV[6]  the same if this is granted
 -- ARGV[7]  lifetime of that note

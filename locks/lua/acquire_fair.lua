@@ -1,4 +1,4 @@
--- Takes one lock if it is free and this owner is first; else keeps its place. Times are milliseconds.
+-- Take one lock if it is free and this owner is first; else keep its place. Times are milliseconds.
 --
 -- Waiting owners form a queue in the order of their first request. Each asks again within its patience;
 -- one that does not (its process is gone) drops out.

@@ -1,7 +1,7 @@
--- Takes many locks for one owner: the free ones, or all or none. Times are milliseconds.
+-- Take many locks for one owner: those that are free, or all or none. Times are milliseconds.
 --
--- The locks look as in acquire.lua, without a token, so that all kinds exclude each other.
--- Replay: a lock that the owner has already counts as taken and gets a whole lease from now. An owner
+-- A lock has the value that acquire.lua gives it, without a token, so all kinds exclude each other.
+-- Replay: a lock that the owner already has counts as taken and gets a full lease from now. An owner
 -- that has released gets nothing (acquire.lua says why).
 --
 -- KEYS[1]   the owner's released marker (only read)
@@ -10,7 +10,7 @@
 -- ARGV[2]   lease
 -- ARGV[3]   'free' = take those that are free, 'all' = take all or none
 -- ARGV[4]   number of locks
--- ARGV[5]   the asking process
+-- ARGV[5]   the requesting process
 -- ARGV[6]   number of its threads that wait for the busy one; negative = note nothing
 -- ARGV[7]   lifetime of that note
 --

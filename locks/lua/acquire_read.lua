@@ -1,7 +1,7 @@
--- Takes the lock for reading unless another owner writes or waits to write. Times are milliseconds.
+-- Take the lock for reading unless another owner writes or waits to write. Times are milliseconds.
 --
 -- The writer may read as well, and keeps reading after it releases the write lock.
--- Replay: a reader that has the lock already gets a whole lease from now. An owner that has released
+-- Replay: a reader that already has the lock gets a full lease from now. An owner that has released
 -- gets nothing (acquire.lua says why).
 --
 -- KEYS[1]  the owner's released marker (only read)
@@ -11,13 +11,13 @@
 -- KEYS[5]  waiting writers, scored with the Redis time until which each counts
 -- ARGV[1]  owner
 -- ARGV[2]  lease
--- ARGV[3]  the owner under which the same thread writes, or ''
--- ARGV[4]  the asking process
+-- ARGV[3]  the owner token with which the same thread writes, or ''
+-- ARGV[4]  the requesting process
 -- ARGV[5]  number of its threads that wait if this is refused; negative = note nothing
 -- ARGV[6]  the same if this is granted
 -- ARGV[7]  lifetime of that note
 --
--- Returns {1 GRANTED, ''}, {2 BUSY, longest time for which the reason lasts} or {3 ENDED}.
+-- Returns {1 GRANTED, ''}, {2 BUSY, how long it may stay busy} or {3 ENDED}.
 -- @include digits
 -- @include extend_ttl
 -- @include is_of

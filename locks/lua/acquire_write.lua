@@ -1,4 +1,4 @@
--- Takes the lock for writing if nobody reads or writes. Times are milliseconds.
+-- Take the lock for writing if nobody reads or writes. Times are milliseconds.
 --
 -- A waiting writer keeps new readers out, or it might wait forever; its note is short-lived, and each
 -- request renews it. Replay: as in acquire.lua.
@@ -12,7 +12,7 @@
 -- ARGV[1]  owner
 -- ARGV[2]  lease
 -- ARGV[3]  fence floor, as in acquire.lua
--- ARGV[4]  the asking process
+-- ARGV[4]  the requesting process
 -- ARGV[5]  number of its threads that wait if this is refused; negative = note nothing
 -- ARGV[6]  the same if this is granted
 -- ARGV[7]  lifetime of that note and of the note of a waiting writer
@@ -40,7 +40,7 @@ end
 local now = now_ms()
 redis.call('ZREMRANGEBYSCORE', readers, '-inf', digits(now))
 
--- The writer may read as well, and asks again after a lost reply.
+-- An owner that already has the lock (a retry after a lost reply) may also be reading.
 local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
 local read_by_others = last and not is_of(value_of(name), owner)
 local token = not read_by_others and take(marker, name, owner, lease, fence, floor)

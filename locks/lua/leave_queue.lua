@@ -1,6 +1,6 @@
--- Gives up a place in the queue of a fair lock, and wakes the first in it if the lock is free.
+-- Give up a place in the queue of a fair lock, and wake the first owner in it if the lock is free.
 --
--- Replay: the same again.
+-- Replay: the same result.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  the queue

@@ -1,4 +1,4 @@
--- Tells whether a lock is free or whose it is at this moment; changes nothing.
+-- Return whether a lock is free, this owner's or another's at this moment. Writes nothing.
 --
 -- KEYS[1]  the lock
 -- KEYS[2]  its readers

@@ -1,4 +1,4 @@
--- Passes a wake-up on: the thread that was woken for this lock has gone to wait for another one.
+-- Pass a wake-up on: the thread that was woken for this lock now waits for another one.
 --
 -- Replay: another process may be woken as well, which does no harm.
 --

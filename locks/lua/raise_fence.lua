@@ -1,9 +1,9 @@
--- Raises a fencing counter to at least a value; never lowers it.
+-- Raise a fencing counter to at least a value; never lower it.
 --
--- Replay: the same again.
+-- Replay: the same result.
 --
 -- KEYS[1]  the fencing counter; one that is missing or unreadable counts as 0
--- ARGV[1]  the value that it must have at least, in digits, below 2^53 - 1
+-- ARGV[1]  the minimum value, in digits, below 2^53 - 1
 --
 -- Returns the counter's value now, in digits.
 -- @include counted

@@ -1,15 +1,15 @@
--- Releases one lock if it is still this owner's, and wakes one waiter. Times are milliseconds.
+-- Release one lock if it is still this owner's, and wake one waiter. Times are milliseconds.
 --
--- Replay: a key of this owner, the released marker, keeps the first answer for a while, since after the
--- deletion nothing else tells a repeated release from one that comes too late. The marker also stops a
--- late copy of the owner's acquire.
+-- Replay: the released marker, a key of this owner, keeps the first answer for a while. Once the lock is
+-- deleted, nothing else distinguishes a repeated release from one that is too late. The marker also
+-- stops a late copy of the owner's acquire.
 --
 -- KEYS[1]  the owner's released marker
 -- KEYS[2]  the lock
 -- KEYS[3]  its waiting processes
 -- ARGV[1]  owner
 -- ARGV[2]  lifetime of the marker; 0 = none, for a release by force: the owner must learn of it
--- ARGV[3]  the channel; that of a process ends in ':' and its name
+-- ARGV[3]  the channel; for that of one process, ':' and its name are appended
 -- ARGV[4]  the releasing process
 --
 -- Returns {1 RELEASED} if the lock was the owner's, else {2 NOT_OWNED}; then 1 if the releasing process

@@ -1,4 +1,4 @@
--- Releases one lock if it is still this owner's, and wakes the first in its queue.
+-- Release one lock if it is still this owner's, and wake the first in its queue.
 --
 -- Replay: as in release.lua. Times are milliseconds.
 --
@@ -25,7 +25,7 @@ if first then
   return tonumber(first)
 end
 
--- An owner whose acquire got no answer may still be in the queue.
+-- An owner whose acquire got no reply may still be in the queue.
 redis.call('ZREM', queue, owner)
 redis.call('ZREM', alive, owner)
 

@@ -1,4 +1,4 @@
--- Releases each lock that is still this owner's, and wakes all waiters. Times are milliseconds.
+-- Release each lock that is still this owner's, and wake all waiters. Times are milliseconds.
 --
 -- Replay: as in release.lua.
 --
@@ -9,8 +9,8 @@
 -- ARGV[3]   the channel
 -- ARGV[4]   the releasing process
 --
--- Returns 1 RELEASED if every lock was the owner's, else 2 NOT_OWNED (the owner's are released all the
--- same).
+-- Returns 1 RELEASED if every lock was the owner's, else 2 NOT_OWNED; the owner's are released in
+-- either case.
 -- @include is_of
 -- @include publish
 

@@ -1,4 +1,4 @@
--- Releases one reader, and wakes all waiters if it was the last. Times are milliseconds.
+-- Release one reader, and wake all waiters if it was the last. Times are milliseconds.
 --
 -- Replay: as in release.lua.
 --

@@ -1,7 +1,7 @@
--- Gives locks a whole lease from now if all of them are still this owner's. Times are milliseconds.
+-- Give locks a full lease from now if all of them are still this owner's. Times are milliseconds.
 --
--- Replay: the same again. A copy that comes after the release changes nothing: no lock is the owner's
--- any more.
+-- Replay: the same result. A copy that arrives after the release changes nothing, because the owner no
+-- longer has the locks.
 --
 -- KEYS[1…]  the locks; for a reader, the zset of readers
 -- ARGV[1]   owner

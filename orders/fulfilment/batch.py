@@ -39,7 +39,7 @@ class StaleBatchNumber(Exception):
     """The ledger gave a batch number that is not above the row's.
 
     An equal number proves that the ledger went back in time (``proven``). A lower one may also come
-    from a worker that another one, without a lock, has overtaken.
+    from a worker that was overtaken after a lock was lost.
     """
 
     def __init__(self, *, number: int, stored: int) -> None:
@@ -74,7 +74,7 @@ class Verdict:
 
 @dataclass
 class _Existing:
-    """What the database has on a batch's ids and buyers, read under the row's lock."""
+    """The existing orders and buyers of a batch, read under the row's lock."""
 
     rows: dict[int, ExistingOrder | NewOrder]
     live: dict[tuple[int, int], int]
@@ -99,7 +99,7 @@ def write_batch(
     """Write a row for each entry: a live order, or a refused one with its reason.
 
     Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
-    of this batch. ``lost`` is asked last before the commit. ``refuse_as`` refuses all entries.
+    of this batch. ``lost`` is called just before the commit. ``refuse_as`` refuses all entries.
 
     :raises StaleFence: a newer holder has written to this sale.
     :raises StaleBatchNumber: the number is not above the row's.

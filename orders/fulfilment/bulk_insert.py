@@ -17,7 +17,7 @@ from vouchers.models import SeckillVoucher
 
 
 class NewOrder(NamedTuple):
-    """What differs from one new order to the next; a ``reason`` makes it a refused one."""
+    """The values that differ between new orders; an order with a ``reason`` is refused."""
 
     id: int
     user_id: int | None
@@ -79,7 +79,7 @@ def insert_orders(*, sale: SeckillVoucher, orders: Sequence[NewOrder], now: dt.d
 
 
 def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:
-    """Return the payment deadline of an order of this sale that is made now."""
+    """Return the payment deadline of an order that is created in this sale now."""
     return now + dt.timedelta(seconds=sale.pay_within_s)
 
 

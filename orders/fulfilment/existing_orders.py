@@ -1,7 +1,7 @@
-"""What the database has on a batch's order ids and buyers: three statements, without the ORM.
+"""The existing orders and buyers of a batch, read in three statements without the ORM.
 
-The ORM takes longer to write a statement of hundreds of ids than the database to answer it
-(``docs/performance.md``), and the sale's row is locked all the while.
+The ORM takes longer to build a statement with hundreds of ids than the database takes to answer it
+(``docs/performance.md``), and the sale's row is locked meanwhile.
 """
 
 from collections.abc import Iterable
@@ -15,7 +15,7 @@ from orders.models import VoucherOrder
 
 
 class ExistingOrder(NamedTuple):
-    """An order that has its row; ``live`` is 1 or None, as in the table."""
+    """An order with a row; ``live`` is 1 or None, as in the table."""
 
     id: int
     user_id: int | None
@@ -34,7 +34,7 @@ def orders_by_id(*, order_ids: Iterable[int]) -> list[ExistingOrder]:
 def orders_of_buyers(
     *, sale_id: int, user_ids: Iterable[int], only_live: bool
 ) -> list[ExistingOrder]:
-    """Return the orders that these buyers have, or have had, of a sale."""
+    """Return these buyers' present and past orders in a sale, or only the live ones."""
     where = f"seckill_voucher_id = {sale_id:d} AND user_id IN ({number_list(user_ids)})"
     return _select_orders(where + (" AND live = 1" if only_live else ""))
 

@@ -36,7 +36,7 @@ BY_IDS_UP_TO = 10_000
 
 @dataclass(frozen=True)
 class Comparison:
-    """A sale on both sides. If not loaded, ``remaining`` is None and the ledger's counts are 0.
+    """A sale in ledger and database. If not loaded, ``remaining`` is None and ledger counts are 0.
 
     ``difference`` counts buyers without an order or a pending entry, orders and pending entries
     without a buyer, and by how much ``sold`` and ``total`` are off.
@@ -186,7 +186,7 @@ def _live_holdings(sale_id: int, ids: list[int] | None = None) -> set[Holding]:
 def _still(
     sale_id: int, holdings: set[Holding], differs: Callable[[bool, bool, bool], bool]
 ) -> list[Holding]:
-    """Read these holdings again and return those that differ even now.
+    """Read these holdings again and return those that still differ.
 
     ``differs`` gets whether a holding is among the buyers, pending, and a live order.
     """
@@ -226,7 +226,7 @@ def _add_live_buyers(sale_id: int, holdings: list[Holding]) -> None:
 
 
 def _recount_sold(sale_id: int, *, write: bool) -> int:
-    """Return the difference of ``sold`` from the live orders, under the lock; fix it if asked."""
+    """Return how far ``sold`` is off from the live orders, under the lock; fix it if ``write``."""
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         live = VoucherOrder.objects.filter(seckill_voucher=sale, live=True).count()

@@ -47,7 +47,7 @@ RETRY_REFUSALS: dict[type[Exception], str] = {
     SoldOut: gettext_noop("no units are left"),
     StillPending: gettext_noop("it is still pending; try again in a few seconds"),
 }
-"""The expected refusals of a retry, after which nothing was changed, as staff reads them."""
+"""The expected refusals of a retry, as texts for staff. None of them changes anything."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Re
     """Retry these orders one by one, lazily; a refused one does not stop the rest.
 
     :raises LedgerUnavailable: Redis did not respond; retrying the same order again is safe.
-    :raises django.db.Error: the database did not; likewise.
+    :raises django.db.Error: the database did not respond; retrying is just as safe.
     """
     for order_id in order_ids:
         try:
@@ -130,7 +130,7 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
 
 
 def _retriable(sale: SeckillVoucher, order: VoucherOrder) -> Holding:
-    """Return what the order would hold, if the database has no reason against it."""
+    """Return the unit that the order would hold; raise if the database rules it out."""
     if not is_set_aside(order):
         raise NotSetAside(f"order {order} is {order.status} {order.reason}")
     buyer = order.user

@@ -1,6 +1,6 @@
-"""The sweep: send pending work again that has waited too long, whatever happened to its message.
+"""The sweep: resend pending work that has waited too long, whatever happened to its message.
 
-With it, no lost message loses an order: Note [Accepted means ended] in ``worker.py``.
+Because of it, no lost message loses an order: Note [Accepted means ended] in ``worker.py``.
 """
 
 import datetime as dt
@@ -13,8 +13,8 @@ from vouchers.models import SeckillVoucher
 def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
     """Publish a fulfil task for each sale whose oldest pending entry has waited too long.
 
-    Sales that have ended are swept too: those ``long_over`` apart from the others, and less often.
-    The sweep uses the buyers' kick, so each sale has at most one unexpired task queued.
+    Ended sales are swept too: those ``long_over`` separately from the others, and less often.
+    The sweep shares the kick with buyers, so each sale has at most one unexpired task queued.
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """

@@ -12,8 +12,8 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
 - The script that reserves a unit adds the pending entry in the same step (``reserve.lua``), and an
   entry leaves pending only by ``confirm`` or ``release``, after the commit that made its row.
 - The order id is the row's primary key, so a repeated batch finds its rows and reports them again.
-  Whatever dies on the way may be repeated: the sweep sends the sale's task again.
-- An entry that fails is put off and taken alone, so the others flow. After ``SECKILL_MAX_TRIES``
+  After a crash the work is repeated: the sweep sends the sale's task again.
+- An entry that fails is put off and taken alone, so others can proceed. After ``SECKILL_MAX_TRIES``
   it is set aside: refused as ``failed``, its unit back on sale, and staff may retry it.
 """
 
@@ -73,16 +73,16 @@ RETRY_PAUSES_S = (0.05, 0.2, 0.5)
 """The pause before each new attempt after a transient error."""
 
 _INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, StaleBatchNumber, NotLoaded)
-"""What ends a pass early although no entry is at fault."""
+"""Errors that end a pass early although no entry is at fault."""
 
 
 @dataclass
 class _Pass:
-    """One walk over the pending entries of a sale whose lock this worker holds.
+    """One pass over the pending entries of a sale whose lock this worker holds.
 
-    Entries that failed before, or that a worker died over (``suspects``), are put off to the end of
-    the walk and then taken alone, so that the others do not wait for them. ``skipped`` entries stay
-    pending.
+    Entries that failed before, or may have killed a worker (``suspects``), are put off to the end
+    of the pass and then written alone, so that the others do not wait for them. ``skipped`` entries
+    stay pending.
     """
 
     sale_id: int
@@ -151,7 +151,7 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
 
 
 def is_transient(error: Exception) -> bool:
-    """Return whether an error concerns connection, lock or read-only, and so no entry."""
+    """Return whether an error is transient: connection, lock or read-only, not due to an entry."""
     if isinstance(error, StaleFence | StaleBatchNumber | NotLoaded | LockLost | InterfaceError):
         return True
     if not isinstance(error, OperationalError):
@@ -193,7 +193,7 @@ def _epoch(*, sale_id: int) -> int:
 
 
 def _take_batch(walk: _Pass) -> bool:
-    """Settle the next entries; False if there are none."""
+    """Settle the next entries; return False if there are none."""
     entries = walk.next_entries()
     if walk.settled and entries:  # during a burst only: a single entry does not wait
         entries = _gather(walk, entries)
@@ -220,7 +220,7 @@ def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
 
 
 def _settle_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
-    """Settle the entries whose user key is free; return how many."""
+    """Settle the entries whose user lock is free; return how many."""
     keys = LedgerKeys(walk.sale_id)
     names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
     users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
@@ -231,7 +231,7 @@ def _settle_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
 
 
 def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> int:
-    """Write these entries and update the ledger; halve a batch that fails. Return how many."""
+    """Write these entries and update the ledger, halving a batch that fails; return how many."""
     sale_id, order_id = walk.sale_id, entries[0].order_id
     suspect = order_id in walk.suspects
     # Counted before the attempt: an entry that kills its process is counted too.
@@ -242,7 +242,7 @@ def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> i
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
-        clear_batch(sale_id=sale_id)  # not what a dead worker leaves behind
+        clear_batch(sale_id=sale_id)  # a record that stays would mean a dead worker
         if is_transient(error):
             if suspect:
                 undo_attempt(sale_id=sale_id, order_id=order_id)
@@ -272,7 +272,7 @@ def _write(
 
     pauses = iter(RETRY_PAUSES_S)
     while True:
-        # A new number for each attempt: one whose commit got no answer may have used its own.
+        # A new number for each attempt: an attempt without a reply may have committed its own.
         number = record_batch(sale_id=walk.sale_id, entries=entries)
         failpoint("fulfill.begun")
         try:

@@ -1,4 +1,4 @@
-"""Ending orders: cancelled, expired or refunded, their units go back on sale once.
+"""Ending orders: each is cancelled, expires or is refunded, and its unit goes back on sale once.
 
 The database is written first, then Redis. A crash in between leaves a buyer without a live order:
 reconcile makes it pending, and fulfilment, which finds how the order ended, releases it.
@@ -26,7 +26,7 @@ from vouchers.lock_objects import lock_seckill_voucher
 logger = logging.getLogger(__name__)
 
 USER_LOCK_WAIT_MS = 2_000
-"""How long to wait for another change of the same buyer's orders."""
+"""The longest wait for another change of the same buyer's orders."""
 
 
 class Busy(Exception):
@@ -81,10 +81,10 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
 
 
 def end_orders(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
-    """End those of a sale's orders that are in the state before, and return them.
+    """End those of a sale's orders that are in the source state, and return them.
 
-    Their units are back in the database when this returns, and in the ledger too, or with the next
-    reconcile if Redis did not respond.
+    Their units are then free in the database, and in the ledger too. If Redis does not respond,
+    the next reconcile frees them there.
     """
     with transaction.atomic(durable=True):
         ended = end_locked(change, sale_id=sale_id, order_ids=order_ids)
@@ -95,7 +95,7 @@ def end_orders(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> lis
 
 
 def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> list[VoucherOrder]:
-    """End orders in the database; the caller has a transaction open and gives back after it."""
+    """End orders in the caller's transaction; the caller runs ``give_back`` after the commit."""
     sale = lock_seckill_voucher(sale_id=sale_id)
     # Locked, because a payment takes no lock on the sale: the first to lock the order wins
     # (Note [Late payments] in payments/service.py).

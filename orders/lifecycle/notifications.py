@@ -1,7 +1,7 @@
 """Notifications: buyers with an address get a mail about each change of their orders.
 
 The history is the outbox: ``beat`` sends what was not sent yet. A mail may come twice, if the
-worker died between sending and recording it, but none is lost.
+worker dies between sending and recording it, but none is lost.
 """
 
 import datetime as dt
@@ -32,7 +32,7 @@ SERVER_TIMEOUT_S = 10
 
 RETRY_AFTER = dt.timedelta(minutes=10)
 RETRY_FOR = dt.timedelta(days=1)
-"""The pause before a mail is tried again, and how long it is, if the server may accept it later."""
+"""The pause before retrying a mail that the server may accept later, and the limit on retrying."""
 
 
 class TemporarilyRefused(Exception):
@@ -45,7 +45,7 @@ def tell_buyers(*, now: dt.datetime) -> int:
     Only one process at a time sends: two would send every mail twice.
 
     :raises OSError: the mail server did not respond; the next call continues.
-    :raises LedgerUnavailable: Redis, which keeps the lock, did not respond; likewise.
+    :raises LedgerUnavailable: Redis (for the lock) did not respond; the next call continues.
     """
     with ledger_errors():
         lease_ms = settings.SECKILL_LEASE_MS
@@ -59,7 +59,7 @@ def tell_buyers(*, now: dt.datetime) -> int:
 
 
 def _skip_buyers_without_address(now: dt.datetime) -> None:
-    """Mark events that nobody can be told of: most buyers of a big sale give no address."""
+    """Mark events whose buyer has no address as notified: in a big sale that is most of them."""
     nobody = Q(order__user=None) | Q(order__user__email="")
     events = OrderEvent.objects.filter(nobody, notified_at=None).order_by("pk")
     _mark_notified(events.values_list("pk", flat=True)[:SKIPPED_AT_ONCE], now)

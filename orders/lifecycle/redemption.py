@@ -15,7 +15,7 @@ from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 
 MOST_WRONG, WINDOW_S = 30, 60
-"""How many wrong codes a member of staff may type per window."""
+"""The most wrong codes that a member of staff may type per window."""
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
 
@@ -57,7 +57,7 @@ class Redeemable:
 
 
 def read_code(text: str) -> str:
-    """Return a typed code as it is stored, whatever its case, dashes, or O for 0.
+    """Return a typed code as it is stored, regardless of case, dashes and letters like O for 0.
 
     A scanner at the counter types the whole address from the QR code.
     """
@@ -101,9 +101,9 @@ def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
 
 @contextmanager
 def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
-    """Allow one look at a code, and count it if it is wrong.
+    """Allow one guess at a code, and count it if it is wrong.
 
-    It is counted first and taken back if the code exists, so concurrent guesses gain nothing.
+    It is counted first and uncounted if the code exists, so concurrent guesses gain nothing.
 
     :raises TooManyGuesses: ``MOST_WRONG`` guesses in this window were wrong.
     :raises GuessesUnknown: the cache did not respond.
@@ -127,7 +127,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
 
 
 def _count(key: str, by: int) -> int | None:
-    """Add to a counter; None if the cache does not respond, or has lost it."""
+    """Add to a counter and return it; None if the cache does not respond or has lost it."""
     try:
         count: int | None = cache.incr(key, by)
     except ValueError:

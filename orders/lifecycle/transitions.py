@@ -69,7 +69,7 @@ def change_order(change: Change, *, sale_id: int, order_id: int, **fields: Any) 
 
 
 def change_orders(change: Change, *, sale_id: int, order_ids: Sequence[int], **fields: Any) -> int:
-    """Change those of a sale's orders that are in the state before; return how many.
+    """Change those of a sale's orders that are in the source state; return how many.
 
     If not all could be changed, no history is written and the caller has to roll back.
     """

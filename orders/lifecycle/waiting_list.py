@@ -1,7 +1,7 @@
 """The waiting list: after "sold out", returned units go to buyers in the order of joining.
 
-The rows are the truth, and the list in Redis gives out the units; a lost list is rebuilt from the
-rows. An offer is an ordinary order, with its own time to pay.
+The rows are the source of truth, and the list in Redis hands out the units; a lost list is rebuilt
+from the rows. An offer is an ordinary order, with its own time to pay.
 """
 
 import datetime as dt
@@ -52,7 +52,7 @@ class NotWaiting(Exception):
 
 
 def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Place:
-    """Put the owner of a purchase token in line, or find them there; each buyer has one place.
+    """Add a token's owner to the waiting list, unless already on it, and return their place.
 
     :raises MalformedToken: the request has no token.
     :raises BadToken: the token is forged, expired, or another sale's or buyer's.
@@ -77,7 +77,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
         _close([entry.order_id], Outcome.LEFT)
         raise
     except (NotStarted, SaleEnded):
-        if is_new:  # an older entry is closed by restore_lines, by the sale's row
+        if is_new:  # restore_lines closes an older entry, going by the sale's row
             _close([entry.order_id], Outcome.LEFT)
         raise
 
@@ -91,7 +91,7 @@ def leave(*, sale_id: int, user_id: int) -> Place:
     entry = _live_entries(sale_id, user_id).first()
     if entry is None:
         raise NotWaiting(f"buyer {user_id} does not wait in sale {sale_id}")
-    # Redis first: after that no unit can come to a buyer who believes to have left.
+    # Redis first: after that no unit can go to a buyer who believes they have left.
     _leave(entry)
     offered = _is_offered(entry)
     _close([entry.order_id], Outcome.OFFERED if offered else Outcome.LEFT)
@@ -100,7 +100,7 @@ def leave(*, sale_id: int, user_id: int) -> Place:
 
 
 def place_of(*, sale_id: int, user_id: int) -> Place:
-    """Return a buyer's place in line, put back if Redis has lost it.
+    """Return a buyer's place in line; restore it if Redis has lost it.
 
     :raises NotWaiting: the buyer never waited in this sale, or has left.
     :raises LedgerUnavailable: Redis did not respond.
@@ -121,8 +121,8 @@ def place_of(*, sale_id: int, user_id: int) -> Place:
 def restore_lines(*, now: dt.datetime) -> int:
     """Put entries that Redis has lost back in line, and close those whose waiting is over.
 
-    A unit that is free beside a line (because the sale has started since, for example) is given to
-    it. One sale that fails does not stop the rest. Return how many were put back.
+    If a unit is free while buyers wait (the sale has just started, for example), the first of them
+    gets it. One sale that fails does not stop the rest. Return how many were put back.
     """
     live = WaitingEntry.objects.filter(live=True).order_by("seckill_voucher")
     restored = 0
@@ -159,7 +159,7 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
 
 
 def _restore(entry: WaitingEntry) -> int | None:
-    """Put an entry back in line and return its place; None if its waiting is over."""
+    """Put an entry back in line and return its place; None if it no longer waits."""
     try:
         place = _join(entry, restoring=True)
     except NoLongerWaiting:
@@ -202,7 +202,6 @@ def _live_entries(sale_id: int, user_id: int) -> QuerySet[WaitingEntry]:
 
 
 def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int) -> WaitingEntry:
-    """Return the buyer's entry in this sale, or a new one."""
     entry = _live_entries(sale_id, user_id).first()
     if entry is None:
         if not SeckillVoucher.objects.filter(pk=sale_id).exists():

@@ -1,4 +1,4 @@
-"""Work that staff starts and background processes do: jobs on orders, rehearsals."""
+"""Background work that staff starts: jobs on orders, and rehearsals."""
 
 from typing import ClassVar
 
@@ -37,7 +37,7 @@ class BackgroundJob(models.Model):
 
 
 class JobStatus(models.TextChoices):
-    """Whether a job on orders is running."""
+    """The status of a job on orders."""
 
     RUNNING = "running", _("running")
     DONE = "done", _("done")
@@ -88,9 +88,9 @@ OVER = (RehearsalPhase.DONE, RehearsalPhase.FAILED)
 
 
 class Rehearsal(BackgroundJob):
-    """One rehearsal: a shadow copy of a sale, bought by a crowd of its own, and the verdict.
+    """One rehearsal: a shadow copy of a sale, the crowd that buys from it, and the verdict.
 
-    ``shadow_id`` is the id of the copy until it has been cleared up. It is no foreign key, because
+    ``shadow_id`` is the id of the copy until it is cleaned up. It is not a foreign key, because
     this row outlives the copy. ``crowd`` has the answers that the crowd got so far, ``verdict`` the
     figures that were found. ``running`` is true until the end and null afterwards, so that its
     unique key allows one rehearsal at a time.

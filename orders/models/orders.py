@@ -13,7 +13,7 @@ CODE_LENGTH = 16
 
 
 class OrderStatus(models.TextChoices):
-    """The state of an order that has its row; ``queued`` exists in the ledger alone."""
+    """The state of an order with a row; ``queued`` exists only in the ledger."""
 
     UNPAID = "unpaid", _("unpaid")
     PAID = "paid", _("paid")
@@ -61,7 +61,7 @@ BARRING_STATUSES = (OrderStatus.CANCELLED, OrderStatus.EXPIRED, OrderStatus.REFU
 
 
 class RefusalReason(models.TextChoices):
-    """Why an accepted order id was refused."""
+    """The reason why an accepted order id was refused."""
 
     ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
     SOLD_OUT = "sold_out", _("no units were left")
@@ -123,7 +123,7 @@ class VoucherOrder(models.Model):
             ),
             models.CheckConstraint(
                 name="order_live_while_it_holds_a_unit",
-                # A check lets null pass, and null AND true is null: hence "not null" in words.
+                # A check passes on null, and null AND true is null: so "not null" is spelled out.
                 condition=Q(live__isnull=False, live=True, status__in=LIVE_STATUSES)
                 | (Q(live__isnull=True) & ~Q(status__in=LIVE_STATUSES)),
             ),

@@ -19,16 +19,16 @@ from orders.payments.service import QueryOutcome, query_payment
 logger = logging.getLogger(__name__)
 
 EXPIRE_AT_ONCE = 500
-"""How many orders of a sale expire in one transaction, which holds the sale's row."""
+"""The most orders of a sale that expire in one transaction, which holds the sale's row."""
 
 PAYMENTS_AT_ONCE = 2_000
-"""How many open payments of a sale one call looks at."""
+"""The most open payments of a sale that one call checks."""
 
 ASK_AT_ONCE = 20
-"""After how many queries the orders among them that are not paid expire."""
+"""The payments to query before the unpaid orders among them expire together."""
 
 GRACE = dt.timedelta(minutes=2)
-"""How long a provider may be silent about an order that may be paid, before the order expires."""
+"""The longest silence of a provider about an order that may be paid, before it expires."""
 
 
 def expire_orders(*, now: dt.datetime) -> int:
@@ -43,7 +43,7 @@ def expire_orders(*, now: dt.datetime) -> int:
 
 
 def _expire_sale(sale_id: int, now: dt.datetime, patience: Patience) -> int:
-    """End the due orders of a sale, first those about which no provider has to be asked."""
+    """End the due orders of a sale, starting with those that no provider has to be asked about."""
     due = VoucherOrder.objects.filter(
         seckill_voucher=sale_id, status=OrderStatus.UNPAID, pay_by__lte=now
     )
@@ -65,7 +65,7 @@ def _expire_sale(sale_id: int, now: dt.datetime, patience: Patience) -> int:
 
 
 def _batches(due: QuerySet[VoucherOrder]) -> Iterator[list[int]]:
-    """Yield the orders by id: each is looked at once, whether or not it expires."""
+    """Yield order ids in batches: each order is tried once, whether or not it expires."""
     last_id = 0
     ids = due.order_by("pk").values_list("pk", flat=True)
     while batch := list(ids.filter(pk__gt=last_id)[:EXPIRE_AT_ONCE]):

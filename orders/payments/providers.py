@@ -1,4 +1,4 @@
-"""What a payment provider must be able to do, and the providers of this site.
+"""The interface of a payment provider, and the providers of this site.
 
 Providers are named in ``SECKILL_PAYMENT_PROVIDERS``; their keys come from the environment. The
 sandbox (``orders/payments/sandbox.py``) is an example of one.
@@ -29,10 +29,10 @@ class BadNotification(Exception):
 
 
 MAX_SILENCES = 3
-"""A provider that was silent this often in one walk over payments is not asked again in it."""
+"""A provider that fails this often during one walk over payments is not asked again in it."""
 
 WALK_S = 10.0
-"""The time of one walk: the worker has other things to do than wait for a provider."""
+"""The time limit of one walk, so that slow providers do not hold up the worker."""
 
 LONGEST_PAUSE_S = 600
 
@@ -58,7 +58,7 @@ class Patience:
 
 
 class ChargeState(StrEnum):
-    """What a provider says about a charge."""
+    """The state of a charge, as its provider reports it."""
 
     OPEN = "open"
     PAID = "paid"
@@ -67,7 +67,7 @@ class ChargeState(StrEnum):
 
 @dataclass(frozen=True)
 class Charge:
-    """What a provider collects, and where it sends the buyer and its notifications afterwards."""
+    """An amount to collect, and the addresses for the returning buyer and the notifications."""
 
     reference: str
     amount_cents: int
@@ -79,7 +79,7 @@ class Charge:
 
 @dataclass(frozen=True)
 class Statement:
-    """What a provider says about the charge with this reference."""
+    """A provider's report on the charge with this reference."""
 
     reference: str
     state: ChargeState
@@ -90,7 +90,7 @@ class Statement:
 class PaymentProvider(Protocol):
     """A company that collects money. Every call may be repeated with the same effect.
 
-    All but ``read_notification`` may use the network, and have to give up within seconds.
+    All methods but ``read_notification`` may use the network, and must give up within seconds.
     """
 
     name: str
@@ -119,7 +119,7 @@ class PaymentProvider(Protocol):
         ...
 
     def refund(self, reference: str, *, amount_cents: int) -> bool:
-        """Refund a paid charge once; False while the provider is still working on it.
+        """Refund a paid charge once; return False while the provider is still working on it.
 
         :raises ProviderUnavailable: it may or may not be refunded; the same call again is safe.
         """
@@ -146,7 +146,7 @@ def provider_named(name: str) -> PaymentProvider:
 def call_provider(name: str, call: Callable[[PaymentProvider], T]) -> T:
     """Call a provider by name.
 
-    :raises ProviderUnavailable: whatever the provider's class raised, it is no answer.
+    :raises ProviderUnavailable: the provider's class raised any exception.
     """
     try:
         return call(provider_named(name))

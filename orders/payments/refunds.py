@@ -1,7 +1,7 @@
-"""Refunds: money goes back through the provider, and with it the unit of the order it paid.
+"""Refunds: the money goes back through the provider, and the order's unit goes back on sale.
 
 Two steps, because the provider may be down between them: first the order (or a late payment alone)
-is marked as refunding, then the provider is told again and again until it has refunded it.
+is marked as refunding, then the provider is asked repeatedly until it has refunded it.
 """
 
 import datetime as dt
@@ -57,7 +57,7 @@ def refund_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
 
 
 def finish_refunds(*, now: dt.datetime) -> int:
-    """Tell the providers again about open refunds; return how many were finished."""
+    """Ask the providers again to make open refunds; return how many were finished."""
     waits = Payment.objects.filter(order=OuterRef("pk"), status=PaymentStatus.REFUNDING)
     unpaid = VoucherOrder.objects.filter(status=OrderStatus.REFUNDING).exclude(Exists(waits))
     orders = unpaid.order_by("pk").values_list("seckill_voucher_id", "pk")[:REFUNDS_AT_ONCE]
@@ -77,13 +77,13 @@ def finish_refunds(*, now: dt.datetime) -> int:
 
 
 def _end_without_money(sale_id: int, order_id: int, now: dt.datetime) -> None:
-    """End a refunding order without a payment, which staff had marked as paid by hand."""
+    """End a refunding order without a payment, which staff had marked as paid manually."""
     refunded = Change(OrderStatus.REFUNDED, SYSTEM, now)
     end_orders(refunded, sale_id=sale_id, order_ids=[order_id])
 
 
 def finish_refund(payment: Payment, *, now: dt.datetime) -> bool:
-    """Tell the provider to refund; once it has, the order ends and its unit goes back on sale."""
+    """Ask the provider to refund; once it has, the order ends and its unit goes back on sale."""
     refunding = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.REFUNDING)
     ask_at = now + backoff(payment.asked, first_s=FIRST_PAUSE_S)
     refunding.update(asked=payment.asked + 1, ask_at=ask_at)

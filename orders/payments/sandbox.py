@@ -43,7 +43,7 @@ ACKNOWLEDGEMENT = "success"
 
 NOTIFY_TIMEOUT_S = 5
 PAUSES_S = (5, 15, 60, 300)
-"""The pauses between attempts to send a notification; after the last it is given up."""
+"""The pauses between attempts to send a notification; it gives up after the last."""
 
 LATE_S = 20
 
@@ -56,7 +56,7 @@ class NotOpen(Exception):
 
 
 class Choice(StrEnum):
-    """What a buyer chooses on the sandbox's page; for a payment, also how the shop is notified."""
+    """A buyer's choice on the sandbox's page; for a payment, also how the shop is notified."""
 
     PAY = "pay"
     TWICE = "twice"
@@ -75,7 +75,7 @@ NOTIFIED_AFTER_S: dict[Choice, tuple[int, ...]] = {
 
 
 class Sandbox:
-    """A :class:`~orders.payments.providers.PaymentProvider`."""
+    """A :class:`~orders.payments.providers.PaymentProvider` that moves no money."""
 
     name = "sandbox"
     acknowledgement = ACKNOWLEDGEMENT
@@ -99,7 +99,7 @@ class Sandbox:
 
         :raises BadNotification: it is not signed with our key, or cannot be read.
         """
-        # As bytes, because two texts are compared in constant time only where they are ASCII.
+        # As bytes, because two texts are compared in constant time only if they are ASCII.
         signature = headers.get(SIGNATURE_HEADER, "").encode(errors="replace")
         if not hmac.compare_digest(signature, sign(body).encode()):
             raise BadNotification("the signature is wrong")
@@ -160,7 +160,7 @@ def decide(*, reference: str, choice: Choice, now: dt.datetime) -> tuple[int, ..
 def notify(*, reference: str, tries: int, now: dt.datetime) -> float | None:
     """Notify the shop; return the seconds before the next attempt.
 
-    None after the last: the shop has accepted the notification, or no attempt is left.
+    None if there is none: the shop has accepted the notification, or no attempt is left.
     """
     trade = SandboxTrade.objects.filter(reference=reference).first()
     if trade is None:
@@ -242,7 +242,7 @@ def _read(body: bytes) -> Statement:
     except ValueError as error:
         raise BadNotification("unknown state") from error
     amount_cents = content.get("amount_cents")
-    # To Python true is an integer too.
+    # In Python, True is an integer too.
     if type(amount_cents) is not int or not 0 <= amount_cents <= LARGEST_AMOUNT_CENTS:
         raise BadNotification("amount_cents is missing or malformed")
     reference, trade = _name(content, "reference"), _name(content, "trade")

@@ -56,18 +56,18 @@ FIRST_ASK_S = 15
 """A provider that has not reported is first asked after this time, then less and less often."""
 
 ASK_FOR = dt.timedelta(days=1)
-"""How long a provider is asked about a charge that nobody can pay any more."""
+"""The time for which a provider is asked about a charge that nobody can pay any more."""
 
 TRUSTED_FOR = dt.timedelta(seconds=10)
-"""How long a new charge is taken to be open without asking."""
+"""The time for which a new charge is assumed to be open without asking."""
 
 ASKED_AT_ONCE = 50
-"""How many payments one call asks about: each may cost the provider's timeout."""
+"""The most payments that one call asks about: each may cost the provider's timeout."""
 
 
 @dataclass(frozen=True)
 class Addresses:
-    """Where the provider sends the buyer back to, and where it sends its notifications."""
+    """The addresses to which a provider sends the buyer back, and sends its notifications."""
 
     return_url: str
     notify_url: str
@@ -150,7 +150,7 @@ def take_notification(
     :raises LookupError: there is no such provider.
     :raises BadNotification: it is not the provider's, or not consistent with our payment.
     :raises Busy: the order is being changed now; the provider has to send it again.
-    :raises LedgerUnavailable: Redis did not respond; likewise.
+    :raises LedgerUnavailable: Redis did not respond; the provider has to send it again.
     """
     provider = provider_named(provider_name)
     statement = provider.read_notification(headers=headers, body=body)
@@ -161,7 +161,7 @@ def take_notification(
 def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.datetime) -> None:
     """Apply what a provider says about a payment. Safe to repeat.
 
-    :raises BadNotification: there is no such payment, or its amount is another.
+    :raises BadNotification: there is no such payment, or its amount differs.
     :raises Busy: the order is being changed now.
     :raises LedgerUnavailable: Redis did not respond.
     """
@@ -182,7 +182,7 @@ def take_statement(provider: PaymentProvider, statement: Statement, *, now: dt.d
 
 
 def _settle(payment: Payment, provider_reference: str, now: dt.datetime) -> None:
-    """Make the order paid, or refund the payment if it is late (Note [Late payments]). Once."""
+    """Mark the order as paid, or refund a late payment (Note [Late payments]); only once."""
     order = payment.order
     assert order.user_id is not None
     with (
@@ -224,7 +224,7 @@ class QueryOutcome(Enum):
 
 
 def poll_payments(*, now: dt.datetime) -> int:
-    """Ask about the payments that no report has come for; return how many were asked about."""
+    """Ask about payments that were not reported; return how many were asked about."""
     due = Payment.objects.filter(status=PaymentStatus.OPEN, ask_at__lte=now)
     patience, asked = Patience(), 0
     for payment in due.order_by("ask_at").select_related("order")[:ASKED_AT_ONCE]:
@@ -237,7 +237,7 @@ def poll_payments(*, now: dt.datetime) -> int:
 def query_payment(
     payment: Payment, *, now: dt.datetime, patience: Patience | None = None
 ) -> QueryOutcome:
-    """Ask the provider about a payment and apply the answer; a provider out of favour is silent."""
+    """Ask the provider about a payment and apply the answer, unless ``patience`` forbids it."""
     patience = patience or Patience()
     if not patience.allows(payment.provider):
         return QueryOutcome.SILENCE

@@ -1,7 +1,7 @@
 """Order ids: unique, increasing and cheap, minted in Redis when a purchase token is issued.
 
-An id is 31 bits of seconds since our own epoch above 32 bits of a daily sequence. It tells a
-stranger nothing: only its owner gets the receipt.
+An id is 31 bits of seconds since our own epoch above 32 bits of a daily sequence. It gives
+strangers nothing: only its owner gets the receipt.
 """
 
 import datetime as dt

@@ -1,7 +1,7 @@
 """Publishing fulfil tasks: one message per burst, with a short timeout, and never an error.
 
-The sweep sends what could not be sent. While the broker is down the first buyer waits for
-``SECKILL_PUBLISH_TIMEOUT_MS``, and for ``SECKILL_PUBLISH_PAUSE_MS`` nobody else waits.
+The sweep sends what could not be sent. While the broker is down, one buyer waits for
+``SECKILL_PUBLISH_TIMEOUT_MS``; then nobody waits for ``SECKILL_PUBLISH_PAUSE_MS``.
 """
 
 import logging
@@ -32,7 +32,7 @@ class CircuitBreaker:
             return time.monotonic() >= self._open_until
 
     def trip(self) -> None:
-        """Keep everybody from the broker for the pause."""
+        """Open the circuit for the pause, so that nobody asks the broker."""
         with self._guard:
             self._open_until = time.monotonic() + self._pause_seconds
 
@@ -55,7 +55,7 @@ def _publisher_connection() -> Connection:
     options = {
         "socket_timeout": seconds,
         "socket_connect_timeout": seconds,
-        # Without a limit kombu retries the connection for ever.
+        # Without a limit kombu retries the connection forever.
         "max_retries": 0,
     }
     connection: Connection = current_app.connection_for_write(transport_options=options)
@@ -67,7 +67,7 @@ def publish(
 ) -> bool:
     """Publish a task that beat publishes again if it is lost; return whether the broker took it.
 
-    It expires with the kick unless told otherwise, so a queue without workers does not grow.
+    It expires with the kick, or after ``expires_s``, so a queue without workers does not grow.
     """
     if not circuit.closed():
         PUBLISHES.labels("skipped").inc()

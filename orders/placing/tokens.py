@@ -1,6 +1,6 @@
 """Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
-A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again it names the same
+A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again, it names the same
 order, so a buyer whose answer was lost may retry as often as needed.
 """
 
@@ -35,7 +35,7 @@ class _TokenSigner(signing.Signer):
         return signing.b64_encode(mac.digest()).decode()
 
     def has_signed(self, value: str, signature: str) -> bool:
-        """Return whether ``unsign`` would accept the signature, faster; both texts are ASCII."""
+        """Return whether ``unsign`` would accept the signature, only faster; both are ASCII."""
         if compare_digest(signature, self.signature(value)):
             return True
         olds = self.fallback_keys

@@ -1,4 +1,4 @@
-"""What the purchase page offers a buyer, and what the buyer already has of the sale."""
+"""The content of the purchase page: the offer, and what the buyer already has in the sale."""
 
 import logging
 from collections.abc import Iterable
@@ -35,7 +35,7 @@ class OwnOrder:
 
 @dataclass(frozen=True)
 class BuyerStatus:
-    """What a buyer has of a sale at one moment: the order to show first, and the units held.
+    """A buyer's status in a sale at one moment: the order to show first, and the units held.
 
     ``barred``: an ended order rules out another, and is the one shown. ``waits``: the buyer is in
     the waiting list; the purchase page looks that up only when the sale is sold out.
@@ -57,7 +57,7 @@ class BuyerStatus:
 
     @property
     def own_state(self) -> str | None:
-        """Return the state of the buy button that the buyer's own orders decide, if they do."""
+        """The state of the buy button if the buyer's own orders decide it, else None."""
         if self.may_buy:
             return None
         if self.order is None or not self.holds:
@@ -110,7 +110,7 @@ def purchase_offer(
 
 
 def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
-    """Return what this buyer has of a sale, by one SQL statement and one command to Redis.
+    """Return this buyer's status in a sale, with one SQL statement and one command to Redis.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises LedgerUnavailable: Redis did not respond, so queued orders are unknown.
@@ -131,7 +131,7 @@ def _token(sale: SeckillVoucher, user_id: int, now_ms: int) -> str:
 
 
 def _sale_and_orders(sale_id: int, user_id: int, *, with_waiting: bool) -> list[dict[str, Any]]:
-    """Return a row per order that this buyer ever had of the sale, or one without an order.
+    """Return a row for each order this buyer ever had in the sale, or one without an order.
 
     Each row has the sale's rules too.
 

@@ -19,7 +19,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 KEPT_STATUSES = (OrderStatus.UNPAID, OrderStatus.REFUSED)
-"""Only these are copied: a crowd asks for them after a sale, and they show no code and no money."""
+"""The copied statuses: a crowd asks for them after a sale, and they reveal no code and no money."""
 
 
 class ReceiptRow(NamedTuple):

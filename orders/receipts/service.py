@@ -20,7 +20,7 @@ QUEUED = "queued"
 """The status of a reservation without a row: the ledger holds it as pending."""
 
 SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
-"""The bounds of the pace at which a queued order's receipt is polled."""
+"""The shortest and longest polling interval of a queued order's receipt."""
 
 _STATUSES_WITH_CODE = (OrderStatus.PAID, OrderStatus.USED)
 
@@ -31,7 +31,7 @@ class NoReceipt(Exception):
 
 @dataclass(frozen=True)
 class Receipt:
-    """What an owner may know of an order; ``accepted_at_ms`` is None without a row.
+    """An order as its owner may see it; ``accepted_at_ms`` is None without a row.
 
     ``place`` is the queue position of a queued order, 1 for the next to be written.
     ``late_payment`` is the status of money that arrived when the order was no longer unpaid.
@@ -68,8 +68,8 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool =
     """Return the receipt of this buyer's order.
 
     An id that neither side knows and that is older than the ledger was lost with an earlier ledger.
-    ``has_token``: the buyer proved ownership with the token of this very order. A crowd with tokens
-    asks Redis first, a buyer with a session the database.
+    ``has_token``: the buyer proved ownership with the token of this very order. Requests with
+    a token ask Redis first; requests with a session ask the database.
 
     :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
@@ -94,7 +94,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool =
 
 
 def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | None:
-    """Return the receipt for the holder of the order's token by one command to Redis.
+    """Return the receipt for the holder of the order's token with one command to Redis.
 
     None unless the order is pending or Redis has a copy of its row.
 
@@ -112,9 +112,9 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
 
 
 def poll_after_ms(*, place: int | None) -> int:
-    """Return when to poll a queued order again: after a millisecond per order ahead of it.
+    """Return when to poll a queued order again: after one millisecond per order ahead of it.
 
-    Orders are written faster than that, so nobody far back polls often in vain.
+    Orders are written faster than that, so buyers far back rarely poll in vain.
     """
     return min(max(place or 0, SOONEST_POLL_MS), LATEST_POLL_MS)
 
@@ -142,9 +142,9 @@ def receipt_of(order: VoucherOrder) -> Receipt:
 
 
 def _late_payment(order: VoucherOrder) -> str:
-    """Return the status of money that is going back, or is back, without having paid the order."""
+    """Return the status of a late payment that is being or has been refunded, if any."""
     if order.status in KEPT_STATUSES:
-        return ""  # a crowd asks for these: no look at the payments
+        return ""  # a crowd asks for these: skip the query for payments
     going_back = (PaymentStatus.REFUNDING, PaymentStatus.REFUNDED)
     late = [it for it in order.payments.all() if not it.settles and it.status in going_back]
     return late[-1].status if late else ""

@@ -1,7 +1,7 @@
 """Orders on the fast path: a program's order request, and the receipt of a token's holder.
 
-Both carry their proof with them and cost at most one command to Redis. Requests for pages, and what
-needs the database, are left to Django, which may safely ask the ledger again.
+Both carry their proof with them and cost at most one command to Redis. Requests for pages, and any
+that need the database, are left to Django, which may safely ask the ledger again.
 """
 
 import io

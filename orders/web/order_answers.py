@@ -21,7 +21,7 @@ from vouchers.inventory.request_stats import ACCEPTED, count_request
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
 }  # fmt: skip
-"""Answers to a valid token. Without one, anybody could make up sales to be counted."""
+"""Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 
 
 def request_order(
@@ -31,10 +31,10 @@ def request_order(
     now_ms: int,
     place: Callable[..., PurchaseToken] = place_order,
 ) -> PurchaseToken | Refusal:
-    """Place an order and count the answer; return its token, or how it was refused.
+    """Place an order and count the answer; return its token, or the refusal.
 
-    Only a first attempt is refused from memory. Any other may be a winner's second try after a lost
-    answer, and a winner is never told "sold out".
+    Only a first attempt is refused from the cache. A later one may be the retry of a buyer whose
+    unit is reserved but whose answer was lost: that buyer must never be told "sold out".
 
     :raises NotLoaded: the sale has to be loaded first, and ``place`` does not do that.
     """

@@ -64,7 +64,7 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @allow("GET", "HEAD")
 @refusals_answered
 def mine(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Tell the signed-in buyer what they have of a sale."""
+    """Return the signed-in buyer's status in a sale."""
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
@@ -93,7 +93,7 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
 
 
 def login_required_answer(request: HttpRequest, *, back_to: str = "") -> HttpResponse:
-    """Lead a page to the login and back; tell a program that a session is needed."""
+    """Redirect a browser to the login and back; answer 401 to a program."""
     if wants_html(request):
         return redirect_to_login(back_to or request.get_full_path())
     return problem(request, status=401, code="login_required", message=_("Sign in to continue."))

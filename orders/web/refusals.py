@@ -1,4 +1,4 @@
-"""How the HTTP contract answers each refusal: status, code and message."""
+"""The HTTP contract's answer to each refusal: status, code and message."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -65,11 +65,11 @@ class Refusal(NamedTuple):
 
 
 def sold_out_refusal(arrived_at_ms: int | None, sold_out_at_ms: int | None) -> Refusal:
-    """Refuse because no unit is left; with both times if they are known."""
+    """Return the refusal of a sold-out sale, with both times if they are known."""
     details = {}
     if arrived_at_ms is not None:
         details["arrived_at_ms"] = arrived_at_ms
-        # It cannot be later than the arrival, unless a clock was set.
+        # It cannot be later than the arrival, unless a clock was set back.
         if sold_out_at_ms is not None and sold_out_at_ms <= arrived_at_ms:
             details["sold_out_at_ms"] = sold_out_at_ms
     text = gettext_noop("Sold out: no units are left.")
@@ -150,11 +150,11 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
 }
 
 REFUSED = tuple(_REFUSALS)
-"""The errors that the contract answers."""
+"""The errors for which the contract has an answer."""
 
 
 def refusal_of(error: Exception) -> Refusal:
-    """Return how the contract answers one of the errors in ``REFUSED``."""
+    """Return the contract's answer to one of the errors in ``REFUSED``."""
     refusal = _REFUSALS[type(error)]
     return refusal if isinstance(refusal, Refusal) else refusal(error)
 
@@ -212,7 +212,7 @@ def refusal_response(
 
 
 def refusals_answered(view: Callable[..., HttpResponse]) -> Callable[..., HttpResponseBase]:
-    """Answer the errors that the view's domain call raises as the contract says."""
+    """Turn the errors that a view's domain call raises into the contract's answers."""
 
     @wraps(view)
     def wrapped(request: HttpRequest, sale_id: int, **kwargs: Any) -> HttpResponseBase:

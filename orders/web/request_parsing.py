@@ -1,4 +1,4 @@
-"""Reading an order request: any body that may arrive, in the three encodings of the contract.
+"""Parsing of order requests: any body that may arrive, in the contract's three encodings.
 
 Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
 """

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 @allow("GET", "HEAD", "POST")
 def pay_page(request: HttpRequest, *, reference: str) -> HttpResponseBase:
-    """Show a charge with its choices; apply a choice and lead back to the shop."""
+    """Show a charge with its choices; apply a choice and redirect to the shop."""
     try:
         provider_named(Sandbox.name)  # the settings may not name the sandbox
         trade = SandboxTrade.objects.get(reference=reference)

@@ -26,7 +26,7 @@ from orders.web.order_api import login_required_answer
 from seckill_site.web.responses import allow, for_owner
 
 CACHE_AWAY_S = 5
-"""When to try again if wrong codes cannot be counted."""
+"""Seconds before a retry if wrong codes cannot be counted."""
 
 _FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
 
@@ -48,7 +48,7 @@ def redeemers(view: Callable[[HttpRequest], HttpResponse]) -> Callable[..., Http
 @allow("GET", "HEAD", "POST")
 @redeemers
 def redeem_page(request: HttpRequest) -> HttpResponse:
-    """Show what a code is worth; with POST, redeem it."""
+    """Show whether a code is valid; with POST, redeem it."""
     user_id = request.user.pk or 0
     code = (request.POST if request.method == "POST" else request.GET).get("code", "").strip()
     if not code:

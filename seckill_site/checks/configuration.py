@@ -1,7 +1,7 @@
 """Start-up checks of the settings.
 
-Those of the settings (tag ``seckill``) need no connection. Those of the servers (tag ``services``)
-are deployment checks, so that neither a plain ``manage.py check`` nor a migration needs a server.
+Checks of settings (tag ``seckill``) need no connection. Checks of servers (tag ``services``) are
+deployment checks, so that neither a plain ``manage.py check`` nor a migration needs a server.
 ``docs/checks.md`` lists them.
 """
 
@@ -30,7 +30,7 @@ KEY_FROM_AN_EXAMPLE = re.compile("insecure|change.?me|secret.?key|example", re.I
 SANDBOX = "orders.payments.sandbox.Sandbox"
 LOCAL_HOST = re.compile(r"(.*\.)?localhost|127(\.\d+){3}|\[::1\]")
 TRIED_VERSIONS = {"redis": ((6, 4), (9, 0)), "django-redis": ((7, 0), (8, 0))}
-"""From the first to before the second: what fits Celery and django-redis as they are pinned."""
+"""The versions that fit the pinned packages, from the first up to but excluding the second."""
 
 # --- Settings: no connection needed ---------------------------------------------------------------
 

@@ -70,7 +70,7 @@ def check_neighbours(**_: Any) -> Iterator[CheckMessage]:
     try:
         ledger = _database_of(ledger_connection())
     except RedisError:
-        return  # another check says so
+        return  # another check reports it
     yield from _neighbour(ledger, "cache", str(settings.CACHES["default"]["LOCATION"]))
     yield from _neighbour(ledger, "broker", str(app.conf.broker_url))
 
@@ -105,7 +105,7 @@ def _persistence(info: dict[str, Any], client: Any) -> Iterator[CheckMessage]:
 
 
 def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
-    number = str(info.get("redis_version", dotted(OLDEST_REDIS)))  # a service may hide its own
+    number = str(info.get("redis_version", dotted(OLDEST_REDIS)))  # some services hide their own
     if numbers(number) < OLDEST_REDIS:
         yield Error(
             f"The ledger's Redis is too old. It is {number}.",
@@ -181,7 +181,7 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
     """Find session settings and missing constraints that break the database's guarantees."""
     try:
         with probe_connection() as probe:
-            probe.check_database_version_supported()  # Django's own, which it makes only once
+            probe.check_database_version_supported()  # Django's own check, which it runs only once
             if probe.vendor == "mysql":
                 with probe.cursor() as cursor:
                     cursor.execute(SESSION_VARIABLES)
@@ -205,7 +205,7 @@ def check_migrations(**_: Any) -> Iterator[CheckMessage]:
             executor = MigrationExecutor(probe)
             plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
     except DatabaseError:
-        return  # another check says so
+        return  # another check reports it
     if plan:
         yield Warning(
             f"Migrations are not applied: {len(plan)}. The first is {plan[0][0]}.",
@@ -215,7 +215,7 @@ def check_migrations(**_: Any) -> Iterator[CheckMessage]:
 
 
 def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
-    # MySQL has the one name, older MariaDB the other, newer MariaDB both.
+    # MySQL has the first name, older MariaDB the second, newer MariaDB both.
     level = variables.get("transaction_isolation") or variables.get("tx_isolation", "")
     if level != "READ-COMMITTED":
         yield Error(
@@ -249,7 +249,7 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
         tables = probe.introspection.table_names(cursor)
         for model in apps.get_models():
             if not model._meta.constraints or model._meta.db_table not in tables:
-                continue  # a table that is not there yet is a migration to come
+                continue  # a missing table is a pending migration
             there = probe.introspection.get_constraints(cursor, model._meta.db_table)
             for constraint in model._meta.constraints:
                 if not _stands(constraint, model, there.get(constraint.name, {})):

@@ -18,13 +18,13 @@ from seckill_site.web.responses import YEAR_SECONDS, allow
 
 
 class BoundedLoginForm(AuthenticationForm):
-    """Refuses a name that is longer than any account's, before anything stores it."""
+    """A login form that refuses a name longer than any account's before anything stores it."""
 
     username = UsernameField(max_length=150, widget=TextInput(attrs={"autofocus": True}))
 
 
 class BoundedAdminLoginForm(BoundedLoginForm, AdminAuthenticationForm):
-    """The same for the admin's login."""
+    """The admin's login form, with the same bound."""
 
 
 class SignUpForm(UserCreationForm):  # type: ignore[type-arg]

@@ -22,11 +22,11 @@ _LAST_RESORT = Path(__file__).with_name("last_resort.html").read_text(encoding="
 
 
 class WithReference(logging.Filter):
-    """Adds the reference to the line, with its traceback, that Django logs of a failed request."""
+    """A filter that adds the reference to the line that Django logs for a failed request."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         reference = getattr(getattr(record, "request", None), "reference", None)
-        # Where Django is set up twice, as under manage.py runserver, this filter is there twice.
+        # If Django is set up twice, as under manage.py runserver, this filter exists twice.
         if reference and reference not in record.msg:
             record.msg = f"{record.msg} (reference {reference})"
         return True

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 Environ = dict[str, Any]
 Application = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
 Responder = Callable[[Environ], Answer | None]
-"""Answers a request, or returns None and leaves it, body included, to Django."""
+"""A function that answers a request, or returns None and leaves it, body included, to Django."""
 
 _STATUS_LINES = {number: f"{number} {phrase}" for number, phrase in responses.items()}
 _COMMON_HEADERS = (

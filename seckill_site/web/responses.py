@@ -1,4 +1,4 @@
-"""Answers of the HTTP contract: a page where ``Accept`` names ``text/html``, else JSON.
+"""Answers of the HTTP contract: a page if ``Accept`` names ``text/html``, else JSON.
 
 The fast path and the Django views render the same :class:`Answer`, so neither repeats the other's
 rules.
@@ -58,7 +58,7 @@ def wants_html(request: HttpRequest) -> bool:
 
 
 def names_html(environ: Mapping[str, Any]) -> bool:
-    """Return the same for a WSGI environment."""
+    """Return whether the ``Accept`` header of a WSGI environment names ``text/html``."""
     return "text/html" in environ.get("HTTP_ACCEPT", "").lower()
 
 
@@ -167,8 +167,8 @@ class WaysOut:
 
 
 def ways_out(request: HttpRequest, *, retry_after_s: int | None, now: dt.datetime) -> WaysOut:
-    """Return the ways out of an error that this request met."""
-    # A path that begins with two slashes would lead to another site.
+    """Return the links to offer on the error page of this request."""
+    # A path that starts with two slashes would lead to another site.
     here, before = escape_leading_slashes(request.get_full_path()), _page_before(request)
     is_page = request.method in ("GET", "HEAD")
     match = request.resolver_match

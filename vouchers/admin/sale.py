@@ -1,4 +1,4 @@
-"""The admin of sales: make them, edit them while they run, see what is left."""
+"""The admin of sales: create them, edit them while they run, see what is left."""
 
 import re
 from collections.abc import Callable
@@ -52,7 +52,7 @@ admin.site.index_title = _("Sales and orders")
 
 
 class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-arg]
-    """Sales, made and edited through ``vouchers.catalogue.sales`` and never saved from here."""
+    """Sales, created and edited through ``vouchers.catalogue.sales`` and never saved here."""
 
     form = SaleForm
     list_display = (
@@ -135,7 +135,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         return obj is None or (_may_edit(request, obj) and not has_buyers(sale=obj))
 
     def has_run_permission(self, request: HttpRequest) -> bool:
-        """For actions on what is live: reconciling and loading."""
+        """Return whether the user may act on live sales: reconcile and load them."""
         return request.user.has_perm(RUN_PERMISSION)
 
     def get_form(
@@ -170,7 +170,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         except SeckillVoucher.DoesNotExist:
             return self._report_deleted(request)
         except SALE_REFUSALS as error:
-            # Again, with the refusal on the form: the entries are not lost.
+            # Show the form again with the refusal, so that the entries are not lost.
             for upload in chain(*(uploads for _, uploads in request.FILES.lists())):
                 upload.seek(0)
             request.refusal = refusal_text(error)  # type: ignore[attr-defined]
@@ -263,10 +263,10 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
 
 
 def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
-    """Say whether this user may change a sale that buyers may have come to already."""
+    """Return whether this user may change a sale that may already have buyers."""
     if request.user.has_perm(RUN_PERMISSION):
         return True
-    # By the stored row: a form may have put other values into this one.
+    # Check the stored row: a form may have put other values into this instance.
     public = SeckillVoucher.objects.filter(pk=sale.pk, stage=SaleStage.PUBLIC)
     return not public.filter(begins_at__lte=timezone.now()).exists()
 

@@ -37,7 +37,7 @@ STATES = {
 
 
 class SaleChangeList(ChangeList):
-    """The list of sales with their live figures, in one round trip to Redis a page."""
+    """The list of sales with their live figures, in one round trip to Redis per page."""
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
@@ -58,7 +58,7 @@ class ConditionFilter(admin.SimpleListFilter):
 
 
 class StateFilter(ConditionFilter):
-    """Sales by their state in the rows, where a reserved unit is not sold yet."""
+    """Sales by their state in the database, where a reserved unit is not sold yet."""
 
     title = _("state")
     parameter_name = "state"
@@ -144,7 +144,7 @@ class SaleColumns:
     def ends(self, sale: SeckillVoucher) -> str:
         return timestamp(sale.ends_at)
 
-    # Named like the fields of the form, for staff who may only look.
+    # Named like the fields of the form, for staff who may only view them.
 
     @admin.display(description=_("Rules"))
     def rules(self, sale: SeckillVoucher) -> str:
@@ -211,7 +211,7 @@ def copy(
 def load_into_redis(
     model_admin: Any, request: HttpRequest, queryset: QuerySet[SeckillVoucher]
 ) -> None:
-    """Load the ledgers now instead of at the first buyer."""
+    """Load the ledgers now instead of for the first buyer."""
     try:
         for sale in queryset:
             load_sale(sale_id=sale.pk)

@@ -1,4 +1,4 @@
-"""Pages that plan many sales: a table to look at, then all are created or none."""
+"""Pages that plan many sales: first a preview, then all are created or none."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ INITIAL = {"length_unit": 60, "sales": 7, "number": 1, "unit": "days", "stage": 
 
 
 def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
-    """Plan a series of sales of one voucher, show it, and make it once it is confirmed."""
+    """Plan a series of sales of one voucher, show it, and create it once it is confirmed."""
     _require_add_permission(request, model_admin)
     sale = model_admin.get_object(request, request.GET.get("sale", ""))
     initial = {**INITIAL, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
@@ -75,7 +75,7 @@ def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
 def _create_confirmed(
     request: HttpRequest, model_admin: Any, plan: Sequence[PlannedSale]
 ) -> HttpResponse | None:
-    """Create the plan if it is the one that was shown; None if it has to be shown first."""
+    """Create the plan if it is the one that was shown; return None if it must be shown first."""
     if "_create" not in request.POST:
         return None
     if request.POST.get("looked_at") != digest(plan):

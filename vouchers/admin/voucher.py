@@ -1,4 +1,4 @@
-"""The admin of vouchers: one by one, whatever their sales, and many at once from a file."""
+"""The admin of vouchers: edit them one by one, or import many at once from a file."""
 
 import csv
 from typing import Any
@@ -71,7 +71,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         )
 
     def has_change_permission(self, request: HttpRequest, obj: Voucher | None = None) -> bool:
-        """Changing a voucher that is on sale now takes the permission to run sales."""
+        """Require the permission to run sales if the voucher is on sale now."""
         if not super().has_change_permission(request, obj):
             return False
         if obj is None or request.user.has_perm(RUN_PERMISSION):
@@ -79,7 +79,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return not on_sale_now(voucher_ids=[obj.pk], now=timezone.now())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
-        """An import creates and changes vouchers, so it takes both permissions."""
+        """Require both permissions, because an import creates and changes vouchers."""
         may_change = request.user.has_perm("vouchers.change_voucher")
         return may_change and self.has_add_permission(request)
 
@@ -129,7 +129,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         return HttpResponseRedirect(reverse("admin:vouchers_voucher_changelist"))
 
     def import_example(self, request: HttpRequest) -> HttpResponse:
-        """Answer a valid example file, for Excel to open."""
+        """Return a valid example file that Excel can open."""
         self._importer(request)
         response = HttpResponse(content_type="text/csv; charset=utf-8")
         response["Content-Disposition"] = 'attachment; filename="vouchers.csv"'

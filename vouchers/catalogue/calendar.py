@@ -19,7 +19,7 @@ _CONTROLS = dict.fromkeys([*range(10), 11, 12, *range(14, 32), 127])
 
 
 def calendar_file(*, sale: SeckillVoucher, page_url: str, now: dt.datetime) -> bytes:
-    """Return the reminder of a sale that has its voucher, in the active language.
+    """Return the reminder of a sale, read with its voucher, in the active language.
 
     ``page_url`` is the absolute address of its purchase page.
 
@@ -51,7 +51,7 @@ def _event(sale: SeckillVoucher, page_url: str, now: dt.datetime) -> Event:
         summary=summary,
         description=_description(sale, page_url),
         url=page_url,
-        transparency=TRANSP.TRANSPARENT,  # nobody is busy for as long as a sale lasts
+        transparency=TRANSP.TRANSPARENT,  # a sale does not make its buyers busy
     )
     for ahead in AHEAD:
         alarm = Alarm.new(description=summary)

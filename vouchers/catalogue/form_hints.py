@@ -60,7 +60,7 @@ def sale_hints(
     taken: int = 0,
     others: Sequence[SeckillVoucher] = (),
 ) -> dict[str, list[Hint]]:
-    """Return the hints for each field of the form that there is something to say about.
+    """Return the hints for each field of the form that has any.
 
     ``stored`` is the sale before the edit, ``taken`` its units that are reserved or ordered, and
     ``others`` are the sales that overlap with the entries.
@@ -77,7 +77,7 @@ def sale_hints(
 
 
 def window(begins_at: dt.datetime, ends_at: dt.datetime, *, beside: dt.datetime) -> str:
-    """Return a window in the shop's time zone, without the day where it is that of ``beside``."""
+    """Return a window in the shop's time zone, without the day if it is that of ``beside``."""
     days = {"begin": _clock(begins_at, beside), "end": _clock(ends_at, begins_at)}
     return gettext("%(begin)s to %(end)s") % days
 
@@ -197,7 +197,7 @@ def _is_over(entries: Entries, now: dt.datetime) -> bool:
 
 
 def _clock(moment: dt.datetime, beside: dt.datetime) -> str:
-    """Return the time of a moment, with its day where that is not the day of ``beside``."""
+    """Return the time of a moment, with its day unless that is the day of ``beside``."""
     local = timezone.localtime(moment)
     same_day = local.date() == timezone.localtime(beside).date()
     time = f"{local:%H:%M:%S}".removesuffix(":00")

@@ -33,7 +33,7 @@ class SaleCard:
 
 
 def list_sales(*, now: dt.datetime) -> list[SaleCard]:
-    """Return the open sales, the coming ones, those closed for now, then those that just ended.
+    """Return the sales: open, scheduled, sold out, paused, then those that just ended.
 
     Within each group, the earliest start comes first.
     """
@@ -45,7 +45,7 @@ def list_sales(*, now: dt.datetime) -> list[SaleCard]:
 
 
 def public_sale(*, sale_id: int, drafts_too: bool = False) -> SeckillVoucher:
-    """Return a sale with its voucher as the public may see it; staff may look at a draft.
+    """Return a public sale, with its voucher; with ``drafts_too``, for staff, also a draft.
 
     :raises SeckillVoucher.DoesNotExist: it does not exist, or not for this visitor.
     """
@@ -77,6 +77,6 @@ def on_sale_now(*, voucher_ids: Iterable[int], now: dt.datetime) -> set[int]:
 
 
 def _with_vouchers() -> QuerySet[SeckillVoucher]:
-    """Return the sales with their vouchers and pictures, without the bytes of those."""
+    """Return the sales with their vouchers and pictures, but without the pictures' bytes."""
     sales = SeckillVoucher.objects.select_related("voucher__picture")
     return sales.defer("voucher__picture__content")

@@ -1,7 +1,7 @@
 """Changes of a running sale: pause, resume, extend, resize, end.
 
-Each is ``edit_sale`` for one term, and raises as that does. Inside a transaction, Redis follows a
-change that widens the sale after the commit. A change is also refused
+Each calls ``edit_sale`` for one term, and raises what that raises. Inside a transaction, a change
+that widens the sale reaches Redis after the commit. A change is also refused
 
 - with ``SaleOver``, if the sale is over by the clock of Redis;
 - with ``TermsChanged``, if the term is not the one that the page showed.
@@ -39,7 +39,7 @@ class SaleNotStarted(StaffRefusal):
 
 
 class NotLater(StaffRefusal):
-    """The new end is not after the present one."""
+    """The new end is not after the current one."""
 
     message = _("Nothing was changed: the new end must be after the current one.")
 
@@ -53,7 +53,7 @@ class TermsChanged(StaffRefusal):
 
 
 def pause_sale(*, sale_id: int) -> SeckillVoucher:
-    """Accept nobody until the sale is resumed."""
+    """Pause a sale: nobody is accepted until it is resumed."""
     return _change(sale_id=sale_id, seen={"paused": False}, paused=True)
 
 
@@ -65,7 +65,7 @@ def resume_sale(*, sale_id: int) -> SeckillVoucher:
 def extend_sale(*, sale_id: int, ends_at: dt.datetime, seen: dt.datetime) -> SeckillVoucher:
     """Move the end that was ``seen`` to a later moment.
 
-    :raises NotLater: the new end is not after the present one; nothing changed.
+    :raises NotLater: the new end is not after the current one; nothing changed.
     """
     if ends_at <= seen:
         raise NotLater

@@ -1,7 +1,7 @@
 """Pictures of vouchers: each upload becomes one small WebP, kept in the database.
 
-In the database, so that many web machines need no shared disk. A picture is identified by the
-digest of its bytes: the answer of its address never changes, and caches may keep it for ever.
+They are in the database so that web machines need no shared disk. A picture is identified by the
+digest of its bytes: what its address returns never changes, and caches may keep it forever.
 """
 
 import itertools
@@ -45,7 +45,7 @@ class WebP(NamedTuple):
 
 
 def store_picture(*, content: bytes) -> Picture:
-    """Store an uploaded file as it will be sent; the same bytes are the same row.
+    """Store an uploaded file as it will be served; the same bytes share one row.
 
     In a transaction the row is locked until its end, so that nobody drops it as unused meanwhile.
 
@@ -84,8 +84,8 @@ def drop_unused(*, digest: str) -> None:
 def as_webp(*, content: bytes) -> WebP:
     """Return a JPEG, PNG, WebP or GIF as the small WebP that is stored.
 
-    It is upright, fits into the box, is opaque, in sRGB and has no metadata. A GIF gives its first
-    frame. A result of this function is returned unchanged.
+    The result is upright, fits into the box, is opaque, in sRGB and without metadata. Only the
+    first frame of a GIF is used. Given such a result, return it unchanged.
 
     :raises UnusablePicture: too large, of another type, animated, broken or cut off.
     """
@@ -124,7 +124,7 @@ def _as_webp(content: bytes) -> WebP:
 
 
 def _is_finished(image: Image.Image, content: bytes) -> bool:
-    """Say whether these bytes are exactly one lossy picture of our size."""
+    """Return whether these bytes are exactly one lossy picture of our size."""
     chunk_bytes = int.from_bytes(content[16:20], "little")
     return (
         content[12:16] == b"VP8 "

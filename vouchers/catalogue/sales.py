@@ -45,7 +45,7 @@ class StaysPublic(StaffRefusal):
 
 @dataclass(frozen=True)
 class SaleTerms:
-    """The terms of a sale that the shop decides; aware moments, ``stock`` in units."""
+    """The terms of a sale that the shop decides; datetimes are aware, ``stock`` is in units."""
 
     stock: int
     begins_at: dt.datetime
@@ -116,13 +116,13 @@ def edit_sale(
     """Change a sale's terms, also while it runs, and its voucher's description if given.
 
     ``sold`` is never touched, and orders keep their price. Inside a transaction, such as the
-    admin's, Redis follows after its commit.
+    admin's, what widens the sale reaches Redis after the commit.
 
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
     :raises UnusablePicture: the new picture cannot be shown; nothing changed.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
-    :raises LedgerUnavailable: the sale is narrowed, but Redis did not respond or has no ledger.
+    :raises LedgerUnavailable: the edit narrows, and Redis did not respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     with transaction.atomic():
@@ -167,8 +167,8 @@ def terms_of(sale: SeckillVoucher) -> SaleTerms:
 def delete_sale(*, sale_id: int) -> None:
     """Delete a sale that nobody has reserved or ordered from, in the database and in Redis.
 
-    :raises SaleHasBuyers: somebody has.
-    :raises LedgerUnavailable: its ledger did not respond or is not loaded.
+    :raises SaleHasBuyers: somebody has reserved or ordered.
+    :raises LedgerUnavailable: Redis did not respond, or the sale is not loaded.
     """
     keys = LedgerKeys(sale_id)
     with transaction.atomic():
@@ -181,7 +181,7 @@ def delete_sale(*, sale_id: int) -> None:
 
 
 def has_buyers(*, sale: SeckillVoucher) -> bool:
-    """Say whether anybody has reserved or ordered; True if Redis does not respond."""
+    """Return whether anybody has reserved or ordered; True if Redis does not respond."""
     return units_taken(sale=sale) != 0 or sale.orders.exists()
 
 
@@ -204,7 +204,7 @@ def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
 
 
 def _close_unless_bought(sale: SeckillVoucher) -> bool:
-    """Say whether the sale has orders or reservations; if not, close its ledger to new buyers."""
+    """Return whether the sale has orders or reservations; if not, close its ledger to buyers."""
     if sale.orders.exists():
         return True
     figures = LedgerTerms.from_sale(sale)

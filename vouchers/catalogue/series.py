@@ -1,6 +1,6 @@
-"""Many sales at once: a plan to look at, of which then all sales are created or none.
+"""Many sales at once: first a plan to review, then all of its sales are created or none.
 
-A series keeps its time of day in the shop's time zone, also across a change of the clock. All of
+A series keeps its time of day in the shop's time zone, even when daylight saving changes. All of
 its sales are as long as the first.
 """
 
@@ -28,11 +28,11 @@ MOST_SALES = 100
 DAY = dt.timedelta(days=1)
 
 Window = SaleTerms | SeckillVoucher
-"""Has a start and an end."""
+"""Anything with a start and an end."""
 
 
 class SameStart(StaffRefusal):
-    """A sale of this voucher starts at that very moment already."""
+    """Another sale of this voucher already starts at that very moment."""
 
     def __init__(self, begins_at: dt.datetime) -> None:
         text = gettext(
@@ -64,7 +64,7 @@ class Rhythm:
 class PlannedSale:
     """A sale that is not created yet.
 
-    It overlaps with the stored sales in ``overlaps`` and the numbers in ``overlaps_planned``.
+    It overlaps with the stored sales in ``overlaps`` and, by number, with ``overlaps_planned``.
     """
 
     number: int
@@ -85,7 +85,7 @@ class PlannedSale:
 
 
 def overlap(one: Window, other: Window) -> bool:
-    """Say whether two windows overlap."""
+    """Return whether two windows overlap."""
     return one.begins_at < other.ends_at and other.begins_at < one.ends_at
 
 
@@ -119,7 +119,7 @@ def plan_series(
 def plan_copies(
     *, sales: Iterable[SeckillVoucher], now: dt.datetime, zone: dt.tzinfo
 ) -> list[PlannedSale]:
-    """Return a draft copy of each sale, at least a day later and ahead of now.
+    """Return a draft copy of each sale, at least a day later and in the future.
 
     If a sale of the voucher starts at that moment, the copy moves to the next free day.
     """
@@ -139,7 +139,7 @@ def plan_copies(
 
 
 def copy_terms(*, sale: SeckillVoucher, now: dt.datetime, zone: dt.tzinfo) -> SaleTerms:
-    """Return the terms of a draft at the same time of day, at least a day later and ahead of now.
+    """Return a draft's terms at the same time of day, at least a day later and in the future.
 
     A pause is not copied.
     """
@@ -184,7 +184,7 @@ def _refuse_same_start(planned: PlannedSale) -> None:
 
 def _generate_starts(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Iterator[dt.datetime]:
     if rhythm.unit == SeriesUnit.HOURS:
-        # In UTC: between moments of one zone Python counts by wall-clock time.
+        # In UTC, because within one zone Python calculates in wall-clock time.
         step_h = dt.timedelta(hours=rhythm.number)
         yield from (first.astimezone(dt.UTC) + n * step_h for n in count())
     elif rhythm.unit == SeriesUnit.WEEKDAYS:
@@ -196,7 +196,7 @@ def _generate_starts(first: dt.datetime, rhythm: Rhythm, zone: dt.tzinfo) -> Ite
 
 
 def _days_later(moment: dt.datetime, days: int, zone: dt.tzinfo) -> dt.datetime:
-    """Return the same time of day ``days`` later, an hour on if the clock skips it."""
+    """Return the same time of day ``days`` later, or an hour after if the clock skips it."""
     local = moment.astimezone(zone)
     wall = local.replace(tzinfo=None, fold=0) + days * DAY
     return wall.replace(tzinfo=zone).astimezone(dt.UTC)

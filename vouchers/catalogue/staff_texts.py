@@ -26,7 +26,7 @@ SALE_REFUSALS = (StaffRefusal, BelowTaken, LedgerUnavailable, NotLoaded)
 
 
 def refusal_text(error: Exception) -> str:
-    """Return what staff is told of a refusal, of a rule that is broken, or of a failed call."""
+    """Return the text for staff about a refusal, a broken rule or a failed call."""
     if isinstance(error, StaffRefusal):
         return str(error)
     if isinstance(error, BelowTaken):

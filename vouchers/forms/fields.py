@@ -1,4 +1,4 @@
-"""Form fields: prices and pictures, and texts that people write into the cells of a spreadsheet."""
+"""Form fields: prices and pictures, and values that people type into spreadsheet cells."""
 
 import datetime as dt
 import re

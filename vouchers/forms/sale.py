@@ -25,7 +25,7 @@ from vouchers.templatetags.seckill import utc_offset
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
 _LONG = ("rules", "picture", "remove_picture")
-"""Too long for a text with the values before and after."""
+"""Fields whose values are too long for the text of a change."""
 
 
 class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
@@ -69,7 +69,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     )
 
     refusal = ""
-    """Why a valid form could not be saved a moment ago; set by the admin."""
+    """The reason why a valid form could not be saved a moment ago; set by the admin."""
 
     class Meta:
         model = SeckillVoucher
@@ -228,7 +228,7 @@ def _as_text(field: forms.Field, value: Any) -> str:
 
 
 def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> None:
-    """Prepare the fields of a sale's terms as far as a form has them."""
+    """Prepare those fields of a sale's terms that a form has."""
     for name in {"begins_at", "ends_at"} & set(form_fields):
         _prepare_moment(form_fields[name])
     if "stage" in form_fields:
@@ -240,7 +240,7 @@ def prepare_terms(form_fields: dict[str, forms.Field], *, lowest_stock: int) -> 
 
 
 def _prepare_moment(field: Any) -> None:
-    """Check the year, say whose time the field takes, and name its two controls."""
+    """Validate the year, state the time zone, and label the two controls."""
     field.validators.append(validate_year)
     # A sale starts at a second; the local formats would drop it at the next edit.
     day, time = field.widget.widgets

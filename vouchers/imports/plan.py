@@ -1,4 +1,4 @@
-"""The plan of an import, row by row: worked out in a few queries, without writing."""
+"""The plan of an import, row by row: computed with a few queries, without writing."""
 
 import datetime as dt
 import hashlib
@@ -42,7 +42,7 @@ class Importer:
 
 
 class RowOutcome(models.TextChoices):
-    """What an import does with a row."""
+    """The outcome of an import for a row."""
 
     NEW = "new", pgettext_lazy("import", "new")
     CHANGED = "changed", pgettext_lazy("import", "changed")
@@ -52,7 +52,7 @@ class RowOutcome(models.TextChoices):
 
 @dataclass(frozen=True)
 class PlannedRow:
-    """One row: ``after`` is to be written over ``before``, to ``voucher`` if the row has an id.
+    """One row: ``after`` replaces ``before``, in ``voucher`` if the row has an id.
 
     Neither ``clashes`` nor a sale that is over prevents the import.
     """
@@ -100,7 +100,7 @@ class Plan:
 
     @property
     def writes(self) -> bool:
-        """Whether it may be written and there is anything to write."""
+        """Whether the plan may be written and has anything to write."""
         has_work = self.counts[RowOutcome.NEW] or self.counts[RowOutcome.CHANGED] or self.sales
         return bool(has_work) and not self.counts[RowOutcome.WRONG]
 
@@ -233,7 +233,7 @@ class _Planner:
 
 
 def _is_stored(voucher: Voucher | None, name: str, value: Any) -> bool:
-    """Say whether this is stored already; other line endings are no difference."""
+    """Return whether this value is stored already; line endings make no difference."""
     stored = getattr(voucher, name, None)
     if isinstance(stored, str):
         return stored.splitlines() == str(value).splitlines()

@@ -67,7 +67,7 @@ class ReadRow:
 def text_rows(sheet: Sequence[Row]) -> list[TextRow]:
     """Return the rows below the headings.
 
-    :raises FileRefused: a heading is not known, stands twice or is missing, or nothing is below.
+    :raises FileRefused: a heading is unknown, repeated or missing, or no row follows.
     """
     if not sheet:
         raise FileRefused(gettext("The file is empty."))

@@ -1,7 +1,7 @@
 """The import of vouchers from a file: a preview, then all of it or nothing (``docs/adr/0014``).
 
-Between the two the rows are in the cache, which all web machines share. If the cache loses them,
-the file is uploaded again. A confirmed import is planned again with its vouchers locked, and must
+In between, the rows are in the cache, which all web machines share. If the cache loses them, the
+file must be uploaded again. A confirmed import is planned again with its vouchers locked, and must
 do what the preview showed.
 """
 
@@ -29,7 +29,7 @@ from vouchers.imports.spreadsheet import read_sheet
 from vouchers.models import Voucher
 
 KEPT_S = 3600
-"""The seconds in which a preview can be confirmed."""
+"""Seconds for which a preview can be confirmed."""
 
 
 class PreviewGone(StaffRefusal):
@@ -42,7 +42,7 @@ class PreviewGone(StaffRefusal):
 
 
 class PreviewNotKept(StaffRefusal):
-    """The cache did not take the preview, so it could not be confirmed."""
+    """The cache did not store the preview, so it could not be confirmed."""
 
     message = _("The cache did not respond. Nothing was imported. Try again in a moment.")
 
@@ -62,7 +62,7 @@ class VouchersChanged(StaffRefusal):
 
 @dataclass(frozen=True)
 class Preview:
-    """A plan to look at; ``key`` confirms it, and is empty if there is nothing to confirm."""
+    """A plan to review; ``key`` confirms it, and is empty if there is nothing to confirm."""
 
     file_name: str
     plan: Plan
@@ -82,11 +82,11 @@ def confirm_import(*, key: str, by: Importer, now: dt.datetime) -> Plan:
     """Do what a preview has shown, all or nothing, and return the plan.
 
     :raises PreviewGone: there is no such preview; nothing was written.
-    :raises VouchersChanged: the plan is another one now; nothing was written.
+    :raises VouchersChanged: the plan has changed since; nothing was written.
     """
     name = _cache_key(by, key)
     kept = cache.get(name)
-    if kept is None or not cache.delete(name):  # of two who confirm it, one deletes it
+    if kept is None or not cache.delete(name):  # if two confirm it, only one deletes it
         raise PreviewGone
     file_name, cells, digest = kept
     rows = [TextRow(*row) for row in cells]

@@ -28,7 +28,7 @@ _MOST_TAGS = 500_000
 _MOST_COLUMNS = 1_000
 
 _LAST_ROW = 1_048_576
-"""Excel's last row. A file may name a later one, to have all rows before it read."""
+"""Excel's last row. A crafted file may name a later one, so that all rows before it are read."""
 
 _ZIP, _OLD_EXCEL = b"PK\x03\x04", b"\xd0\xcf\x11\xe0"
 _UTF_16_TAGS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE, b"<\0", b"\0<")

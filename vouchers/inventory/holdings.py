@@ -1,4 +1,4 @@
-"""What buyers hold in a sale's ledger: read for pages, read and repaired by reconciling."""
+"""The units that buyers hold in a ledger: read for pages, read and repaired by reconciling."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -114,7 +114,7 @@ def make_pending(*, sale_id: int, holdings: Iterable[Holding]) -> None:
 
 
 def restore_buyers(*, sale_id: int, holdings: Iterable[Holding]) -> None:
-    """Add the buyers of pending entries again: their units would be offered twice."""
+    """Add the buyers of pending entries again; otherwise their units would be sold twice."""
     _repair(_RESTORE_BUYER, LedgerKeys(sale_id), holdings)
 
 

@@ -35,7 +35,7 @@ class LedgerUnavailable(Exception):
 
 
 class NotLoaded(Exception):
-    """The ledger of a sale is not in Redis, or not whole."""
+    """The ledger of a sale is not in Redis, or is incomplete."""
 
 
 def ledger_script(name: str) -> LuaScript:
@@ -45,7 +45,7 @@ def ledger_script(name: str) -> LuaScript:
 
 @contextmanager
 def ledger_errors() -> Iterator[None]:
-    """Turn what the Redis client raises into :class:`LedgerUnavailable`."""
+    """Turn errors of the Redis client into :class:`LedgerUnavailable`."""
     try:
         yield
     except RedisError as error:

@@ -58,7 +58,7 @@ SIDE_KEY_TTL_S = 120
 """The side keys of a build that dies expire after this."""
 
 LOADING_MS = 3_000
-"""How long other processes answer *unavailable* while one loads a sale for its first buyer."""
+"""The longest that other processes answer *unavailable* while one loads a sale for a buyer."""
 
 LOAD_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4)
 """The longest pause before each attempt to load, as another load may overtake this one. The pauses
@@ -78,7 +78,7 @@ class LoadCode(StrEnum):
 
 @dataclass
 class _Contents:
-    """What a ledger is built from, key by key; pending and waiting with their times."""
+    """The contents of a ledger to build, key by key; pending and waiting with their times."""
 
     buyers: dict[str, str] = field(default_factory=dict)
     pending: dict[str, float] = field(default_factory=dict)
@@ -91,7 +91,7 @@ def load_sale(*, sale_id: int) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not respond; the next call goes on.
+    :raises LedgerUnavailable: Redis did not respond; the next call continues.
     """
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
@@ -139,7 +139,7 @@ def load_sale_exclusively(*, sale_id: int) -> None:
 
 
 def load_after_commit(*, sale_ids: Iterable[int]) -> None:
-    """Load sales that were just saved, up to the first failure: each has its own timeout.
+    """Load sales that were just saved; stop at the first failure, as each costs a timeout.
 
     A sale that is not loaded now is loaded by its first request or by reconcile.
     """
@@ -179,7 +179,7 @@ def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
 
 
 def current_run_id() -> str:
-    """Return the id of this run of the Redis server; empty if it does not say."""
+    """Return the id of this run of the Redis server; empty if it is unknown."""
     with ledger_errors():
         return str(ledger_connection().info("server").get("run_id", ""))
 
@@ -329,7 +329,7 @@ def _write_side_key(key: str, part: dict[str, Any]) -> None:
 
 # After a restart or failover, Redis may hold older data than before (a stale replica, or an
 # append-only file without its last second). A ledger therefore records the run id of the server on
-# which it was built. If another run answers, every ledger on it is rebuilt. Until then only the
+# which it was built. If another run responds, every ledger on it is rebuilt. Until then only the
 # database's guards hold.
 
 
@@ -360,7 +360,7 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
 
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
-    """Say whether the ledger loaded at that time is still there, on the server's present run."""
+    """Return whether the ledger loaded at that time still exists, on the server's current run."""
     names = ["loaded_at_ms", "run_id"]
     with ledger_errors():
         found = ledger_connection().hmget(LedgerKeys(sale_id).sale, names)
@@ -368,7 +368,7 @@ def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
 
 
 def is_ledger_behind_row(*, sale_id: int) -> bool:
-    """Say whether a ledger exists that has numbered fewer batches than the sale's row has stored.
+    """Return whether a ledger exists that has numbered fewer batches than the sale's row stores.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """

@@ -21,11 +21,11 @@ from vouchers.models import MAX_LIMIT
 logger = logging.getLogger(__name__)
 
 ROTATION_MS = 15_000
-"""How long each of the two hashes takes new copies. No copy is served for more than twice that,
-even if Redis missed the change of its row."""
+"""The time for which each of the two hashes takes new copies. No copy is served for more than twice
+that, even if Redis missed the change of its row."""
 
 CHANGING_MS = 60_000
-"""How long no copy of a changing row is cached; no transaction takes as long."""
+"""The time for which no copy of a changing row is cached; no transaction takes as long."""
 
 _LOOK_UP_RECEIPT = ledger_script("look_up_receipt")
 _CACHE_ROW = ledger_script("cache_row")
@@ -42,7 +42,7 @@ class LookupCode(StrEnum):
 
 @dataclass(frozen=True)
 class ReceiptLookup:
-    """What Redis knows of an order: the copy of its row, its queue position from 1, or nothing."""
+    """The result of a look-up in Redis: the copy of a row, a queue position from 1, or nothing."""
 
     row: str | None = None
     queue_position: int | None = None

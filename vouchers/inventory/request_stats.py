@@ -28,17 +28,17 @@ from vouchers.models import AnswerCount, SeckillVoucher
 logger = logging.getLogger(__name__)
 
 ACCEPTED = "accepted"
-"""The answer that is no refusal; the others are the codes of the HTTP contract."""
+"""The answer that is not a refusal; the others are the codes of the HTTP contract."""
 
 FLUSH_S = 0.5
 RETRY_S = 2.0
 """The pause before a process tries again to reach Redis."""
 
 MAX_COUNTS = 50_000
-"""The most different counts that a process keeps while Redis is away; beyond, it drops them."""
+"""The most distinct counts that a process keeps while Redis is down; above that, it drops them."""
 
 CLOSED_AFTER = dt.timedelta(seconds=30)
-"""A second that ended this long ago gets no more counts, unless Redis was away: it is stored."""
+"""A second that ended this long ago is stored: it gets no more counts, unless Redis was down."""
 
 RETENTION = dt.timedelta(days=14)
 NUMBER_RETENTION_S = 3600
@@ -59,7 +59,7 @@ Unstored = dict[tuple[dt.datetime, str], int]
 
 @dataclass(frozen=True)
 class RequestCount:
-    """How many requests got this answer in the ``seconds`` (1 or 60) from ``at`` on."""
+    """The number of requests that got this answer in the ``seconds`` (1 or 60) from ``at`` on."""
 
     at: dt.datetime
     answer: str
@@ -68,13 +68,13 @@ class RequestCount:
 
 
 class _ProcessCounts:
-    """What this process has counted and not yet added to Redis."""
+    """The counts of this process that are not yet in Redis."""
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Start with nothing, as a new process under a name of its own."""
+        """Start empty, as a new process with a name of its own."""
         self._lock = threading.Lock()  # held for a moment, around the counts
         self._sending = threading.Lock()  # held for a round trip
         self._process = secrets.token_hex(8)

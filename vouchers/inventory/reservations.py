@@ -28,10 +28,10 @@ from vouchers.inventory.keys import (
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
-"""How long ended ids are kept after a sale: an hour longer than any token that names one."""
+"""The time that ended ids are kept after a sale: an hour longer than any token that names one."""
 
 ACKNOWLEDGED_KICK_MS = 200
-"""How long a kick lasts after its task has started.
+"""The lifetime of a kick after its task has started.
 
 If it ended at once, each reservation during the task's work would send another task in vain.
 """
@@ -64,7 +64,7 @@ class SalePaused(ReservationRefused):
 
 
 class SoldOut(ReservationRefused):
-    """No unit is left. Both times are by the clock of Redis, and None if it did not say them."""
+    """No unit is left. Both times are by the clock of Redis, and None if unknown."""
 
     def __init__(self, arrived_at_ms: int | None = None, sold_out_at_ms: int | None = None) -> None:
         super().__init__("no unit is left")
@@ -125,7 +125,7 @@ class Reservation:
 
 @dataclass(frozen=True)
 class PendingEntry(Holding):
-    """A promise that is not yet an order, with the time of Redis when it was accepted."""
+    """A reservation that is not yet an order, with the Redis time at which it was accepted."""
 
     accepted_at_ms: int
 
@@ -149,7 +149,7 @@ class Release:
 def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
     """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
 
-    :raises ReservationRefused: by its subclass.
+    :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly; a later call may be accepted.
     :raises NotLoaded: the sale has to be loaded first.
     """
@@ -247,7 +247,7 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> None:
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:
-    """Take the unit of an order that was set aside again, under its own id. Safe to repeat.
+    """Reserve a unit again for an order that was set aside, under its own id. Safe to repeat.
 
     The caller holds the sale's row ``FOR UPDATE`` and makes the order live in that transaction.
 

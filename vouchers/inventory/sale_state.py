@@ -164,7 +164,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
 def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = False) -> None:
     """Copy a sale's terms into the ledger. The caller holds the sale's row ``FOR UPDATE``.
 
-    :raises BelowTaken: with ``refuse_below_taken``, if the total is; nothing was written.
+    :raises BelowTaken: with ``refuse_below_taken``, if the total is below the units taken.
     :raises NotLoaded: the sale has no ledger to write to.
     :raises LedgerUnavailable: the outcome is unknown.
     """

@@ -23,7 +23,7 @@ class SoldOutAnswer:
     remembered_at_s: float
 
     def arrival_ms(self) -> int:
-        """Return the present moment by the clock of Redis."""
+        """Return the current time by the clock of Redis."""
         return self.arrived_at_ms + round((monotonic() - self.remembered_at_s) * 1000)
 
 

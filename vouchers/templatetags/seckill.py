@@ -26,7 +26,7 @@ from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISIT
 register = template.Library()
 
 SOON_DAYS = 7
-"""The number of days in which a weekday names a date."""
+"""The number of days within which a weekday identifies a date."""
 
 
 @register.filter
@@ -161,7 +161,7 @@ def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None)
 
 @register.filter
 def is_to_pay(order: Mapping[str, Any] | None) -> bool:
-    """Say whether an order is unpaid and can still be paid."""
+    """Return whether an order is unpaid and can still be paid."""
     if not order or order["status"] != "unpaid":
         return False
     return order["pay_by_ms"] is None or order["pay_by_ms"] > order["server_time_ms"]

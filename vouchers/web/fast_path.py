@@ -1,4 +1,4 @@
-"""``live/``: its JSON, and the fast path to it from a snapshot taken a moment ago."""
+"""``live/``: its JSON, and its fast path, which reuses a recent snapshot."""
 
 import json
 import re
@@ -62,8 +62,8 @@ def live(environ: Environ) -> Answer | None:
         sample = _fresh_sample(int(match[1]))
     except (LedgerUnavailable, NotLoaded):
         return None
-    # Let the time go on, and with it the state at start and end: a little late, because the
-    # snapshot is older than its arrival, and never early.
+    # Advance the time, so that the state changes at start and end: a little late, because the
+    # snapshot is older than its arrival, but never early.
     age_ms = round((monotonic() - sample.received_at) * 1000)
     return live_answer(replace(sample.snapshot, now_ms=sample.snapshot.now_ms + age_ms))
 

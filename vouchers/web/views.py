@@ -29,11 +29,10 @@ from vouchers.models import Picture, SeckillVoucher
 from vouchers.web.fast_path import live_answer
 
 REMINDER_KEPT_S = 60
-"""How long a reminder is cached: a start that was moved is in it a minute later."""
+"""The time for which a reminder is cached: it shows a moved start within that time."""
 
 
 def _card_json(card: SaleCard) -> dict[str, Any]:
-    """Return a sale as an entry of the list."""
     sale = card.sale
     return {
         "voucher_id": str(sale.pk),
@@ -61,7 +60,7 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
 
 @allow("GET", "HEAD")
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
-    """Answer the public figures of one sale; may be a second old."""
+    """Return the public figures of one sale, which may be a second old."""
     try:
         return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:
@@ -84,13 +83,13 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
         return problem(request, status=410, code="ended", message=message)
     response = HttpResponse(content, content_type="text/calendar; charset=utf-8")
     response["Content-Disposition"] = f'attachment; filename="flash-sale-{sale_id}.ics"'
-    patch_vary_headers(response, ["Cookie"])  # the language, where a visitor has chosen one
+    patch_vary_headers(response, ["Cookie"])  # the language, if a visitor has chosen one
     return for_everybody(response, seconds=REMINDER_KEPT_S)
 
 
 @allow("GET", "HEAD")
 def picture(request: HttpRequest, digest: str) -> HttpResponseBase:
-    """Answer the bytes of a picture, which never change."""
+    """Return the bytes of a picture, which never change."""
     found = get_object_or_404(Picture.objects.only("content"), pk=digest)
     response = for_ever(HttpResponse(found.content, content_type="image/webp"))
     response["ETag"] = f'"{digest}"'

@@ -1,4 +1,4 @@
--- Returns whether this value of a lock (take.lua) is the owner's.
+-- Return whether the lock with this value (take.lua) is the owner's.
 local function is_of(value, owner)
   return value and string.sub(value, 1, #owner + 1) == owner .. ' '
 end

@@ -2,8 +2,8 @@
 -- @include extend_ttl
 -- @include now_ms
 
--- Notes how many threads of a process wait for a lock: for the list of locks, and so that a release
--- wakes one of them. A note that is not renewed ends after 'ttl'. A negative number changes nothing.
+-- Note how many threads of a process wait for a lock, so that a release wakes one of them and the list
+-- of locks shows them. Unless renewed, a note expires after 'ttl'. A negative number changes nothing.
 local function note_waiting(waiting, process, count, ttl)
   count = tonumber(count)
   if count > 0 then

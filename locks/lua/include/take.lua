@@ -10,9 +10,9 @@ local function token_of(value)
   return string.match(value, '^%S+ (%d*)') or ''
 end
 
--- Takes the lock for an owner. Returns its token, or false if it is another owner's; and second whether
--- the owner has released it before. An owner that has it already gets its first token again and a whole
--- lease from now. The token is the next of the counter, above the floor; without a counter it is empty.
+-- Take the lock for an owner. Return its token, or false if another owner has it; the second value says
+-- whether the owner has released it before. An owner that already has it gets the same token and a full
+-- lease from now. The token is the counter's next value, above the floor, or empty without a counter.
 local function take(marker, name, owner, lease, fence, floor)
   local read = redis.call('MGET', name, fence or name, marker)
   if read[3] then

@@ -1,4 +1,4 @@
--- Returns the value of a string; for a key of another type false, not an error.
+-- Return the value of a string; for a key of another type return false instead of an error.
 local function value_of(key)
   return redis.call('MGET', key)[1]
 end

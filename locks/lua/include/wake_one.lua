@@ -1,7 +1,7 @@
 -- @include now_ms
 -- @include publish
 
--- Wakes one of the waiting processes, drawn at random. Returns true if the releasing process must wake a
+-- Wake one of the waiting processes, drawn at random. Return true if the releasing process must wake a
 -- thread of its own: it was drawn, or no other process is known to wait.
 local function wake_one(channel, process, waiting, name)
   while true do

@@ -1,8 +1,8 @@
--- mint_order_ids: mint a run of order ids by the clock of Redis.
+-- mint_order_ids: mint consecutive order ids by the clock of Redis.
 --
 -- An id is the seconds since our epoch (31 bits) above a sequence that restarts each day (32 bits).
--- The caller puts the two together: a Lua number is a double and has 53 bits. The seconds never fall
--- behind those of an earlier call, so ids increase even when the server's clock is put back.
+-- The caller combines the two: a Lua number is a double and has 53 bits. The seconds never fall
+-- behind those of an earlier call, so ids increase even when the server's clock is set back.
 --
 -- KEYS[1]  hash  seconds, day, sequence of the last call
 -- ARGV[1]  our epoch in seconds since 1970

@@ -1,6 +1,6 @@
 -- invalidate_rows: drop the copies of rows that are about to change, and cache none for a while.
 --
--- Safe to repeat: it only starts that time again.
+-- Safe to repeat: that time only starts over.
 --
 -- KEYS[1]  copies    hash  order id -> what its row says  KEYS[2] the other one
 -- KEYS[3]  changing  zset  order id by the time of its invalidation

@@ -2,7 +2,7 @@
 --
 -- KEYS     the contents of the ledger (read_ledger)
 -- ARGV[1]  order id  ARGV[2] user id  ARGV[3] time of joining, in ms since 1970
--- ARGV[4]  1: put back a buyer whose entry was lost, even if a unit is free or the sale not started
+-- ARGV[4]  1: put back a buyer whose entry was lost, even if a unit is free or before the start
 --
 -- Returns {code, order id, queue position}
 --   WAITING          the position, from 1; also if the buyer was waiting before

@@ -15,8 +15,8 @@
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
---   ALREADY_LOADED  another ledger is loaded; the side keys are gone
---   SIDE_KEYS_LOST  some or all side keys were lost, the rest are gone: build again
+--   ALREADY_LOADED  another ledger is loaded; the side keys are deleted
+--   SIDE_KEYS_LOST  side keys were lost, and the rest are deleted: build again
 -- @include read_ledger
 -- @include now_in_ms
 -- @include integer

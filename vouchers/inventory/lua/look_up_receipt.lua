@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  copies  hash  order id -> what its row says  KEYS[2] the other one
 -- KEYS[3]  buyers  KEYS[4] pending
--- ARGV[1]  user id  ARGV[2]  order id  ARGV[3]  the largest unit that there may be
+-- ARGV[1]  user id  ARGV[2]  order id  ARGV[3]  the highest possible unit
 --
 -- Returns {code, …}
 --   WRITTEN    what the order's row says

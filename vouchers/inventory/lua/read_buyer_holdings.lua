@@ -1,7 +1,7 @@
 -- read_buyer_holdings: read what one buyer holds in a sale's ledger, at one moment. Writes nothing.
 --
 -- KEYS[1]  buyers   KEYS[2]  pending
--- ARGV[1]  user id  ARGV[2]  the largest unit that there may be
+-- ARGV[1]  user id  ARGV[2]  the highest possible unit
 --
 -- Returns {now_ms}, followed for each unit held by three numbers as strings:
 --   the unit, its order id, and its queue position from 1, or 0 if it is not pending

@@ -38,10 +38,10 @@ end
 local now_ms = now_in_ms()
 local ends_at_ms = tonumber(redis.call('HGET', KEYS[1], 'ends_at_ms') or 0)
 local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[1]) - now_ms
--- Never sooner than before: tokens issued under a later end are still valid.
+-- Never shorten it: tokens issued under a later end are still valid.
 if redis.call('PTTL', KEYS[4]) < keep_ms then
   redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 end
--- The row had no such unit. Giving it on would only refuse the waiting buyers one by one.
+-- The row had no such unit. If it were passed on, the waiting buyers would be refused one by one.
 if sale and not oversold then give_units(sale, now_ms) end
 return released

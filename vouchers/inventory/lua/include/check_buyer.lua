@@ -1,6 +1,6 @@
 -- @include buyer_units
 -- @include barring_order
--- Return the answer for a buyer who needs or may have no further unit: a code and an order id.
+-- Return the answer for a buyer who needs no further unit or may not have one: a code and an order id.
 --
 --   ACCEPTED         this order id has its unit, or had it and has ended
 --   ALREADY_ORDERED  the order id that the buyer holds, or the ended one that bars another

@@ -1,6 +1,6 @@
 -- @include integer
 -- @include free_units
--- Give a buyer a unit and write the promise to make this order, both at once.
+-- Give a buyer a unit and add the pending entry of its order, both at once.
 local function take_unit(sale, order_id, user_id, unit, now_ms)
   local field = user_id .. ':' .. unit
   redis.call('HSET', KEYS[2], field, order_id)
