@@ -35,7 +35,7 @@ def sweep(**kwargs: Any) -> None:
 
 @shared_task(name="orders.tasks.sweep_long_over")
 def sweep_long_over(**kwargs: Any) -> None:
-    """Send it again for sales that ended long ago and should have nothing pending."""
+    """Sweep the sales that ended long ago and should have nothing pending."""
     sweeping.sweep(now=timezone.now(), long_over=True)
 
 

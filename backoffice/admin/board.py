@@ -101,9 +101,9 @@ def board_action(
         is_nav_sidebar_enabled=False,
         title=action.title,
         sale=board.sale,
-        will=action.will(board),
+        will=action.effects(board),
         form=form,
-        yes=action.yes,
+        yes=action.confirm_label,
         is_final=action.is_final,
         back=reverse("admin:sale-board", args=[sale_id]),
     )
@@ -139,7 +139,7 @@ def _history(board: Board) -> list[dict[str, str]]:
 
 def _links(sale_id: int) -> list[tuple[str, Any, str]]:
     return [
-        (name, action.link, reverse(f"admin:sale-board-{name}", args=[sale_id]))
+        (name, action.button, reverse(f"admin:sale-board-{name}", args=[sale_id]))
         for name, action in ACTIONS.items()
     ]
 
@@ -155,7 +155,7 @@ def _carry_out(
     load_sale(sale_id=sale_id)  # before the transaction; only a loaded sale can be changed in Redis
     with transaction.atomic():
         sale = action.do(sale_id, data)
-        line = with_reason(action.done(sale, data), data["reason"])
+        line = with_reason(action.history_line(sale, data), data["reason"])
         model_admin.log_change(request, sale, line)
     messages.success(request, line)
     if not _is_in_redis(sale):

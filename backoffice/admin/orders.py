@@ -223,7 +223,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         back = HttpResponseRedirect(reverse("admin:orders_voucherorder_change", args=[order_id]))
         form = EndForm(request.POST or None)
         if order.status != required_status(kind):
-            self._say_why_not(request, order_id, refusal_text(order.status))
+            self._report_refusal(request, order_id, refusal_text(order.status))
             return back
         if form.is_valid():
             self._end(request, order, kind, form.cleaned_data["reason"])
@@ -235,10 +235,10 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
         try:
             end_order(kind=kind, order_id=order.pk, by=by, why=why)
         except WrongState as error:
-            self._say_why_not(request, order.pk, refusal_text(error.status))
+            self._report_refusal(request, order.pk, refusal_text(error.status))
         except Busy:
             busy = gettext("someone else is changing this buyer's orders right now")
-            self._say_why_not(request, order.pk, busy)
+            self._report_refusal(request, order.pk, busy)
         except UNAVAILABLE:
             self.message_user(request, NO_ANSWER, messages.ERROR)
         else:
@@ -248,7 +248,7 @@ class VoucherOrderAdmin(ReadOnlyAdmin):
             self.message_user(request, text % values, messages.SUCCESS)
             self.log_change(request, order, f"{OrderJob.Kind(kind).label}: {why}")
 
-    def _say_why_not(self, request: HttpRequest, order_id: int, reason: str) -> None:
+    def _report_refusal(self, request: HttpRequest, order_id: int, reason: str) -> None:
         text = gettext("Order %(order_id)s was not changed: %(reason)s.")
         values = {"order_id": order_id, "reason": reason}
         self.message_user(request, text % values, messages.WARNING)

@@ -135,8 +135,8 @@ class Action(ABC):
     """One action on a sale."""
 
     title: Promise
-    link: Promise
-    yes: Promise
+    button: Promise
+    confirm_label: Promise
     form: type[forms.Form] = OptionalReasonForm
     is_final = False
 
@@ -150,7 +150,7 @@ class Action(ABC):
         return {}
 
     @abstractmethod
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         """Describe the effects of the action, based on the live figures."""
 
     @abstractmethod
@@ -158,7 +158,7 @@ class Action(ABC):
         """Carry out the action."""
 
     @abstractmethod
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
         """Return the line for the sale's history."""
 
 
@@ -174,8 +174,8 @@ def offered(board: Board) -> list[str]:
 
 class Pause(Action):
     title = _("Pause the sale")
-    link = _("Pause")
-    yes = _("Yes, pause")
+    button = _("Pause")
+    confirm_label = _("Yes, pause")
     form = ReasonForm
 
     def check(self, board: Board) -> None:
@@ -183,7 +183,7 @@ class Pause(Action):
         if board.sale.paused:
             raise TermsChanged
 
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         return [
             gettext("Nobody can buy until the sale is resumed. Its end does not move."),
             *_draft(board),
@@ -194,21 +194,21 @@ class Pause(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return pause_sale(sale_id=sale_id)
 
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
         return gettext("Paused")
 
 
 class Resume(Action):
     title = _("Resume the sale")
-    link = _("Resume")
-    yes = _("Yes, resume")
+    button = _("Resume")
+    confirm_label = _("Yes, resume")
 
     def check(self, board: Board) -> None:
         super().check(board)
         if not board.sale.paused:
             raise TermsChanged
 
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         text = (
             gettext("Buyers can buy again at once: %(left)s of %(total)s units are left.")
             if board.now >= board.sale.begins_at
@@ -221,7 +221,7 @@ class Resume(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resume_sale(sale_id=sale_id)
 
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
         return gettext("Resumed")
 
 
@@ -232,17 +232,17 @@ class _ActionOnEnd(Action):
         end = board.sale.ends_at
         return {"seen": end.isoformat(), "until": end + dt.timedelta(minutes=5)}
 
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
         return _changed("ends_at", timestamp(data["seen"]), timestamp(sale.ends_at))
 
 
 class Extend(_ActionOnEnd):
     title = _("Extend the sale")
-    link = _("Extend")
-    yes = _("Yes, extend")
+    button = _("Extend")
+    confirm_label = _("Yes, extend")
     form = ExtendForm
 
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         text = gettext("The sale currently ends at %(end)s. Buyers can buy until the new end.")
         left = gettext("%(left)s of %(total)s units are left.")
         return [text % {"end": timestamp(board.sale.ends_at)}, left % _stock(board)]
@@ -253,14 +253,14 @@ class Extend(_ActionOnEnd):
 
 class ChangeStock(Action):
     title = _("Change the stock")
-    link = _("Change stock")
-    yes = _("Yes, change the stock")
+    button = _("Change stock")
+    confirm_label = _("Yes, change the stock")
     form = StockForm
 
     def initial(self, board: Board) -> dict[str, Any]:
         return {"seen": board.sale.stock, "stock": board.sale.stock}
 
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         text = gettext("%(total)s units are now offered, and %(left)s of them are left.")
         bounds = gettext("The stock cannot go below the %(taken)s already taken or above %(most)s.")
         taken = board.snapshot.taken if board.snapshot else board.sale.sold
@@ -273,14 +273,14 @@ class ChangeStock(Action):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return resize_sale(sale_id=sale_id, stock=data["stock"], seen=data["seen"])
 
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
         return _changed("stock", grouped(data["seen"]), grouped(sale.stock))
 
 
 class End(_ActionOnEnd):
     title = _("End the sale now")
-    link = _("End now")
-    yes = _("Yes, end the sale now")
+    button = _("End now")
+    confirm_label = _("Yes, end the sale now")
     form = EndSaleForm
     is_final = True
 
@@ -289,7 +289,7 @@ class End(_ActionOnEnd):
         if board.now <= board.sale.begins_at:
             raise SaleNotStarted
 
-    def will(self, board: Board) -> list[str]:
+    def effects(self, board: Board) -> list[str]:
         left, waiting = (
             (board.snapshot.remaining, board.snapshot.waiting) if board.snapshot else (0, 0)
         )
@@ -311,8 +311,8 @@ class End(_ActionOnEnd):
     def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
         return end_sale(sale_id=sale_id, seen=data["seen"])
 
-    def done(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return f"{gettext('Ended now')}; {super().done(sale, data)}"
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return f"{gettext('Ended now')}; {super().history_line(sale, data)}"
 
 
 ACTIONS: dict[str, Action] = {

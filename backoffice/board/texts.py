@@ -57,7 +57,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
         "begins_at_ms": epoch_ms(board.sale.begins_at),
         "ends_at_ms": epoch_ms(board.sale.ends_at),
         "left": board.snapshot.remaining if board.snapshot else None,
-        "texts": {**_huge(board), **_small(board)},
+        "texts": {**_main_figures(board), **_other_figures(board)},
         "statuses": _statuses(board),
         "refusals": _refusals(board),
         "chart": _chart(board.pace),
@@ -123,7 +123,7 @@ def sum_verdict(found: SaleSum | None) -> dict[str, str]:
     return {"code": "off", "text": text}
 
 
-def _huge(board: Board) -> dict[str, str]:
+def _main_figures(board: Board) -> dict[str, str]:
     """Return the four large figures, each also as a sentence."""
     found, pace = board.snapshot, board.pace
     left, total = grouped(found.remaining if found else None), grouped(board.sale.stock)
@@ -143,7 +143,7 @@ def _huge(board: Board) -> dict[str, str]:
     }
 
 
-def _small(board: Board) -> dict[str, str]:
+def _other_figures(board: Board) -> dict[str, str]:
     found = board.snapshot
     return {
         "sum": _sum(board),

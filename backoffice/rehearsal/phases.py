@@ -55,7 +55,10 @@ NOT_DRAINED = gettext_noop(
 )
 NOTHING_BOUGHT = gettext_noop("no buyer was accepted")
 
-_FOREIGN = {"bad_token", "not_found", "invalid", "301", "302", "307", "308", "400", "403", "404"}
+_WRONG_SERVER_CODES = {
+    *("bad_token", "not_found", "invalid"),
+    *("301", "302", "307", "308", "400", "403", "404"),
+}
 """Answers of a web server with another key, another database or another name."""
 
 
@@ -145,7 +148,7 @@ def _buy(rehearsal: Rehearsal, now: dt.datetime, clicks_at_once: int) -> float:
         for_s=FIRE_S,
     )
     failpoint("rehearse.fired")
-    if log.answers and log.answers.keys() <= _FOREIGN:
+    if log.answers and log.answers.keys() <= _WRONG_SERVER_CODES:
         return _give_up(rehearsal, now, ANOTHER_SHOP)
     changes: dict[str, Any] = {"done": log.answered}
     clicks = count_clicks(buyers=rehearsal.buyers, duplicates=rehearsal.duplicates)

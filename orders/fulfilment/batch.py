@@ -56,7 +56,7 @@ class OrderIdTaken(Exception):
 
 
 @dataclass
-class Verdict:
+class BatchOutcome:
     """The outcome of a batch, for the ledger after the commit.
 
     ``rows`` has the text of each new live order's row, for the receipt cache.
@@ -95,7 +95,7 @@ def write_batch(
     lost: Callable[[], bool],
     now: dt.datetime,
     refuse_as: RefusalReason | None = None,
-) -> Verdict:
+) -> BatchOutcome:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
     Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
@@ -113,10 +113,10 @@ def write_batch(
             raise StaleFence(sale.fence)
         if number <= sale.batch:
             raise StaleBatchNumber(number=number, stored=sale.batch)
-        verdict, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
+        outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
             insert_orders(sale=sale, orders=rows, now=now)
-            verdict.rows = _receipt_copies(sale, rows, now)
+            outcome.rows = _receipt_copies(sale, rows, now)
         sale.sold += sum(1 for row in rows if row.live)
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
@@ -124,7 +124,7 @@ def write_batch(
         if lost():
             raise LockLost(f"a lock of sale {sale_id} was lost before the commit")
     failpoint("batch.committed")
-    return verdict
+    return outcome
 
 
 def _receipt_copies(
@@ -160,12 +160,12 @@ def _decide(
     entries: Sequence[PendingEntry],
     existing: _Existing,
     refuse_as: RefusalReason | None,
-) -> tuple[Verdict, list[NewOrder]]:
-    verdict, rows = Verdict(), []
+) -> tuple[BatchOutcome, list[NewOrder]]:
+    outcome, rows = BatchOutcome(), []
     sale_id, room = sale.pk, sale.stock - sale.sold
     for entry in entries:
         if entry.order_id in existing.rows:
-            _report_again(sale_id, entry, existing, verdict)
+            _report_again(sale_id, entry, existing, outcome)
             continue
         reason = refuse_as or _refusal(entry, existing, room)
         row = _row(sale_id, entry, existing, reason)
@@ -174,23 +174,25 @@ def _decide(
         if reason is None:
             room -= 1
             existing.live[entry.user_id, entry.unit] = entry.order_id
-            verdict.done.append(entry)
+            outcome.done.append(entry)
         else:
-            verdict.releases.append(Release(entry, reason, existing.holder(entry)))
-    return verdict, rows
+            outcome.releases.append(Release(entry, reason, existing.holder(entry)))
+    return outcome, rows
 
 
-def _report_again(sale_id: int, entry: PendingEntry, existing: _Existing, verdict: Verdict) -> None:
+def _report_again(
+    sale_id: int, entry: PendingEntry, existing: _Existing, outcome: BatchOutcome
+) -> None:
     """Report the row that an earlier attempt has committed."""
     row = existing.rows[entry.order_id]
     same_buyer = row.user_id in (entry.user_id, None) and row.unit == entry.unit
     if row.seckill_voucher_id != sale_id or not same_buyer:
         raise OrderIdTaken(f"order id {entry.order_id} belongs to another order")
     if row.live:
-        verdict.done.append(entry)
+        outcome.done.append(entry)
     else:
         reason, had_order = row.reason or row.status, row.status in BARRING_STATUSES
-        verdict.releases.append(Release(entry, reason, existing.holder(entry), had_order=had_order))
+        outcome.releases.append(Release(entry, reason, existing.holder(entry), had_order=had_order))
 
 
 def _refusal(entry: PendingEntry, existing: _Existing, room: int) -> RefusalReason | None:

@@ -29,7 +29,13 @@ from django.db import InterfaceError, OperationalError, connection
 from django.utils import timezone
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.fulfilment.batch import LockLost, StaleBatchNumber, StaleFence, Verdict, write_batch
+from orders.fulfilment.batch import (
+    BatchOutcome,
+    LockLost,
+    StaleBatchNumber,
+    StaleFence,
+    write_batch,
+)
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -178,7 +184,7 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
             while time.monotonic() < deadline and _take_batch(walk):
                 pass
             while time.monotonic() < deadline and walk.put_off:
-                settled = _settle_free(walk, [walk.put_off.pop(0)])
+                settled = _write_free(walk, [walk.put_off.pop(0)])
                 walk.settled += settled
                 walk.skipped -= settled
     return walk
@@ -201,7 +207,7 @@ def _take_batch(walk: _Pass) -> bool:
         return False
     ready = [entry for entry in entries if entry.order_id not in walk.suspects]
     walk.put_off += [entry for entry in entries if entry.order_id in walk.suspects]
-    settled = _settle_free(walk, ready) if ready else 0
+    settled = _write_free(walk, ready) if ready else 0
     walk.settled += settled
     walk.skipped += len(entries) - settled
     return True
@@ -219,7 +225,7 @@ def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
     return entries
 
 
-def _settle_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
+def _write_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
     """Settle the entries whose user lock is free; return how many."""
     keys = LedgerKeys(walk.sale_id)
     names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
@@ -227,10 +233,10 @@ def _settle_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
     with users.holding_free() as held:
         held_ids = {names[name] for name in held}
         free = [entry for entry in entries if entry.user_id in held_ids]
-        return _settle(walk, free, users) if free else 0
+        return _write_and_report(walk, free, users) if free else 0
 
 
-def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> int:
+def _write_and_report(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> int:
     """Write these entries and update the ledger, halving a batch that fails; return how many."""
     sale_id, order_id = walk.sale_id, entries[0].order_id
     suspect = order_id in walk.suspects
@@ -238,7 +244,7 @@ def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> i
     if suspect and (count_attempt(sale_id=sale_id, order_id=order_id) > settings.SECKILL_MAX_TRIES):
         return _set_aside(walk, entries[0], users)
     try:
-        verdict = _write(walk, entries, users)
+        outcome = _write(walk, entries, users)
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
@@ -249,12 +255,13 @@ def _settle(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> i
             raise
         if len(entries) > 1:
             half = len(entries) // 2
-            return _settle(walk, entries[:half], users) + _settle(walk, entries[half:], users)
+            halves = entries[:half], entries[half:]
+            return sum(_write_and_report(walk, it, users) for it in halves)
         logger.exception("order %s of sale %s failed", order_id, sale_id)
         if not suspect:
             count_attempt(sale_id=sale_id, order_id=order_id)
         return 0
-    _update_ledger(sale_id, verdict)
+    _update_ledger(sale_id, outcome)
     return len(entries)
 
 
@@ -263,7 +270,7 @@ def _write(
     entries: Sequence[PendingEntry],
     users: MultiLock,
     refuse_as: RefusalReason | None = None,
-) -> Verdict:
+) -> BatchOutcome:
     """Write one batch, and again after a transient error while the locks are still held."""
     assert walk.lock.fencing_token is not None  # a lock with a fence key has one
 
@@ -299,7 +306,7 @@ def _set_aside(walk: _Pass, entry: PendingEntry, users: MultiLock) -> int:
     """Refuse an entry that failed every time (Note [Accepted means ended])."""
     logger.error("order %s of sale %s is set aside", entry.order_id, walk.sale_id)
     try:
-        verdict = _write(walk, [entry], users, refuse_as=RefusalReason.FAILED)
+        outcome = _write(walk, [entry], users, refuse_as=RefusalReason.FAILED)
     except SoftTimeLimitExceeded:
         raise
     except Exception as error:
@@ -307,21 +314,21 @@ def _set_aside(walk: _Pass, entry: PendingEntry, users: MultiLock) -> int:
             raise
         # No row can hold it, not even a refused one, so only the ledger can record the refusal.
         logger.exception("order %s of sale %s cannot have a row", entry.order_id, walk.sale_id)
-        verdict = Verdict(releases=[Release(entry, RefusalReason.FAILED)])
-    _update_ledger(walk.sale_id, verdict)
+        outcome = BatchOutcome(releases=[Release(entry, RefusalReason.FAILED)])
+    _update_ledger(walk.sale_id, outcome)
     return 1
 
 
-def _update_ledger(sale_id: int, verdict: Verdict) -> None:
-    if verdict.sold_out_early:
+def _update_ledger(sale_id: int, outcome: BatchOutcome) -> None:
+    if outcome.sold_out_early:
         # The ledger's total was too high: correct it before the units are offered again.
         load_sale(sale_id=sale_id)
-    release(sale_id=sale_id, releases=verdict.releases)
+    release(sale_id=sale_id, releases=outcome.releases)
     failpoint("fulfill.released")
-    confirm(sale_id=sale_id, entries=verdict.done, rows=verdict.rows)
+    confirm(sale_id=sale_id, entries=outcome.done, rows=outcome.rows)
     failpoint("fulfill.confirmed")
-    FULFILLED.labels("unpaid").inc(len(verdict.done))
-    FULFILLED.labels("refused").inc(len(verdict.releases))
+    FULFILLED.labels("unpaid").inc(len(outcome.done))
+    FULFILLED.labels("refused").inc(len(outcome.releases))
     logger.info(
-        "sale %s: %s ordered, %s refused", sale_id, len(verdict.done), len(verdict.releases)
+        "sale %s: %s ordered, %s refused", sale_id, len(outcome.done), len(outcome.releases)
     )

@@ -14,7 +14,7 @@ from django.db import transaction
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
 
-MOST_WRONG, WINDOW_S = 30, 60
+MAX_WRONG_CODES, WINDOW_S = 30, 60
 """The most wrong codes that a member of staff may type per window."""
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
@@ -28,7 +28,7 @@ class TooManyGuesses(Exception):
     """Too many wrong codes were typed; the next may be typed after ``retry_after_s``."""
 
     def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"{MOST_WRONG} wrong codes; go on in {retry_after_s} s")
+        super().__init__(f"{MAX_WRONG_CODES} wrong codes; go on in {retry_after_s} s")
         self.retry_after_s = retry_after_s
 
 
@@ -105,7 +105,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
 
     It is counted first and uncounted if the code exists, so concurrent guesses gain nothing.
 
-    :raises TooManyGuesses: ``MOST_WRONG`` guesses in this window were wrong.
+    :raises TooManyGuesses: ``MAX_WRONG_CODES`` guesses in this window were wrong.
     :raises GuessesUnknown: the cache did not respond.
     """
     window, second = divmod(int(now.timestamp()), WINDOW_S)
@@ -114,7 +114,7 @@ def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
     guesses = _count(key, 1)
     if guesses is None:
         raise GuessesUnknown("the cache did not count the guess")
-    if guesses > MOST_WRONG:
+    if guesses > MAX_WRONG_CODES:
         raise TooManyGuesses(WINDOW_S - second)
     try:
         yield

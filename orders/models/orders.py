@@ -45,6 +45,13 @@ LIVE_STATUSES = (
 )
 """The states that hold a unit of the stock."""
 
+# Note [Units of a buyer]
+#
+# A buyer's orders of a sale are numbered: unit 1 to the sale's limit. Redis gives out the lowest
+# free number (include/buyer_units.lua, include/give_units.lua), which enforces the limit. The
+# database allows one live order per number (order_one_live_per_buyer_unit) and numbers up to 20.
+# A limit can only rise (catalogue/sales.py), so no number is ever above it.
+
 # Note [Ended orders]
 # ~~~~~~~~~~~~~~~~~~~
 # A sale may forbid buying again (``rebuy`` is false). An ended order then bars its buyer from

@@ -13,7 +13,7 @@ from django.db.models import Exists, F, OuterRef, QuerySet
 from orders.lifecycle.cancellation import end_orders
 from orders.lifecycle.transitions import SYSTEM, Change
 from orders.models import OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.payments.providers import Patience
+from orders.payments.providers import PollBudget
 from orders.payments.service import QueryOutcome, query_payment
 
 logger = logging.getLogger(__name__)
@@ -38,11 +38,11 @@ def expire_orders(*, now: dt.datetime) -> int:
     """
     due = VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=now)
     sale_ids = due.order_by("seckill_voucher").values_list("seckill_voucher", flat=True)
-    patience = Patience()
+    patience = PollBudget()
     return sum(_expire_sale(sale_id, now, patience) for sale_id in list(sale_ids.distinct()))
 
 
-def _expire_sale(sale_id: int, now: dt.datetime, patience: Patience) -> int:
+def _expire_sale(sale_id: int, now: dt.datetime, patience: PollBudget) -> int:
     """End the due orders of a sale, starting with those that no provider has to be asked about."""
     due = VoucherOrder.objects.filter(
         seckill_voucher=sale_id, status=OrderStatus.UNPAID, pay_by__lte=now
@@ -56,7 +56,7 @@ def _expire_sale(sale_id: int, now: dt.datetime, patience: Patience) -> int:
         open_payments = _open_payments(sale_id, now)
         for first in range(0, len(open_payments), ASK_AT_ONCE):
             asked = open_payments[first : first + ASK_AT_ONCE]
-            unknown = _orders_maybe_paid(asked, now, patience)
+            unknown = _orders_possibly_paid(asked, now, patience)
             unpaid = [it.order_id for it in asked if it.order_id not in unknown]
             expired += _expire(sale_id, unpaid, now)
     except DatabaseError as error:
@@ -93,8 +93,8 @@ def _open_payments(sale_id: int, now: dt.datetime) -> list[Payment]:
     return list(found[:PAYMENTS_AT_ONCE])
 
 
-def _orders_maybe_paid(
-    payments: Iterable[Payment], now: dt.datetime, patience: Patience
+def _orders_possibly_paid(
+    payments: Iterable[Payment], now: dt.datetime, patience: PollBudget
 ) -> set[int]:
     """Ask about these payments; return the orders whose state is still unknown.
 

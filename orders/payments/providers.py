@@ -42,7 +42,7 @@ def backoff(attempts: int, *, first_s: int) -> dt.timedelta:
     return dt.timedelta(seconds=min(first_s * 2 ** min(attempts, 10), LONGEST_PAUSE_S))
 
 
-class Patience:
+class PollBudget:
     """The limits of one walk over many payments: its time, and silences per provider."""
 
     def __init__(self) -> None:

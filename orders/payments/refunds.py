@@ -13,7 +13,7 @@ from django.db.models import Exists, OuterRef
 from orders.lifecycle.cancellation import end_locked, end_orders, give_back, user_lock
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, WrongState, change_order
 from orders.models import ActorKind, OrderStatus, Payment, PaymentStatus, VoucherOrder
-from orders.payments.providers import Patience, ProviderUnavailable, backoff, call_provider
+from orders.payments.providers import PollBudget, ProviderUnavailable, backoff, call_provider
 from seckill_site.failpoints import failpoint
 
 logger = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ def finish_refunds(*, now: dt.datetime) -> int:
         _end_without_money(sale_id, order_id, now)
         finished += 1
     due = Payment.objects.filter(status=PaymentStatus.REFUNDING, ask_at__lte=now)
-    patience = Patience()
+    patience = PollBudget()
     for payment in due.order_by("ask_at").select_related("order")[:REFUNDS_AT_ONCE]:
         if patience.allows(payment.provider):
             done = finish_refund(payment, now=now)

@@ -35,8 +35,8 @@ from orders.payments.providers import (
     BadNotification,
     Charge,
     ChargeState,
-    Patience,
     PaymentProvider,
+    PollBudget,
     ProviderUnavailable,
     Statement,
     backoff,
@@ -226,7 +226,7 @@ class QueryOutcome(Enum):
 def poll_payments(*, now: dt.datetime) -> int:
     """Ask about payments that were not reported; return how many were asked about."""
     due = Payment.objects.filter(status=PaymentStatus.OPEN, ask_at__lte=now)
-    patience, asked = Patience(), 0
+    patience, asked = PollBudget(), 0
     for payment in due.order_by("ask_at").select_related("order")[:ASKED_AT_ONCE]:
         if patience.allows(payment.provider):
             asked += 1
@@ -235,10 +235,10 @@ def poll_payments(*, now: dt.datetime) -> int:
 
 
 def query_payment(
-    payment: Payment, *, now: dt.datetime, patience: Patience | None = None
+    payment: Payment, *, now: dt.datetime, patience: PollBudget | None = None
 ) -> QueryOutcome:
     """Ask the provider about a payment and apply the answer, unless ``patience`` forbids it."""
-    patience = patience or Patience()
+    patience = patience or PollBudget()
     if not patience.allows(payment.provider):
         return QueryOutcome.SILENCE
     still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)

@@ -45,7 +45,7 @@ def request_order(
             _count(sale_id=sale_id, status=202, answer=ACCEPTED)
             return token
         read_token(order.token, sale_id=sale_id, now_ms=now_ms)
-        refusal = sold_out_refusal(notice.arrival_ms(), notice.sold_out_at_ms)
+        refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
     except NotLoaded:
         raise
     except REFUSED as error:

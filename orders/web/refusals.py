@@ -91,7 +91,7 @@ def _behind(error: SaleBehind) -> Refusal:
 
 
 def _already_ordered(error: AlreadyOrdered) -> Refusal:
-    text = gettext_noop("You already have an order in this sale.")
+    text = gettext_noop("You cannot order more in this sale.")
     return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 

@@ -31,7 +31,9 @@ CACHE_AWAY_S = 5
 _FOUND = {OrderStatus.PAID: "valid", OrderStatus.USED: "used_before"}
 
 
-def redeemers(view: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponseBase]:
+def redeem_permission_required(
+    view: Callable[[HttpRequest], HttpResponse],
+) -> Callable[..., HttpResponseBase]:
     """Require a member of staff with the permission to redeem."""
 
     @wraps(view)
@@ -46,7 +48,7 @@ def redeemers(view: Callable[[HttpRequest], HttpResponse]) -> Callable[..., Http
 
 
 @allow("GET", "HEAD", "POST")
-@redeemers
+@redeem_permission_required
 def redeem_page(request: HttpRequest) -> HttpResponse:
     """Show whether a code is valid; with POST, redeem it."""
     user_id = request.user.pk or 0

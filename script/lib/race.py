@@ -22,7 +22,7 @@ DOCUMENTS = ("docs/six-steps.md", "docs/six-steps.zh-CN.md")
 OURS_BROKE = 1
 
 
-class ForgetfulRedis(Redis):
+class NonPersistentRedis(Redis):
     """A Redis that writes nothing to disk, like that of the course, and restarts when it ends.
 
     A race may end it to see what comes back.
@@ -35,7 +35,7 @@ class ForgetfulRedis(Redis):
 
 def main() -> int:
     with scratch_directory("race", status=2) as scratch:
-        servers = ForgetfulRedis(scratch / "redis"), MariaDB(scratch / "mysql")
+        servers = NonPersistentRedis(scratch / "redis"), MariaDB(scratch / "mysql")
         with running(scratch, *servers) as wait:
             wait()
             settings = {

@@ -125,13 +125,8 @@ def main() -> int:
 
 @contextmanager
 def shop() -> Iterator[tuple[Browser, Window, str]]:
-<<<<<<< HEAD
-    """Offer Debian's Chromium, a filled shop and the address of its web server."""
-    found = shutil.which("chromium-headless-shell")
-=======
     """Yield Debian's Chromium, a filled shop and the address of its web server."""
-    found = shutil.which("chromium") or shutil.which("chromium-browser")
->>>>>>> area/back
+    found = shutil.which("chromium-headless-shell")
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)
     directory, database = Path(os.environ["SECKILL_SCRATCH"]), settings.DATABASES["default"]["NAME"]

@@ -252,7 +252,7 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                 continue  # a missing table is a pending migration
             there = probe.introspection.get_constraints(cursor, model._meta.db_table)
             for constraint in model._meta.constraints:
-                if not _stands(constraint, model, there.get(constraint.name, {})):
+                if not _exists(constraint, model, there.get(constraint.name, {})):
                     yield Error(
                         f"The table {model._meta.db_table} is without its constraint "
                         f"{constraint.name}. Nothing stands behind Redis there.",
@@ -262,7 +262,7 @@ def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
                     )
 
 
-def _stands(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
+def _exists(constraint: BaseConstraint, model: type[Model], found: Mapping[str, Any]) -> bool:
     if isinstance(constraint, CheckConstraint):
         return bool(found.get("check"))
     if not isinstance(constraint, UniqueConstraint) or not constraint.fields:

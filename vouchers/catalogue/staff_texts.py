@@ -33,7 +33,7 @@ def refusal_text(error: Exception) -> str:
         text = gettext("Nothing was changed: %(taken)s units are already taken.")
         return text % {"taken": error.taken}
     if isinstance(error, LedgerUnavailable | NotLoaded):
-        return gettext("Nothing was changed: Redis did not respond. Try again.")
+        return gettext("The change was not saved: Redis did not respond. Try again.")
     if isinstance(error, ValidationError):
         return " ".join([gettext("Nothing was changed."), *error.messages])
     return str(NO_ANSWER)

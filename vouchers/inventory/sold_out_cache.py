@@ -22,7 +22,7 @@ class SoldOutAnswer:
     sold_out_at_ms: int | None
     remembered_at_s: float
 
-    def arrival_ms(self) -> int:
+    def redis_now_ms(self) -> int:
         """Return the current time by the clock of Redis."""
         return self.arrived_at_ms + round((monotonic() - self.remembered_at_s) * 1000)
 

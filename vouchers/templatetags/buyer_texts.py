@@ -1,4 +1,4 @@
-"""Texts of the buyer pages; the server sends codes only, and a script shows these texts.
+"""Texts of the buyer pages, by the codes of the server (messages for programs: web/refusals.py).
 
 The same dictionaries render the first view of a page and go into it as JSON, so that the texts of
 server and script cannot differ.

@@ -568,7 +568,7 @@ def test_board_action_without_redis_changes_nothing(
     fields = {"reason": "why", "stock": 20, "by": "5", **seen}
     response = operator.post(board_of(sale, f"{name}/"), fields)
 
-    assert said(response) == ["error: Nothing was changed: Redis did not respond. Try again."]
+    assert said(response) == ["error: The change was not saved: Redis did not respond. Try again."]
     assert rows() == before
     assert not entries()
 

@@ -15,11 +15,11 @@ from django.utils import timezone
 
 from orders.fulfilment import batch
 from orders.fulfilment.batch import (
+    BatchOutcome,
     LockLost,
     OrderIdTaken,
     StaleBatchNumber,
     StaleFence,
-    Verdict,
     write_batch,
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
@@ -60,7 +60,7 @@ def write(
     number: int | None = None,
     lost: Callable[[], bool] = lambda: False,
     refuse_as: RefusalReason | None = None,
-) -> Verdict:
+) -> BatchOutcome:
     return write_batch(
         sale_id=sale.pk,
         entries=entries,
@@ -531,8 +531,8 @@ class MeetingPoint:
 def two_writers(
     sale: SeckillVoucher, batches: Sequence[Sequence[PendingEntry]], meeting: MeetingPoint
 ) -> list[Any]:
-    def writer(entries: Sequence[PendingEntry]) -> Callable[[], Verdict]:
-        def run() -> Verdict:
+    def writer(entries: Sequence[PendingEntry]) -> Callable[[], BatchOutcome]:
+        def run() -> BatchOutcome:
             try:
                 return write(sale, entries)
             finally:
@@ -599,7 +599,7 @@ def test_without_row_lock_unique_key_refuses_second_order(
     monkeypatch.setattr(batch, "_read", with_meeting(batch._read, meeting))
     batches = [[an_entry(sale, buyer.pk, order_id=order_id)] for order_id in (1_001, 1_002)]
     outcomes = two_writers(sale, batches, meeting)
-    (refused,) = (outcome for outcome in outcomes if not isinstance(outcome, Verdict))
+    (refused,) = (outcome for outcome in outcomes if not isinstance(outcome, BatchOutcome))
     assert isinstance(refused, IntegrityError)
     assert "order_one_live_per_buyer_unit" in str(refused)
     assert len(live_ids(sale)) == 1

@@ -18,7 +18,7 @@ from redis import Redis
 
 from locks import MultiLock, RedisLock
 from orders.fulfilment import worker
-from orders.fulfilment.batch import Verdict, write_batch
+from orders.fulfilment.batch import BatchOutcome, write_batch
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken
@@ -396,7 +396,7 @@ def test_stale_fence_without_ledger_waits_for_a_load(
     tokens = reserved(sale, make_buyers(2))
     SeckillVoucher.objects.filter(pk=sale.pk).update(fence=sale.fence + 1_000)
 
-    def lost(**kwargs: Any) -> Verdict:
+    def lost(**kwargs: Any) -> BatchOutcome:
         monkeypatch.setattr(worker, "write_batch", write_batch)
         ledger.delete(LedgerKeys(sale.pk).sale)
         return write_batch(**kwargs)
@@ -605,7 +605,7 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
         sale, sizes, steps = make_sale(stock=1_000), list[int](), iter(coming)
         reserved(sale, [make_buyer()])
 
-        def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> Verdict:
+        def write(*, entries: Sequence[PendingEntry], **kwargs: Any) -> BatchOutcome:
             sizes.append(len(entries))
             if len(sizes) == 1:
                 reserved(sale, [make_buyer()])
@@ -720,7 +720,7 @@ def test_two_workers_write_two_sales_but_never_one(
 ) -> None:
     writing, met, patience_s = set[int](), list[bool](), [20.0]
 
-    def write_and_look(**options: Any) -> Verdict:
+    def write_and_look(**options: Any) -> BatchOutcome:
         me = threading.get_ident()
         writing.add(me)
         try:

@@ -16,7 +16,7 @@ from django.utils import timezone
 from redis import Redis
 
 from orders.lifecycle.redemption import (
-    MOST_WRONG,
+    MAX_WRONG_CODES,
     WINDOW_S,
     GuessesUnknown,
     NoSuchCode,
@@ -218,7 +218,7 @@ def wrong(count: int, **options: Any) -> None:
 
 
 def test_wrong_codes_are_limited_per_minute() -> None:
-    wrong(MOST_WRONG)
+    wrong(MAX_WRONG_CODES)
     with pytest.raises(TooManyGuesses) as refused:
         guess(right=True)
     assert refused.value.retry_after_s == 40
@@ -226,26 +226,26 @@ def test_wrong_codes_are_limited_per_minute() -> None:
 
 
 def test_valid_codes_do_not_count() -> None:
-    for _ in range(2 * MOST_WRONG):
+    for _ in range(2 * MAX_WRONG_CODES):
         guess(right=True)
-    wrong(MOST_WRONG)
+    wrong(MAX_WRONG_CODES)
 
 
 def test_unredeemable_valid_code_does_not_count() -> None:
-    for _ in range(MOST_WRONG + 5):
+    for _ in range(MAX_WRONG_CODES + 5):
         with pytest.raises(ZeroDivisionError), counted_guess(user_id=1, now=NOW):
             raise ZeroDivisionError
 
 
 def test_guesses_are_counted_per_account() -> None:
-    wrong(MOST_WRONG, user_id=1)
+    wrong(MAX_WRONG_CODES, user_id=1)
     guess(2, right=True)
 
 
 def test_concurrent_guesses_are_limited_too() -> None:
-    outcomes = at_once(*[guess] * (MOST_WRONG + 10))
+    outcomes = at_once(*[guess] * (MAX_WRONG_CODES + 10))
     kinds = [type(it) for it in outcomes]
-    assert kinds.count(NoSuchCode) == MOST_WRONG
+    assert kinds.count(NoSuchCode) == MAX_WRONG_CODES
     assert kinds.count(TooManyGuesses) == 10
 
 
@@ -265,7 +265,7 @@ def test_without_cache_no_code_is_checked(lose_cache: Callable[[], None]) -> Non
 def test_cache_loss_during_a_guess_is_harmless() -> None:
     with counted_guess(user_id=1, now=NOW):
         cache.clear()
-    wrong(MOST_WRONG)
+    wrong(MAX_WRONG_CODES)
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.lifecycle.redemption import MOST_WRONG, written_code
+from orders.lifecycle.redemption import MAX_WRONG_CODES, written_code
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.web import staff_views
 from tests.orders.lifecycle.test_redemption import lose_the_cache
@@ -259,7 +259,7 @@ def test_guessing_is_throttled_per_account(
 ) -> None:
     now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
     monkeypatch.setattr(staff_views, "timezone", SimpleNamespace(now=lambda: now))
-    for _ in range(MOST_WRONG):
+    for _ in range(MAX_WRONG_CODES):
         assert verdict(clerk.get(PAGE, {"code": "AAAA"}), 404) == "no_such_code"
     for method in ("get", "post"):
         response = getattr(clerk, method)(PAGE, {"code": voucher.code or ""})

@@ -368,7 +368,7 @@ def test_edit_without_redis_is_refused(shop, redis_gone, stock):
     with redis_gone():
         response = shop.post(change_url(sale), entries_of(sale, stock=stock))
 
-    assert refused(response) == ["Nothing was changed: Redis did not respond. Try again."]
+    assert refused(response) == ["The change was not saved: Redis did not respond. Try again."]
     assert typed(response, "stock") == stock
     assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
 
@@ -414,7 +414,7 @@ def test_redis_lost_after_form_check_changes_nothing(shop, monkeypatch, redis_go
 
     response = shop.post(change_url(sale), entries_of(sale, stock="4"))
 
-    assert refused(response) == ["Nothing was changed: Redis did not respond. Try again."]
+    assert refused(response) == ["The change was not saved: Redis did not respond. Try again."]
     assert stored(sale).stock == snapshot(sale_id=sale.pk).terms.total == 5
 
 
@@ -974,7 +974,7 @@ def test_redis_lost_at_last_moment_stops_delete(shop, monkeypatch):
 
     response = shop.post(delete_url(sale), {"post": "yes"})
 
-    assert said(response) == ["Nothing was changed: Redis did not respond. Try again."]
+    assert said(response) == ["The change was not saved: Redis did not respond. Try again."]
     assert stored(sale)
 
 

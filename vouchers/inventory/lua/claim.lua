@@ -1,4 +1,4 @@
--- claim: give an order that was set aside its buyer's unit again, or refuse by name.
+-- claim: take the buyer's unit back for an order that was set aside, or return why not.
 --
 -- The caller holds the sale's row and the order's FOR UPDATE, and makes the order live in the same
 -- transaction. Everything is checked before anything is written.

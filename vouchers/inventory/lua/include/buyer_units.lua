@@ -1,5 +1,5 @@
 -- Return a buyer's first free unit or nil, one order id that the buyer holds or nil, and the order
--- id at each unit or false.
+-- id at each unit or false (Note [Units of a buyer] in orders/models/orders.py).
 local function buyer_units(sale, user_id)
   local fields = {}
   for unit = 1, tonumber(sale.limit) do
