@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -24,6 +25,7 @@ from lab.crowd.faults import Fault
 from lab.crowd.results import Result
 from lab.crowd.stage import CrowdStage
 from lab.crowd.tables import PlainTable
+from lab.management.commands import race
 from lab.models import LabOrder, LabSale
 from lab.steps import STEPS
 from lab.verdict import Verdict
@@ -62,6 +64,7 @@ def made_up(monkeypatch: pytest.MonkeyPatch) -> Callable[[Verdict], None]:
             return replace(verdict, step=stage.step.name)
 
         monkeypatch.setattr(CrowdStage, "run", run)
+        monkeypatch.setattr(race, "ForkServer", nullcontext)
 
     return come_to
 

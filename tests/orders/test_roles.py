@@ -285,13 +285,17 @@ def state() -> list[Any]:
 def undone(ledger: Redis) -> Iterator[None]:
     """Take back what the block does to the database and to the ledger."""
     savepoint = transaction.savepoint()
-    kept = {key: ledger.dump(key) for key in ledger.scan_iter()}
-    yield
-    transaction.savepoint_rollback(savepoint)
-    ledger.flushdb()
-    for key, content in kept.items():
-        assert content is not None
-        ledger.restore(key, 0, content)
+    with ledger.pipeline() as pipeline:
+        keys = list(ledger.scan_iter())
+        for key in keys:
+            pipeline.dump(key)
+        contents = pipeline.execute()
+        yield
+        transaction.savepoint_rollback(savepoint)
+        pipeline.flushdb()
+        for key, content in zip(keys, contents, strict=True):
+            pipeline.restore(key, 0, content)
+        pipeline.execute()
 
 
 def address(key: str, world: Mapping[str, Any]) -> str:

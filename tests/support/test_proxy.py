@@ -208,7 +208,7 @@ def test_a_request_torn_apart_is_recognized_and_carried_out_whole(
     assert proxy.forwarded_requests(b"incr counter") == 1
 
 
-def test_a_long_pipeline_is_carried_out_whole_though_its_reply_is_dropped(
+def test_dropped_reply_leaves_a_long_pipeline_done(
     proxy: FaultProxy, client: Redis, server: Redis
 ) -> None:
     proxy.drop_replies(matching=b"INCR")
@@ -240,7 +240,7 @@ def test_a_held_reply_comes_late(proxy: FaultProxy, line: socket.socket, server:
     assert ask(line, b"INCR counter\r\n") == b":2\r\n"
 
 
-def test_a_client_times_out_on_a_held_reply_and_works_on(proxy: FaultProxy, hasty: Redis) -> None:
+def test_client_works_on_after_a_held_reply_times_out(proxy: FaultProxy, hasty: Redis) -> None:
     proxy.hold_replies(matching=b"INCR")
 
     with pytest.raises(TimeoutError):
@@ -316,9 +316,7 @@ def test_a_swallowed_request_is_never_carried_out(
     assert proxy.forwarded_requests(b"INCR") == 1
 
 
-def test_a_line_that_lost_a_request_is_reset_by_the_heal(
-    proxy: FaultProxy, line: socket.socket
-) -> None:
+def test_heal_resets_a_line_that_lost_a_request(proxy: FaultProxy, line: socket.socket) -> None:
     proxy.swallow()
     line.sendall(b"INCR coun")
     proxy.wait_for_fault()
