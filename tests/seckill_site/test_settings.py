@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import runpy
 import subprocess
 import sys
@@ -203,24 +202,6 @@ def read_settings():
     return runpy.run_path(str(site.BASE_DIR / "seckill_site" / "settings.py"))
 
 
-def start(**changes):
-    """Set Django up in a new process with these changes to the environment."""
-    return subprocess.run(
-        [sys.executable, "-c", "import django; django.setup()"],
-        env={**os.environ, **changes},
-        cwd=site.BASE_DIR,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-
-
-@pytest.fixture(scope="module")
-def environment():
-    return {"DJANGO_SETTINGS_MODULE": "seckill_site.settings"}
-
-
 @pytest.mark.parametrize(
     "name", ["SECRET_KEY", "DATABASE_URL", "REDIS_URL", "CACHE_URL", "CELERY_BROKER_URL"]
 )
@@ -247,15 +228,19 @@ def test_settings_refuse_cache_in_ledgers_database(monkeypatch, ledger_url, cach
         read_settings()
 
 
-def test_required_settings_alone_suffice(environment):
+def test_required_settings_alone_suffice():
     needed = {
+        "DJANGO_SETTINGS_MODULE": "seckill_site.settings",
         "SECRET_KEY": "x",
         "DATABASE_URL": "sqlite:////tmp/never-made.sqlite3",
         "REDIS_URL": "redis://127.0.0.1:1/0",
         "CACHE_URL": "redis://127.0.0.1:1/1",
         "CELERY_BROKER_URL": "redis://127.0.0.1:1/2",
     }
+    program = "import django; django.setup()"
 
-    done = start(**environment, **needed)
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=needed, cwd=site.BASE_DIR, stderr=subprocess.PIPE
+    )
 
     assert done.returncode == 0, done.stderr
