@@ -160,7 +160,7 @@ def decide(*, reference: str, choice: Choice, now: dt.datetime) -> tuple[int, ..
 def notify(*, reference: str, tries: int, now: dt.datetime) -> float | None:
     """Notify the shop; return the seconds before the next attempt.
 
-    None if there is none: the shop has accepted the notification, or no attempt is left.
+    Return None if no attempt follows: the shop has accepted this one, or it was the last.
     """
     trade = SandboxTrade.objects.filter(reference=reference).first()
     if trade is None:

@@ -88,7 +88,7 @@ def running(directory: Path, *servers: Redis | MariaDB) -> Iterator[Callable[[],
 
     :raises CannotRun: raised by that function, if a server does not respond.
     """
-    (directory / "static").mkdir(parents=True)  # WhiteNoise warns if there is none
+    (directory / "static").mkdir(parents=True)  # WhiteNoise warns if it is missing
     with (directory / "servers.log").open("wb") as log, ExitStack() as stack:
         parts = []
         for server in servers:
