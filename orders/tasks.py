@@ -15,8 +15,8 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish_fulfillment
-from vouchers.inventory.rebuild import rebuild_after_restart
 from vouchers.inventory.request_stats import store_request_counts
+from vouchers.inventory.restart_watch import rebuild_after_restart
 
 
 # A pass takes about SECKILL_WORK_MS, or over 20 s if the database responds to no attempt.

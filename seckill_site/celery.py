@@ -1,8 +1,9 @@
 """The Celery application: ``celery -A seckill_site worker`` and ``celery -A seckill_site beat``.
 
-Its transport survives a failed acknowledgement and junk in the queue. If an acknowledgement fails,
-Kombu still counts the message as unfinished, and a worker with a prefetch limit of one never asks
-for another. If the queue holds junk, Kombu ends the worker.
+Its transport survives a failed acknowledgement, junk in the queue and a lost broker. If an
+acknowledgement fails, Kombu still counts the message as unfinished, and a worker with a prefetch
+limit of one never asks for another. If the queue holds junk, or the broker is lost while a task
+runs, Kombu may end the worker.
 """
 
 import logging
@@ -11,6 +12,7 @@ from typing import Any
 
 from celery import Celery
 from kombu.transport import TRANSPORT_ALIASES, redis, virtual
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 logger = logging.getLogger(__name__)
 
@@ -45,6 +47,18 @@ class Channel(redis.Channel):
             # Redis has removed it from the queue. No order is lost: the sweep sends its task again.
             logger.exception("dropped junk from the queue")
             return True
+
+    def _connparams(self, **options: Any) -> dict[str, Any]:
+        """Return where the broker is; a closed channel raises what Kombu and Celery expect.
+
+        A task that outlives its connection acknowledges here, and Kombu closes a channel twice.
+
+        :raises RedisConnectionError: the connection is closed
+        """
+        if self.connection is None or self.connection.client is None:
+            raise RedisConnectionError("the connection to the broker is closed")
+        parameters: dict[str, Any] = super()._connparams(**options)  # type: ignore[misc]
+        return parameters
 
 
 class Transport(redis.Transport):

@@ -40,29 +40,26 @@ from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import FULFILLED
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
-from vouchers.inventory.rebuild import (
-    FENCE_BITS,
-    ensure_safe_fence,
-    is_ledger_behind_row,
-    load_sale,
-    rebuild_sale,
+from vouchers.inventory.batch_journal import (
+    clear_batch,
+    count_attempt,
+    read_suspects,
+    record_batch,
+    undo_attempt,
 )
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
+from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
 from vouchers.inventory.reservations import (
     PendingEntry,
     Release,
     acknowledge_kick,
-    clear_batch,
     clear_kick,
     confirm,
-    count_attempt,
     pending_entries,
-    read_suspects,
-    record_batch,
     release,
     set_kick,
-    undo_attempt,
 )
+from vouchers.inventory.restart_watch import is_ledger_behind_row
 from vouchers.inventory.sale_state import snapshot
 
 logger = logging.getLogger(__name__)

@@ -46,11 +46,16 @@ LIVE_STATUSES = (
 """The states that hold a unit of the stock."""
 
 # Note [Units of a buyer]
+# ~~~~~~~~~~~~~~~~~~~~~~~
+# A buyer's orders of a sale are numbered: unit 1 to the limit. The numbers enforce that limit:
 #
-# A buyer's orders of a sale are numbered: unit 1 to the sale's limit. Redis gives out the lowest
-# free number (include/buyer_units.lua, include/give_units.lua), which enforces the limit. The
-# database allows one live order per number (order_one_live_per_buyer_unit) and numbers up to 20.
-# A limit can only rise (catalogue/sales.py), so no number is ever above it.
+# - the ledger gives out the lowest free number, or refuses: ``lua/include/check_buyer.lua`` when a
+#   buyer orders or joins the waiting list, ``lua/include/give_units.lua`` when its turn comes;
+# - the worker and the retry by staff refuse a number that is taken (``orders/fulfilment/batch.py``,
+#   ``retry.py``);
+# - the database allows one live order per number (``order_one_live_per_buyer_unit``).
+#
+# A limit can only rise (``catalogue/sales.py``), so no number is ever above it.
 
 # Note [Ended orders]
 # ~~~~~~~~~~~~~~~~~~~

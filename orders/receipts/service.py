@@ -12,9 +12,10 @@ from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clock import epoch_ms
 from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.rebuild import is_same_ledger, snapshot_or_load
+from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.receipt_cache import cache_row, look_up_receipt
 from vouchers.inventory.reservations import ended_reason
+from vouchers.inventory.restart_watch import is_same_ledger
 
 QUEUED = "queued"
 """The status of a reservation without a row: the ledger holds it as pending."""

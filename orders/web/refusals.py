@@ -1,4 +1,7 @@
-"""The HTTP contract's answer to each refusal: status, code and message."""
+"""The HTTP contract's answer to each refusal: status, code and message.
+
+The purchase page words them for buyers by their code: ``vouchers/templatetags/buyer_texts.py``.
+"""
 
 import json
 from collections.abc import Callable, Mapping

@@ -19,7 +19,7 @@ here              in the product
 ``edit``          ``vouchers.catalogue.sales.edit_sale`` with ``lua/write_terms.lua``
 ``cancel``        the design (section 5): the row first, then Redis with ``lua/release.lua``
 ``sweep``         ``orders.fulfilment.sweep.sweep`` with ``lua/claim_sweep.lua``
-``watch``         ``vouchers.inventory.rebuild.rebuild_after_restart``
+``watch``         ``vouchers.inventory.restart_watch.rebuild_after_restart``
 ``reconcile``     ``orders.fulfilment.reconcile.reconcile`` with ``repair``
 ================  ==================================================================================
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from django.conf import settings
 from kombu import Connection
 from redis import Redis
 from redis.connection import parse_url
+from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 
 from seckill_site.celery import app
@@ -49,11 +50,11 @@ def connection(transport: str, url: str) -> Connection:
     return Connection(url, transport=transport, transport_options=options)
 
 
-def consume(connection: Connection, count: int) -> list[Any]:
-    """Take so many messages; one at a time is let out unacknowledged."""
+def consume(connection: Connection, count: int, *, at_once: int = 1) -> list[Any]:
+    """Take so many messages; ``at_once`` are let out unacknowledged."""
     messages: list[Any] = []
-    channel: Any = connection.channel()
-    channel.basic_qos(0, 1, False)
+    channel: Any = connection.default_channel
+    channel.basic_qos(0, at_once, False)
     channel.queue_declare(QUEUE)
     channel.basic_consume(QUEUE, no_ack=False, callback=messages.append, consumer_tag="1")
     until = time.monotonic() + PATIENCE_S
@@ -103,6 +104,31 @@ def test_unacknowledged_message_is_delivered_again(line: FaultProxy, broker: Red
         assert again.payload == "first"
         again.ack()
     assert not broker.exists("unacked")
+
+
+@pytest.mark.parametrize(
+    ("transport", "error"), [(OURS, RedisConnectionError), (KOMBUS, AttributeError)]
+)
+def test_only_our_transport_outlives_a_lost_broker(
+    line: FaultProxy, transport: str, error: type[Exception]
+) -> None:
+    """As a Celery worker closes its connection while a task runs, and the task ends later."""
+    reading = connection(transport, url_through(line))
+    send("first")
+    (message,) = consume(reading, 1, at_once=2)
+    beside: Any = reading.channel()  # a worker has one for remote control
+    beside.queue_declare("beside")
+    beside.basic_consume("beside", no_ack=True, callback=print, consumer_tag="2")
+    with suppress(TimeoutError):
+        reading.drain_events(timeout=0.2)  # both wait for a message
+    line.refuse()
+    line.cut()
+    with suppress(RedisError):
+        reading.collect()
+    with pytest.raises(AttributeError) if transport == KOMBUS else nullcontext():
+        reading.close()
+    with pytest.raises(error):
+        message.ack()
 
 
 @pytest.mark.parametrize("junk", JUNK)

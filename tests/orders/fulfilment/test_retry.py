@@ -51,6 +51,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
+from vouchers.inventory.batch_journal import count_attempt
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -59,7 +60,6 @@ from vouchers.inventory.reservations import (
     SoldOut,
     StillPending,
     claim,
-    count_attempt,
     release,
     reserve,
 )

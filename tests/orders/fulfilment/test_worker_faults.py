@@ -45,8 +45,9 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.patience import wait_for
+from vouchers.inventory.batch_journal import read_suspects
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import PendingEntry, read_suspects
+from vouchers.inventory.reservations import PendingEntry
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 

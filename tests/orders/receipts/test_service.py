@@ -37,9 +37,10 @@ from tests.support.orders import (
 )
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
-from vouchers.inventory.rebuild import rebuild_after_restart, rebuild_sale
+from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.receipt_cache import cache_row
 from vouchers.inventory.reservations import confirm, reserve
+from vouchers.inventory.restart_watch import rebuild_after_restart
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db

@@ -14,6 +14,13 @@ from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
+from vouchers.inventory.batch_journal import (
+    clear_batch,
+    count_attempt,
+    read_suspects,
+    record_batch,
+    undo_attempt,
+)
 from vouchers.inventory.holdings import (
     Holding,
     add_buyers,
@@ -33,7 +40,7 @@ from vouchers.inventory.keys import (
     ledger_script,
     send_many,
 )
-from vouchers.inventory.rebuild import LoadCode, current_run_id, is_same_ledger
+from vouchers.inventory.rebuild import LoadCode, current_run_id
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
 from vouchers.inventory.reservations import (
     ClaimCode,
@@ -43,19 +50,15 @@ from vouchers.inventory.reservations import (
     acknowledge_kick,
     claim,
     claim_due_sweeps,
-    clear_batch,
     clear_kick,
     confirm,
-    count_attempt,
     ended_reason,
     pending_entries,
-    read_suspects,
-    record_batch,
     release,
     reserve,
     set_kick,
-    undo_attempt,
 )
+from vouchers.inventory.restart_watch import is_same_ledger
 from vouchers.inventory.sale_state import LedgerTerms, WriteCode, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_list import (
     JoinCode,

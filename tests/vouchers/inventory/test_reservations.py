@@ -21,6 +21,9 @@ from tests.support.sales import (
     why_ended,
 )
 from vouchers.inventory import reservations
+from vouchers.inventory.batch_journal import (
+    count_attempt,
+)
 from vouchers.inventory.holdings import Holding, held_order_ids
 from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.reservations import (
@@ -36,17 +39,12 @@ from vouchers.inventory.reservations import (
     acknowledge_kick,
     claim,
     claim_due_sweeps,
-    clear_batch,
     clear_kick,
     confirm,
-    count_attempt,
     pending_entries,
-    read_suspects,
-    record_batch,
     release,
     reserve,
     set_kick,
-    undo_attempt,
 )
 from vouchers.inventory.sale_state import snapshot, write_terms
 
@@ -899,37 +897,3 @@ def test_claim_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) ->
     claim(sale_id=1, holding=Holding(501, 7, 1))
 
     assert ledger.hget(keys.buyers, "7:1") == "501"
-
-
-# --- Batch journal -------------------------------------------------------------------------------
-
-
-def test_batch_numbers_rise() -> None:
-    open_ledger(1)
-
-    assert [record_batch(sale_id=1, entries=[]) for _ in range(3)] == [1, 2, 3]
-
-
-def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:
-    open_ledger(1)
-    entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2)]
-
-    record_batch(sale_id=1, entries=entries)
-    assert read_suspects(sale_id=1) == {501, 502}
-    clear_batch(sale_id=1)
-    assert read_suspects(sale_id=1) == set()
-
-    record_batch(sale_id=1, entries=entries)
-    confirm(sale_id=1, entries=entries)
-    assert read_suspects(sale_id=1) == set()
-
-
-def test_attempts_are_counted_per_order_and_make_suspects() -> None:
-    assert [count_attempt(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
-    assert count_attempt(sale_id=1, order_id=502) == 1
-
-    undo_attempt(sale_id=1, order_id=501)
-    undo_attempt(sale_id=1, order_id=502)
-
-    assert read_suspects(sale_id=1) == {501}
-    assert count_attempt(sale_id=1, order_id=501) == 3

@@ -1,0 +1,83 @@
+"""The restart watch: which ledgers it rebuilds, and what it says of one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from tests.support.sales import make_loaded_sale, make_sale
+from vouchers.inventory import restart_watch
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.rebuild import rebuild_sale
+from vouchers.inventory.restart_watch import (
+    is_ledger_behind_row,
+    is_same_ledger,
+    rebuild_after_restart,
+)
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+def come_from_another_run(ledger: Any, *sales: SeckillVoucher) -> None:
+    for sale in sales:
+        ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
+
+
+def test_only_ledgers_of_another_run_are_rebuilt(ledger: Any) -> None:
+    here, elsewhere, missing = make_loaded_sale(), make_loaded_sale(), make_loaded_sale()
+    come_from_another_run(ledger, elsewhere)
+    ledger.delete(LedgerKeys(missing.pk).sale)
+
+    assert rebuild_after_restart(now=timezone.now()) == [elsewhere.pk]
+
+    epochs = [snapshot(sale_id=it.pk).epoch for it in (here, elsewhere)]
+    assert epochs == [1, 2]
+    assert not ledger.exists(LedgerKeys(missing.pk).sale)
+    assert rebuild_after_restart(now=timezone.now()) == []
+
+
+def test_sale_that_fails_does_not_stop_the_others(
+    ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failing, other = make_loaded_sale(), make_loaded_sale()
+    come_from_another_run(ledger, failing, other)
+
+    def fail_one(*, sale_id: int) -> None:
+        if sale_id == failing.pk:
+            raise LedgerUnavailable("no response")
+        rebuild_sale(sale_id=sale_id)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(restart_watch, "rebuild_sale", fail_one)
+        assert rebuild_after_restart(now=timezone.now()) == [other.pk]
+
+    assert rebuild_after_restart(now=timezone.now()) == [failing.pk]
+
+
+def test_ledger_is_the_same_until_rebuilt_or_of_another_run(ledger: Any) -> None:
+    sale = make_loaded_sale()
+    loaded_at_ms = int(ledger.hget(LedgerKeys(sale.pk).sale, "loaded_at_ms"))
+
+    assert is_same_ledger(sale_id=sale.pk, loaded_at_ms=loaded_at_ms)
+    assert not is_same_ledger(sale_id=sale.pk, loaded_at_ms=loaded_at_ms - 1)
+    come_from_another_run(ledger, sale)
+    assert not is_same_ledger(sale_id=sale.pk, loaded_at_ms=loaded_at_ms)
+
+
+@pytest.mark.parametrize(("row", "behind"), [(3, False), (4, False), (5, True)])
+def test_ledger_is_behind_a_row_that_stores_a_higher_batch(
+    ledger: Any, row: int, behind: bool
+) -> None:
+    sale = make_loaded_sale()
+    ledger.hset(LedgerKeys(sale.pk).sale, "batch", 4)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(batch=row)
+
+    assert is_ledger_behind_row(sale_id=sale.pk) is behind
+
+
+def test_missing_ledger_is_not_behind() -> None:
+    assert not is_ledger_behind_row(sale_id=make_sale().pk)

@@ -1,0 +1,66 @@
+"""Restart watch: rebuilding the ledgers that Redis had on an earlier run.
+
+After a restart or failover, Redis may hold older data than before (a stale replica, or an
+append-only file without its last second). A ledger therefore records the run id of the server on
+which it was built. If another run responds, every ledger on it is rebuilt. Until then only the
+database's guards hold.
+"""
+
+import datetime as dt
+import logging
+
+from django.db import DatabaseError, transaction
+
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.rebuild import current_run_id, rebuild_sale
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import SeckillVoucher
+
+logger = logging.getLogger(__name__)
+
+
+def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
+    """Rebuild the ledgers that were built on another run of Redis, and return their sales.
+
+    One sale that fails does not stop the others; the next call tries it again.
+    """
+    loaded = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), epoch__gt=0)
+    sale_ids = list(loaded.order_by("pk").values_list("pk", flat=True))
+    run_id = current_run_id()
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        for sale_id in sale_ids:
+            pipe.hget(LedgerKeys(sale_id).sale, "run_id")
+        built_on = pipe.execute(raise_on_error=False)
+    rebuilt = []
+    for sale_id, built_run_id in zip(sale_ids, built_on, strict=True):
+        # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
+        if not isinstance(built_run_id, str) or built_run_id == run_id:
+            continue
+        logger.warning("sale %s: its ledger is of another run of Redis, rebuilding it", sale_id)
+        try:
+            rebuild_sale(sale_id=sale_id)
+            rebuilt.append(sale_id)
+        except (LedgerUnavailable, DatabaseError, SeckillVoucher.DoesNotExist) as error:
+            logger.warning("sale %s is not rebuilt now: %s", sale_id, error)
+    return rebuilt
+
+
+def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
+    """Return whether the ledger loaded at that time still exists, on the server's current run."""
+    names = ["loaded_at_ms", "run_id"]
+    with ledger_errors():
+        found = ledger_connection().hmget(LedgerKeys(sale_id).sale, names)
+    return bool(found == [str(loaded_at_ms), current_run_id()])
+
+
+def is_ledger_behind_row(*, sale_id: int) -> bool:
+    """Return whether a ledger exists that has numbered fewer batches than the sale's row stores.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    """
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        with ledger_errors():
+            batch = ledger_connection().hget(LedgerKeys(sale_id).sale, "batch")
+    return batch is not None and int(batch) < sale.batch
