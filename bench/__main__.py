@@ -1,8 +1,8 @@
 """Run one benchmark beside private servers that live in a scratch directory.
 
-``script/bench`` becomes this program, with ``script/lib`` on its path. Every benchmark finds a
-Redis in ``BENCH_REDIS_URL``. A benchmark of the whole shop also gets a MariaDB, and finds both in
-the shop's own settings. All servers end with this process.
+``script/bench`` becomes this program, with ``script/lib`` on its path. Every benchmark gets the
+shop's settings, and a Redis, also in ``BENCH_REDIS_URL``. Only for a benchmark of the whole shop is
+there a MariaDB where the settings say. All servers end with this process.
 """
 
 import sys

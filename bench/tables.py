@@ -79,9 +79,14 @@ def markdown(
 
 
 def write_part(path: Path, name: str, text: str) -> None:
-    """Write a text between the two marks of this name in a document, or into a new file."""
+    """Write a text between the two marks of this name in a document, or into a new file.
+
+    :raises ValueError: the document has no such marks; it stays as it is
+    """
     begin, end = f"<!-- {name}: begin -->", f"<!-- {name}: end -->"
-    document = path.read_text() if path.exists() else ""
-    before, found, rest = document.partition(begin)
-    after = rest.partition(end)[2] if found else "\n"
-    path.write_text(f"{before if found else ''}{begin}\n{text}\n{end}{after}")
+    document = path.read_text() if path.exists() else f"{begin}{end}\n"
+    before, begun, rest = document.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (begun and ended):
+        raise ValueError(f"{path} has no marks for {name}: {begin} {end}")
+    path.write_text(f"{before}{begin}\n{text}\n{end}{after}")

@@ -77,6 +77,8 @@ def _of_the_lab(*values: object) -> Iterator[Source]:
 
 
 def _used_by(source: Source) -> Iterator[Source]:
+    if isinstance(source, type):
+        yield from _of_the_lab(*source.__bases__)
     members = [source] if isinstance(source, FunctionType) else vars(source).values()
     for function in members:
         if not isinstance(function, FunctionType):

@@ -21,21 +21,31 @@ _DELETE_IF_OWN = LuaScript(_LUA / "delete_if_own.lua")
 _RENEW_IF_OWN = LuaScript(_LUA / "renew_if_own.lua")
 
 
-class SetnxLock:
-    """SETNX and DEL: if the holder dies, nobody releases the lock."""
+class NamedLock:
+    """What the four forms have in common."""
 
     def __init__(self, name: str) -> None:
         self._name = name
 
     def take(self) -> bool:
         """Take the lock if it is free; return whether it was."""
+        raise NotImplementedError
+
+    def release(self) -> None:
+        raise NotImplementedError
+
+
+class SetnxLock(NamedLock):
+    """SETNX and DEL: if the holder dies, nobody releases the lock."""
+
+    def take(self) -> bool:
         return bool(ledger_connection().set(self._name, "1", nx=True))  # breaks: stuck, undersold
 
     def release(self) -> None:
         ledger_connection().delete(self._name)
 
 
-class ExpiringLock(SetnxLock):
+class ExpiringLock(NamedLock):
     """SET NX PX and DEL: it expires, and then the DEL of a late holder deletes another's lock."""
 
     def take(self) -> bool:
@@ -45,7 +55,7 @@ class ExpiringLock(SetnxLock):
         ledger_connection().delete(self._name)  # breaks: doubled
 
 
-class OwnedLock(SetnxLock):
+class OwnedLock(NamedLock):
     """A value of its own, compared before the DEL; but the work may take longer than the lease."""
 
     def __init__(self, name: str) -> None:

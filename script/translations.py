@@ -3,7 +3,7 @@
 
 check    every sentence of the sources is in every catalogue, translated, with its
          placeholders, and the compiled catalogues are up to date; otherwise exit with 1
-update   add the sentences that a catalogue lacks, still to be translated
+update   add the sentences that a catalogue lacks, still to be translated; write their places
 compile  write the .mo files from the .po files
 
 The sentences in the sources are English. DIRECTORY is the repository, unless another is given.
@@ -93,15 +93,18 @@ def sentences_in(path: Path) -> Iterator[Sentence]:
 
 
 def update_all(catalogues: list[Path], sentences: dict[Sentence, str]) -> None:
+    places = {(sentence.text, sentence.context): path for sentence, path in sentences.items()}
     for path in catalogues:
         catalogue = polib.pofile(str(path))
         for sentence in missing_in(catalogue, sentences):
             entry = polib.POEntry(msgid=sentence.text, msgctxt=sentence.context)
-            entry.occurrences = [(sentences[sentence], "")]
             if sentence.plural:
                 entry.msgid_plural = sentence.plural
                 entry.msgstr_plural = {0: ""}
             catalogue.append(entry)
+        for entry in catalogue:
+            if (entry.msgid, entry.msgctxt) in places:
+                entry.occurrences = [(places[entry.msgid, entry.msgctxt], "")]
         catalogue.save()
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.core.management import call_command
-from django.core.management.color import no_style
 from django.db import connection
 from django.test import TransactionTestCase
 from redis import Redis
 
+from tests.support.database import delete_rows
 from vouchers.inventory import request_stats
 
 pytest_plugins = [
@@ -83,7 +83,10 @@ def redis_databases() -> Iterator[list[Redis]]:
 def kept_databases(
     django_db_setup: None, django_db_blocker: Any, redis_databases: list[Redis]
 ) -> Iterator[None]:
-    """The databases of a module whose tests share processes: emptied only before and after it."""
+    """The databases of a module whose tests share processes.
+
+    Redis is emptied before the module, the database after it.
+    """
     with django_db_blocker.unblock():
         for client in redis_databases:
             client.flushdb()
@@ -112,17 +115,6 @@ def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(request_stats, "RETRY_S", 3600)
     yield
     request_stats.flush_request_counts()
-
-
-def delete_rows(_: TransactionTestCase | None = None) -> None:
-    """Delete the rows of all tables but those that a migration fills.
-
-    Django's ``flush`` deletes all rows and fills those tables again, which takes 13 times as long.
-    """
-    tables = set(connection.introspection.django_table_names(include_views=False))
-    tables -= {"auth_permission", "django_content_type"}
-    statements = connection.ops.sql_flush(no_style(), sorted(tables))
-    connection.ops.execute_sql_flush(statements)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -7,7 +7,7 @@ from typing import Any, NoReturn
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
 from django.core.paginator import Paginator
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils.html import format_html
 from django.utils.text import capfirst
@@ -26,12 +26,26 @@ from seckill_site.ledger_connection import ledger_connection
 REFUSALS_PER_PAGE = 100
 
 
+class ProblemFilter(admin.SimpleListFilter):
+    """Payments with or without a problem."""
+
+    title = _("problem")
+    parameter_name = "problem"
+
+    def lookups(self, request: Any, model_admin: Any) -> list[tuple[str, Any]]:
+        return [("yes", _("with a problem")), ("no", _("without a problem"))]
+
+    def queryset(self, request: Any, queryset: QuerySet[Payment]) -> QuerySet[Payment]:
+        found = {"yes": ~Q(problem=""), "no": Q(problem="")}
+        return queryset.filter(found.get(str(self.value()), Q()))
+
+
 @admin.register(Payment)
 class PaymentAdmin(ReadOnlyAdmin):
     """Payments as reported by their providers."""
 
     list_display = ("reference", "its_order", "provider", "amount", "status", "wrong", "created")
-    list_filter = ("status", ("problem", admin.EmptyFieldListFilter), "settles", "provider")
+    list_filter = ("status", ProblemFilter, "settles", "provider")
     search_fields = ("=reference", "=provider_reference", "=order__id")
     search_help_text = _("Reference, the provider's reference or order id")
     ordering = ("-pk",)

@@ -221,10 +221,10 @@ class CrowdStage(Stage):
         watch(self.step.name, self._sheet.answered() / self._crowd.presses, sold)
 
     def _clear(self) -> None:
-        if self._back_half:
-            self._back_half.stop()
-        super()._clear()
-        self._temporary.cleanup()
+        with self._temporary:
+            if self._back_half:
+                self._back_half.stop()
+            super()._clear()
 
     def _judge(self) -> Verdict:
         faultless = self._fault is Fault.NONE

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from multiprocessing.connection import Connection
-from typing import Any, cast
+from typing import Any
 
 from celery import current_app
 from django.conf import settings
@@ -96,7 +96,8 @@ class ActorThread:
     def begin(self, kind: Kind, what: str) -> None:
         """Report a statement, command or log line; this may stop the thread."""
         self._stop_if_held()
-        self._tell("begins", kind, what, _connection_id() if kind is Kind.STATEMENT else 0)
+        connected = kind is Kind.STATEMENT and connection.connection
+        self._tell("begins", kind, what, connected.thread_id() if connected else 0)
 
     def end(self, reply: str) -> None:
         """Report the reply to a statement or command; this may stop the thread."""
@@ -189,11 +190,6 @@ def _traced(actor: ActorThread) -> Iterator[None]:
         _here.actor = actor
         stack.callback(setattr, _here, "actor", None)
         yield
-
-
-def _connection_id() -> int:
-    """Return the server's id of this thread's connection, or 0 without a connection."""
-    return cast(int, connection.connection.thread_id()) if connection.connection else 0
 
 
 def _statement(

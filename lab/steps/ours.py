@@ -34,6 +34,7 @@ from vouchers.models import SaleStage, SeckillVoucher
 TITLE = "Race of the lab"
 WINDOW = dt.timedelta(hours=1)
 STARTED_AGO = dt.timedelta(minutes=1)
+_CHUNK_SIZE = 500
 """Time by which the start precedes the creation of a sale: the clock of Redis may differ."""
 
 PAY_WITHIN_S = 24 * 3600
@@ -68,17 +69,18 @@ class OurShop(Step):
     def buyers(self, count: int) -> list[int]:
         """Return the ids of this many users who cannot sign in; those of earlier races first."""
         users = get_user_model().objects
-        made = users.filter(username__istartswith="lab:")  # nobody signs up with a colon
-        known = dict(made.values_list("username", "pk"))
-        names = [f"lab:{number}" for number in range(1, count + 1)]
-        new = [
-            users.model(username=name, password=make_password(None))
-            for name in names
-            if name not in known
-        ]
-        users.bulk_create(new, batch_size=500, ignore_conflicts=True)
-        ids = dict(made.values_list("username", "pk"))
-        return [ids[name] for name in names]
+        ids: list[int] = []
+        for first in range(0, count, _CHUNK_SIZE):
+            numbers = range(first, min(first + _CHUNK_SIZE, count))
+            names = [f"lab:{number + 1}" for number in numbers]  # nobody signs up with a colon
+            made = users.filter(username__in=names)
+            new = {*names} - {*made.values_list("username", flat=True)}
+            users.bulk_create(
+                (users.model(username=name, password=make_password(None)) for name in new),
+                ignore_conflicts=True,
+            )
+            ids += made.order_by("pk").values_list("pk", flat=True)
+        return ids
 
     def rows(self, sale_id: int) -> list[int]:
         """Return the user id of each order that holds a unit."""

@@ -7,13 +7,13 @@ Points: "lock held", V2's, "committed", "lock released".
 """
 
 from lab.keys import LabKeys
-from lab.locks import SetnxLock
+from lab.locks import NamedLock
 from lab.points import point
 from lab.steps import v2
 from lab.steps.step import Answer
 
 
-def buy(*, sale_id: int, user_id: int, lock: type[SetnxLock]) -> Answer:
+def buy(*, sale_id: int, user_id: int, lock: type[NamedLock]) -> Answer:
     """Sell a unit under a lock of this form."""
     held = lock(LabKeys(sale_id).lock_of(user_id))
     if not held.take():

@@ -157,9 +157,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
 @signed_in
 def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Cancel the owner's unpaid order."""
-    order = _own_order(request, sale_id, order_id)
-    cancel_order(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
-    return _changed(request, sale_id, order_id)
+    return _end(request, sale_id, order_id, cancel_order)
 
 
 @allow("POST")
@@ -167,16 +165,18 @@ def cancel(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse
 @signed_in
 def refund(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Refund the owner's paid and unused voucher."""
-    order = _own_order(request, sale_id, order_id)
-    refund_order(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
-    return _changed(request, sale_id, order_id)
+    return _end(request, sale_id, order_id, refund_order)
 
 
 def _own_order(request: HttpRequest, sale_id: int, order_id: int) -> VoucherOrder:
     return VoucherOrder.objects.get(pk=order_id, user=request.user.pk, seckill_voucher=sale_id)
 
 
-def _changed(request: HttpRequest, sale_id: int, order_id: int) -> HttpResponse:
+def _end(
+    request: HttpRequest, sale_id: int, order_id: int, end: Callable[..., object]
+) -> HttpResponse:
+    order = _own_order(request, sale_id, order_id)
+    end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
     if wants_html(request):
         receipt_url = reverse("receipt", args=[sale_id, order_id])
         return HttpResponse(status=303, headers={"Location": receipt_url})

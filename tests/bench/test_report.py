@@ -10,7 +10,7 @@ import pytest
 
 from bench.sale.outcome import EXACT, OURS, Outcome, draw, nice_top, verdict_on
 from bench.sale.report import HEADINGS, Line, Target, report_on
-from bench.tables import markdown, ratios, spread
+from bench.tables import markdown, ratios, spread, write_part
 
 pytestmark = pytest.mark.quick
 
@@ -111,3 +111,24 @@ def test_sale_is_exact_only_if_all_records_agree() -> None:
         "answers with status [503]": {"others": {503}},
     }
     assert {verdict_on(**{**right, **change}) for change in wrong.values()} == set(wrong)
+
+
+def test_text_is_written_between_its_marks(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    write_part(page, "figures", "first")
+    assert page.read_text() == f"{BEGIN}\nfirst\n{END}\n"
+
+    page.write_text(f"# Title\n{BEGIN}\nfirst\n{END}\nmore\n")
+    write_part(page, "figures", "second")
+    assert page.read_text() == f"# Title\n{BEGIN}\nsecond\n{END}\nmore\n"
+
+
+@pytest.mark.parametrize("document", ["# Title\n", f"{BEGIN}\nno end\n", f"{END}\n"])
+def test_document_without_both_marks_is_left_alone(tmp_path: Path, document: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(document)
+
+    with pytest.raises(ValueError, match="has no marks for figures"):
+        write_part(page, "figures", "text")
+
+    assert page.read_text() == document

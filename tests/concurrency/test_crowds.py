@@ -30,6 +30,12 @@ from vouchers.inventory.sale_state import BelowTaken, snapshot
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
+
+@pytest.fixture(scope="module")
+def db(kept_databases: None) -> None:
+    """The module's database, without a transaction around each test."""
+
+
 CLICKS = 200
 
 # --- One burst, many clicks -----------------------------------------------------------------------

@@ -28,6 +28,12 @@ from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
+
+@pytest.fixture(scope="module")
+def db(kept_databases: None) -> None:
+    """The module's database, without a transaction around each test."""
+
+
 BUYERS, STOCK = 300, 20
 SECONDS = 100
 

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from django.core.management import call_command
 from django.db import connection
 
 from lab.engine.fork_server import ForkServer
+from tests.support.database import delete_rows
 
 
 @pytest.fixture(scope="session")
@@ -30,4 +30,4 @@ def seen_by_all(django_db_setup: None, django_db_blocker: Any) -> Iterator[None]
         if not connection.features.has_select_for_update:
             pytest.fail(f"played races need row locks, and {connection.vendor} has none")
         yield
-        call_command("flush", interactive=False, verbosity=0)
+        delete_rows()

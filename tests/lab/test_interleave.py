@@ -14,7 +14,7 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.utils import translation
 
-from lab.engine.fork_server import ForkServer, ForkServerGone
+from lab.engine.fork_server import ForkServer, ForkServerGone, ProcessEnded
 from lab.interleaving.actors import NeverCame
 from lab.interleaving.races import RACES
 from lab.interleaving.races.race import Outcome, play
@@ -49,7 +49,7 @@ def test_no_arguments_list_steps_and_races() -> None:
 @pytest.mark.parametrize(
     ("arguments", "error", "status"),  # argparse exits with 2 only on a command line
     [
-        (["v9"], "argument STEP: invalid choice: 'v9' (choose from 'v1', ", 1),
+        (["v9"], "argument STEP: invalid choice: 'v9' (choose from ", 1),
         (["v2"], "the races for v2 are: double-click, two-processes", 2),
         (["v2", "rush-hour"], "argument RACE: invalid choice: 'rush-hour'", 1),
         (["v2", "last-unit"], "the races for v2 are: double-click, two-processes", 2),
@@ -132,7 +132,9 @@ class TestOutcome:
                 said(step, "last-unit")
             assert ended.value.code == status
 
-    @pytest.mark.parametrize("error", [NeverCame("A is nowhere"), ForkServerGone("it has ended")])
+    @pytest.mark.parametrize(
+        "error", [NeverCame("A is nowhere"), ForkServerGone("it has ended"), ProcessEnded("B is")]
+    )
     def test_failed_play_is_a_command_error(
         self, error: Exception, monkeypatch: pytest.MonkeyPatch
     ) -> None:

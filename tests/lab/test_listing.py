@@ -39,6 +39,13 @@ def test_culprit_elsewhere_is_shown_with_its_class() -> None:
     assert marked("v6-owned", "doubled")[0][0] == "lab/locks.py"
 
 
+def test_class_is_shown_with_the_class_it_extends() -> None:
+    shown = [it.lines[0].text for it in listing(STEPS["v6-watchdog"], [])]
+
+    assert "class WatchdogLock(OwnedLock):" in shown
+    assert "class OwnedLock(NamedLock):" in shown
+
+
 def test_ours_shows_the_shop_itself() -> None:
     excerpts = listing(STEPS["ours"], [])
 

@@ -12,6 +12,7 @@ from django.test import Client
 from redis import RedisError
 
 from lab import views
+from lab.engine.fork_server import ProcessEnded
 from lab.interleaving.actors import NeverCame
 from lab.interleaving.races import RACES, races_of
 from lab.steps import STEPS
@@ -86,6 +87,7 @@ def test_one_race_at_a_time(client: Client, elsewhere: Callable[..., Any]) -> No
     ("error", "status", "says"),
     [
         (NeverCame("A is nowhere"), 503, "The race could not be played: A is nowhere"),
+        (ProcessEnded("B is gone"), 503, "The race could not be played: B is gone"),
         (RedisError(), 503, "Try again"),
     ],
 )

@@ -114,9 +114,7 @@ def test_acquire_without_waiting_does_not_overtake_the_queue(redis_client: Redis
     assert ask(redis_client, "waits", note=PATIENT).result is AcquireResult.GRANTED
 
 
-def test_short_wait_does_not_shorten_other_queue_places(
-    redis_client: Redis, eventually: Eventually
-) -> None:
+def test_short_wait_does_not_shorten_other_queue_places(redis_client: Redis) -> None:
     ask(redis_client, "holder")
     ask(redis_client, "patient", note=PATIENT)
     ask(redis_client, "hasty", note=WaitNote(1, 1, 50))
@@ -184,7 +182,7 @@ def test_killed_waiter_drops_out_of_the_queue(
 
 
 def test_waiter_leaves_the_queue_when_its_wait_ends(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+    redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     with RedisLock(redis_client, NAME):
         with pytest.raises(LockBusy):

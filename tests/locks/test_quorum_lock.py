@@ -195,9 +195,7 @@ def test_quorum_lock_ends_when_a_majority_dies(
             lock.release()
 
 
-def test_quorum_lock_is_lost_when_a_majority_forgets_it(
-    five: list[Redis], eventually: Eventually
-) -> None:
+def test_quorum_lock_is_lost_when_a_majority_forgets_it(five: list[Redis]) -> None:
     told = threading.Event()
     lock = QuorumLock(five, NAME, lease_ms=LEASE_MS, on_lost=told.set)
     lock.acquire()
@@ -252,9 +250,7 @@ def test_silent_servers_use_up_the_lease(five_servers: list[Server]) -> None:
             server.go_on()
 
 
-def test_late_grants_of_stopped_servers_expire(
-    five_servers: list[Server], eventually: Eventually
-) -> None:
+def test_late_grants_of_stopped_servers_expire(five_servers: list[Server]) -> None:
     clients = [server.client(timeout_s=TIMEOUT_S) for server in five_servers]
     for client in clients:
         client.flushdb()

@@ -294,7 +294,7 @@ def test_each_reader_has_a_lease_of_its_own(redis_client: Redis, pool: ThreadPoo
 
 @pytest.mark.usefixtures("patient")
 def test_dead_reader_delays_a_writer_for_its_lease(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+    redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     asked_at = time.monotonic()
     ask_to_read(redis_client, "dead", lease_ms=500)
@@ -324,9 +324,7 @@ def scores(client: Redis) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("taken_away", ["its place", "the key", "the key's type"])
-def test_reader_that_lost_its_place_is_told(
-    redis_client: Redis, eventually: Eventually, taken_away: str
-) -> None:
+def test_reader_that_lost_its_place_is_told(redis_client: Redis, taken_away: str) -> None:
     told = threading.Event()
     reading = ReadWriteLock(redis_client, NAME, lease_ms=LEASE_MS, on_lost=told.set).read
     reading.acquire()

@@ -46,7 +46,7 @@ def calls(client: Redis) -> int:
 
 @pytest.mark.usefixtures("patient")
 def test_release_in_this_process_wakes_the_waiter(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+    redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     held = held_lock(redis_client)
     waiter = noted_waiter(pool, redis_client)
@@ -57,7 +57,6 @@ def test_release_in_this_process_wakes_the_waiter(
 def test_control_unwoken_waiter_goes_on_waiting(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
-    eventually: Eventually,
     throughout: Callable[..., bool],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -74,7 +73,6 @@ def test_control_unwoken_waiter_goes_on_waiting(
 def test_release_in_another_process_wakes_the_waiter(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
-    eventually: Eventually,
     other_process: OtherProcess,
 ) -> None:
     other_process.call("acquire", "plain", NAME, lease_ms=HELD_MS)
@@ -87,7 +85,6 @@ def test_release_in_another_process_wakes_the_waiter(
 def test_control_waiter_without_message_goes_on_waiting(
     redis_client: Redis,
     pool: ThreadPoolExecutor,
-    eventually: Eventually,
     throughout: Callable[..., bool],
     other_process: OtherProcess,
 ) -> None:
@@ -313,7 +310,7 @@ def test_multi_lock_waiter_passes_wake_up_to_other_processes(
 
 @pytest.mark.usefixtures("patient")
 def test_repeated_acquire_does_not_queue_behind_waiters(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+    redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     class LosesReply(RedisLock):
         lose = True
@@ -375,7 +372,7 @@ def test_waiter_acquires_when_a_dead_holders_lease_ends(
 
 
 def test_waiter_notices_a_deleted_lock_within_seconds(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
+    redis_client: Redis, pool: ThreadPoolExecutor
 ) -> None:
     scripts.acquire(redis_client, NAME, Request("dead", HELD_MS))
     waiter = noted_waiter(pool, redis_client)
@@ -384,9 +381,7 @@ def test_waiter_notices_a_deleted_lock_within_seconds(
     assert waiter.result(10) - deleted_at < wait_queues.ASK_AGAIN_S + 5
 
 
-def test_note_of_waiting_expires(
-    redis_client: Redis, pool: ThreadPoolExecutor, eventually: Eventually
-) -> None:
+def test_note_of_waiting_expires(redis_client: Redis, pool: ThreadPoolExecutor) -> None:
     with RedisLock(redis_client, NAME):
         waiter = noted_waiter(pool, redis_client)
         assert 0 < redis_client.pttl(WAITING) <= wait_queues.NOTE_S * 1000

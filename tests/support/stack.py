@@ -112,6 +112,10 @@ class Process:
     def stop(self) -> int:
         """Ask it to end, kill what does not, and return its exit status."""
         self.terminate()
+        return self.wait_for_end()
+
+    def wait_for_end(self) -> int:
+        """Kill what does not end by itself, and return its exit status."""
         try:
             return self.popen.wait(STOP_SECONDS)
         except subprocess.TimeoutExpired:
@@ -178,7 +182,7 @@ class Stack:
             for process in self.processes:
                 process.terminate()
             for process in self.processes:
-                process.stop()
+                process.wait_for_end()
         finally:
             self._kill_leftovers()
 

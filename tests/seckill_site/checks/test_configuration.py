@@ -17,6 +17,7 @@ import pytest
 from django.conf import settings as site
 from django.core.checks import registry
 from django.core.management import CommandError, call_command
+from django.core.management.base import SystemCheckError
 from django.db import connection
 from django.db.migrations.recorder import MigrationRecorder
 from redis import Redis
@@ -26,7 +27,7 @@ from redis.retry import Retry
 from orders.models import VoucherOrder
 from seckill_site.celery import app
 from seckill_site.checks import configuration, services
-from seckill_site.checks.configuration import found_by
+from seckill_site.checks.configuration import SETTINGS, found_by
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
 
@@ -568,13 +569,29 @@ def test_missing_servers_are_only_warnings():
 
 
 def test_deploy_check_finds_weak_key_unless_silenced():
-    wrong = {"SECRET_KEY": "x", "SECKILL_SILENCED_CHECKS": "seckill.W003"}
-    done = manage(*DEPLOYMENT, **wrong)
+    done = manage(*DEPLOYMENT, SECRET_KEY="x", SECKILL_SILENCED_CHECKS="seckill.W003")
 
     assert done.returncode == 1
     assert "(seckill.E007)" in done.stderr
     assert "HINT" in done.stderr
-    assert "(seckill.W003)" not in done.stderr  # which SQLite is
+    assert "(seckill.W003)" not in done.stderr  # which SQLite is: see the next test
+
+
+def test_silenced_error_does_not_fail_the_deploy_check(settings):
+    settings.SECRET_KEY = "x"
+    with pytest.raises(SystemCheckError, match=r"seckill\.E007"):
+        call_command("check", deploy=True, tags=[SETTINGS])
+
+    settings.SILENCED_SYSTEM_CHECKS = ["seckill.E007"]
+    call_command("check", deploy=True, tags=[SETTINGS])
+
+
+@pytest.mark.parametrize(("vendor", "found"), [("sqlite", ["W003"]), ("mysql", [])])
+def test_sqlite_in_production_is_found(settings, monkeypatch, vendor, found):
+    settings.DEBUG = False
+    monkeypatch.setattr(configuration, "connection", mock.Mock(vendor=vendor))
+
+    assert ids(configuration.check_database_engine) == found
 
 
 def test_services_tag_without_deploy_is_refused():
