@@ -38,11 +38,11 @@ def expire_orders(*, now: dt.datetime) -> int:
     """
     due = VoucherOrder.objects.filter(status=OrderStatus.UNPAID, pay_by__lte=now)
     sale_ids = due.order_by("seckill_voucher").values_list("seckill_voucher", flat=True)
-    patience = PollBudget()
-    return sum(_expire_sale(sale_id, now, patience) for sale_id in list(sale_ids.distinct()))
+    budget = PollBudget()
+    return sum(_expire_sale(sale_id, now, budget) for sale_id in list(sale_ids.distinct()))
 
 
-def _expire_sale(sale_id: int, now: dt.datetime, patience: PollBudget) -> int:
+def _expire_sale(sale_id: int, now: dt.datetime, budget: PollBudget) -> int:
     """End the due orders of a sale, starting with those that no provider has to be asked about."""
     due = VoucherOrder.objects.filter(
         seckill_voucher=sale_id, status=OrderStatus.UNPAID, pay_by__lte=now
@@ -56,7 +56,7 @@ def _expire_sale(sale_id: int, now: dt.datetime, patience: PollBudget) -> int:
         open_payments = _open_payments(sale_id, now)
         for first in range(0, len(open_payments), ASK_AT_ONCE):
             asked = open_payments[first : first + ASK_AT_ONCE]
-            unknown = _orders_possibly_paid(asked, now, patience)
+            unknown = _orders_possibly_paid(asked, now, budget)
             unpaid = [it.order_id for it in asked if it.order_id not in unknown]
             expired += _expire(sale_id, unpaid, now)
     except DatabaseError as error:
@@ -94,7 +94,7 @@ def _open_payments(sale_id: int, now: dt.datetime) -> list[Payment]:
 
 
 def _orders_possibly_paid(
-    payments: Iterable[Payment], now: dt.datetime, patience: PollBudget
+    payments: Iterable[Payment], now: dt.datetime, budget: PollBudget
 ) -> set[int]:
     """Ask about these payments; return the orders whose state is still unknown.
 
@@ -103,7 +103,7 @@ def _orders_possibly_paid(
     unknown = set()
     for payment in payments:
         silent_since = payment.silent_since  # before the query sets it
-        outcome = query_payment(payment, now=now, patience=patience)
+        outcome = query_payment(payment, now=now, budget=budget)
         given_up = silent_since is not None and silent_since + GRACE <= now
         if outcome is QueryOutcome.LATER or (outcome is QueryOutcome.SILENCE and not given_up):
             unknown.add(payment.order_id)

@@ -66,13 +66,13 @@ def finish_refunds(*, now: dt.datetime) -> int:
         _end_without_money(sale_id, order_id, now)
         finished += 1
     due = Payment.objects.filter(status=PaymentStatus.REFUNDING, ask_at__lte=now)
-    patience = PollBudget()
+    budget = PollBudget()
     for payment in due.order_by("ask_at").select_related("order")[:REFUNDS_AT_ONCE]:
-        if patience.allows(payment.provider):
+        if budget.allows(payment.provider):
             done = finish_refund(payment, now=now)
             finished += done
             if not done:
-                patience.count_silence(payment.provider)
+                budget.count_silence(payment.provider)
     return finished
 
 

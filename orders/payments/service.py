@@ -226,20 +226,20 @@ class QueryOutcome(Enum):
 def poll_payments(*, now: dt.datetime) -> int:
     """Ask about payments that were not reported; return how many were asked about."""
     due = Payment.objects.filter(status=PaymentStatus.OPEN, ask_at__lte=now)
-    patience, asked = PollBudget(), 0
+    budget, asked = PollBudget(), 0
     for payment in due.order_by("ask_at").select_related("order")[:ASKED_AT_ONCE]:
-        if patience.allows(payment.provider):
+        if budget.allows(payment.provider):
             asked += 1
-            query_payment(payment, now=now, patience=patience)
+            query_payment(payment, now=now, budget=budget)
     return asked
 
 
 def query_payment(
-    payment: Payment, *, now: dt.datetime, patience: PollBudget | None = None
+    payment: Payment, *, now: dt.datetime, budget: PollBudget | None = None
 ) -> QueryOutcome:
-    """Ask the provider about a payment and apply the answer, unless ``patience`` forbids it."""
-    patience = patience or PollBudget()
-    if not patience.allows(payment.provider):
+    """Ask the provider about a payment and apply the answer, unless ``budget`` forbids it."""
+    budget = budget or PollBudget()
+    if not budget.allows(payment.provider):
         return QueryOutcome.SILENCE
     still_open = Payment.objects.filter(pk=payment.pk, status=PaymentStatus.OPEN)
     ask_at = now + backoff(payment.asked, first_s=FIRST_ASK_S)
@@ -249,7 +249,7 @@ def query_payment(
     except ProviderUnavailable as error:
         logger.warning("no answer about payment %s: %s", payment, error)
         still_open.filter(silent_since=None).update(silent_since=now)
-        patience.count_silence(payment.provider)
+        budget.count_silence(payment.provider)
         return QueryOutcome.SILENCE
     still_open.update(silent_since=None)
     try:
