@@ -13,8 +13,9 @@ from vouchers.models import SeckillVoucher
 def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
     """Publish a fulfil task for each sale whose oldest pending entry has waited too long.
 
-    Ended sales are swept too: those ``long_over`` separately from the others, and less often.
-    The sweep shares the kick with buyers, so each sale has at most one unexpired task queued.
+    ``claim_sweep.lua`` decides what is too long. Ended sales are swept too: those ``long_over``
+    separately, and less often. The sweep shares the kick with buyers, so each sale has at most one
+    unexpired task queued.
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """

@@ -37,6 +37,7 @@ end
 local sale = read_ledger()
 if not sale then return {'NOT_LOADED'} end
 
+-- The limit, and the same answer for the same order id.
 local code, known_id, free_unit = check_buyer(sale, order_id, user_id)
 if code then return {code, known_id, 0} end
 
