@@ -221,7 +221,8 @@ def damaged_sale(history: History, name: str, damage: str, shop: Shop) -> Seckil
     out = read_token(closed, sale_id=sale.pk, now_ms=0)
     get_user_model().objects.filter(pk=out.user_id).update(is_active=False)
     reserve(sale_id=sale.pk, order_id=out.order_id, user_id=out.user_id)
-    fulfill_sale(sale_id=sale.pk)
+    fulfill_sale(sale_id=sale.pk)  # in vain if the worker still has the sale: then that does it
+    history.settle(sale)
     history.fire(sale, crowd_of(sale, count=3), url=shop.url)
     client, key = ledger_connection(), getattr(LedgerKeys(sale.pk), name)
     client.delete(key)
