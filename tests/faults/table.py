@@ -18,7 +18,8 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     outcomes: list[Any] = [
         outcome
         for report in reports
-        if isinstance(report, pytest.TestReport) and report.when == "call"
+        # A subtest's report carries its test's outcomes as well: they would be counted twice.
+        if type(report) is pytest.TestReport and report.when == "call"
         for name, outcome in report.user_properties
         if name == PROPERTY
     ]
