@@ -6,9 +6,9 @@ order, so a buyer whose answer was lost may retry as often as needed.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from hmac import HMAC, compare_digest
+from typing import NamedTuple
 
 from django.conf import settings
 from django.core import signing
@@ -64,8 +64,7 @@ class MalformedToken(Exception):
     """The purchase token is missing or malformed."""
 
 
-@dataclass(frozen=True)
-class PurchaseToken:
+class PurchaseToken(NamedTuple):
     """A verified token; ``expires_at_ms`` is in milliseconds since 1970."""
 
     order_id: int

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 from django.contrib.auth.models import User
@@ -267,7 +266,7 @@ def test_unfinished_edit_ends_no_waiting(ledger: Redis) -> None:
 def test_waiting_buyers_receipt_is_never_lost(ledger: Redis) -> None:
     sale, _ = sold_out()
     buyer = make_buyer()
-    token = replace(token_for(sale, buyer), order_id=id_minted(seconds_ago=60))
+    token = token_for(sale, buyer)._replace(order_id=id_minted(seconds_ago=60))
     place = wait_in(sale, buyer, token)
     ledger.delete(LedgerKeys(sale.pk).sale)
     ledger.hset(LedgerKeys(sale.pk).sale, "loaded_at_ms", 1)

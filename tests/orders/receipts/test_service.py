@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -210,7 +209,7 @@ def test_row_read_before_a_change_is_not_copied(
     sale, buyer = make_sale(), make_buyer()
     order = make_order(sale, buyer)
     (token,) = tokens_for(sale, [buyer])
-    token = replace(token, order_id=order.pk)
+    token = token._replace(order_id=order.pk)
     keep = cache_row
 
     def paid_meanwhile(**kept: Any) -> None:

@@ -6,7 +6,6 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -256,7 +255,7 @@ def one_unpaid() -> PurchaseToken:
 
 def one_with_a_copy_of_another_buyer() -> PurchaseToken:
     token = one_unpaid()
-    return replace(token, user_id=make_buyer().pk)
+    return token._replace(user_id=make_buyer().pk)
 
 
 @pytest.fixture
