@@ -1,7 +1,7 @@
 """A 0.2 s memory of "sold out" answers in each process. It decides nothing about stock.
 
-After the ledger answers "sold out", a process may repeat that to first attempts without asking
-again. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a retry always asks the ledger.
+After the ledger (``reserve.lua``) answers "sold out", ``orders/web/order_answers.py`` may repeat it
+to first attempts. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a retry always asks.
 """
 
 from dataclasses import dataclass
