@@ -1,25 +1,35 @@
 """Health endpoints: alive, ready to sell, and metrics."""
 
 import logging
+import secrets
+import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import suppress
+from typing import Any
 
+from django.contrib.sessions.models import Session
 from django.core.checks import ERROR, CheckMessage
+from django.db import connection
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from kombu import Connection
 from prometheus_client import CONTENT_TYPE_LATEST
+from redis.exceptions import RedisError
 
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
 from seckill_site.checks.services import Check, check_database, check_ledger, probe_connection
-from seckill_site.ledger_connection import ledger_connection
+from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
 
 logger = logging.getLogger(__name__)
 
 LONGEST_SECONDS = 1.5
 """A part that has not responded by then is unavailable."""
+
+PROBE_SECONDS = 2.0
+"""The time for which a probe's result is used again, however often it is asked for."""
 
 CACHE_SECONDS = 10.0
 """The time for which a start-up check's result is cached, so that probes cost next to nothing."""
@@ -32,7 +42,7 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 def readyz(request: HttpRequest) -> JsonResponse:
     """Report which parts respond and what the checks find; 503 if anything is wrong."""
-    parts = _answering_parts()
+    parts = _cached_parts()
     errors = _errors(parts)
     ready = all(parts.values()) and not errors
     response = JsonResponse(
@@ -61,6 +71,23 @@ def metrics(request: HttpRequest) -> HttpResponse:
 # --- Whether the parts respond --------------------------------------------------------------------
 
 
+_parts: tuple[float, dict[str, bool]] = (0.0, {})
+_probing = threading.Lock()
+
+
+def _cached_parts() -> dict[str, bool]:
+    """Probe all parts, or return the last result if it is new or being replaced."""
+    global _parts
+    if time.monotonic() < _parts[0] or not _probing.acquire(blocking=not _parts[1]):
+        return _parts[1]
+    try:
+        if time.monotonic() >= _parts[0]:
+            _parts = (time.monotonic() + PROBE_SECONDS, _answering_parts())
+        return _parts[1]
+    finally:
+        _probing.release()
+
+
 def _answering_parts() -> dict[str, bool]:
     """Ask all parts at once, so that several missing ones take no longer than one."""
     pool = ThreadPoolExecutor(len(PARTS))
@@ -79,23 +106,44 @@ def _answers(name: str, ask: Callable[[], None]) -> bool:
     return True
 
 
+def _ask_ledger() -> None:
+    ledger_connection().set(PROBE, "1", px=1_000)
+
+
 def _ask_database() -> None:
+    """Write a row and take it back: a full disk and a read-only server answer a SELECT."""
+    table = connection.ops.quote_name(Session._meta.db_table)
     with probe_connection() as probe, probe.cursor() as cursor:
-        cursor.execute("SELECT 1")
+        cursor.execute("BEGIN")
+        row = [f"{PROBE}:{secrets.token_hex(8)}"[:40], "", "2000-01-01 00:00:00"]
+        cursor.execute(
+            f"INSERT INTO {table} (session_key, session_data, expire_date) VALUES (%s, %s, %s)", row
+        )
+        cursor.execute("ROLLBACK")
 
 
 def _ask_broker() -> None:
     broker: Connection
     options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
     with app.connection_for_write(transport_options=options) as broker:
-        # Opening a channel connects, within the timeouts above.
-        broker.default_channel  # noqa: B018
+        channel: Any = broker.default_channel  # of our own transport, so it has a Redis client
+        channel.client.set(PROBE, "1", px=1_000)
 
+
+def _ask_workers() -> None:
+    """Fail while workers pause a sale, because the database takes no orders of it."""
+    with suppress(RedisError):  # then another part is missing
+        if why := ledger_connection().get(BACKING_OFF):
+            raise RuntimeError(f"workers pause: {why}")
+
+
+PROBE = "seckill:probe"
 
 PARTS: dict[str, Callable[[], None]] = {
-    "redis": lambda: ledger_connection().ping(),
+    "redis": _ask_ledger,
     "database": _ask_database,
     "broker": _ask_broker,
+    "orders": _ask_workers,
 }
 
 # --- What the start-up checks find ----------------------------------------------------------------

@@ -12,6 +12,9 @@ PUBLISHES = Counter("seckill_publishes_total", "Fulfil tasks published, by outco
 FULFILLED = Counter(
     "seckill_fulfilled_total", "Accepted reservations that became rows, by status.", ["status"]
 )
+BACKOFFS = Counter(
+    "seckill_backoffs_total", "Pauses of a sale because the database took no orders of it."
+)
 
 
 def exposition() -> bytes:

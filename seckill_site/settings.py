@@ -53,8 +53,8 @@ SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=6_000)
 A sale waits this long after a worker has died while holding its lock.
 """
 
-SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=5)
-"""A pending entry that failed alone this many times is set aside as a refused order."""
+SECKILL_MAX_TRIES = env.int("SECKILL_MAX_TRIES", default=3)
+"""A pending entry that failed alone this many times, a second apart, is set aside."""
 
 SECKILL_PUBLISH_TIMEOUT_MS = env.int("SECKILL_PUBLISH_TIMEOUT_MS", default=300)
 """The longest a buyer's request waits for the broker; the sweep resends what was not sent."""

@@ -16,6 +16,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import Board
 from backoffice.job_engine import UNAVAILABLE
+from orders.fulfilment.unwritten import decide_unwritten
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from vouchers.catalogue.live_changes import (
     SaleNotStarted,
@@ -29,6 +30,7 @@ from vouchers.catalogue.live_changes import (
 )
 from vouchers.catalogue.staff_texts import StaffRefusal, change_line
 from vouchers.forms.fields import YEARS
+from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
@@ -315,18 +317,76 @@ class End(_ActionOnEnd):
         return f"{gettext('Ended now')}; {super().history_line(sale, data)}"
 
 
+class _Decide(Action):
+    """A decision about accepted orders that could not be written; possible even after the end."""
+
+    decision: Decision
+
+    def check(self, board: Board) -> None:
+        if not (board.snapshot and board.snapshot.set_aside):
+            raise TermsChanged
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        decide_unwritten(sale_id=sale_id, decision=self.decision)
+        return SeckillVoucher.objects.get(pk=sale_id)
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return str(self.title)
+
+
+class RetryUnwritten(_Decide):
+    title = _("Write the orders that could not be written")
+    button = _("Write again")
+    confirm_label = _("Yes, write them again")
+    decision = Decision.RETRY
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            _unwritten(board),
+            gettext("They are tried again now. Any that still fail come back here."),
+        ]
+
+
+class RefuseUnwritten(_Decide):
+    title = _("Refuse the orders that could not be written")
+    button = _("Refuse unwritten")
+    confirm_label = _("Yes, refuse them")
+    form = ReasonForm
+    decision = Decision.REFUSE
+    is_final = True
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            _unwritten(board),
+            gettext("Their buyers get nothing, and the units go back on sale."),
+            gettext("They were never payable, so there is nothing to refund."),
+        ]
+
+
 ACTIONS: dict[str, Action] = {
     "pause": Pause(),
     "resume": Resume(),
     "extend": Extend(),
     "stock": ChangeStock(),
     "end": End(),
+    "retry-unwritten": RetryUnwritten(),
+    "refuse-unwritten": RefuseUnwritten(),
 }
 
 
 def _stock(board: Board) -> dict[str, str]:
     left = board.snapshot.remaining if board.snapshot else None
     return {"left": grouped(left), "total": grouped(board.sale.stock)}
+
+
+def _unwritten(board: Board) -> str:
+    count = board.snapshot.set_aside if board.snapshot else 0
+    text = ngettext(
+        "%(count)s accepted order could not be written. Its buyer is waiting.",
+        "%(count)s accepted orders could not be written. Their buyers are waiting.",
+        count,
+    )
+    return text % {"count": grouped(count)}
 
 
 def _draft(board: Board) -> list[str]:

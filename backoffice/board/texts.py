@@ -97,6 +97,13 @@ def _alert(board: Board) -> dict[str, str]:
     if board.snapshot is None:
         text = gettext("The sale is not in Redis yet; its first visitor will load it.")
         return {"code": "unloaded", "text": text}
+    if board.snapshot.set_aside:
+        text = ngettext(
+            "%(count)s accepted order could not be written and waits for your decision.",
+            "%(count)s accepted orders could not be written and wait for your decision.",
+            board.snapshot.set_aside,
+        )
+        return {"code": "late", "text": text % {"count": grouped(board.snapshot.set_aside)}}
     age = _seconds(board.oldest_pending_age_ms or 0)
     if board.is_behind:
         text = gettext(

@@ -13,7 +13,7 @@ SHOWN_COLUMNS = ("stock", "sold", "epoch", "fence", "batch", "status", "reason",
 
 READS = frozenset(
     {"EXISTS", "GET", "HGET", "HGETALL", "HMGET", "INFO", "TIME", "TYPE", "ZRANGE"}
-    | {"read_buyer_holdings.lua", "read_suspects.lua", "snapshot.lua"}
+    | {"read_buyer_holdings.lua", "snapshot.lua"}
 )
 """Commands and scripts that change nothing."""
 

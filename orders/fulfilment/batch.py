@@ -6,7 +6,8 @@ number of entries.
 """
 
 import datetime as dt
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from django.db import transaction
@@ -22,6 +23,7 @@ from orders.models import BARRING_STATUSES, OrderStatus, RefusalReason
 from orders.receipts.row_copy import ReceiptRow
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
+from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.inventory.reservations import PendingEntry, Release
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
@@ -107,24 +109,51 @@ def write_batch(
     :raises OrderIdTaken: an id belongs to another order.
     :raises django.db.Error: nothing was written.
     """
+    with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
+        outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
+        if rows:
+            insert_orders(sale=sale, orders=rows, now=now)
+            outcome.rows = _receipt_copies(sale, rows, now)
+        sale.sold += sum(1 for row in rows if row.live)
+    failpoint("batch.committed")
+    return outcome
+
+
+def write_control(
+    *, sale_id: int, fencing_token: int, number: int, lost: Callable[[], bool], now: dt.datetime
+) -> None:
+    """Write what a batch writes, for no buyer; its row is rolled back, the rest is committed.
+
+    If this succeeds, the database takes orders of this sale: Note [Who is at fault] in
+    ``attempts.py``. Raises what :func:`write_batch` raises.
+    """
+    with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
+        before = transaction.savepoint()
+        # Above all ids, so that it needs a place in the same page of the table as new orders.
+        row = NewOrder(
+            LARGEST_ID - sale_id, None, sale_id, 1, RefusalReason.FAILED.value, epoch_ms(now)
+        )
+        insert_orders(sale=sale, orders=[row], now=now)
+        transaction.savepoint_rollback(before)
+
+
+@contextmanager
+def _sale_to_write(
+    sale_id: int, fencing_token: int, number: int, lost: Callable[[], bool]
+) -> Iterator[SeckillVoucher]:
+    """Lock the sale's row, and commit what the ``with`` block writes with its fence and number."""
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         if fencing_token < sale.fence:
             raise StaleFence(sale.fence)
         if number <= sale.batch:
             raise StaleBatchNumber(number=number, stored=sale.batch)
-        outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
-        if rows:
-            insert_orders(sale=sale, orders=rows, now=now)
-            outcome.rows = _receipt_copies(sale, rows, now)
-        sale.sold += sum(1 for row in rows if row.live)
+        yield sale
         sale.fence, sale.batch = fencing_token, number
         sale.save(update_fields=["sold", "fence", "batch"])
         failpoint("batch.before_commit")
         if lost():
             raise LockLost(f"a lock of sale {sale_id} was lost before the commit")
-    failpoint("batch.committed")
-    return outcome
 
 
 def _receipt_copies(

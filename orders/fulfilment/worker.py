@@ -13,39 +13,42 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
   entry leaves pending only by ``confirm`` or ``release``, after the commit that made its row.
 - The order id is the row's primary key, so a repeated batch finds its rows and reports them again.
   After a crash the work is repeated: the sweep sends the sale's task again.
-- An entry that fails is put off and taken alone, so others can proceed. After ``SECKILL_MAX_TRIES``
-  it is set aside: refused as ``failed``, its unit back on sale, and staff may retry it.
+- An entry that cannot be written is never dropped: it is refused in a row, with its unit back on
+  sale, or set aside with its unit until staff decide. Staff may retry either.
 """
 
 import logging
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from celery.exceptions import SoftTimeLimitExceeded
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import InterfaceError, OperationalError, connection
-from django.utils import timezone
+from django.db import connection
 
-from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, raise_fence
-from orders.fulfilment.batch import (
-    BatchOutcome,
-    LockLost,
-    StaleBatchNumber,
-    StaleFence,
-    write_batch,
+from locks import LockNotOwned, MultiLock, RedisLock, raise_fence
+from orders.fulfilment.attempts import (
+    INTERRUPTIONS,
+    NOT_THE_ENTRY,
+    BatchTimeout,
+    DatabaseAtFault,
+    HeldLocks,
+    attempt,
+    write_control_row,
 )
+from orders.fulfilment.batch import BatchOutcome, LockLost, StaleBatchNumber, StaleFence
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.metrics import FULFILLED
+from seckill_site.metrics import BACKOFFS, FULFILLED
 from vouchers.inventory.batch_journal import (
-    clear_batch,
-    count_attempt,
-    read_suspects,
-    record_batch,
-    undo_attempt,
+    Suspect,
+    add_suspects,
+    back_off,
+    collect_suspects,
+    count_failure,
+    set_aside,
 )
 from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import FENCE_BITS, ensure_safe_fence, load_sale, rebuild_sale
@@ -64,41 +67,45 @@ from vouchers.inventory.sale_state import snapshot
 
 logger = logging.getLogger(__name__)
 
-TRANSIENT_ERRORS = frozenset({1020, 1040, 1053, 1205, 1213, 1290, 1836, 1927})
-"""MySQL's numbers for changed rows, too many connections, shutdown, lock waits, deadlocks,
-read-only and killed connections; those of its client are 2000 to 2099."""
-
 GATHER_S, GATHER_STEP_S = 0.1, 0.02
 """Wait up to ``GATHER_S`` while entries keep arriving: a batch of a few costs about as much as one
 of hundreds."""
 
-RETRY_PAUSES_S = (0.05, 0.2, 0.5)
-"""The pause before each new attempt after a transient error."""
-
-_INTERRUPTIONS = (LockBusy, LockNotOwned, LockLost, StaleFence, StaleBatchNumber, NotLoaded)
-"""Errors that end a pass early although no entry is at fault."""
+RETRY_S = 1.0
+"""The pause before an entry that failed is tried again."""
 
 
 @dataclass
 class _Pass:
     """One pass over the pending entries of a sale whose lock this worker holds.
 
-    Entries that failed before, or may have killed a worker (``suspects``), are put off to the end
-    of the pass and then written alone, so that the others do not wait for them. ``skipped`` entries
-    stay pending.
+    Entries that failed before, or may have killed a worker (``suspects``), are put off and written
+    alone when they are due, so that the others do not wait for them. ``skipped`` entries stay
+    pending. ``controlled`` says that the database has taken a write in this pass.
     """
 
     sale_id: int
     lock: RedisLock
-    suspects: set[int]
+    deadline: float
+    suspects: dict[int, Suspect]
     settled: int = 0
     skipped: int = 0
-    put_off: list[PendingEntry] = field(default_factory=list)
+    controlled: bool = False
+    held: HeldLocks = field(init=False)
+    put_off: dict[int, tuple[float, PendingEntry]] = field(default_factory=dict)
 
     def next_entries(self) -> list[PendingEntry]:
         """Return the next batch of entries after those skipped."""
         count = settings.SECKILL_BATCH_UNITS
         return pending_entries(sale_id=self.sale_id, skip=self.skipped, count=count)
+
+    def put_off_entry(self, entry: PendingEntry, *, seconds: float) -> None:
+        """Let an entry wait for its next attempt."""
+        self.put_off[entry.order_id] = (time.monotonic() + seconds, entry)
+
+    def is_late(self) -> bool:
+        """Return whether the pass has to end."""
+        return time.monotonic() >= self.deadline
 
 
 def fulfill_sale(*, sale_id: int) -> bool:
@@ -108,22 +115,41 @@ def fulfill_sale(*, sale_id: int) -> bool:
     taken is left alone: its holder looks again after releasing the lock.
 
     :raises LedgerUnavailable: Redis did not respond; the sweep continues later.
-    :raises django.db.Error: the database did not respond; the sweep continues later.
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
-    acknowledge_kick(sale_id=sale_id)
+    if not acknowledge_kick(sale_id=sale_id):
+        return False  # the sweep continues when the backoff is over
     failpoint("fulfill.started")
+    try:
+        return _fulfill_until(deadline, sale_id=sale_id)
+    except (DatabaseAtFault, DatabaseError) as error:
+        _back_off(error, sale_id=sale_id)
+        return False
+
+
+def _fulfill_until(deadline: float, *, sale_id: int) -> bool:
     while True:
         try:
             walk = _locked_pass(sale_id=sale_id, deadline=deadline)
-        except _INTERRUPTIONS as error:
+        except INTERRUPTIONS as error:
             return _recover(error, sale_id=sale_id)
         stuck = walk.skipped and not walk.settled
         clear_kick(sale_id=sale_id)  # before the last look: later buyers send a task themselves
+        if walk.put_off:
+            return set_kick(sale_id=sale_id)
         if stuck or not pending_entries(sale_id=sale_id, skip=walk.skipped, count=1):
             return False
         if time.monotonic() >= deadline:
             return set_kick(sale_id=sale_id)
+
+
+def _back_off(error: Exception, *, sale_id: int) -> None:
+    connection.close()
+    pause_ms = back_off(sale_id=sale_id, error=error)
+    BACKOFFS.inc()
+    logger.warning(
+        "sale %s: the database takes no orders, next attempt in %s ms: %s", sale_id, pause_ms, error
+    )
 
 
 def _recover(error: Exception, *, sale_id: int) -> bool:
@@ -153,17 +179,6 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
         raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=at_least)
 
 
-def is_transient(error: Exception) -> bool:
-    """Return whether an error is transient: connection, lock or read-only, not due to an entry."""
-    if isinstance(error, StaleFence | StaleBatchNumber | NotLoaded | LockLost | InterfaceError):
-        return True
-    if not isinstance(error, OperationalError):
-        return False
-    number = error.args[0] if error.args else None
-    # SQLite has no numbers here; its operational errors are mostly a locked file.
-    return not isinstance(number, int) or number in TRANSIENT_ERRORS or 2000 <= number < 2100
-
-
 def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
     keys = LedgerKeys(sale_id)
     floor = _epoch(sale_id=sale_id) << FENCE_BITS
@@ -177,13 +192,9 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
         )
         with lock:
             failpoint("fulfill.locked")
-            walk = _Pass(sale_id, lock, read_suspects(sale_id=sale_id))
-            while time.monotonic() < deadline and _take_batch(walk):
+            walk = _Pass(sale_id, lock, deadline, collect_suspects(sale_id=sale_id))
+            while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
                 pass
-            while time.monotonic() < deadline and walk.put_off:
-                settled = _write_free(walk, [walk.put_off.pop(0)])
-                walk.settled += settled
-                walk.skipped -= settled
     return walk
 
 
@@ -203,10 +214,29 @@ def _take_batch(walk: _Pass) -> bool:
     if not entries:
         return False
     ready = [entry for entry in entries if entry.order_id not in walk.suspects]
-    walk.put_off += [entry for entry in entries if entry.order_id in walk.suspects]
+    for entry in entries:
+        if suspect := walk.suspects.get(entry.order_id):
+            walk.put_off_entry(entry, seconds=RETRY_S - suspect.last_ms_ago / 1000)
     settled = _write_free(walk, ready) if ready else 0
     walk.settled += settled
     walk.skipped += len(entries) - settled
+    return True
+
+
+def _take_put_off(walk: _Pass) -> bool:
+    """Write the next entry that was put off, or wait a little until it is due."""
+    if not walk.put_off:
+        return False
+    due, entry = min(walk.put_off.values(), key=itemgetter(0))
+    pause_s = due - time.monotonic()
+    if pause_s > 0:
+        time.sleep(min(pause_s, GATHER_STEP_S))  # new entries do not wait
+        return True
+    walk.put_off_entry(entry, seconds=RETRY_S)
+    if _write_free(walk, [entry]):
+        del walk.put_off[entry.order_id]
+        walk.settled += 1
+        walk.skipped -= 1
     return True
 
 
@@ -230,88 +260,65 @@ def _write_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
     with users.holding_free() as held:
         held_ids = {names[name] for name in held}
         free = [entry for entry in entries if entry.user_id in held_ids]
-        return _write_and_report(walk, free, users) if free else 0
+        walk.held = HeldLocks(walk.sale_id, walk.lock, users)
+        return _write_and_report(walk, free) if free else 0
 
 
-def _write_and_report(walk: _Pass, entries: Sequence[PendingEntry], users: MultiLock) -> int:
+def _write_and_report(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
     """Write these entries and update the ledger, halving a batch that fails; return how many."""
-    sale_id, order_id = walk.sale_id, entries[0].order_id
-    suspect = order_id in walk.suspects
-    # Counted before the attempt: an entry that kills its process is counted too.
-    if suspect and (count_attempt(sale_id=sale_id, order_id=order_id) > settings.SECKILL_MAX_TRIES):
-        return _set_aside(walk, entries[0], users)
+    suspect = walk.suspects.get(entries[0].order_id)
+    if suspect and not walk.controlled:
+        write_control_row(walk.held)
+        walk.controlled = True
+    if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
+        return _set_aside(walk, entries[0], for_good=suspect.to_refuse)
     try:
-        outcome = _write(walk, entries, users)
-    except SoftTimeLimitExceeded:
+        outcome = attempt(walk.held, entries)
+    except NOT_THE_ENTRY:
         raise
     except Exception as error:
-        clear_batch(sale_id=sale_id)  # a record that stays would mean a dead worker
-        if is_transient(error):
-            if suspect:
-                undo_attempt(sale_id=sale_id, order_id=order_id)
-            raise
-        if len(entries) > 1:
-            half = len(entries) // 2
-            halves = entries[:half], entries[half:]
-            return sum(_write_and_report(walk, it, users) for it in halves)
-        logger.exception("order %s of sale %s failed", order_id, sale_id)
-        if not suspect:
-            count_attempt(sale_id=sale_id, order_id=order_id)
-        return 0
-    _update_ledger(sale_id, outcome)
+        if len(entries) == 1:
+            return _count_failure(walk, entries[0])
+        if walk.is_late() or isinstance(error, BatchTimeout):
+            add_suspects(sale_id=walk.sale_id, entries=entries)
+            for entry in entries:
+                walk.put_off_entry(entry, seconds=0)
+            return 0
+        half = len(entries) // 2
+        return sum(_write_and_report(walk, it) for it in (entries[:half], entries[half:]))
+    _update_ledger(walk.sale_id, outcome)
+    walk.controlled = True
     return len(entries)
 
 
-def _write(
-    walk: _Pass,
-    entries: Sequence[PendingEntry],
-    users: MultiLock,
-    refuse_as: RefusalReason | None = None,
-) -> BatchOutcome:
-    """Write one batch, and again after a transient error while the locks are still held."""
-    assert walk.lock.fencing_token is not None  # a lock with a fence key has one
-
-    def lost() -> bool:
-        return walk.lock.lost or users.lost
-
-    pauses = iter(RETRY_PAUSES_S)
-    while True:
-        # A new number for each attempt: an attempt without a reply may have committed its own.
-        number = record_batch(sale_id=walk.sale_id, entries=entries)
-        failpoint("fulfill.begun")
-        try:
-            return write_batch(
-                sale_id=walk.sale_id,
-                entries=entries,
-                fencing_token=walk.lock.fencing_token,
-                number=number,
-                lost=lost,
-                now=timezone.now(),
-                refuse_as=refuse_as,
-            )
-        except DatabaseError as error:
-            if not is_transient(error):
-                raise
-            connection.close()
-            pause = next(pauses, None)
-            if pause is None or lost():
-                raise
-            time.sleep(pause)
+def _count_failure(walk: _Pass, entry: PendingEntry) -> int:
+    """Count a failure against an entry that failed alone, unless the database is at fault."""
+    logger.exception("order %s of sale %s failed", entry.order_id, walk.sale_id)
+    write_control_row(walk.held)
+    failures = count_failure(sale_id=walk.sale_id, order_id=entry.order_id)
+    if failures >= settings.SECKILL_MAX_TRIES:
+        return _set_aside(walk, entry)
+    walk.put_off_entry(entry, seconds=RETRY_S)
+    return 0
 
 
-def _set_aside(walk: _Pass, entry: PendingEntry, users: MultiLock) -> int:
-    """Refuse an entry that failed every time (Note [Accepted means ended])."""
-    logger.error("order %s of sale %s is set aside", entry.order_id, walk.sale_id)
+def _set_aside(walk: _Pass, entry: PendingEntry, *, for_good: bool = False) -> int:
+    """Refuse an entry that failed every time; if no row can hold it, leave it to staff.
+
+    With ``for_good`` staff have decided: the ledger alone records the refusal if no row can.
+    """
     try:
-        outcome = _write(walk, [entry], users, refuse_as=RefusalReason.FAILED)
-    except SoftTimeLimitExceeded:
+        outcome = attempt(walk.held, [entry], refuse_as=RefusalReason.FAILED)
+    except NOT_THE_ENTRY:
         raise
-    except Exception as error:
-        if is_transient(error):
-            raise
-        # No row can hold it, not even a refused one, so only the ledger can record the refusal.
+    except Exception:
+        write_control_row(walk.held)
         logger.exception("order %s of sale %s cannot have a row", entry.order_id, walk.sale_id)
+        if not for_good:
+            set_aside(sale_id=walk.sale_id, entry=entry)
+            return 1
         outcome = BatchOutcome(releases=[Release(entry, RefusalReason.FAILED)])
+    logger.error("order %s of sale %s is refused: it failed", entry.order_id, walk.sale_id)
     _update_ledger(walk.sale_id, outcome)
     return 1
 

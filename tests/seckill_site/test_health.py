@@ -8,18 +8,26 @@ from contextlib import ExitStack
 from unittest import mock
 
 import pytest
+from django.contrib.sessions.models import Session
 from django.db import connection
 from redis import Redis
 
 from seckill_site import health
 from tests.seckill_site.checks.test_configuration import configured, the_only_one_of_a_buyer_dropped
 from tests.support.patience import MOMENT_S
+from vouchers.inventory.batch_journal import back_off
+
+
+def probe_anew():
+    """Let the next question probe all parts, as after two seconds."""
+    health._parts = (0.0, {})
 
 
 @pytest.fixture(autouse=True)
 def nothing_kept():
     """Let each test begin as a process that has checked nothing yet."""
     health._cached.clear()
+    probe_anew()
 
 
 # --- healthz -------------------------------------------------------------------------------------
@@ -43,7 +51,9 @@ def test_healthz_answers_while_every_server_is_gone(
 
 # --- readyz --------------------------------------------------------------------------------------
 
-ALL_OK = {"ready": True, "redis": "ok", "database": "ok", "broker": "ok", "checks": "ok"}
+ALL_OK = {
+    "ready": True, "redis": "ok", "database": "ok", "broker": "ok", "orders": "ok", "checks": "ok",
+}  # fmt: skip
 
 
 @pytest.mark.django_db
@@ -92,7 +102,56 @@ def test_readyz_recovers_with_its_parts(client, monkeypatch, redis_gone):
     with redis_gone():
         assert client.get("/readyz").status_code == 503
 
+    probe_anew()
     assert client.get("/readyz").json() == ALL_OK
+
+
+@pytest.mark.django_db
+def test_readyz_says_that_workers_pause_a_sale(client):
+    back_off(sale_id=1, error=ValueError("the table is full"))
+
+    assert_missing(client.get("/readyz"), "orders")
+
+
+@pytest.mark.django_db
+def test_redis_that_takes_no_write_is_missing(client, settings):
+    """One server holds ledger and broker here."""
+    with Redis.from_url(settings.REDIS_URL) as server:
+        server.config_set("min-replicas-to-write", 1)
+        try:
+            assert_missing(client.get("/readyz"), "redis", "broker")
+        finally:
+            server.config_set("min-replicas-to-write", 0)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+def test_database_that_takes_no_insert_is_missing(client):
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "CREATE TRIGGER full BEFORE INSERT ON django_session FOR EACH ROW "
+            "SIGNAL SQLSTATE '45000' SET MESSAGE_TEXT = 'full'"
+        )
+        try:
+            assert_missing(client.get("/readyz"), "database")
+        finally:
+            cursor.execute("DROP TRIGGER full")
+
+
+@pytest.mark.django_db(transaction=True)
+def test_probe_leaves_no_row(client):
+    assert client.get("/readyz").json() == ALL_OK
+    assert not Session.objects.exists()
+
+
+@pytest.mark.django_db
+def test_probes_run_at_most_every_two_seconds(client, monkeypatch):
+    probes = []
+    monkeypatch.setitem(health.PARTS, "orders", lambda: probes.append(1))
+    for _ in range(20):
+        client.get("/readyz")
+
+    assert len(probes) == 1
 
 
 @pytest.mark.django_db
@@ -104,6 +163,7 @@ def test_repeated_probes_leave_no_connection_open(client, settings):
         client.get("/readyz")
         before = connections()
         for _ in range(20):
+            probe_anew()
             client.get("/readyz")
         assert connections() < before + 10
 
@@ -180,8 +240,9 @@ def test_check_results_are_cached_for_seconds(client, ledger_trips, monkeypatch)
     client.get("/readyz")
     with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
         ledger_trips.clear()
+        probe_anew()
         assert client.get("/readyz").status_code == 200
-        assert len(ledger_trips) == 1  # the ping
+        assert len(ledger_trips) == 2  # the probe, and whether workers pause
 
         now = time.monotonic()
         monkeypatch.setattr(time, "monotonic", lambda: now + health.CACHE_SECONDS)
@@ -192,8 +253,10 @@ def test_check_results_are_cached_for_seconds(client, ledger_trips, monkeypatch)
 def test_returned_server_is_checked_again(client, redis_gone):
     client.get("/readyz")
     with redis_gone():
+        probe_anew()
         client.get("/readyz")
 
+    probe_anew()
     with configured(maxmemory="1gb", maxmemory_policy="allkeys-lru"):
         assert client.get("/readyz").json()["checks"] == [EVICTS]
 

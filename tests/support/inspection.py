@@ -39,8 +39,10 @@ def ended_of(sale: SeckillVoucher) -> dict[int, str]:
 
 
 def tries_of(sale: SeckillVoucher) -> dict[int, int]:
+    """Return order id -> counted failures, for the entries that have any."""
     fields = ledger_connection().hgetall(LedgerKeys(sale.pk).tries)
-    return {int(order_id): int(tries) for order_id, tries in fields.items() if int(tries)}
+    failures = {int(order_id): int(value.split()[0]) for order_id, value in fields.items()}
+    return {order_id: count for order_id, count in failures.items() if count}
 
 
 def live_ids(sale: SeckillVoucher) -> list[int]:

@@ -1,17 +1,53 @@
-"""Batch journal: the batch that a worker is writing, and earlier attempts at single entries.
+"""Batch journal: the batch that a worker is writing, failures of single entries, and the backoff.
 
-They are recorded before each attempt, so an entry that kills its worker is known afterwards
+A batch is recorded before each attempt, so an entry that kills its worker is known afterwards
 (``docs/adr/0010``).
 """
 
 from collections.abc import Sequence
+from enum import StrEnum
+from typing import NamedTuple
 
-from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, ledger_errors, ledger_script, run_script
+from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
+from vouchers.inventory.holdings import Holding
+from vouchers.inventory.keys import (
+    ASIDE_MS,
+    LedgerKeys,
+    NotLoaded,
+    ledger_errors,
+    ledger_script,
+    run_script,
+)
 from vouchers.inventory.reservations import PendingEntry
 
+BACKOFF_MS = (250, 4_000)
+"""The pause after the database took no order of a sale: the first, and the longest. It doubles."""
+
+FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
+
 _RECORD_BATCH = ledger_script("record_batch")
-_READ_SUSPECTS = ledger_script("read_suspects")
+_COLLECT_SUSPECTS = ledger_script("collect_suspects")
+_COUNT_FAILURE = ledger_script("count_failure")
+_SET_ASIDE = ledger_script("set_aside")
+
+
+class Suspect(NamedTuple):
+    """An entry to write alone: its counted failures, and the time since the last of them.
+
+    ``to_refuse`` says that staff have decided to refuse it.
+    """
+
+    failures: int
+    last_ms_ago: int
+    to_refuse: bool
+
+
+class Decision(StrEnum):
+    """What ``set_aside.lua`` does with an entry: put it aside, try it again, or refuse it."""
+
+    ASIDE = "aside"
+    RETRY = "retry"
+    REFUSE = "refuse"
 
 
 def record_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:
@@ -35,21 +71,55 @@ def clear_batch(*, sale_id: int) -> None:
         ledger_connection().delete(LedgerKeys(sale_id).trying)
 
 
-def read_suspects(*, sale_id: int) -> set[int]:
-    """Return the order ids to write alone: they failed before, or their worker died."""
+def collect_suspects(*, sale_id: int) -> dict[int, Suspect]:
+    """Return the order ids to write alone: they failed before, or their worker died.
+
+    The caller holds the sale's lock.
+    """
+
+    def read(reply: list[str]) -> dict[int, Suspect]:
+        groups = zip(*[iter(reply)] * 4, strict=True)
+        return {
+            int(order_id): Suspect(int(failures), int(last_ms_ago), bool(int(to_refuse)))
+            for order_id, failures, last_ms_ago, to_refuse in groups
+        }
+
     keys = LedgerKeys(sale_id)
-    return set(map(int, run_script(_READ_SUSPECTS, [keys.tries, keys.trying], read=list)))
+    return run_script(_COLLECT_SUSPECTS, [keys.tries, keys.trying], read=read)
 
 
-def count_attempt(*, sale_id: int, order_id: int) -> int:
-    """Count an attempt to write this entry alone, and return the number of attempts."""
-    with ledger_errors():
-        return int(ledger_connection().hincrby(LedgerKeys(sale_id).tries, str(order_id), 1))
+def add_suspects(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
+    """Note that these entries are to be written alone, without counting a failure."""
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        for entry in entries:
+            pipe.hsetnx(LedgerKeys(sale_id).tries, str(entry.order_id), "0 0")
+        pipe.execute()
 
 
-def undo_attempt(*, sale_id: int, order_id: int) -> None:
-    """Take back the last attempt: its failure was not caused by the entry."""
-    key, field = LedgerKeys(sale_id).tries, str(order_id)
-    with ledger_errors():
-        if ledger_connection().hincrby(key, field, -1) <= 0:
-            ledger_connection().hdel(key, field)
+def count_failure(*, sale_id: int, order_id: int) -> int:
+    """Count that this entry failed alone, at most once a second; return the number of failures."""
+    return run_script(_COUNT_FAILURE, [LedgerKeys(sale_id).tries], str(order_id), read=int)
+
+
+def set_aside(*, sale_id: int, entry: Holding, decision: Decision = Decision.ASIDE) -> bool:
+    """Put an entry aside, which keeps its unit, or carry out the decision of staff about one.
+
+    Return whether the entry was moved. Safe to repeat.
+    """
+    keys = LedgerKeys(sale_id)
+    args = (ASIDE_MS, decision.value, entry.member, str(entry.order_id))
+    return run_script(_SET_ASIDE, [keys.pending, keys.tries], *args, read=bool)
+
+
+def back_off(*, sale_id: int, error: Exception) -> int:
+    """Let no worker try this sale for a while, and return how long, in milliseconds."""
+    keys, (first_ms, longest_ms) = LedgerKeys(sale_id), BACKOFF_MS
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        pipe.incr(keys.failures)
+        pipe.pexpire(keys.failures, FAILURES_KEPT_MS)
+        failures = min(int(pipe.execute()[0]), 16)
+        pause_ms = min(first_ms << failures - 1, longest_ms)
+        pipe.set(keys.backoff, "1", px=pause_ms)
+        pipe.set(BACKING_OFF, f"sale {sale_id}: {error}"[:200], px=pause_ms + longest_ms)
+        pipe.execute()
+    return pause_ms

@@ -22,6 +22,9 @@ T = TypeVar("T")
 SENTINEL = "epoch"
 """The field of ``buyers`` that names its epoch: Note [Epoch and sentinel] in ``rebuild.py``."""
 
+ASIDE_MS = 10**14
+"""Added to the time of a pending entry that is set aside: still pending, but no worker takes it."""
+
 CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
 """The keys of the ledger itself, in the order of ``lua/include/read_ledger.lua``."""
 
@@ -102,6 +105,8 @@ class LedgerKeys:
     kick = _Key("seckill:{%d}:kick")
     loading = _Key("seckill:{%d}:loading")
     trying = _Key("seckill:{%d}:trying")
+    backoff = _Key("seckill:{%d}:backoff")
+    failures = _Key("seckill:{%d}:failures")
     swept = _Key("seckill:{%d}:swept")
     tally = _Key("seckill:{%d}:tally")
     changing = _Key("seckill:{%d}:changing")

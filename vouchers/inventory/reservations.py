@@ -5,7 +5,7 @@ Every function is one script or one command on the sale's keys. If Redis does no
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
 from typing import Any, assert_never
@@ -17,6 +17,7 @@ from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import (
+    ASIDE_MS,
     LedgerKeys,
     NotLoaded,
     ledger_errors,
@@ -205,10 +206,25 @@ def ended_reason(*, sale_id: int, order_id: int, user_id: int) -> str | None:
 
 
 def pending_entries(*, sale_id: int, skip: int, count: int) -> list[PendingEntry]:
-    """Return up to ``count`` pending entries, oldest first, after skipping ``skip``."""
+    """Return up to ``count`` pending entries, oldest first, after skipping ``skip``.
+
+    Entries that are set aside are left out.
+    """
+    return _read_pending(sale_id, "-inf", f"({ASIDE_MS}", skip, count)
+
+
+def entries_set_aside(*, sale_id: int) -> list[PendingEntry]:
+    """Return the entries that are set aside without a row, oldest first."""
+    found = _read_pending(sale_id, ASIDE_MS, "+inf", 0, -1)
+    return [replace(entry, accepted_at_ms=entry.accepted_at_ms - ASIDE_MS) for entry in found]
+
+
+def _read_pending(
+    sale_id: int, first: str | int, last: str | int, skip: int, count: int
+) -> list[PendingEntry]:
     with ledger_errors():
-        rows = ledger_connection().zrange(
-            LedgerKeys(sale_id).pending, skip, skip + count - 1, withscores=True
+        rows = ledger_connection().zrangebyscore(
+            LedgerKeys(sale_id).pending, first, last, start=skip, num=count, withscores=True
         )
     return [PendingEntry(*map(int, (*member.split(":"), score))) for member, score in rows]
 
@@ -280,10 +296,16 @@ def set_kick(*, sale_id: int) -> bool:
     return run_script(_SET_KICK, [kick], settings.SECKILL_KICK_MS, read=bool)
 
 
-def acknowledge_kick(*, sale_id: int) -> None:
-    """Note that the fulfil task has started: no reservation sends another for a moment."""
-    with ledger_errors():
-        ledger_connection().set(LedgerKeys(sale_id).kick, "0", xx=True, px=ACKNOWLEDGED_KICK_MS)
+def acknowledge_kick(*, sale_id: int) -> bool:
+    """Note that the fulfil task has started: no reservation sends another for a moment.
+
+    Return whether it may work: not during the backoff after a failure of the database.
+    """
+    keys = LedgerKeys(sale_id)
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        pipe.set(keys.kick, "0", xx=True, px=ACKNOWLEDGED_KICK_MS)
+        pipe.exists(keys.backoff)
+        return not pipe.execute()[1]
 
 
 def clear_kick(*, sale_id: int) -> None:
@@ -295,13 +317,18 @@ def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
     """Return the sales that need a fulfil task now, with the kick of each set.
 
     A sale is due if its oldest pending entry has waited too long, no task is queued, and the pause
-    since the last sweep without progress is over.
+    is over: the backoff after failures of the database, else that after a sweep without progress.
     """
     sales = [LedgerKeys(sale_id) for sale_id in sale_ids]
     age_ms, pause_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
     args = [age_ms, pause_ms, settings.SECKILL_KICK_MS]
     calls = [
-        ScriptCall(script=_CLAIM_SWEEP, keys=[it.pending, it.kick, it.swept], args=args, read=bool)
+        ScriptCall(
+            script=_CLAIM_SWEEP,
+            keys=[it.pending, it.kick, it.swept, it.backoff, it.failures],
+            args=args,
+            read=bool,
+        )
         for it in sales
     ]
     return [it.sale_id for it, due in zip(sales, send_many(calls), strict=True) if due]

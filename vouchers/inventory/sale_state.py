@@ -22,6 +22,7 @@ from typing import Any, assert_never
 from locks.lua_script import ScriptCall
 from seckill_site.clock import epoch_ms
 from vouchers.inventory.keys import (
+    ASIDE_MS,
     LedgerKeys,
     NotLoaded,
     ledger_script,
@@ -93,7 +94,10 @@ class LedgerTerms:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """A loaded sale at one moment, by the clock of Redis."""
+    """A loaded sale at one moment, by the clock of Redis.
+
+    ``set_aside`` of the pending entries wait for a decision of staff.
+    """
 
     now_ms: int
     epoch: int
@@ -103,6 +107,7 @@ class Snapshot:
     pending: int
     oldest_pending_ms: int | None
     waiting: int
+    set_aside: int = 0
 
     @property
     def remaining(self) -> int:
@@ -139,7 +144,7 @@ def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
     return ScriptCall(
-        script=_SNAPSHOT, keys=LedgerKeys(sale_id).contents, args=[], read=_read_snapshot
+        script=_SNAPSHOT, keys=LedgerKeys(sale_id).contents, args=[ASIDE_MS], read=_read_snapshot
     )
 
 
@@ -148,7 +153,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
         return None
     numbers = [int(float(value)) for value in reply]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, loaded, *counts = numbers
-    taken, pending, oldest, waiting = counts
+    taken, pending, oldest, waiting, set_aside = counts
     return Snapshot(
         now_ms=now_ms,
         epoch=epoch,
@@ -158,6 +163,7 @@ def _read_snapshot(reply: list[Any]) -> Snapshot | None:
         pending=pending,
         oldest_pending_ms=oldest or None,
         waiting=waiting,
+        set_aside=set_aside,
     )
 
 

@@ -21,11 +21,19 @@ from django.utils import timezone
 
 from backoffice.admin import board as board_admin
 from orders.fulfilment.worker import fulfill_sale
-from orders.models import OrderStatus
+from orders.models import OrderStatus, VoucherOrder
 from tests.support.inspection import ledger_contents, rows
-from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from tests.support.orders import (
+    make_buyer,
+    make_buyers,
+    make_order,
+    make_sale,
+    pending,
+    reserved,
+)
 from tests.support.sales import change_stock
 from vouchers.inventory import rebuild
+from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import SaleState, SeckillVoucher
@@ -394,6 +402,27 @@ def test_board_lists_the_last_ten_changes(operator: Client) -> None:
     assert (
         "<b>" not in operator.get(board_of(sale)).text.split("data-history")[1].split("<script")[0]
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "outcome"), [("retry-unwritten", "unpaid"), ("refuse-unwritten", "refused")]
+)
+def test_staff_decide_about_unwritten_orders(operator: Client, name: str, outcome: str) -> None:
+    sale = make_sale(stock=5)
+    (token,) = reserved(sale, [make_buyer()])
+    assert name not in data_of(operator, sale)["actions"]
+    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+    found = data_of(operator, sale)
+    assert name in found["actions"]
+    assert "1 accepted order could not be written and waits" in found["alert"]["text"]
+    assert "Its buyer is waiting." in will(operator, sale, name)[0]
+
+    act(operator, sale, name, reason="checked")
+    fulfill_sale(sale_id=sale.pk)
+
+    assert VoucherOrder.objects.get(pk=token.order_id).status == outcome
+    assert "the orders that could not be written. Reason: checked" in entries()[0][1]
+    assert name not in data_of(operator, sale)["actions"]
 
 
 def test_action_loads_an_unloaded_sale_first(operator: Client) -> None:

@@ -5,6 +5,11 @@ Python imports this by its name from ``PYTHONPATH``. In ``FAULT_DIRECTORY`` may 
 ``failpoint``
     The name of a point. The first child that reaches it takes the file away and dies; the others,
     and so the one that takes its place, live.
+``database``
+    Which statements of which sales fail, as JSON: sale id -> [error number, statement, until when].
+    The statement is a key of ``STATEMENTS``; the time is of ``time.time()``, or 0 for once.
+``blind``
+    Control writes do nothing, and seem to succeed.
 ``deadly``
     ``<order id> kill`` or ``<order id> hang``: what happens to a child that is about to make a live
     order of it. Read when the child is forked.
@@ -12,9 +17,11 @@ Python imports this by its name from ``PYTHONPATH``. In ``FAULT_DIRECTORY`` may 
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -36,18 +43,20 @@ def die_at(name: str) -> None:
 def prepare_child() -> None:
     """Arm the child that was forked just now."""
     failpoints: Any = sys.modules.get("seckill_site.failpoints")
-    fulfillment: Any = sys.modules.get("orders.fulfilment.worker")
-    if failpoints is None or fulfillment is None:
+    attempts: Any = sys.modules.get("orders.fulfilment.attempts")
+    if failpoints is None or attempts is None:
         return
     failpoints.tell(die_at)
+    if (DIRECTORY / "database").exists():
+        break_database(attempts)
     if (DIRECTORY / "deadly").exists():
         order_id, how = (DIRECTORY / "deadly").read_text().split()
-        poison(fulfillment, int(order_id), how)
+        poison(attempts, int(order_id), how)
 
 
-def poison(fulfillment: Any, order_id: int, how: str) -> None:
+def poison(attempts: Any, order_id: int, how: str) -> None:
     """Let a batch with this order kill or hold up its process, unless it is to be refused."""
-    write_batch = fulfillment.write_batch
+    write_batch = attempts.write_batch
 
     def poisoned(**kwargs: Any) -> Any:
         deadly = order_id in {entry.order_id for entry in kwargs["entries"]}
@@ -57,7 +66,68 @@ def poison(fulfillment: Any, order_id: int, how: str) -> None:
             time.sleep(3_600)
         return write_batch(**kwargs)
 
-    fulfillment.write_batch = poisoned
+    attempts.write_batch = poisoned
+
+
+STATEMENTS = {
+    "first read": "SELECT",
+    "insert orders": "INSERT INTO `orders_voucherorder`",
+    "insert events": "INSERT INTO `orders_orderevent`",
+    "update sale": "UPDATE `vouchers_seckillvoucher`",
+    "commit": "COMMIT",
+}
+
+
+def break_database(attempts: Any) -> None:
+    """Let statements of a batch, and of a control write, fail as the file says."""
+    from django.db.backends.mysql.base import CursorWrapper, DatabaseWrapper
+
+    writing = threading.local()
+    execute, commit = CursorWrapper.execute, DatabaseWrapper._commit  # type: ignore[attr-defined]
+
+    def with_sale(write: Any) -> Any:
+        def wrapped(**kwargs: Any) -> Any:
+            writing.sale_id = str(kwargs["sale_id"])
+            try:
+                return write(**kwargs)
+            finally:
+                writing.sale_id = ""
+
+        return wrapped
+
+    def executed(self: Any, query: str, args: Any = None) -> Any:
+        fail_if_wanted(getattr(writing, "sale_id", ""), query)
+        return execute(self, query, args)
+
+    def committed(self: Any) -> Any:
+        with self.wrap_database_errors:
+            fail_if_wanted(getattr(writing, "sale_id", ""), "COMMIT")
+        return commit(self)
+
+    attempts.write_batch = with_sale(attempts.write_batch)
+    attempts.write_control = with_sale(attempts.write_control)
+    if (DIRECTORY / "blind").exists():
+        attempts.write_control = lambda **kwargs: None
+    CursorWrapper.execute = executed  # type: ignore[method-assign]
+    DatabaseWrapper._commit = committed  # type: ignore[attr-defined]
+
+
+def fail_if_wanted(sale_id: str, statement: str) -> None:
+    """Raise what the file says about such a statement of this sale."""
+    from MySQLdb import OperationalError, ProgrammingError
+
+    wanted = json.loads((DIRECTORY / "database").read_text()).get(sale_id)
+    if not wanted or not statement.startswith(STATEMENTS[wanted[1]]):
+        return
+    number, _, until = wanted
+    if until == 0:
+        try:
+            (DIRECTORY / f"failed-{sale_id}").mkdir()
+        except FileExistsError:
+            return
+    elif time.time() >= until:
+        return
+    raise (ProgrammingError if number == 1146 else OperationalError)(number, "a fault of a test")
 
 
 os.register_at_fork(after_in_child=prepare_child)

@@ -51,7 +51,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from vouchers.inventory.batch_journal import count_attempt
+from vouchers.inventory.batch_journal import count_failure
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -106,6 +106,7 @@ def assert_nothing_changes(order_id: int, error: type[Exception]) -> Exception:
 # --- What it does --------------------------------------------------------------------------------
 
 
+@pytest.mark.django_db(transaction=True)
 def test_poison_entry_is_live_after_fix_and_retry(
     monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
@@ -144,7 +145,7 @@ def test_retried_order_keeps_id_unit_price_and_time() -> None:
     buyer = make_buyer()
     reserved(sale, [buyer])
     order_id = set_aside(sale, buyer)
-    count_attempt(sale_id=sale.pk, order_id=order_id)
+    count_failure(sale_id=sale.pk, order_id=order_id)
     before = VoucherOrder.objects.get(pk=order_id)
 
     retry_order(order_id=order_id, now=timezone.now())

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from locks import MultiLock, RedisLock
-from orders.fulfilment import worker
+from orders.fulfilment import attempts, worker
 from orders.fulfilment.batch import BatchOutcome, write_batch
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
@@ -113,7 +113,7 @@ def test_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.Mon
         sizes.append(len(kwargs["entries"]))
         return write_batch(**kwargs)
 
-    monkeypatch.setattr(worker, "write_batch", spied)
+    monkeypatch.setattr(attempts, "write_batch", spied)
     fulfill_sale(sale_id=sale.pk)
     assert sizes == [10, 10, 5]
     assert live_ids(sale) == ids(tokens)
@@ -397,11 +397,11 @@ def test_stale_fence_without_ledger_waits_for_a_load(
     SeckillVoucher.objects.filter(pk=sale.pk).update(fence=sale.fence + 1_000)
 
     def lost(**kwargs: Any) -> BatchOutcome:
-        monkeypatch.setattr(worker, "write_batch", write_batch)
+        monkeypatch.setattr(attempts, "write_batch", write_batch)
         ledger.delete(LedgerKeys(sale.pk).sale)
         return write_batch(**kwargs)
 
-    monkeypatch.setattr(worker, "write_batch", lost)
+    monkeypatch.setattr(attempts, "write_batch", lost)
     assert fulfill_sale(sale_id=sale.pk) is True
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
@@ -430,7 +430,7 @@ def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.Mon
         return write_batch(**kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "write_batch", rebuilt_meanwhile)
+        patch.setattr(attempts, "write_batch", rebuilt_meanwhile)
         assert fulfill_sale(sale_id=sale.pk) is True
     assert VoucherOrder.objects.count() == before
     fulfill_sale(sale_id=sale.pk)
@@ -454,7 +454,7 @@ def test_lost_lock_writes_nothing_and_next_worker_writes(
         return write_batch(**kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(worker, "write_batch", lost_meanwhile)
+        patch.setattr(attempts, "write_batch", lost_meanwhile)
         assert fulfill_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == []
     assert pending_ids(sale) == ids(tokens)
@@ -611,7 +611,7 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
                 reserved(sale, [make_buyer()])
             return write_batch(entries=entries, **kwargs)
 
-        monkeypatch.setattr(worker, "write_batch", write)
+        monkeypatch.setattr(attempts, "write_batch", write)
         clock = RestingClock(lambda: reserved(sale, make_buyers(next(steps, 0))))
         monkeypatch.setattr(worker, "time", clock)
         fulfill_sale(sale_id=sale.pk)
@@ -735,7 +735,7 @@ def test_two_workers_write_two_sales_but_never_one(
             return True
         return False
 
-    monkeypatch.setattr(worker, "write_batch", write_and_look)
+    monkeypatch.setattr(attempts, "write_batch", write_and_look)
     first, second = make_sale(), make_sale()
     for sale in (first, second):
         reserved(sale, make_buyers(3))

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from types import SimpleNamespace
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from django.db import (
-    DataError,
-    IntegrityError,
-    InterfaceError,
-    OperationalError,
-    connection,
-)
+from django.db import InterfaceError, OperationalError, connection
 from pytest_django import Settings
 from redis import Redis
 
-from orders.fulfilment import batch, worker
+from orders.fulfilment import attempts, batch, bulk_insert
 from orders.fulfilment.batch import write_batch
-from orders.fulfilment.worker import fulfill_sale, is_transient
+from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.service import find_receipt
+from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from tests.support.inspection import (
     assert_conserved,
     ended_of,
@@ -45,13 +39,20 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.patience import wait_for
-from vouchers.inventory.batch_journal import read_suspects
+from vouchers.inventory.batch_journal import (
+    BACKOFF_MS,
+    Decision,
+    collect_suspects,
+    set_aside,
+)
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import PendingEntry
+from vouchers.inventory.rebuild import rebuild_sale
+from vouchers.inventory.reservations import PendingEntry, entries_set_aside
+from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
-pytestmark = pytest.mark.django_db
+pytestmark = pytest.mark.django_db(transaction=True)
 
 
 def ids_of(entries: Sequence[PendingEntry]) -> list[int]:
@@ -78,7 +79,7 @@ def test_poison_entry_is_isolated_by_halving(monkeypatch: pytest.MonkeyPatch) ->
     tokens = reserved(sale, make_buyers(10))
     bad = tokens.pop(6)
     poison(monkeypatch, bad.order_id)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfill_sale(sale_id=sale.pk) is True, "it is to be tried again in a second"
     assert live_ids(sale) == ids(tokens)
     assert pending_ids(sale) == [bad.order_id]
     assert tries_of(sale) == {bad.order_id: 1}
@@ -89,16 +90,16 @@ def test_poison_entry_is_set_aside_after_its_tries(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     settings.SECKILL_MAX_TRIES = 3
-    sale = make_sale(stock=20)
+    sale = make_sale(stock=50)
     (bad,) = reserved(sale, make_buyers(1))
     poison(monkeypatch, bad.order_id)
     good: list[PurchaseToken] = []
-    for tries in (1, 2, 3):
+    started = time.monotonic()
+    while not refusals_of(sale):
         good += reserved(sale, make_buyers(2))
         fulfill_sale(sale_id=sale.pk)
-        assert tries_of(sale) == {bad.order_id: tries}
-        assert live_ids(sale) == ids(good)
-    fulfill_sale(sale_id=sale.pk)
+        assert live_ids(sale) == ids(good), "the others waited for it"
+    assert 2 <= time.monotonic() - started < 5, "only attempts a second apart count"
     assert refusals_of(sale) == {bad.order_id: "failed"}
     assert ended_of(sale) == {bad.order_id: f"{bad.user_id}:failed"}
     assert pending_ids(sale) == []
@@ -106,19 +107,62 @@ def test_poison_entry_is_set_aside_after_its_tries(
     assert_conserved(sale)
 
 
-def test_entry_without_possible_row_ends_in_the_ledger(ledger: Redis, settings: Settings) -> None:
-    """The entry cannot even be refused: a database constraint forbids its unit."""
-    settings.SECKILL_MAX_TRIES = 1
-    sale = make_sale(stock=20)
+def test_new_arrivals_trigger_no_further_attempts(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.SECKILL_WORK_MS = 50
+    sale = make_sale(stock=50)
+    (bad,) = reserved(sale, make_buyers(1))
+    poison(monkeypatch, bad.order_id)
+    started = time.monotonic()
+    for _ in range(6):
+        reserved(sale, make_buyers(1))
+        fulfill_sale(sale_id=sale.pk)
+    assert time.monotonic() - started < 1, "too slow to tell"
+    assert tries_of(sale) == {bad.order_id: 1}
+
+
+def impossible(sale: SeckillVoucher, ledger: Redis) -> PurchaseToken:
+    """Make an entry pending that cannot even be refused: a constraint forbids its unit."""
     keys = LedgerKeys(sale.pk)
     (bad,) = tokens_for(sale, make_buyers(1))
     accepted_ms = ledger.time()[0] * 1_000 - 10
     ledger.hset(keys.buyers, f"{bad.user_id}:21", bad.order_id)
     ledger.zadd(keys.pending, {f"{bad.order_id}:{bad.user_id}:21": accepted_ms})
-    for _ in range(3):
-        good = reserved(sale, make_buyers(2))
-        fulfill_sale(sale_id=sale.pk)
-        assert set(ids(good)) <= set(live_ids(sale))
+    return bad
+
+
+def test_entry_without_possible_row_waits_for_staff(ledger: Redis, settings: Settings) -> None:
+    settings.SECKILL_MAX_TRIES = 1
+    sale = make_sale(stock=20)
+    bad = impossible(sale, ledger)
+    good = reserved(sale, make_buyers(2))
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert live_ids(sale) == ids(good)
+    assert ended_of(sale) == {}
+    assert pending_ids(sale) == [bad.order_id]
+    for _ in range(2):
+        assert snapshot(sale_id=sale.pk).set_aside == 1
+        assert_conserved(sale)
+        rebuild_sale(sale_id=sale.pk)
+    assert fulfill_sale(sale_id=sale.pk) is False, "no worker takes it"
+
+
+@pytest.mark.parametrize("decision", [Decision.RETRY, Decision.REFUSE])
+def test_staff_decide_about_entry_without_row(
+    decision: Decision, ledger: Redis, settings: Settings
+) -> None:
+    settings.SECKILL_MAX_TRIES = 1
+    sale = make_sale(stock=20)
+    bad = impossible(sale, ledger)
+    fulfill_sale(sale_id=sale.pk)
+    (entry,) = entries_set_aside(sale_id=sale.pk)
+    assert set_aside(sale_id=sale.pk, entry=entry, decision=decision)
+    assert entries_set_aside(sale_id=sale.pk) == []
+    fulfill_sale(sale_id=sale.pk)
+    if decision is Decision.RETRY:
+        assert entries_set_aside(sale_id=sale.pk) == [entry], "still impossible"
+        return
     assert ended_of(sale) == {bad.order_id: f"{bad.user_id}:failed"}
     found = find_receipt(sale_id=sale.pk, order_id=bad.order_id, user_id=bad.user_id)
     assert (found.status, found.reason) == ("refused", "failed")
@@ -129,7 +173,7 @@ def test_entry_without_possible_row_ends_in_the_ledger(ledger: Redis, settings: 
 def test_attempt_of_killed_process_is_counted(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    settings.SECKILL_MAX_TRIES = 2
+    settings.SECKILL_MAX_TRIES, settings.SECKILL_WORK_MS = 2, 3_000
     sale = make_sale()
     (bad,) = reserved(sale, make_buyers(1))
 
@@ -141,14 +185,13 @@ def test_attempt_of_killed_process_is_counted(
             raise Killed
         return write_batch(**kwargs)
 
-    monkeypatch.setattr(worker, "write_batch", killed)
-    for tries in ({}, {bad.order_id: 1}, {bad.order_id: 2}):  # the first time it may be another's
+    monkeypatch.setattr(attempts, "write_batch", killed)
+    for failures in (0, 1):
         with pytest.raises(Killed):
             fulfill_sale(sale_id=sale.pk)
-        assert tries_of(sale) == tries
-        assert read_suspects(sale_id=sale.pk) == {bad.order_id}
+        assert tries_of(sale) == ({bad.order_id: failures} if failures else {})
     fulfill_sale(sale_id=sale.pk)
-    assert read_suspects(sale_id=sale.pk) == set()
+    assert collect_suspects(sale_id=sale.pk) == {}
     assert refusals_of(sale) == {bad.order_id: "failed"}
     assert_conserved(sale)
 
@@ -157,7 +200,7 @@ def test_killing_entry_delays_only_itself(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     """All other entries are written by the next worker without waiting for it."""
-    settings.SECKILL_MAX_TRIES = 2
+    settings.SECKILL_MAX_TRIES, settings.SECKILL_WORK_MS = 2, 3_000
     sale = make_sale(stock=20)
     tokens = reserved(sale, make_buyers(5))
     bad = tokens[2]
@@ -170,7 +213,7 @@ def test_killing_entry_delays_only_itself(
             raise Killed
         return write_batch(**kwargs)
 
-    monkeypatch.setattr(worker, "write_batch", killed)
+    monkeypatch.setattr(attempts, "write_batch", killed)
     with pytest.raises(Killed):
         fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == []
@@ -185,40 +228,20 @@ def test_killing_entry_delays_only_itself(
     assert_conserved(sale)
 
 
-def test_entry_with_taken_id_ends_in_the_ledger(
-    settings: Settings,
-) -> None:
-    settings.SECKILL_MAX_TRIES = 2
+def test_entry_with_taken_id_waits_for_staff(settings: Settings) -> None:
+    settings.SECKILL_MAX_TRIES = 1
     sale, (owner, *others) = make_sale(stock=20), make_buyers(6)
     tokens = reserved(sale, others)
     taken = tokens.pop(2)
     make_order(make_sale(), owner, order_id=taken.order_id)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
-    assert tries_of(sale) == {taken.order_id: 1}
-    for _ in range(2):
-        fulfill_sale(sale_id=sale.pk)
     assert VoucherOrder.objects.get(pk=taken.order_id).user_id == owner.pk
-    assert pending_ids(sale) == [], "it is tried for ever"
+    assert [entry.order_id for entry in entries_set_aside(sale_id=sale.pk)] == [taken.order_id]
     assert_conserved(sale)
 
 
 # --- Faults that pass ----------------------------------------------------------------------------
-
-
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[Callable[[], None]]:
-    """Functions to call in the pauses before each new attempt, instead of sleeping."""
-    todo: list[Callable[[], None]] = []
-
-    def sleep(seconds: float) -> None:
-        assert 0 < seconds <= 1
-        if todo:
-            todo.pop(0)()
-
-    clock = SimpleNamespace(monotonic=time.monotonic, sleep=sleep)
-    monkeypatch.setattr(worker, "time", clock)
-    return todo
 
 
 @pytest.fixture
@@ -234,40 +257,32 @@ def impatient(transactional_db: None) -> Iterator[None]:
     connection.close()
 
 
-@pytest.mark.django_db(transaction=True)
+def wait_out_backoff(sale: SeckillVoucher) -> None:
+    """Wait until workers may try the sale again, and assert that they had to."""
+    client, key = ledger_connection(), LedgerKeys(sale.pk).backoff
+    assert fulfill_sale(sale_id=sale.pk) is False
+    assert 0 < client.pttl(key) <= BACKOFF_MS[1]
+    wait_for(lambda: not client.exists(key), what="the end of the backoff")
+
+
 @pytest.mark.usefixtures("row_locks", "impatient")
-def test_lock_wait_timeout_is_retried(
-    pauses: list[Callable[[], None]],
-) -> None:
-    sale = make_sale()
-    tokens = reserved(sale, make_buyers(2))
-    with another_session() as holder:
-        hold_row(holder, sale)
-        pauses += [lambda: None, holder.rollback]
-        fulfill_sale(sale_id=sale.pk)
-    assert pauses == []
-    assert live_ids(sale) == ids(tokens)
-    assert tries_of(sale) == {}
-
-
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("row_locks", "impatient", "pauses")
-def test_row_held_for_long_is_left_to_the_sweep() -> None:
+def test_held_row_is_no_fault_of_an_entry() -> None:
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
     with another_session() as holder:
         hold_row(holder, sale)
-        with pytest.raises(OperationalError) as caught:
-            fulfill_sale(sale_id=sale.pk)
-    assert caught.value.args[0] == 1205
+        for _ in range(3):
+            assert fulfill_sale(sale_id=sale.pk) is False
+            assert "1205" in ledger_connection().get(BACKING_OFF)
+            wait_out_backoff(sale)
     assert pending_ids(sale) == [token.order_id]
-    assert tries_of(sale) == {}, "a lock error says nothing about the entry"
+    assert tries_of(sale) == {}
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == [token.order_id]
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("pauses")
 def test_database_outage_refuses_nobody(settings: Settings) -> None:
-    settings.SECKILL_MAX_TRIES = 2
+    settings.SECKILL_MAX_TRIES = 1
     sale = make_sale()
     (token,) = reserved(sale, make_buyers(1))
     with pytest.MonkeyPatch.context() as patch:
@@ -278,20 +293,59 @@ def test_database_outage_refuses_nobody(settings: Settings) -> None:
         patch.setitem(connection.settings_dict, "PORT", "1")
         patch.setitem(connection.settings_dict, "OPTIONS", options)
         connection.close()
-        for _ in range(4):
-            with pytest.raises(OperationalError):
-                fulfill_sale(sale_id=sale.pk)
+        for _ in range(3):
+            fulfill_sale(sale_id=sale.pk)
+            wait_out_backoff(sale)
     fulfill_sale(sale_id=sale.pk)
     assert refusals_of(sale) == {}
     assert live_ids(sale) == [token.order_id]
 
 
-@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("number", [1114, 1317, 1045, 1047, 1364, 1030, 3024, 4031, 9999])
+def test_error_of_any_number_is_the_databases_if_the_control_fails(
+    number: int, monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    settings.SECKILL_MAX_TRIES = 1
+    sale = make_sale(stock=20)
+    tokens = reserved(sale, make_buyers(5))
+
+    def failing(**kwargs: Any) -> Any:
+        raise OperationalError(number, "…")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(batch, "insert_orders", failing)
+        for _ in range(3):
+            fulfill_sale(sale_id=sale.pk)
+            wait_out_backoff(sale)
+    assert (tries_of(sale), refusals_of(sale), ended_of(sale)) == ({}, {}, {})
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == ids(tokens)
+    assert_conserved(sale)
+
+
+def test_without_a_control_write_a_fault_refuses_buyers(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings
+) -> None:
+    """The control of the test above: here every failure counts against the entries."""
+    settings.SECKILL_MAX_TRIES = 1
+    sale = make_sale(stock=20)
+    tokens = reserved(sale, make_buyers(5))
+    insert = bulk_insert.insert_orders
+
+    def failing(*, orders: Any, **kwargs: Any) -> Any:
+        if any(order.live for order in orders):
+            raise OperationalError(1114, "the table is full")
+        insert(orders=orders, **kwargs)
+
+    monkeypatch.setattr(batch, "insert_orders", failing)
+    monkeypatch.setattr(attempts, "write_control", lambda **kwargs: None)
+    fulfill_sale(sale_id=sale.pk)
+    assert refusals_of(sale) == dict.fromkeys(ids(tokens), "failed")
+
+
 @pytest.mark.usefixtures("row_locks")
 @pytest.mark.concurrency
-def test_deadlock_is_retried(
-    pauses: list[Callable[[], None]], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_deadlock_is_retried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another session holds the buyer and wants the sale, which fulfilment has locked."""
     sale, buyers = make_sale(), make_buyers(50)
     (token,) = reserved(sale, buyers[:1])
@@ -330,16 +384,13 @@ def test_deadlock_is_retried(
             raise
 
     monkeypatch.setattr(batch, "lock_seckill_voucher", locked)
-    monkeypatch.setattr(worker, "write_batch", written)
-    pauses.append(lambda: wait_for(done.is_set))
+    monkeypatch.setattr(attempts, "write_batch", written)
     assert at_once(heavier, fulfil) == [None, False]
     assert seen == [1213]
     assert live_ids(sale) == [token.order_id]
     assert tries_of(sale) == {}
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("pauses")
 @pytest.mark.parametrize("at", ["before the begin", "after the lock", "before the commit"])
 def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     sale = make_sale()
@@ -367,7 +418,7 @@ def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch)
     elif at == "after the lock":
         monkeypatch.setattr(batch, "lock_seckill_voucher", locked)
     else:
-        monkeypatch.setattr(worker, "write_batch", written)
+        monkeypatch.setattr(attempts, "write_batch", written)
     fulfill_sale(sale_id=sale.pk)
     assert killed
     assert live_ids(sale) == ids(tokens)
@@ -375,8 +426,6 @@ def test_killed_connection_is_reopened(at: str, monkeypatch: pytest.MonkeyPatch)
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
-@pytest.mark.usefixtures("pauses")
 @pytest.mark.parametrize(
     "error",
     [
@@ -399,19 +448,17 @@ def test_commit_with_lost_answer_is_found_done(
             raise answers.pop()
         return verdict
 
-    monkeypatch.setattr(worker, "write_batch", written)
+    monkeypatch.setattr(attempts, "write_batch", written)
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
     assert pending_ids(sale) == []
     assert_conserved(sale)
 
 
-@pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks", "impatient")
 def test_lost_lock_stops_retries_after_an_error(
-    ledger: Redis, settings: Settings, pauses: list[Callable[[], None]],
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    ledger: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings.SECKILL_LEASE_MS = 300
     sale = make_sale()
     reserved(sale, make_buyers(2))
@@ -423,22 +470,8 @@ def test_lost_lock_stops_retries_after_an_error(
         wait_for(kwargs["lost"])
         return write_batch(**kwargs)
 
-    monkeypatch.setattr(worker, "write_batch", written)
+    monkeypatch.setattr(attempts, "write_batch", written)
     with another_session() as holder:
         hold_row(holder, sale)
-        with pytest.raises(OperationalError):
-            fulfill_sale(sale_id=sale.pk)
+        fulfill_sale(sale_id=sale.pk)
     assert tries == [1]
-
-
-@pytest.mark.parametrize("number", [1020, 1040, 1205, 1213, 1290, 1836, 1927, 2002, 2006, 2013])
-def test_connection_lock_and_read_only_errors_are_transient(number: int) -> None:
-    assert is_transient(OperationalError(number, "…"))
-
-
-@pytest.mark.parametrize(
-    "error",
-    [OperationalError(1364, "…"), IntegrityError(1062, "…"), DataError(1264, "…"), ValueError()],
-)
-def test_errors_caused_by_an_entry_are_not_transient(error: Exception) -> None:
-    assert not is_transient(error)

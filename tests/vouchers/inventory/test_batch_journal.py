@@ -1,16 +1,36 @@
 """The batch journal on a real Redis."""
 
-from __future__ import annotations
+import pytest
 
+from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
+from tests.support.patience import wait_for
 from tests.support.sales import open_ledger, reserve_entry
 from vouchers.inventory.batch_journal import (
+    BACKOFF_MS,
+    Decision,
+    add_suspects,
+    back_off,
     clear_batch,
-    count_attempt,
-    read_suspects,
+    collect_suspects,
+    count_failure,
     record_batch,
-    undo_attempt,
+    set_aside,
 )
-from vouchers.inventory.reservations import confirm
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.reservations import (
+    PendingEntry,
+    acknowledge_kick,
+    claim_due_sweeps,
+    confirm,
+    entries_set_aside,
+    pending_entries,
+)
+from vouchers.inventory.sale_state import snapshot
+
+
+def two_entries() -> list[PendingEntry]:
+    open_ledger(1)
+    return [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2)]
 
 
 def test_batch_numbers_rise() -> None:
@@ -20,25 +40,102 @@ def test_batch_numbers_rise() -> None:
 
 
 def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:
-    open_ledger(1)
-    entries = [reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2)]
+    entries = two_entries()
 
     record_batch(sale_id=1, entries=entries)
-    assert read_suspects(sale_id=1) == {501, 502}
-    clear_batch(sale_id=1)
-    assert read_suspects(sale_id=1) == set()
-
-    record_batch(sale_id=1, entries=entries)
+    assert {it: found.failures for it, found in collect_suspects(sale_id=1).items()} == {
+        501: 0, 502: 0
+    }  # fmt: skip
     confirm(sale_id=1, entries=entries)
-    assert read_suspects(sale_id=1) == set()
+    assert collect_suspects(sale_id=1) == {}
+
+    record_batch(sale_id=1, entries=entries)
+    clear_batch(sale_id=1)
+    assert collect_suspects(sale_id=1) == {}
 
 
-def test_attempts_are_counted_per_order_and_make_suspects() -> None:
-    assert [count_attempt(sale_id=1, order_id=501) for _ in range(3)] == [1, 2, 3]
-    assert count_attempt(sale_id=1, order_id=502) == 1
+def test_suspects_of_a_dead_worker_are_remembered() -> None:
+    record_batch(sale_id=1, entries=two_entries())
+    collect_suspects(sale_id=1)
+    record_batch(sale_id=1, entries=[])
 
-    undo_attempt(sale_id=1, order_id=501)
-    undo_attempt(sale_id=1, order_id=502)
+    assert set(collect_suspects(sale_id=1)) == {501, 502}
 
-    assert read_suspects(sale_id=1) == {501}
-    assert count_attempt(sale_id=1, order_id=501) == 3
+
+def test_entry_recorded_alone_by_a_dead_worker_has_failed() -> None:
+    record_batch(sale_id=1, entries=two_entries()[:1])
+
+    assert collect_suspects(sale_id=1)[501].failures == 1
+    assert collect_suspects(sale_id=1)[501].failures == 1, "counted once"
+
+
+def test_failures_count_if_a_second_apart() -> None:
+    def fail_again() -> bool:
+        return count_failure(sale_id=1, order_id=501) == 2
+
+    assert [count_failure(sale_id=1, order_id=501) for _ in range(3)] == [1, 1, 1]
+    wait_for(fail_again, what="a second failure")
+    add_suspects(sale_id=1, entries=[PendingEntry(501, 1, 1, 0), PendingEntry(502, 2, 1, 0)])
+
+    found = collect_suspects(sale_id=1)
+
+    assert (found[501].failures, found[502].failures) == (2, 0)
+    assert found[501].last_ms_ago < 1_000 < found[502].last_ms_ago
+
+
+def test_entry_set_aside_stays_pending_out_of_reach() -> None:
+    first, second = two_entries()
+    count_failure(sale_id=1, order_id=501)
+
+    assert set_aside(sale_id=1, entry=first)
+    assert not set_aside(sale_id=1, entry=first), "it is aside already"
+
+    assert pending_entries(sale_id=1, skip=0, count=9) == [second]
+    assert entries_set_aside(sale_id=1) == [first]
+    found = snapshot(sale_id=1)
+    assert (found.taken, found.pending, found.set_aside) == (2, 2, 1)
+    assert found.oldest_pending_ms == second.accepted_at_ms
+    assert collect_suspects(sale_id=1) == {}
+
+
+@pytest.mark.parametrize("decision", [Decision.RETRY, Decision.REFUSE])
+def test_decision_takes_an_entry_back(decision: Decision) -> None:
+    first, second = two_entries()
+    assert not set_aside(sale_id=1, entry=first, decision=decision), "it is not aside"
+    set_aside(sale_id=1, entry=first)
+
+    assert set_aside(sale_id=1, entry=first, decision=decision)
+
+    assert pending_entries(sale_id=1, skip=0, count=9) == [first, second]
+    assert [it.to_refuse for it in collect_suspects(sale_id=1).values()] == [True] * (
+        decision is Decision.REFUSE
+    )
+
+
+def test_missing_entry_is_not_set_aside() -> None:
+    two_entries()
+    assert not set_aside(sale_id=1, entry=PendingEntry(503, 3, 1, 0))
+    assert pending_entries(sale_id=1, skip=0, count=9) == two_entries()
+
+
+def test_backoff_doubles_up_to_its_maximum() -> None:
+    pauses = [back_off(sale_id=1, error=ValueError("full")) for _ in range(30)]
+
+    assert pauses[:3] == [BACKOFF_MS[0], 2 * BACKOFF_MS[0], 4 * BACKOFF_MS[0]]
+    assert pauses[-1] == BACKOFF_MS[1]
+    assert ledger_connection().get(BACKING_OFF) == "sale 1: full"
+
+
+def test_no_worker_and_no_sweep_tries_a_sale_during_its_backoff() -> None:
+    entry, _ = two_entries()
+    keys = LedgerKeys(1)
+    ledger_connection().zadd(keys.pending, {entry.member: entry.accepted_at_ms - 10**6})
+    back_off(sale_id=1, error=ValueError("full"))
+
+    assert not acknowledge_kick(sale_id=1)
+    assert claim_due_sweeps(sale_ids=[1]) == []
+    wait_for(lambda: acknowledge_kick(sale_id=1), what="the end of the backoff")
+    ledger_connection().delete(keys.kick)
+    assert claim_due_sweeps(sale_ids=[1]) == [1]
+    ledger_connection().delete(keys.kick)
+    assert claim_due_sweeps(sale_ids=[1]) == [1], "the backoff takes the place of the pause"

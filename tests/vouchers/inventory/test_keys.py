@@ -15,11 +15,13 @@ from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
+    add_suspects,
+    back_off,
     clear_batch,
-    count_attempt,
-    read_suspects,
+    collect_suspects,
+    count_failure,
     record_batch,
-    undo_attempt,
+    set_aside,
 )
 from vouchers.inventory.holdings import (
     Holding,
@@ -53,6 +55,7 @@ from vouchers.inventory.reservations import (
     clear_kick,
     confirm,
     ended_reason,
+    entries_set_aside,
     pending_entries,
     release,
     reserve,
@@ -175,9 +178,12 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
         lambda: restore_buyers(sale_id=1, holdings=[HOLDING]),
         lambda: add_buyers(sale_id=1, holdings=[HOLDING]),
         lambda: clear_batch(sale_id=1),
-        lambda: read_suspects(sale_id=1),
-        lambda: count_attempt(sale_id=1, order_id=501),
-        lambda: undo_attempt(sale_id=1, order_id=501),
+        lambda: collect_suspects(sale_id=1),
+        lambda: add_suspects(sale_id=1, entries=[ENTRY]),
+        lambda: count_failure(sale_id=1, order_id=501),
+        lambda: set_aside(sale_id=1, entry=ENTRY),
+        lambda: entries_set_aside(sale_id=1),
+        lambda: back_off(sale_id=1, error=ValueError()),
         lambda: read_buyer_holdings(sale_id=1, user_id=7),
         lambda: look_up_receipt(sale_id=1, order_id=501, user_id=7),
         lambda: cache_row(sale_id=1, order_id=501, row="row"),

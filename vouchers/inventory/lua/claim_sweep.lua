@@ -2,11 +2,13 @@
 --
 -- It is due when the oldest pending entry has waited too long, no task is queued, and the pause
 -- since the last sweep is over. The pause doubles while the oldest entry stays the same, up to a
--- maximum, so that a stuck sale costs little. Any progress resets it.
+-- maximum, so that a stuck sale costs little. Any progress resets it. After failures of the
+-- database, the backoff of the workers takes its place.
 --
 -- KEYS[1]  pending  zset
 -- KEYS[2]  kick     string  1: a fulfil task is queued; 0: it has started
 -- KEYS[3]  swept    hash    oldest: the entry last swept for; pause and due time in ms
+-- KEYS[4]  backoff  exists while workers do not try the sale  KEYS[5] failures  a while longer
 -- ARGV[1]  age in ms at which an entry has waited too long; also the first pause
 -- ARGV[2]  the longest pause in ms
 -- ARGV[3]  milliseconds that a kick lasts
@@ -18,12 +20,12 @@
 if redis.call('TYPE', KEYS[1])['ok'] ~= 'zset' then return 0 end
 local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local now_ms, age_ms, longest_ms = now_in_ms(), tonumber(ARGV[1]), tonumber(ARGV[2])
-if tonumber(oldest[2]) > now_ms - age_ms then return 0 end
+if tonumber(oldest[2]) > now_ms - age_ms or redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
 
 local swept = redis.call('HMGET', KEYS[3], 'oldest', 'pause', 'due')
 local pause_ms = age_ms
 if swept[1] == oldest[1] then
-  if now_ms < tonumber(swept[3]) then return 0 end
+  if now_ms < tonumber(swept[3]) and redis.call('EXISTS', KEYS[5]) == 0 then return 0 end
   pause_ms = math.min(2 * tonumber(swept[2]), longest_ms)
 end
 if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[3]) then return 0 end

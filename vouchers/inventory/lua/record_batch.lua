@@ -5,13 +5,14 @@
 -- worker that dies, and names the entries that may have killed it.
 --
 -- KEYS[1…7]  the contents of the ledger (read_ledger)
--- KEYS[8]    trying  string  order ids
+-- KEYS[8]    trying  string  <time in ms>;<order ids>
 -- ARGV       the order ids of the batch
 --
 -- Returns the number in digits, or '' if the ledger is not loaded.
 -- @include read_ledger
 -- @include integer
+-- @include now_in_ms
 
 if not read_ledger() then return '' end
-redis.call('SET', KEYS[8], table.concat(ARGV, ' '))
+redis.call('SET', KEYS[8], integer(now_in_ms()) .. ';' .. table.concat(ARGV, ' '))
 return integer(redis.call('HINCRBY', KEYS[1], 'batch', 1))

@@ -1,0 +1,30 @@
+"""Entries that no row can hold: accepted orders that keep their unit until staff decide.
+
+Why an entry is set aside: Note [Who is at fault] in ``attempts.py``. A worker carries the decision
+out, under its locks.
+"""
+
+import logging
+
+from orders.placing.publishing import publish_fulfillment
+from vouchers.inventory.batch_journal import Decision, set_aside
+from vouchers.inventory.reservations import entries_set_aside, set_kick
+
+logger = logging.getLogger(__name__)
+
+
+def decide_unwritten(*, sale_id: int, decision: Decision) -> list[int]:
+    """Let all entries of a sale that are set aside be written again, or refused.
+
+    Return their order ids. An entry that still cannot be written is set aside again; one that is
+    refused ends, and its unit is back on sale.
+
+    :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
+    """
+    entries = entries_set_aside(sale_id=sale_id)
+    moved = [it for it in entries if set_aside(sale_id=sale_id, entry=it, decision=decision)]
+    if moved and set_kick(sale_id=sale_id):
+        publish_fulfillment(sale_id=sale_id)
+    for entry in moved:
+        logger.info("order %s of sale %s: staff decided to %s", entry.order_id, sale_id, decision)
+    return [entry.order_id for entry in moved]
