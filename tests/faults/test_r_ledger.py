@@ -18,7 +18,7 @@ from django.conf import settings
 from django.contrib.auth import get_user_model
 from django.db import connection
 
-from orders.fulfilment import worker
+from orders.fulfilment import attempts
 from orders.fulfilment.reconcile import reconcile
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
@@ -349,7 +349,7 @@ def test_r1_control_unguarded_older_ledger_stays_on_sale(
         reserve_all(tokens[:2])
         fulfill_sale(sale_id=sale.pk)
     with monkeypatch.context() as off:
-        off.setattr(worker, "record_batch", unguarded_number)
+        off.setattr(attempts, "record_batch", unguarded_number)
         for first in (2, 4):
             reserve_all(tokens[first : first + 2])
             fulfill_sale(sale_id=sale.pk)

@@ -36,9 +36,10 @@ from orders.lifecycle.transitions import Actor
 from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
 from tests.support.inspection import ledger_contents
-from tests.support.orders import make_buyer, make_order, make_sale
+from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
-from vouchers.models import Voucher
+from vouchers.inventory.batch_journal import set_aside
+from vouchers.models import SeckillVoucher, Voucher
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -108,6 +109,8 @@ PAGES = {
     "admin:sale-board-pause": Row(RUNS, RUNS, "sale", END),
     "admin:sale-board-resume": Row(RUNS, RUNS, "paused", END),
     "admin:sale-board-extend": Row(RUNS, RUNS, "sale", {"by": "5"}),
+    "admin:sale-board-retry-unwritten": Row(RUNS, RUNS, "unwritten", END),
+    "admin:sale-board-refuse-unwritten": Row(RUNS, RUNS, "unwritten", END),
     "admin:sale-board-stock": Row(RUNS, RUNS, "sale", {"stock": "7"}),
     "admin:sale-board-end": Row(RUNS, RUNS, "sale", END),
     # Rehearsals
@@ -232,6 +235,7 @@ def world(db: None) -> dict[str, Any]:
         "coming": make_sale(begins_in_s=3_600, ends_in_s=7_200),
         "paused": make_sale(paused=True),
         "draft": make_sale(stage="draft"),
+        "unwritten": make_unwritten(),
         "rehearsal": Rehearsal.objects.create(
             seckill_voucher=sold, buyers=8, stock=4, phase="failed", problem="x", running=None
         ),
@@ -247,6 +251,14 @@ def world(db: None) -> dict[str, Any]:
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
     }  # fmt: skip
+
+
+def make_unwritten() -> SeckillVoucher:
+    """Return a sale with an accepted order that no row could hold."""
+    sale = make_sale()
+    reserved(sale, [make_buyer()])
+    set_aside(sale_id=sale.pk, entry=pending(sale)[0])
+    return sale
 
 
 def browser_of(who: str) -> Client:
