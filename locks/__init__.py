@@ -5,7 +5,7 @@ from locks.multi_lock import MultiLock
 from locks.quorum_lock import QuorumLock
 from locks.read_write_lock import ReadWriteLock
 from locks.redis_lock import FairLock, LockBusy, NotReplicated, RedisLock
-from locks.scripts import raise_fence
+from locks.scripts import cap_leases, raise_fence
 
 __all__ = [
     "FairLock",
@@ -16,5 +16,6 @@ __all__ = [
     "QuorumLock",
     "ReadWriteLock",
     "RedisLock",
+    "cap_leases",
     "raise_fence",
 ]

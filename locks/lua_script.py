@@ -17,7 +17,7 @@ from redis.exceptions import NoScriptError, ResponseError
 
 _INCLUDE = re.compile(r"-- @include (\w+)")
 
-Argument = str | int
+Argument = str | int | bytes
 Command = tuple[Argument, ...]
 
 T = TypeVar("T")

@@ -140,6 +140,11 @@ def look(client: Redis, name: str, owner: str = "") -> LookResult:
     return LookResult(SCRIPTS["look"].run(client, keys=[name, readers_key(name)], args=[owner]))
 
 
+def cap_leases(client: Redis, names: Sequence[str], lease_ms: int) -> None:
+    """Shorten leases that are longer than this, or endless; those of living holders are renewed."""
+    SCRIPTS["cap_leases"].run(client, keys=names, args=[lease_ms])
+
+
 def raise_fence(client: Redis, fence_key: str, at_least: int) -> None:
     """Raise a fencing counter to at least this value, after a database has seen a higher token.
 

@@ -218,6 +218,8 @@ CACHES = {
             "SOCKET_TIMEOUT": 1,
             "CONNECTION_POOL_KWARGS": {
                 "decode_responses": True,
+                # Bytes that are no text come from a mistyped command, and must stop nobody.
+                "encoding_errors": "surrogateescape",
                 "retry": Retry(NoBackoff(), 0),
             },
         },

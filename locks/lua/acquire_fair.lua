@@ -18,6 +18,7 @@
 -- {3 ENDED}.
 -- @include digits
 -- @include extend_ttl
+-- @include is_free
 -- @include is_of
 -- @include now_ms
 -- @include take
@@ -48,7 +49,7 @@ while first and not redis.call('ZSCORE', alive, first) do
   redis.call('ZREM', queue, first)
   first = redis.call('ZRANGE', queue, 0, 0)[1]
 end
-local free = redis.call('EXISTS', name) == 0
+local free = is_free(name)
 local turn = free and (not first or first == owner)
 if turn or is_of(value_of(name), owner) then
   leave_queue()

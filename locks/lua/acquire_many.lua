@@ -17,6 +17,7 @@
 -- Returns {1 GRANTED, name, …} with every lock the owner has now, {2 BUSY, index of the busy one
 -- from 1, time left of its holder's lease} (only for 'all') or {3 ENDED}.
 -- @include digits
+-- @include is_free
 -- @include is_of
 -- @include note_waiting
 -- @include now_ms
@@ -35,7 +36,7 @@ local value = owner .. '  ' .. digits(now_ms())
 
 if mode == 'all' then
   for i = 2, locks + 1 do
-    if redis.call('EXISTS', KEYS[i]) == 1 and not is_of(value_of(KEYS[i]), owner) then
+    if not is_of(value_of(KEYS[i]), owner) and not is_free(KEYS[i]) then
       if #KEYS > locks + 1 then
         note_waiting(KEYS[locks + i], process, if_busy, ttl)
       end
@@ -46,11 +47,13 @@ end
 
 local answer = {GRANTED}
 for i = 2, locks + 1 do
-  local free = redis.call('SET', KEYS[i], value, 'NX', 'PX', lease)
-  if free or is_of(value_of(KEYS[i]), owner) then
-    if not free then
-      redis.call('PEXPIRE', KEYS[i], lease)
-    end
+  local taken = redis.call('SET', KEYS[i], value, 'NX', 'PX', lease)
+  if not taken and is_of(value_of(KEYS[i]), owner) then
+    taken = redis.call('PEXPIRE', KEYS[i], lease)
+  elseif not taken and is_free(KEYS[i]) then
+    taken = redis.call('SET', KEYS[i], value, 'PX', lease)
+  end
+  if taken then
     answer[#answer + 1] = KEYS[i]
   end
 end

@@ -20,6 +20,7 @@
 -- Returns {1 GRANTED, ''}, {2 BUSY, how long it may stay busy} or {3 ENDED}.
 -- @include digits
 -- @include extend_ttl
+-- @include is_free
 -- @include is_of
 -- @include note_waiting
 -- @include now_ms
@@ -42,7 +43,7 @@ local reads = redis.call('ZSCORE', readers, owner)
 local writes = writer ~= '' and is_of(value_of(name), writer)
 if not reads and not writes then
   redis.call('ZREMRANGEBYSCORE', writers, '-inf', digits(now))
-  local left = redis.call('EXISTS', name) == 1 and redis.call('PTTL', name)
+  local left = not is_free(name) and redis.call('PTTL', name)
   local last = redis.call('ZRANGE', writers, -1, -1, 'WITHSCORES')[2]
   if left or last then
     note_waiting(waiting, process, if_busy, ttl)

@@ -18,10 +18,10 @@ if is_of(value_of(name), owner) then
   return OURS
 end
 if redis.call('TYPE', readers).ok ~= 'zset' then
-  return redis.call('EXISTS', name) == 1 and TAKEN or FREE
+  return value_of(name) and TAKEN or FREE
 end
 if tonumber(redis.call('ZSCORE', readers, owner) or '0') > now then
   return OURS
 end
 local last = redis.call('ZRANGE', readers, -1, -1, 'WITHSCORES')[2]
-return (redis.call('EXISTS', name) == 1 or tonumber(last) > now) and TAKEN or FREE
+return (value_of(name) or tonumber(last) > now) and TAKEN or FREE

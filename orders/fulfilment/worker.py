@@ -27,7 +27,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
 
-from locks import LockNotOwned, MultiLock, RedisLock, raise_fence
+from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, cap_leases, raise_fence
 from orders.fulfilment.attempts import (
     INTERRUPTIONS,
     NOT_THE_ENTRY,
@@ -154,6 +154,8 @@ def _back_off(error: Exception, *, sale_id: int) -> None:
 
 def _recover(error: Exception, *, sale_id: int) -> bool:
     """Repair what interrupted a pass; return whether a new task should continue."""
+    if isinstance(error, LockBusy):
+        _cap_leases([LedgerKeys(sale_id).sale_lock])
     if isinstance(error, LockNotOwned | LockLost):
         logger.warning("lost a lock of sale %s; the sweep continues", sale_id)
     if isinstance(error, StaleFence):
@@ -240,6 +242,11 @@ def _take_put_off(walk: _Pass) -> bool:
     return True
 
 
+def _cap_leases(names: Sequence[str]) -> None:
+    """Let no lock that another has keep its sale longer than a lease, whoever left it so."""
+    cap_leases(ledger_connection(), names, settings.SECKILL_LEASE_MS)
+
+
 def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
     """Wait while entries keep arriving."""
     until = time.monotonic() + GATHER_S
@@ -258,6 +265,8 @@ def _write_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
     names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
     users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
     with users.holding_free() as held:
+        if len(held) < len(names):
+            _cap_leases([name for name in names if name not in held])
         held_ids = {names[name] for name in held}
         free = [entry for entry in entries if entry.user_id in held_ids]
         walk.held = HeldLocks(walk.sale_id, walk.lock, users)

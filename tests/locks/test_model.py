@@ -362,7 +362,7 @@ class Owners(RuleBasedStateMachine):
         keys, threads = st.sampled_from(self.server.keys or [A]), self.owner
         what = data.draw(st.sampled_from(["key", "key", "key", "counter", "thread"]), label="what")
         if what == "key":
-            how = st.sampled_from(["expires", "deleted", "string", "hash", "forced"])
+            how = st.sampled_from(["expires", "deleted", "string", "forced"])
             self._lose_key(data.draw(keys, label="key"), data.draw(how, label="how"))
         elif what == "counter":
             self._lose_counter(data.draw(st.sampled_from([None, "junk", "0"]), label="left"))
@@ -376,10 +376,10 @@ class Owners(RuleBasedStateMachine):
             self.redis.pexpire(key, 0)
         else:
             self.redis.delete(key)
-        by_hand = how in ("string", "hash") and key != READERS
+        by_hand = how == "string" and key != READERS
         self.server.tamper(key, BY_HAND if by_hand else None)
         if by_hand:
-            self.redis.set(key, "somebody") if how == "string" else self.redis.hset(key, "a", "b")
+            self.redis.set(key, "somebody")
 
     def _force(self, key: str) -> None:
         for hold in holds_of(self.redis, SHELF if key == READERS else key):

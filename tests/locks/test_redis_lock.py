@@ -13,7 +13,15 @@ import pytest
 from redis import ConnectionPool, Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 
-from locks import LockBusy, LockNotOwned, RedisLock, lua_script
+from locks import (
+    FairLock,
+    LockBusy,
+    LockNotOwned,
+    MultiLock,
+    ReadWriteLock,
+    RedisLock,
+    lua_script,
+)
 
 Elsewhere = Callable[..., Any]
 
@@ -98,12 +106,6 @@ def test_busy_lock_is_refused_after_the_wait(
         with pytest.raises(LockBusy):
             elsewhere(other.acquire, wait_ms=200)
         assert 0.2 <= time.monotonic() - before < 8
-
-
-def test_key_of_another_type_counts_as_busy(redis_client: Redis) -> None:
-    redis_client.hset(NAME, "by", "hand")
-    with pytest.raises(LockBusy):
-        RedisLock(redis_client, NAME).acquire()
 
 
 def test_locked_and_owned_report_the_holder(redis_client: Redis, elsewhere: Elsewhere) -> None:
@@ -340,3 +342,35 @@ def test_reentry_works_through_another_client(redis_client: Redis) -> None:
     with other, RedisLock(redis_client, NAME), RedisLock(other, NAME) as inner:
         assert inner.owned()
     assert not redis_client.exists(NAME)
+
+
+# --- Keys of another type ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "lock_of",
+    [
+        RedisLock,
+        FairLock,
+        lambda client, name: ReadWriteLock(client, name).read,
+        lambda client, name: ReadWriteLock(client, name).write,
+        lambda client, name: MultiLock(client, [name]).holding_all(),
+        lambda client, name: MultiLock(client, [name]).holding_free(),
+    ],
+)
+def test_key_of_another_type_blocks_nobody(
+    redis_client: Redis, lock_of: Callable[..., Any]
+) -> None:
+    redis_client.rpush(NAME, "a mistyped command")
+
+    with lock_of(redis_client, NAME):
+        assert redis_client.type(NAME) != "list"
+
+    assert not redis_client.exists(NAME)
+
+
+def test_waiting_key_of_another_type_does_not_stop_a_release(redis_client: Redis) -> None:
+    with RedisLock(redis_client, NAME):
+        redis_client.rpush(f"{NAME}:waiting", "a mistyped command")
+
+    assert redis_client.keys("lock:{t}*waiting") == []

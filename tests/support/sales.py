@@ -112,6 +112,7 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "paused": 0,
         "rebuy": 1,
         "loaded_at_ms": now_ms,
+        "batch": 0,
     }
     client.hset(keys.sale, mapping={**fields, **changes})
     client.hset(keys.buyers, SENTINEL, changes.get("epoch", 1))

@@ -18,12 +18,7 @@ from vouchers.inventory.keys import (
     ledger_script,
     run_script,
 )
-from vouchers.inventory.reservations import PendingEntry
-
-BACKOFF_MS = (250, 4_000)
-"""The pause after the database took no order of a sale: the first, and the longest. It doubles."""
-
-FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
+from vouchers.inventory.reservations import BACKOFF_MS, FAILURES_KEPT_MS, PendingEntry
 
 _RECORD_BATCH = ledger_script("record_batch")
 _COLLECT_SUSPECTS = ledger_script("collect_suspects")

@@ -1,10 +1,19 @@
-"""The units that buyers hold in a ledger: read for pages, read and repaired by reconciling."""
+"""The units that buyers hold in a ledger: read for pages, read and repaired by reconciling.
 
-from collections.abc import Iterable
+What is no entry, left by a mistyped command, is put aside as it is met, and never blocks its sale.
+If it stood for a buyer, reconciling makes the entry again.
+"""
+
+import logging
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from math import isfinite
+from typing import Self
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.metrics import JUNK
 from vouchers.inventory.keys import (
     SENTINEL,
     LedgerKeys,
@@ -18,7 +27,15 @@ from vouchers.models import MAX_LIMIT
 _READ_HOLDINGS = ledger_script("read_buyer_holdings")
 _MAKE_PENDING = ledger_script("make_pending")
 _RESTORE_BUYER = ledger_script("restore_buyer")
+_PUT_JUNK_ASIDE = ledger_script("put_junk_aside")
 _SCAN_COUNT = 2_000
+
+MOST_JUNK, JUNK_KEPT_MS = 1_000, 7 * 24 * 60 * 60 * 1000
+"""How many entries that were put aside a sale keeps for staff to look at, and how long."""
+
+_MEMBER = re.compile(r"([1-9][0-9]{0,18}):([1-9][0-9]{0,18}):([1-9][0-9]?)")
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -28,6 +45,12 @@ class Holding:
     order_id: int
     user_id: int
     unit: int
+
+    @classmethod
+    def parse(cls, member: str) -> Self | None:
+        """Return what a member of ``pending`` says; None if it is none."""
+        match = _MEMBER.fullmatch(member)
+        return cls(*map(int, match.groups())) if match else None
 
     @property
     def field(self) -> str:
@@ -84,14 +107,36 @@ def read_buyers(*, sale_id: int) -> set[Holding]:
         buyers = LedgerKeys(sale_id).buyers
         fields = dict(ledger_connection().hscan_iter(buyers, count=_SCAN_COUNT))
     fields.pop(SENTINEL, None)
-    return {Holding(*map(int, (order_id, *name.split(":")))) for name, order_id in fields.items()}
+    members = ((name, f"{order_id}:{name}") for name, order_id in fields.items())
+    return parse_holdings(sale_id=sale_id, members=members)
 
 
 def read_pending(*, sale_id: int) -> set[Holding]:
     """Return every pending entry, read in steps so that Redis serves others in between."""
     with ledger_errors():
         members = ledger_connection().zscan_iter(LedgerKeys(sale_id).pending, count=_SCAN_COUNT)
-        return {Holding(*map(int, member.split(":"))) for member, _ in members}
+        names = [(it, it if isfinite(time) else "") for it, time in members]
+    return parse_holdings(sale_id=sale_id, members=names)
+
+
+def parse_holdings(*, sale_id: int, members: Iterable[tuple[str, str]]) -> set[Holding]:
+    """Return the holdings of these pairs of name and member; put aside those that are none."""
+    parsed = [(name, Holding.parse(member)) for name, member in members]
+    put_junk_aside(sale_id=sale_id, names=[name for name, holding in parsed if holding is None])
+    return {holding for _, holding in parsed if holding is not None}
+
+
+def put_junk_aside(*, sale_id: int, names: Sequence[str]) -> None:
+    """Take fields of ``buyers`` or members of ``pending`` out that are no entries, and log them."""
+    if not names:
+        return
+    keys, kept = LedgerKeys(sale_id), (MOST_JUNK, JUNK_KEPT_MS)
+    raw = [name.encode(errors="surrogateescape") for name in names]
+    count = run_script(
+        _PUT_JUNK_ASIDE, [keys.buyers, keys.pending, keys.junk], *kept, *raw, read=int
+    )
+    JUNK.inc(count)
+    logger.error("sale %s: put %s aside, no entries of a ledger: %r", sale_id, count, names[:5])
 
 
 def check_holdings(*, sale_id: int, holdings: Iterable[Holding]) -> list[tuple[bool, bool]]:

@@ -109,6 +109,7 @@ class LedgerKeys:
     failures = _Key("seckill:{%d}:failures")
     swept = _Key("seckill:{%d}:swept")
     tally = _Key("seckill:{%d}:tally")
+    junk = _Key("seckill:{%d}:junk")
     changing = _Key("seckill:{%d}:changing")
 
     sale_lock = _Key("lock:seckill:{%d}:sale")

@@ -27,13 +27,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import islice
+from math import isfinite
 from typing import Any
 
 from django.db import DatabaseError, transaction
 
+from locks import cap_leases
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
     SENTINEL,
     LedgerKeys,
@@ -128,6 +131,8 @@ def load_sale_exclusively(*, sale_id: int) -> None:
     loading = LedgerKeys(sale_id).loading
     with ledger_errors():
         acquired = ledger_connection().set(loading, "1", nx=True, px=LOADING_MS)
+        if not acquired:
+            cap_leases(ledger_connection(), [loading], LOADING_MS)
     if not acquired:
         raise LedgerUnavailable(f"another process is loading sale {sale_id}")
     try:
@@ -281,10 +286,22 @@ def _read_survivors(*, sale_id: int) -> _Contents:
         if client.type(keys.pending) == "zset":
             contents.pending = dict(client.zrange(keys.pending, 0, -1, withscores=True))
     contents.buyers.pop(SENTINEL, None)
+    _drop_junk(sale_id, contents)
     for member in contents.pending:
         order_id, _, buyer = member.partition(":")
         contents.buyers.setdefault(buyer, order_id)
     return contents
+
+
+def _drop_junk(sale_id: int, contents: _Contents) -> None:
+    """Put aside what is no entry: buyers with an order are found in the database."""
+    buyers, pending = contents.buyers, contents.pending
+    junk = [name for name, order_id in buyers.items() if not Holding.parse(f"{order_id}:{name}")]
+    junk += [it for it, score in pending.items() if not (Holding.parse(it) and isfinite(score))]
+    put_junk_aside(sale_id=sale_id, names=junk)
+    for name in junk:
+        buyers.pop(name, None)
+        pending.pop(name, None)
 
 
 def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:

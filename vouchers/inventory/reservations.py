@@ -4,18 +4,21 @@ Every function is one script or one command on the sale's keys. If Redis does no
 ``LedgerUnavailable``: the outcome is unknown, and the same call again gives the same answer.
 """
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import partial
+from math import isfinite
 from typing import Any, assert_never
 
 from django.conf import settings
+from redis.exceptions import RedisError
 
 from locks.lua_script import ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
-from vouchers.inventory.holdings import Holding
+from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
@@ -24,7 +27,6 @@ from vouchers.inventory.keys import (
     ledger_script,
     run_script,
     send,
-    send_many,
 )
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
@@ -37,6 +39,11 @@ ACKNOWLEDGED_KICK_MS = 200
 If it ended at once, each reservation during the task's work would send another task in vain.
 """
 
+BACKOFF_MS = (250, 4_000)
+"""The pause after the database took no order of a sale: the first, and the longest. It doubles."""
+
+FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
+
 _RESERVE = ledger_script("reserve")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
@@ -44,6 +51,9 @@ _CLAIM = ledger_script("claim")
 _SET_KICK = ledger_script("set_kick")
 _CLEAR_KICK = ledger_script("clear_kick")
 _CLAIM_SWEEP = ledger_script("claim_sweep")
+
+
+logger = logging.getLogger(__name__)
 
 
 class ReservationRefused(Exception):
@@ -226,7 +236,14 @@ def _read_pending(
         rows = ledger_connection().zrangebyscore(
             LedgerKeys(sale_id).pending, first, last, start=skip, num=count, withscores=True
         )
-    return [PendingEntry(*map(int, (*member.split(":"), score))) for member, score in rows]
+    found = [(member, score, Holding.parse(member)) for member, score in rows]
+    junk = [member for member, score, holding in found if not (holding and isfinite(score))]
+    if junk:
+        put_junk_aside(sale_id=sale_id, names=junk)
+        return _read_pending(sale_id, first, last, skip, count)
+    return [
+        PendingEntry(it.order_id, it.user_id, it.unit, int(score)) for _, score, it in found if it
+    ]
 
 
 def confirm(
@@ -321,14 +338,14 @@ def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
     """
     sales = [LedgerKeys(sale_id) for sale_id in sale_ids]
     age_ms, pause_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
-    args = [age_ms, pause_ms, settings.SECKILL_KICK_MS]
-    calls = [
-        ScriptCall(
-            script=_CLAIM_SWEEP,
-            keys=[it.pending, it.kick, it.swept, it.backoff, it.failures],
-            args=args,
-            read=bool,
-        )
-        for it in sales
-    ]
-    return [it.sale_id for it, due in zip(sales, send_many(calls), strict=True) if due]
+    args = [age_ms, pause_ms, settings.SECKILL_KICK_MS, FAILURES_KEPT_MS, ASIDE_MS]
+    keys = [[it.pending, it.kick, it.swept, it.backoff, it.failures] for it in sales]
+    with ledger_errors():
+        replies = _CLAIM_SWEEP.run_each(ledger_connection(), [(some, args) for some in keys])
+    due = []
+    for it, reply in zip(sales, replies, strict=True):
+        if isinstance(reply, RedisError):  # one sale must not stop the others
+            logger.error("sale %s cannot be swept: %s", it.sale_id, reply)
+        elif reply:
+            due.append(it.sale_id)
+    return due

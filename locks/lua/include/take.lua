@@ -3,6 +3,7 @@
 -- '<lock>:readers' instead, scored with the Redis time at which its lease ends.
 -- @include counted
 -- @include digits
+-- @include is_free
 -- @include is_of
 -- @include now_ms
 
@@ -22,14 +23,12 @@ local function take(marker, name, owner, lease, fence, floor)
     redis.call('PEXPIRE', name, lease)
     return token_of(read[1])
   end
-  if read[1] then
+  if not is_free(name) then
     return false
   end
   local token = fence and digits(math.max(counted(read[2]), tonumber(floor)) + 1) or ''
   local value = owner .. ' ' .. token .. ' ' .. digits(now_ms())
-  if not redis.call('SET', name, value, 'NX', 'PX', lease) then
-    return false -- a key of another type
-  end
+  redis.call('SET', name, value, 'PX', lease)
   if fence then
     redis.call('SET', fence, token, 'KEEPTTL')
   end

@@ -5,7 +5,11 @@
 -- thread of its own: it was drawn, or no other process is known to wait.
 local function wake_one(channel, process, waiting, name)
   while true do
-    local drawn = redis.call('HRANDFIELD', waiting, 1, 'WITHVALUES')
+    local drawn = redis.pcall('HRANDFIELD', waiting, 1, 'WITHVALUES')
+    if drawn.err then -- a key of another type
+      redis.call('DEL', waiting)
+      return true
+    end
     local other, note = drawn[1], drawn[2]
     if not other then
       return true

@@ -8,13 +8,16 @@ from collections.abc import Callable
 import pytest
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
-from redis import Redis
+from redis import Redis, ResponseError
 
+from locks.lua_script import LuaScript
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfill_sale
 from tests.support.inspection import broker_length, live_ids, pending_ids
-from tests.support.orders import make_buyers, make_sale, reserved
+from tests.support.orders import make_buyers, make_sale, pending, reserved
+from tests.support.sales import redis_now_ms
+from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.models import SeckillVoucher
@@ -115,3 +118,51 @@ def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) ->
     lose_ledger()
     with pytest.raises(LedgerUnavailable):
         sweep(now=timezone.now())
+
+
+@pytest.mark.parametrize("name", ["kick", "swept", "backoff", "failures"])
+@pytest.mark.parametrize("left", ["of another type", "without a TTL", "with a TTL from the future"])
+def test_mistyped_key_delays_no_sweep(ledger: Redis, name: str, left: str) -> None:
+    sale = sale_with_pending(ledger, age_ms=2_500)
+    key = getattr(LedgerKeys(sale.pk), name)
+    if left == "of another type" or name == "swept":
+        ledger.sadd(key, "junk")
+    else:
+        ledger.set(key, "1")
+    if left == "with a TTL from the future":
+        ledger.pexpire(key, 3_600_000)
+
+    assert sweep(now=timezone.now()) == [sale.pk]
+
+
+def test_entry_from_the_future_is_swept(ledger: Redis) -> None:
+    """The clock of Redis went back after the buyer was accepted."""
+    sale = sale_with_pending(ledger, age_ms=2_500)
+    pending = LedgerKeys(sale.pk).pending
+    for member in ledger.zrange(pending, 0, -1):
+        ledger.zadd(pending, {str(member): redis_now_ms() + 60_000})
+
+    assert sweep(now=timezone.now()) == [sale.pk]
+
+
+def test_entry_that_is_set_aside_is_not_swept(ledger: Redis) -> None:
+    sale = sale_with_pending(ledger, age_ms=2_500)
+    for entry in pending(sale):
+        set_aside(sale_id=sale.pk, entry=entry)
+
+    assert sweep(now=timezone.now()) == []
+
+
+def test_sale_that_cannot_be_swept_does_not_stop_others(
+    ledger: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_sale()
+    second = sale_with_pending(ledger, age_ms=2_500)
+    run_each = LuaScript.run_each
+    monkeypatch.setattr(
+        LuaScript,
+        "run_each",
+        lambda *args: [ResponseError("of one sale"), *run_each(*args)[1:]],
+    )
+
+    assert sweep(now=timezone.now()) == [second.pk]

@@ -40,14 +40,13 @@ from tests.support.orders import (
 )
 from tests.support.patience import wait_for
 from vouchers.inventory.batch_journal import (
-    BACKOFF_MS,
     Decision,
     collect_suspects,
     set_aside,
 )
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.rebuild import rebuild_sale
-from vouchers.inventory.reservations import PendingEntry, entries_set_aside
+from vouchers.inventory.reservations import BACKOFF_MS, PendingEntry, entries_set_aside
 from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher

@@ -6,7 +6,6 @@ from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from tests.support.patience import wait_for
 from tests.support.sales import open_ledger, reserve_entry
 from vouchers.inventory.batch_journal import (
-    BACKOFF_MS,
     Decision,
     add_suspects,
     back_off,
@@ -18,6 +17,7 @@ from vouchers.inventory.batch_journal import (
 )
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import (
+    BACKOFF_MS,
     PendingEntry,
     acknowledge_kick,
     claim_due_sweeps,

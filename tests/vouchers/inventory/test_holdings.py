@@ -9,6 +9,7 @@ import pytest
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.holdings import (
+    JUNK_KEPT_MS,
     HeldUnit,
     Holding,
     add_buyers,
@@ -19,7 +20,7 @@ from vouchers.inventory.holdings import (
     read_buyers,
     read_pending,
 )
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.keys import SENTINEL, LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import confirm, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
@@ -199,3 +200,51 @@ def test_buyers_of_wrong_type_raise_ledger_unavailable(ledger: Any) -> None:
 
     with pytest.raises(LedgerUnavailable):
         read_buyer_holdings(sale_id=1, user_id=7)
+
+
+# --- What is no entry -----------------------------------------------------------------------------
+
+JUNK: dict[Any, float] = {
+    "junk": 1, "1:2": 2, "a:b:c": 3, b"\xff": 4, f"{10**19}:1:1": 5, "-1:2:3": 6, "٣:1:1": 7,
+    "9:9:1": float("inf"),
+}  # fmt: skip
+
+
+def test_members_that_are_no_entries_are_put_aside(ledger: Any) -> None:
+    keys = open_ledger(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    ledger.zadd(keys.pending, JUNK)
+
+    assert read_pending(sale_id=1) == {Holding(501, 7, 1)}
+    assert ledger.zcard(keys.pending) == 1
+    assert ledger.llen(keys.junk) == len(JUNK)
+    assert ledger.lindex(keys.junk, -1).startswith("pending ")
+    assert 0 < ledger.pttl(keys.junk) <= JUNK_KEPT_MS
+
+
+def test_buyers_that_are_no_entries_are_put_aside(ledger: Any) -> None:
+    keys = open_ledger(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+    ledger.hset(keys.buyers, mapping={"x": "y", "8:1": "junk", "9:1": "", b"\xff": b"\xff"})
+
+    assert read_buyers(sale_id=1) == {Holding(501, 7, 1)}
+    assert sorted(ledger.hkeys(keys.buyers)) == ["7:1", SENTINEL]
+    assert "buyers 8:1 junk" in ledger.lrange(keys.junk, 0, -1)
+
+
+def test_junk_in_place_of_a_buyer_is_overwritten(ledger: Any) -> None:
+    keys = open_ledger(1)
+    ledger.hset(keys.buyers, "7:1", "junk")
+
+    assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
+    assert ledger.hget(keys.buyers, "7:1") == "501"
+    assert read_buyer_holdings(sale_id=1, user_id=7).units[0].order_id == 501
+
+
+@pytest.mark.parametrize("field", ["epoch", "total", "ends_at_ms", "limit", "batch"])
+def test_term_that_is_no_number_closes_the_ledger(ledger: Any, field: str) -> None:
+    keys = open_ledger(1)
+    ledger.hset(keys.sale, field, "1e3")
+
+    with pytest.raises(NotLoaded):
+        reserve(sale_id=1, order_id=501, user_id=7)

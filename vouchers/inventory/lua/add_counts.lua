@@ -7,11 +7,10 @@
 -- ARGV[4]  <second>:<answer>  ARGV[5] requests to add; and so on in pairs
 --
 -- Returns 1 if the batch was added now, 0 if it was added before.
--- @include has_type
+-- @include drop_wrong_type
 
-if redis.call('GET', KEYS[2]) == ARGV[1] then return 0 end
--- A key of a wrong type counts as missing.
-if not has_type(KEYS[1], 'hash') then redis.call('DEL', KEYS[1]) end
+if redis.call('MGET', KEYS[2])[1] == ARGV[1] then return 0 end
+drop_wrong_type(KEYS[1], 'hash')
 for i = 4, #ARGV, 2 do
   redis.call('HINCRBY', KEYS[1], ARGV[i], ARGV[i + 1])
 end

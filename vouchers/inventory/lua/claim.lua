@@ -15,13 +15,14 @@
 --   NOT_LOADED  the ledger is not loaded
 -- @include read_ledger
 -- @include free_units
+-- @include digits_or_nil
 
 local field, order_id = ARGV[1], ARGV[2]
 
 local sale = read_ledger()
 if not sale then return {'NOT_LOADED', ''} end
 
-local held = redis.call('HGET', KEYS[2], field)
+local held = digits_or_nil(redis.call('HGET', KEYS[2], field))
 if held and held ~= order_id then return {'TAKEN', held} end
 if redis.call('ZSCORE', KEYS[3], order_id .. ':' .. field) then return {'PENDING', order_id} end
 if not held and free_units(sale) <= 0 then return {'SOLD_OUT', ''} end

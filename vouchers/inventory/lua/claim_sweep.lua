@@ -3,7 +3,8 @@
 -- It is due when the oldest pending entry has waited too long, no task is queued, and the pause
 -- since the last sweep is over. The pause doubles while the oldest entry stays the same, up to a
 -- maximum, so that a stuck sale costs little. Any progress resets it. After failures of the
--- database, the backoff of the workers takes its place.
+-- database, the backoff of the workers takes its place. After the clock of Redis went back, an entry
+-- may be from the future: it is due.
 --
 -- KEYS[1]  pending  zset
 -- KEYS[2]  kick     string  1: a fulfil task is queued; 0: it has started
@@ -12,21 +13,34 @@
 -- ARGV[1]  age in ms at which an entry has waited too long; also the first pause
 -- ARGV[2]  the longest pause in ms
 -- ARGV[3]  milliseconds that a kick lasts
+-- ARGV[4]  milliseconds that backoff and failures last at most
+-- ARGV[5]  the least score of an entry that is set aside
 --
 -- Returns 1 if the caller must send the task, else 0.
+-- @include has_type
 -- @include now_in_ms
 -- @include integer
+-- @include repair_key
 
-if redis.call('TYPE', KEYS[1])['ok'] ~= 'zset' then return 0 end
-local oldest = redis.call('ZRANGE', KEYS[1], 0, 0, 'WITHSCORES')
 local now_ms, age_ms, longest_ms = now_in_ms(), tonumber(ARGV[1]), tonumber(ARGV[2])
-if tonumber(oldest[2]) > now_ms - age_ms or redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
+repair_key(KEYS[2], 'string', tonumber(ARGV[3]))
+repair_key(KEYS[3], 'hash', 2 * longest_ms)
+repair_key(KEYS[4], 'string', tonumber(ARGV[4]))
+repair_key(KEYS[5], 'string', tonumber(ARGV[4]))
+
+if not has_type(KEYS[1], 'zset') then return 0 end
+local oldest = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', '(' .. ARGV[5], 'WITHSCORES',
+  'LIMIT', 0, 1)
+if not oldest[1] or redis.call('EXISTS', KEYS[4]) == 1 then return 0 end
+local oldest_ms = tonumber(oldest[2])
+if oldest_ms <= now_ms and oldest_ms > now_ms - age_ms then return 0 end
 
 local swept = redis.call('HMGET', KEYS[3], 'oldest', 'pause', 'due')
 local pause_ms = age_ms
 if swept[1] == oldest[1] then
-  if now_ms < tonumber(swept[3]) and redis.call('EXISTS', KEYS[5]) == 0 then return 0 end
-  pause_ms = math.min(2 * tonumber(swept[2]), longest_ms)
+  local left_ms = (tonumber(swept[3]) or 0) - now_ms
+  if left_ms > 0 and left_ms <= longest_ms and redis.call('EXISTS', KEYS[5]) == 0 then return 0 end
+  pause_ms = math.min(2 * (tonumber(swept[2]) or age_ms), longest_ms)
 end
 if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[3], 'oldest', oldest[1], 'pause', integer(pause_ms),

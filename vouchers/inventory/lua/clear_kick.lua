@@ -4,5 +4,5 @@
 --
 -- Returns 1 if the kick was cleared, else 0.
 
-if redis.call('GET', KEYS[1]) ~= '0' then return 0 end
+if redis.call('MGET', KEYS[1])[1] ~= '0' then return 0 end
 return redis.call('DEL', KEYS[1])

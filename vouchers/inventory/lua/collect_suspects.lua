@@ -11,9 +11,10 @@
 -- @include now_in_ms
 -- @include integer
 -- @include count_failure
+-- @include digits_or_nil
 
 local now_ms, died = now_in_ms(), {}
-local at_ms, ids = string.match(redis.call('GET', KEYS[2]) or '', '^(%d+);(.*)$')
+local at_ms, ids = string.match(redis.call('MGET', KEYS[2])[1] or '', '^(%d+);(.*)$')
 for id in string.gmatch(ids or '', '%d+') do
   redis.call('HSETNX', KEYS[1], id, '0 0')
   died[#died + 1] = id
@@ -27,9 +28,11 @@ local found = {}
 local fields = redis.call('HGETALL', KEYS[1])
 for i = 1, #fields, 2 do
   local count, last_ms = string.match(fields[i + 1], '^(%d+) (%d+)$')
-  found[#found + 1] = fields[i]
-  found[#found + 1] = count or '0'
-  found[#found + 1] = integer(now_ms - tonumber(last_ms or 0))
-  found[#found + 1] = fields[i + 1] == 'refuse' and '1' or '0'
+  if digits_or_nil(fields[i]) then
+    found[#found + 1] = fields[i]
+    found[#found + 1] = count or '0'
+    found[#found + 1] = integer(now_ms - tonumber(last_ms or 0))
+    found[#found + 1] = fields[i + 1] == 'refuse' and '1' or '0'
+  end
 end
 return found

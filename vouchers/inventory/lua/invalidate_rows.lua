@@ -10,7 +10,7 @@
 -- Returns nothing.
 -- @include now_in_ms
 -- @include integer
--- @include has_type
+-- @include drop_wrong_type
 -- @include chunk_size
 
 local now_ms = now_in_ms()
@@ -18,10 +18,11 @@ local now_ms = now_in_ms()
 for from = 2, #ARGV, CHUNK_SIZE do
   local last = math.min(from + CHUNK_SIZE - 1, #ARGV)
   for i = 1, 2 do
-    if has_type(KEYS[i], 'hash') then redis.call('HDEL', KEYS[i], unpack(ARGV, from, last)) end
+    drop_wrong_type(KEYS[i], 'hash')
+    redis.call('HDEL', KEYS[i], unpack(ARGV, from, last))
   end
 end
-if not has_type(KEYS[3], 'zset') then redis.call('UNLINK', KEYS[3]) end
+drop_wrong_type(KEYS[3], 'zset')
 redis.call('ZREMRANGEBYSCORE', KEYS[3], '-inf', integer(now_ms - ARGV[1]))
 for from = 2, #ARGV, CHUNK_SIZE do
   local marks = {}

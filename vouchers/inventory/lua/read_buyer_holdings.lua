@@ -7,6 +7,7 @@
 --   the unit, its order id, and its queue position from 1, or 0 if it is not pending
 -- @include now_in_ms
 -- @include integer
+-- @include digits_or_nil
 
 local fields, found = {}, {integer(now_in_ms())}
 for unit = 1, tonumber(ARGV[2]) do
@@ -14,7 +15,7 @@ for unit = 1, tonumber(ARGV[2]) do
 end
 local held = redis.call('HMGET', KEYS[1], unpack(fields))
 for unit, field in ipairs(fields) do
-  if held[unit] then
+  if digits_or_nil(held[unit]) then
     local ahead = redis.call('ZRANK', KEYS[2], held[unit] .. ':' .. field)
     found[#found + 1] = integer(unit)
     found[#found + 1] = held[unit]

@@ -54,7 +54,7 @@ if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then
   return {'SOLD_OUT', integer(now_ms), redis.call('HGET', KEYS[1], 'sold_out_at_ms') or ''}
 end
 if tonumber(ARGV[4]) > 0 then
-  local oldest_ms = redis.call('ZRANGE', KEYS[3], 0, 0, 'WITHSCORES')[2]
+  local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   if oldest_ms and now_ms - oldest_ms > tonumber(ARGV[4]) then
     return {'BEHIND', integer(now_ms - oldest_ms)}
   end

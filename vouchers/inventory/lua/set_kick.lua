@@ -7,6 +7,6 @@
 --
 -- Returns 1 if the caller must send the task, else 0.
 
-if redis.call('GET', KEYS[1]) == '1' then return 0 end
+if redis.call('MGET', KEYS[1])[1] == '1' then return 0 end
 redis.call('SET', KEYS[1], '1', 'PX', ARGV[1])
 return 1

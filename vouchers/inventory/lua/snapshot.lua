@@ -13,7 +13,7 @@
 local now_ms = integer(now_in_ms())
 local sale = read_ledger()
 if not sale then return {now_ms} end
-local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], '-inf', '(' .. ARGV[1], 'WITHSCORES',
+local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '(' .. ARGV[1], 'WITHSCORES',
   'LIMIT', 0, 1)
 return {now_ms, sale.epoch, sale.total, sale.begins_at_ms, sale.ends_at_ms, sale.limit,
   sale.paused, sale.rebuy, sale.loaded_at_ms, redis.call('HLEN', KEYS[2]) - 1,

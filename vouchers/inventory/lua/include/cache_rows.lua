@@ -1,4 +1,4 @@
--- @include has_type
+-- @include drop_wrong_type
 -- @include now_in_ms
 -- @include integer
 -- @include chunk_size
@@ -14,10 +14,8 @@
 -- The two hashes take new copies in turns of rotation_ms. A hash expires as a whole when its own
 -- next turn starts, so it is empty then and no copy is older than two turns.
 local function cache_rows(copies, changing, rotation_ms, id_at, row_at, count)
-  if not (has_type(copies[1], 'hash') and has_type(copies[2], 'hash')
-      and has_type(changing, 'zset')) then
-    return
-  end
+  for _, key in ipairs(copies) do drop_wrong_type(key, 'hash') end
+  drop_wrong_type(changing, 'zset')
   local turn = math.floor(now_in_ms() / rotation_ms)
   local current = copies[turn % 2 + 1]
   for from = 0, count - 1, CHUNK_SIZE do

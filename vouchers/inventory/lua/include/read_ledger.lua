@@ -1,3 +1,4 @@
+-- @include digits_or_nil
 -- @include has_type
 -- Return the sale's terms as strings, or nil if the ledger is not loaded or not whole.
 --
@@ -10,8 +11,9 @@
 --   KEYS[6] barred   hash  user -> the ended order that bars another, where the sale says so
 --   KEYS[7] waiting  zset  <order id>:<user> by the time of joining the waiting list
 --
--- A key of a wrong type counts as missing. Lost buyers would look like an unsold sale: the sentinel
--- in `buyers` must match the epoch of the sale (Note [Epoch and sentinel] in rebuild.py).
+-- A key of a wrong type counts as missing, and so does a term that is no number. Lost buyers would
+-- look like an unsold sale: the sentinel in `buyers` must match the epoch of the sale
+-- (Note [Epoch and sentinel] in rebuild.py).
 local function read_ledger()
   if not (has_type(KEYS[1], 'hash') and has_type(KEYS[2], 'hash') and has_type(KEYS[3], 'zset')
       and has_type(KEYS[4], 'hash') and has_type(KEYS[5], 'hash') and has_type(KEYS[6], 'hash')
@@ -19,11 +21,11 @@ local function read_ledger()
     return nil
   end
   local names = {'epoch', 'total', 'begins_at_ms', 'ends_at_ms', 'limit', 'paused', 'rebuy',
-    'loaded_at_ms'}
+    'loaded_at_ms', 'batch'}
   local values = redis.call('HMGET', KEYS[1], unpack(names))
   local sale = {}
   for i, name in ipairs(names) do
-    if not values[i] then return nil end
+    if not digits_or_nil(values[i]) then return nil end
     sale[name] = values[i]
   end
   if redis.call('HGET', KEYS[2], 'epoch') ~= sale.epoch then return nil end
