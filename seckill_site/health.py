@@ -19,7 +19,13 @@ from redis.exceptions import RedisError
 
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
-from seckill_site.checks.services import Check, check_database, check_ledger, probe_connection
+from seckill_site.checks.services import (
+    Check,
+    check_database,
+    check_installation,
+    check_ledger,
+    probe_connection,
+)
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
 
@@ -152,6 +158,7 @@ CHECKS: dict[str, Check] = {
     "settings": check_settings,
     "redis": check_ledger,
     "database": check_database,
+    "installation": check_installation,
 }
 """The checks that a probe repeats; a server is checked only if it has just responded."""
 

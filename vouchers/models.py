@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import secrets
 from typing import TypeVar
 
 from django.core.validators import MaxValueValidator, MinValueValidator
@@ -21,6 +22,12 @@ MAX_LIMIT = 20
 
 PAY_WITHIN_S = (60, 7 * 24 * 3600)
 """The shortest and the longest time to pay."""
+
+
+def new_identity() -> int:
+    """Return a random number that no other sale and no other installation has."""
+    return secrets.randbits(63)
+
 
 RUN_PERMISSION = "vouchers.run_seckillvoucher"
 """The permission to change sales that have started."""
@@ -165,6 +172,12 @@ class SeckillVoucher(models.Model):
     )
     batch = models.PositiveBigIntegerField(
         default=0, editable=False, help_text="The number of the last batch of orders written."
+    )
+    identity = models.PositiveBigIntegerField(
+        default=new_identity,
+        db_default=0,  # for the release before, which knows no identity, during an update
+        editable=False,
+        help_text="Which sale this is: an id may be given again after a backup was restored.",
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 

@@ -170,7 +170,7 @@ def _tokens(
     tokens = {}
     for number, (buyer, tab) in clicks.items():
         order_id = first_order_id + buyer + tab * buyers
-        token = PurchaseToken(order_id, user_ids[buyer], shadow.pk, expires_at_ms)
+        token = PurchaseToken(order_id, user_ids[buyer], shadow.pk, expires_at_ms, shadow.identity)
         tokens[number] = token.sign()
     return tokens
 

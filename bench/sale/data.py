@@ -96,7 +96,9 @@ def fill(size: Size, *, requests: int) -> dict[str, Any]:
     _hold(crowded, count=min(size.buyers, MOST_UNITS - requests))
     every = max(1, len(orders) // requests)
     ends_at_ms = epoch_ms(crowded.ends_at)
-    tokens = [PurchaseToken(*order, ends_at_ms) for order in orders[::every][:requests]]
+    tokens = [
+        PurchaseToken(*order, ends_at_ms, crowded.identity) for order in orders[::every][:requests]
+    ]
     return {
         "sale_id": crowded.pk,
         "reserve": [token.sign() for token in strangers(crowded, count=requests)],

@@ -6,6 +6,8 @@ Because of it, no lost message loses an order: Note [Accepted means ended] in ``
 import datetime as dt
 
 from orders.placing.publishing import publish_fulfillment
+from seckill_site.installation import check_owner
+from vouchers.inventory.keys import ledger_errors
 from vouchers.inventory.reservations import claim_due_sweeps
 from vouchers.models import SeckillVoucher
 
@@ -19,6 +21,8 @@ def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """
+    with ledger_errors():
+        check_owner()
     active = SeckillVoucher.still_active(now)
     sales = SeckillVoucher.objects.filter(~active if long_over else active, epoch__gt=0)
     due = claim_due_sweeps(sale_ids=sales.order_by("pk").values_list("pk", flat=True))

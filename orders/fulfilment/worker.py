@@ -20,6 +20,7 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
 import logging
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -64,6 +65,7 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.restart_watch import is_ledger_behind_row
 from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +126,9 @@ def fulfill_sale(*, sale_id: int) -> bool:
         return _fulfill_until(deadline, sale_id=sale_id)
     except (DatabaseAtFault, DatabaseError) as error:
         _back_off(error, sale_id=sale_id)
-        return False
+    except SeckillVoucher.DoesNotExist:
+        logger.error("sale %s has a ledger and no row: was an older backup restored?", sale_id)
+    return False
 
 
 def _fulfill_until(deadline: float, *, sale_id: int) -> bool:
@@ -201,11 +205,26 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
 
 
 def _epoch(*, sale_id: int) -> int:
+    """Return the epoch of the sale's own ledger.
+
+    It asks the database too, so a worker that is cut off from it never takes the sale's lock.
+    """
+    identity = _identity(sale_id=sale_id)
+    with suppress(NotLoaded):
+        found = snapshot(sale_id=sale_id)
+        if found.terms.identity == identity:
+            return found.epoch
+    load_sale(sale_id=sale_id)
+    return snapshot(sale_id=sale_id).epoch
+
+
+def _identity(*, sale_id: int) -> int:
+    identities = SeckillVoucher.objects.values_list("identity", flat=True)
     try:
-        return snapshot(sale_id=sale_id).epoch
-    except NotLoaded:
-        load_sale(sale_id=sale_id)
-        return snapshot(sale_id=sale_id).epoch
+        return identities.get(pk=sale_id)
+    except DatabaseError:
+        connection.close()  # the server may only have closed an idle connection
+        return identities.get(pk=sale_id)
 
 
 def _take_batch(walk: _Pass) -> bool:

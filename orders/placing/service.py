@@ -1,9 +1,9 @@
 """The front half: turn a buyer's request into a reservation, and publish a fulfil task if due."""
 
 from orders.placing.publishing import publish_fulfillment
-from orders.placing.tokens import PurchaseToken, read_token
+from orders.placing.tokens import BadToken, PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.keys import NotLoaded
+from vouchers.inventory.keys import NotLoaded, OtherSale
 from vouchers.inventory.rebuild import load_sale_exclusively
 from vouchers.inventory.reservations import reserve
 
@@ -23,7 +23,12 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
     failpoint("place.read")
-    reservation = reserve(sale_id=sale_id, order_id=token.order_id, user_id=token.user_id)
+    reservation = reserve(
+        sale_id=sale_id,
+        order_id=token.order_id,
+        user_id=token.user_id,
+        identity=token.identity,
+    )
     failpoint("place.reserved")
     if reservation.kick_due:
         publish_fulfillment(sale_id=sale_id)
@@ -41,4 +46,7 @@ def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> Pu
         return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
     except NotLoaded:
         load_sale_exclusively(sale_id=sale_id)
+    try:
         return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
+    except OtherSale as error:
+        raise BadToken("the token is for another sale that had this id") from error

@@ -1,7 +1,7 @@
 """Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
-A token is ``<order id>-<user>-<sale>-<expiry in ms>:<signature>``. Sent again, it names the same
-order, so a buyer whose answer was lost may retry as often as needed.
+A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<signature>``. Sent
+again, it names the same order, so a buyer whose answer was lost may retry as often as needed.
 """
 
 import re
@@ -23,7 +23,9 @@ from vouchers.models import SeckillVoucher
 
 _SALT = "seckill.purchase-token"
 _MAX_LENGTH = 200
-_PAYLOAD = re.compile(r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})")
+_PAYLOAD = re.compile(
+    r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})(?:-([0-9]{1,19}))?"
+)
 
 
 class _TokenSigner(signing.Signer):
@@ -65,16 +67,22 @@ class MalformedToken(Exception):
 
 
 class PurchaseToken(NamedTuple):
-    """A verified token; ``expires_at_ms`` is in milliseconds since 1970."""
+    """A verified token; ``expires_at_ms`` is in milliseconds since 1970.
+
+    One of an earlier release has no ``identity`` of its sale, and holds for any.
+    """
 
     order_id: int
     user_id: int
     sale_id: int
     expires_at_ms: int
+    identity: int = 0
 
     def sign(self) -> str:
         """Return the token as text."""
         payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
+        if self.identity:
+            payload += f"-{self.identity}"
         return _current_signer().sign(payload)
 
 
@@ -85,7 +93,7 @@ def issue_tokens(*, sale: SeckillVoucher, user_ids: Sequence[int]) -> list[Purch
     """
     expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     return [
-        PurchaseToken(order_id, user_id, sale.pk, expires_at_ms)
+        PurchaseToken(order_id, user_id, sale.pk, expires_at_ms, sale.identity)
         for order_id, user_id in zip(mint_order_ids(count=len(user_ids)), user_ids, strict=True)
     ]
 
@@ -115,7 +123,7 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
         raise MalformedToken("not the fields of a token")
     if not signature.isascii() or not _current_signer().has_signed(payload, signature):
         raise BadToken("the signature is wrong")
-    token = PurchaseToken(*map(int, match.groups()))
+    token = PurchaseToken(*map(int, match.groups(default="0")))
     if token.sale_id != sale_id or token.expires_at_ms <= now_ms or token.order_id > LARGEST_ID:
         raise BadToken("the token is expired or another sale's")
     return token

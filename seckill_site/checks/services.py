@@ -21,6 +21,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from seckill_site.celery import app
+from seckill_site.installation import ForeignLedger, check_owner
 from seckill_site.ledger_connection import ledger_connection
 
 Check = Callable[..., Iterable[CheckMessage]]
@@ -118,6 +119,22 @@ def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
             hint="Set REDIS_URL to the primary.",
             id="seckill.E012",
         )
+
+
+@register(SERVICES, deploy=True)
+def check_installation(**_: Any) -> Iterator[CheckMessage]:
+    """Find the ledgers of another installation in our Redis."""
+    try:
+        check_owner()
+    except ForeignLedger as error:
+        yield Error(
+            f"The ledger's Redis is another installation's. Its identity is {error.owner}.",
+            hint="Give this installation a Redis database of its own in REDIS_URL; or, after its "
+            "database was set up anew, run manage.py adopt_ledger.",
+            id="seckill.E014",
+        )
+    except (RedisError, DatabaseError):
+        return  # another check reports it, or that migrations are missing
 
 
 def _configured(client: Any, name: str) -> str | None:

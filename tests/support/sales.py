@@ -113,9 +113,10 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "rebuy": 1,
         "loaded_at_ms": now_ms,
         "batch": 0,
+        "identity": 0,
     }
     client.hset(keys.sale, mapping={**fields, **changes})
-    client.hset(keys.buyers, SENTINEL, changes.get("epoch", 1))
+    client.hset(keys.buyers, SENTINEL, f"{changes.get('epoch', 1)}:{changes.get('identity', 0)}")
     return keys
 
 

@@ -41,6 +41,10 @@ class NotLoaded(Exception):
     """The ledger of a sale is not in Redis, or is incomplete."""
 
 
+class OtherSale(NotLoaded):
+    """The ledger is that of another sale with this id, which a restored backup gave again."""
+
+
 def ledger_script(name: str) -> LuaScript:
     """Return the script ``lua/<name>.lua``."""
     return LuaScript(Path(__file__).parent / "lua" / f"{name}.lua")
@@ -120,6 +124,12 @@ class LedgerKeys:
         """The keys of the ledger itself, in the order of ``CONTENTS``."""
         prefix = f"seckill:{{{self.sale_id}}}:"
         return [prefix + name for name in CONTENTS]
+
+    @property
+    def movable(self) -> list[str]:
+        """The contents and figures of the sale, without locks and their fence."""
+        side = [self.kick, self.trying, self.swept, self.tally, self.changing]
+        return [*self.contents, *side, *self.copies]
 
     @property
     def copies(self) -> list[str]:

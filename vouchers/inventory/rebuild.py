@@ -9,7 +9,7 @@ A sale's epoch counts the builds of its ledger. It is in three places:
 
 - in the row, where it is raised and committed before a build starts, so none is used twice;
 - in the ``sale`` hash of the ledger that the build installs;
-- in ``buyers``, as the sentinel field ``epoch``.
+- in ``buyers``, as the sentinel field ``epoch``, together with the sale's identity.
 
 A ledger counts as loaded only if the last two agree. Without the sentinel, lost buyers would look
 like an unsold sale (Note [Derived stock] in ``sale_state.py``). While a ledger is not loaded every
@@ -35,6 +35,7 @@ from django.db import DatabaseError, transaction
 from locks import cap_leases
 from seckill_site.clock import epoch_ms
 from seckill_site.failpoints import failpoint
+from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
@@ -66,7 +67,11 @@ LOAD_PAUSES_S = (0.0, 0.05, 0.1, 0.2, 0.4)
 """The longest pause before each attempt to load, as another load may overtake this one. The pauses
 are random, so that concurrent loads do not stay in step."""
 
+FOREIGN_KEPT_MS = 7 * 24 * 60 * 60 * 1000
+"""For how long the ledger of another sale with the same id is kept."""
+
 _LOAD = ledger_script("load")
+_PUT_FOREIGN_ASIDE = ledger_script("put_foreign_aside")
 _CHUNK_SIZE = 5_000
 
 
@@ -93,8 +98,10 @@ def load_sale(*, sale_id: int) -> None:
     """Make sure that the ledger is loaded and has the row's terms: build it, or copy the terms.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
-    :raises LedgerUnavailable: Redis did not respond; the next call continues.
+    :raises LedgerUnavailable: Redis did not respond, or holds another installation's ledgers.
     """
+    with ledger_errors():
+        check_owner()
     for longest_s in LOAD_PAUSES_S:
         time.sleep(random.uniform(0, longest_s))
         if _copy_terms(sale_id=sale_id):
@@ -116,6 +123,7 @@ def rebuild_sale(*, sale_id: int) -> None:
     :raises LedgerUnavailable: Redis did not respond; the sale may be closed until the next load.
     """
     with ledger_errors():
+        check_owner()
         # Without its terms the ledger is not loaded; buyers and pending entries survive.
         ledger_connection().delete(LedgerKeys(sale_id).sale)
     failpoint("load.closed")
@@ -216,6 +224,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     """
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
+        _put_foreign_aside(sale)
         if snapshots(sale_ids=[sale_id])[sale_id] is not None:
             # Another process has built it and buyers are reserving. What is read now would be out
             # of date when installed, if that ledger were lost in between.
@@ -234,6 +243,16 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
         len(contents.buyers) - 1, len(contents.pending),
     )  # fmt: skip
     return True
+
+
+def _put_foreign_aside(sale: SeckillVoucher) -> None:
+    found = run_script(
+        _PUT_FOREIGN_ASIDE, LedgerKeys(sale.pk).movable, sale.identity, FOREIGN_KEPT_MS, read=str
+    )
+    if found:
+        logger.error(
+            "sale %s: put aside the ledger of another sale with this id, %s", sale.pk, found
+        )
 
 
 def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
@@ -307,7 +326,7 @@ def _drop_junk(sale_id: int, contents: _Contents) -> None:
 def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     """Write the contents to side keys of this build, and let one script make them the ledger."""
     keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
-    contents.buyers[SENTINEL] = str(sale.epoch)
+    contents.buyers[SENTINEL] = f"{sale.epoch}:{sale.identity}"
     parts = {item.name: getattr(contents, item.name) for item in fields(contents)}
     side = {name: keys.side(name, build) for name in parts}
     with ledger_errors():

@@ -23,6 +23,7 @@ from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
     NotLoaded,
+    OtherSale,
     ledger_errors,
     ledger_script,
     run_script,
@@ -109,6 +110,7 @@ class ReserveCode(StrEnum):
     BEHIND = "BEHIND"
     SOLD_OUT = "SOLD_OUT"
     NOT_LOADED = "NOT_LOADED"
+    OTHER_SALE = "OTHER_SALE"
     PAUSED = "PAUSED"
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
@@ -155,29 +157,43 @@ class Release:
 # --- Front half ----------------------------------------------------------------------------------
 
 
-def reserve(*, sale_id: int, order_id: int, user_id: int) -> Reservation:
+def reserve(*, sale_id: int, order_id: int, user_id: int, identity: int = 0) -> Reservation:
     """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
 
+    ``identity`` is that of the sale which the buyer asked for; 0 is not checked.
+
+    :raises OtherSale: the ledger is that of another sale with this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly; a later call may be accepted.
     :raises NotLoaded: the sale has to be loaded first.
     """
-    return send(reserve_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
+    return send(
+        reserve_call(sale_id=sale_id, order_id=order_id, user_id=user_id, identity=identity)
+    )
 
 
-def reserve_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[Reservation]:
+def reserve_call(
+    *, sale_id: int, order_id: int, user_id: int, identity: int = 0
+) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
     keys = LedgerKeys(sale_id)
     return ScriptCall(
         script=_RESERVE,
         keys=[*keys.contents, keys.kick],
-        args=[str(order_id), str(user_id), settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS],
+        args=[
+            str(order_id),
+            str(user_id),
+            settings.SECKILL_KICK_MS,
+            settings.SECKILL_BEHIND_MS,
+            str(identity or ""),
+        ],
         read=partial(_read_reservation, sale_id),
     )
 
 
 REFUSALS: dict[str, tuple[type[Exception], str]] = {
     ReserveCode.NOT_LOADED: (NotLoaded, "is not loaded"),
+    ReserveCode.OTHER_SALE: (OtherSale, "has the ledger of another sale"),
     ReserveCode.PAUSED: (SalePaused, "is paused"),
     ReserveCode.NOT_STARTED: (NotStarted, "has not started"),
     ReserveCode.ENDED: (SaleEnded, "has ended"),

@@ -21,23 +21,25 @@ logger = logging.getLogger(__name__)
 
 
 def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
-    """Rebuild the ledgers that were built on another run of Redis, and return their sales.
+    """Rebuild the ledgers of another run of Redis or of another sale with the same id.
+
+    Return their sales.
 
     One sale that fails does not stop the others; the next call tries it again.
     """
-    loaded = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), epoch__gt=0)
-    sale_ids = list(loaded.order_by("pk").values_list("pk", flat=True))
+    active = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now)).order_by("pk")
+    sales = list(active.values_list("pk", "identity"))
     run_id = current_run_id()
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
-        for sale_id in sale_ids:
-            pipe.hget(LedgerKeys(sale_id).sale, "run_id")
+        for sale_id, _ in sales:
+            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "identity"])
         built_on = pipe.execute(raise_on_error=False)
     rebuilt = []
-    for sale_id, built_run_id in zip(sale_ids, built_on, strict=True):
+    for (sale_id, identity), built in zip(sales, built_on, strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
-        if not isinstance(built_run_id, str) or built_run_id == run_id:
+        if not isinstance(built, list) or not built[0] or built == [run_id, str(identity)]:
             continue
-        logger.warning("sale %s: its ledger is of another run of Redis, rebuilding it", sale_id)
+        logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         try:
             rebuild_sale(sale_id=sale_id)
             rebuilt.append(sale_id)

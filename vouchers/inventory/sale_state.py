@@ -54,7 +54,10 @@ class WriteCode(StrEnum):
 
 @dataclass(frozen=True)
 class LedgerTerms:
-    """The terms that the ledger copies from a sale's row; times in milliseconds since 1970."""
+    """The terms that the ledger copies from a sale's row; times in milliseconds since 1970.
+
+    The ``identity`` tells the sale from another with its id, which a restored backup may bring.
+    """
 
     total: int
     begins_at_ms: int
@@ -62,6 +65,7 @@ class LedgerTerms:
     limit: int
     paused: bool
     rebuy: bool
+    identity: int = 0
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -73,6 +77,7 @@ class LedgerTerms:
             limit=sale.limit,
             paused=sale.closed_by_shop,
             rebuy=sale.rebuy,
+            identity=sale.identity,
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
@@ -84,11 +89,12 @@ class LedgerTerms:
             limit=min(self.limit, other.limit),
             paused=self.paused or other.paused,
             rebuy=self.rebuy and other.rebuy,
+            identity=self.identity,
         )
 
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
-        flags = [int(self.paused), int(self.rebuy)]
+        flags = [int(self.paused), int(self.rebuy), self.identity]
         return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags]
 
 
@@ -151,13 +157,13 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
 def _read_snapshot(reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
-    numbers = [int(float(value)) for value in reply]
-    now_ms, epoch, total, begins, ends, limit, paused, rebuy, loaded, *counts = numbers
+    numbers = [int(value) for value in reply]
+    now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
     taken, pending, oldest, waiting, set_aside = counts
     return Snapshot(
         now_ms=now_ms,
         epoch=epoch,
-        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy)),
+        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy), identity),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,

@@ -129,7 +129,7 @@ def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
         return statements(captured.captured_queries)
 
     assert statements_for(1) == statements_for(10) == statements_for(200)
-    assert len(statements_for(1)) == 8
+    assert len(statements_for(1)) == 9
 
 
 def test_all_locks_are_released(ledger: Redis) -> None:

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
 from orders.placing.service import load_and_place_order, place_order
-from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken
+from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, issue_token
 from tests.support.inspection import (
     Commands,
     broker_length,
@@ -35,6 +35,7 @@ from tests.support.orders import (
 )
 from tests.support.patience import MOMENT_S
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotStarted,
@@ -43,6 +44,7 @@ from vouchers.inventory.reservations import (
     SalePaused,
     SoldOut,
 )
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -355,3 +357,17 @@ def test_backlog_refuses_new_buyers_with_its_age(
 
     settings.SECKILL_BEHIND_MS = 0
     assert client.post(path, {"token": late.sign()}).status_code == 202
+
+
+def test_token_of_another_sale_with_this_id_buys_nothing() -> None:
+    """The id was given again after an older backup was restored."""
+    sale = make_sale()
+    token = issue_token(sale=sale, user_id=make_buyer().pk, now_ms=0)
+    sale.identity += 1
+    sale.save()
+    load_sale(sale_id=sale.pk)
+
+    with pytest.raises(BadToken):
+        load_and_place_order(token_text=token.sign(), sale_id=sale.pk, now_ms=0)
+
+    assert snapshot(sale_id=sale.pk).taken == 0

@@ -621,7 +621,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 13
+    assert len(checks) == 14
     assert set(checks) <= registered
     assert not plain & {check for check, module in checks.items() if module is services}
 

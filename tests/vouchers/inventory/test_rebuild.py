@@ -17,6 +17,7 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.clock import epoch_ms
+from seckill_site.installation import own_identity
 from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
@@ -45,6 +46,7 @@ from vouchers.inventory.keys import (
 )
 from vouchers.inventory.rebuild import (
     FENCE_BITS,
+    FOREIGN_KEPT_MS,
     LoadCode,
     load_after_commit,
     load_sale,
@@ -82,7 +84,7 @@ def test_new_sale_is_loaded_with_terms_of_row(ledger: Any) -> None:
     found = snapshot(sale_id=sale.pk)
     assert found.terms == LedgerTerms.from_sale(sale)
     assert (found.epoch, found.taken, found.pending) == (1, 0, 0)
-    assert ledger.hgetall(LedgerKeys(sale.pk).buyers) == {"epoch": "1"}
+    assert ledger.hgetall(LedgerKeys(sale.pk).buyers) == {"epoch": f"1:{sale.identity}"}
     assert (sale.epoch, sale.fence) == (1, 1 << FENCE_BITS)
 
 
@@ -98,7 +100,7 @@ def test_loaded_ledger_is_lasting_and_side_keys_are_gone(ledger: Any) -> None:
 
     keys = LedgerKeys(sale.pk)
     lasting = {keys.sale, keys.buyers, keys.barred, keys.waiting}
-    assert set(ledger.scan_iter()) == {*lasting, keys.ended}
+    assert set(ledger.scan_iter("seckill:{*")) == {*lasting, keys.ended}
     assert {ledger.ttl(key) for key in lasting} == {-1}
     assert ledger.ttl(keys.ended) > 3_600
 
@@ -122,12 +124,13 @@ def test_unknown_sale_is_not_loaded(ledger: Any) -> None:
     with pytest.raises(SeckillVoucher.DoesNotExist):
         load_sale(sale_id=404)
 
-    assert not list(ledger.scan_iter())
+    assert not list(ledger.scan_iter("seckill:{*"))
 
 
 @pytest.mark.django_db(transaction=True)
 def test_row_is_locked_for_every_write_of_a_load(steps: list[str]) -> None:
     sale = make_sale()
+    own_identity()  # written on first use
     steps.clear()
 
     load_sale(sale_id=sale.pk)
@@ -135,7 +138,7 @@ def test_row_is_locked_for_every_write_of_a_load(steps: list[str]) -> None:
     assert steps == [
         *("FOR UPDATE", "write_terms", "COMMIT"),
         *("FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"),
-        *("FOR UPDATE", "snapshot", "load", "COMMIT"),
+        *("FOR UPDATE", "put_foreign_aside", "snapshot", "load", "COMMIT"),
     ]
 
 
@@ -577,7 +580,7 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
         for name, key in zip(SIDE, side, strict=True)
     ]
     lose()
-    terms = [9, 0, redis_now_ms() + 60_000, 1, 1, 1]  # paused: no waiting buyer is given a unit
+    terms = [9, 0, redis_now_ms() + 60_000, 1, 1, 1, 9]  # paused: no waiting buyer is given a unit
     return LOAD.run(
         client,
         keys=[*keys.contents, keys.kick, keys.trying, *side],
@@ -589,7 +592,7 @@ def test_loaded_ledger_is_not_replaced(ledger: Any, dump: Dump) -> None:
     keys = open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2})
+    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9"})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
     ledger.hset(keys.side("ended", "b"), mapping={"503": "9:sold_out"})
     ledger.hset(keys.side("barred", "b"), "9", "504")
@@ -634,7 +637,7 @@ def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
     ledger.hset(keys.ended, "500", "1:sold_out")
     ledger.hset(keys.barred, "1", "500")
     ledger.zadd(keys.waiting, {"506:1": 1})
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2, "8:1": 502})
+    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9", "8:1": 502})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
     ledger.hset(keys.side("ended", "b"), "503", "9:sold_out")
     ledger.hset(keys.side("barred", "b"), "9", "504")
@@ -645,7 +648,7 @@ def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
     assert run_load(keys) == "LOADED"
 
     lasting = {keys.sale, keys.buyers, keys.pending, keys.barred, keys.waiting}
-    assert set(ledger.scan_iter()) == {*lasting, keys.ended}
+    assert set(ledger.scan_iter("seckill:{*")) == {*lasting, keys.ended}
     assert {ledger.ttl(key) for key in lasting} == {-1}
     assert ledger.hgetall(keys.barred) == {"9": "504"}
     assert ledger.zrange(keys.waiting, 0, -1) == ["505:9"]
@@ -701,7 +704,7 @@ def test_failed_load_allows_the_next_load(ledger: Any) -> None:
     with pytest.raises(SeckillVoucher.DoesNotExist):
         load_sale_exclusively(sale_id=404)
 
-    assert not list(ledger.scan_iter())
+    assert not list(ledger.scan_iter("seckill:{*"))
 
 
 @pytest.mark.django_db
@@ -759,7 +762,10 @@ def test_concurrent_loads_leave_one_ledger(row_locks: None, ledger: Any) -> None
     assert at_once(*[lambda: load_sale(sale_id=sale.pk)] * 4) == [None] * 4
 
     assert snapshot(sale_id=sale.pk).remaining == 5
-    assert set(ledger.scan_iter()) == {LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).buyers}
+    assert set(ledger.scan_iter("seckill:{*")) == {
+        LedgerKeys(sale.pk).sale,
+        LedgerKeys(sale.pk).buyers,
+    }
 
 
 @pytest.mark.django_db(transaction=True)
@@ -901,7 +907,7 @@ def test_overtaken_load_retries_with_random_pauses(
 @pytest.mark.parametrize("part", SIDE)
 def test_partly_lost_side_keys_install_nothing(ledger: Any, part: str) -> None:
     keys = LedgerKeys(1)
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": 2, "8:1": 502})
+    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9", "8:1": 502})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1, "503:9:1": 2})
     ledger.hset(keys.side("ended", "b"), mapping={"504": "9:sold_out", "505": "9:sold_out"})
     ledger.hset(keys.side("barred", "b"), mapping={"10": "506", "11": "507"})
@@ -920,3 +926,54 @@ def test_partly_lost_side_keys_install_nothing(ledger: Any, part: str) -> None:
 
     assert run_load(keys, lose=lose) == "SIDE_KEYS_LOST"
     assert list(ledger.scan_iter()) == []
+
+
+# --- The ledger of another sale -------------------------------------------------------------------
+
+
+def sale_with_a_reused_id(ledger: Any) -> SeckillVoucher:
+    """Return a sale whose id had a ledger with a buyer, as after an older backup was restored."""
+    sale = make_loaded_sale(stock=5)
+    reserve(sale_id=sale.pk, order_id=501, user_id=7)
+    sale.identity += 1
+    sale.epoch = 0
+    sale.save()
+    return sale
+
+
+@pytest.mark.django_db
+def test_reused_id_does_not_inherit_the_old_ledger(ledger: Any) -> None:
+    sale = sale_with_a_reused_id(ledger)
+    keys = LedgerKeys(sale.pk)
+
+    load_sale(sale_id=sale.pk)
+
+    found = snapshot(sale_id=sale.pk)
+    assert (found.taken, found.pending) == (0, 0)
+    assert found.terms == LedgerTerms.from_sale(sale)
+    assert ledger.hget(f"{keys.buyers}:foreign", "7:1") == "501"
+    assert 0 < ledger.pttl(f"{keys.pending}:foreign") <= FOREIGN_KEPT_MS
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("lost", ["sale", "buyers"])
+def test_half_of_an_old_ledger_is_not_inherited(ledger: Any, lost: str) -> None:
+    sale = sale_with_a_reused_id(ledger)
+    ledger.delete(getattr(LedgerKeys(sale.pk), lost))
+
+    load_sale(sale_id=sale.pk)
+
+    assert snapshot(sale_id=sale.pk).taken == 0
+
+
+@pytest.mark.django_db
+def test_control_without_identity_strangers_are_inherited(
+    ledger: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = sale_with_a_reused_id(ledger)
+    monkeypatch.setattr(rebuild, "_put_foreign_aside", lambda sale: None)
+    ledger.delete(LedgerKeys(sale.pk).sale)
+
+    load_sale(sale_id=sale.pk)
+
+    assert snapshot(sale_id=sale.pk).taken == 1

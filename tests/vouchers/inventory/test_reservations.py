@@ -25,7 +25,7 @@ from vouchers.inventory.batch_journal import (
     count_failure,
 )
 from vouchers.inventory.holdings import Holding, held_order_ids
-from vouchers.inventory.keys import LedgerKeys, NotLoaded
+from vouchers.inventory.keys import LedgerKeys, NotLoaded, OtherSale
 from vouchers.inventory.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
@@ -60,7 +60,7 @@ def test_accepted_buyer_is_in_buyers_and_pending(ledger: Any) -> None:
 
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "501"}
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
     [(member, accepted_at_ms)] = ledger.zrange(keys.pending, 0, -1, withscores=True)
     assert member == "501:7:1"
     assert before_ms <= accepted_at_ms <= redis_now_ms()
@@ -455,7 +455,7 @@ def test_lost_buyers_do_not_look_like_unsold_sale(ledger: Any) -> None:
 def test_control_without_sentinel_sells_lost_units_again(
     ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= sale.epoch then return nil end"
+    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= sentinel then return nil end"
     monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, ""))
     keys = open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=7)
@@ -794,7 +794,7 @@ def test_claim_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
 
     claim(sale_id=1, holding=entry)
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "501"}
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
     assert not ledger.exists(keys.pending, keys.ended, keys.tries)
     assert snapshot(sale_id=1).remaining == 4
 
@@ -850,7 +850,7 @@ def test_claim_takes_only_its_own_unit(ledger: Any) -> None:
 
     claim(sale_id=1, holding=Holding(501, 7, 2))
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "601", "7:2": "501"}
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "601", "7:2": "501"}
 
 
 def test_claim_of_sold_unit_is_refused_and_writes_nothing(dump: Dump) -> None:
@@ -887,7 +887,7 @@ def test_control_without_pending_check_late_release_undoes_claim(
     claim(sale_id=1, holding=entry)
     release(sale_id=1, releases=[Release(entry, "failed")])
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1"}
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0"}
 
 
 @pytest.mark.parametrize("changes", [{"paused": 1}, {"ends_at_ms": 1}])
@@ -897,3 +897,17 @@ def test_claim_ignores_window_and_pause(ledger: Any, changes: dict[str, Any]) ->
     claim(sale_id=1, holding=Holding(501, 7, 1))
 
     assert ledger.hget(keys.buyers, "7:1") == "501"
+
+
+# --- The ledger of another sale -------------------------------------------------------------------
+
+
+def test_buyer_of_another_sale_with_this_id_is_told(ledger: Any, dump: Dump) -> None:
+    open_ledger(1, identity=8)
+    before = dump()
+
+    with pytest.raises(OtherSale):
+        reserve(sale_id=1, order_id=501, user_id=7, identity=9)
+
+    assert dump() == before
+    assert reserve(sale_id=1, order_id=501, user_id=7, identity=8).order_id == 501

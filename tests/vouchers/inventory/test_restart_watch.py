@@ -81,3 +81,12 @@ def test_ledger_is_behind_a_row_that_stores_a_higher_batch(
 
 def test_missing_ledger_is_not_behind() -> None:
     assert not is_ledger_behind_row(sale_id=make_sale().pk)
+
+
+def test_ledger_of_another_sale_with_the_same_id_is_replaced(ledger: Any) -> None:
+    sale = make_loaded_sale()
+    SeckillVoucher.objects.filter(pk=sale.pk).update(identity=sale.identity + 1, epoch=0)
+
+    assert rebuild_after_restart(now=timezone.now()) == [sale.pk]
+
+    assert snapshot(sale_id=sale.pk).terms.identity == sale.identity + 1

@@ -149,7 +149,7 @@ def test_ids_above_53_bits_are_exact(ledger: Any) -> None:
     assert waiting_order_ids(sale_id=1) == {order_id, order_id + 1}
     assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) == 1
     give_back(entry)
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1", f"{user_id}:1": str(order_id)}
+    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", f"{user_id}:1": str(order_id)}
     [given] = all_pending(sale_id=1)
     assert (given.order_id, given.user_id) == (order_id, user_id)
     with pytest.raises(AlreadyOrdered) as refused:
@@ -345,7 +345,7 @@ def test_freed_unit_is_reserved_for_first_waiting_buyer(ledger: Any) -> None:
 
     give_back(entry)
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1", "7:1": "501"}
+    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501"}
     [given] = all_pending(sale_id=1)
     assert given.member == "501:7:1"
     assert before_ms <= given.accepted_at_ms <= redis_now_ms()
@@ -376,7 +376,7 @@ def test_several_freed_units_go_to_first_buyers(ledger: Any) -> None:
     give_back(*entries[:2])
 
     held = ledger.hgetall(LedgerKeys(1).buyers)
-    assert held == {"epoch": "1", "3:1": "103", "11:1": "501", "12:1": "502"}
+    assert held == {"epoch": "1:0", "3:1": "103", "11:1": "501", "12:1": "502"}
     assert read_waiting(ledger) == ["503:13"]
 
 
@@ -398,7 +398,7 @@ def test_buyer_waiting_twice_gets_two_units_within_limit(ledger: Any) -> None:
 
     give_back(*entries)
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1", "7:1": "501", "7:2": "502"}
+    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501", "7:2": "502"}
 
 
 def test_repeated_release_gives_no_more_units(dump: Dump) -> None:
@@ -554,7 +554,7 @@ def test_buyer_at_limit_is_dropped_for_the_next(ledger: Any) -> None:
 
     give_back(entries[1])
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1", "7:1": "501", "8:1": "503"}
+    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501", "8:1": "503"}
     assert read_waiting(ledger) == []
 
 
@@ -675,7 +675,7 @@ def test_newcomer_gets_unit_left_after_waiting_buyers(ledger: Any) -> None:
     assert reserve(sale_id=1, order_id=601, user_id=20).kick_due is False  # the first buyer set it
 
     held = ledger.hgetall(LedgerKeys(1).buyers)
-    assert held == {"epoch": "1", "1:1": "101", "7:1": "501", "20:1": "601"}
+    assert held == {"epoch": "1:0", "1:1": "101", "7:1": "501", "20:1": "601"}
 
 
 def test_newcomer_gets_unit_of_dropped_buyer(ledger: Any) -> None:

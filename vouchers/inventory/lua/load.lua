@@ -9,9 +9,10 @@
 --              has at least the sentinel
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
--- ARGV[8]      milliseconds to keep `ended` after the sale's end
--- ARGV[9]      number of the last batch that the row has stored  ARGV[10] run id of this server
--- ARGV[11…15]  the size of each side key, the sentinel included
+-- ARGV[8]      identity of the sale
+-- ARGV[9]      milliseconds to keep `ended` after the sale's end
+-- ARGV[10]     number of the last batch that the row has stored  ARGV[11] run id of this server
+-- ARGV[12…16]  the size of each side key, the sentinel included
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -33,7 +34,7 @@ if read_ledger() then
 end
 -- A server that was restarted during the build may have only the later writes.
 for i, key in ipairs(SIDE) do
-  if size(key) ~= tonumber(ARGV[10 + i]) then
+  if size(key) ~= tonumber(ARGV[11 + i]) then
     redis.call('UNLINK', unpack(SIDE))
     return 'SIDE_KEYS_LOST'
   end
@@ -48,10 +49,11 @@ for i, key in ipairs(SIDE) do
     redis.call('PERSIST', target[i])
   end
 end
-local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[8]) - now_ms
+local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[9]) - now_ms
 redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
 redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'total', ARGV[2],
   'begins_at_ms', ARGV[3], 'ends_at_ms', ARGV[4], 'limit', ARGV[5], 'paused', ARGV[6],
-  'rebuy', ARGV[7], 'loaded_at_ms', integer(now_ms), 'batch', ARGV[9], 'run_id', ARGV[10])
+  'rebuy', ARGV[7], 'identity', ARGV[8], 'loaded_at_ms', integer(now_ms), 'batch', ARGV[10],
+  'run_id', ARGV[11])
 give_units(read_ledger(), now_ms)
 return 'LOADED'

@@ -10,6 +10,7 @@
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  accept no new buyer while the oldest pending entry is older than this, in ms; 0: any age
+-- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 --
 -- Returns {code, …}
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -18,6 +19,7 @@
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
+--   OTHER_SALE       the ledger is that of another sale with this id
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
@@ -36,6 +38,7 @@ end
 
 local sale = read_ledger()
 if not sale then return {'NOT_LOADED'} end
+if ARGV[5] ~= '' and ARGV[5] ~= sale.identity then return {'OTHER_SALE'} end
 
 -- The limit, and the same answer for the same order id.
 local code, known_id, free_unit = check_buyer(sale, order_id, user_id)

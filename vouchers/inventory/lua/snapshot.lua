@@ -4,7 +4,7 @@
 -- ARGV[1]  the least score of an entry that is set aside; it is pending, too
 --
 -- Returns {now_ms} if the ledger is not loaded, else
---   {now_ms, epoch, total, begins_at_ms, ends_at_ms, limit, paused, rebuy, loaded_at_ms,
+--   {now_ms, epoch, total, begins_at_ms, ends_at_ms, limit, paused, rebuy, identity, loaded_at_ms,
 --    taken, pending, oldest pending in ms or 0, waiting, set aside}, all as strings or integers
 -- @include now_in_ms
 -- @include integer
@@ -16,6 +16,6 @@ if not sale then return {now_ms} end
 local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '(' .. ARGV[1], 'WITHSCORES',
   'LIMIT', 0, 1)
 return {now_ms, sale.epoch, sale.total, sale.begins_at_ms, sale.ends_at_ms, sale.limit,
-  sale.paused, sale.rebuy, sale.loaded_at_ms, redis.call('HLEN', KEYS[2]) - 1,
+  sale.paused, sale.rebuy, sale.identity, sale.loaded_at_ms, redis.call('HLEN', KEYS[2]) - 1,
   redis.call('ZCARD', KEYS[3]), oldest[2] or '0', redis.call('ZCARD', KEYS[7]),
   redis.call('ZCOUNT', KEYS[3], ARGV[1], '+inf')}

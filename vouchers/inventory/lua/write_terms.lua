@@ -5,7 +5,8 @@
 -- KEYS     the contents of the ledger (read_ledger)
 -- ARGV[1]  total  ARGV[2] begins_at_ms  ARGV[3] ends_at_ms  ARGV[4] limit  ARGV[5] paused (0 or 1)
 -- ARGV[6]  rebuy (0 or 1)
--- ARGV[7]  1: refuse a total below the units taken, pending included; 0: the row has the last word
+-- ARGV[7]  identity of the sale: the ledger of another sale counts as not loaded
+-- ARGV[8]  1: refuse a total below the units taken, pending included; 0: the row has the last word
 --
 -- Returns {code, taken}
 --   WRITTEN      the terms are written
@@ -15,9 +16,10 @@
 -- @include now_in_ms
 -- @include give_units
 
-if not read_ledger() then return {'NOT_LOADED', 0} end
+local sale = read_ledger()
+if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[2]) - 1
-if ARGV[7] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
+if ARGV[8] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
 -- The time at which the last unit went holds for one total only.
 if redis.call('HGET', KEYS[1], 'total') ~= ARGV[1] then
   redis.call('HDEL', KEYS[1], 'sold_out_at_ms')
