@@ -80,20 +80,22 @@ class LuaScript:
 class ScriptCall(Generic[T]):
     """One call of a script, separate from sending it.
 
-    ``read`` turns the raw reply into the result. It does no I/O, so any sender can use it.
+    ``read`` turns the raw reply into the result; with commands in ``then`` (``LuaScript.run``), the
+    list of all replies. It does no I/O, so any sender can use it.
     """
 
     script: LuaScript
     keys: Sequence[str]
     args: Sequence[Argument]
     read: Callable[[Any], T]
+    then: Sequence[Command] = ()
 
     def run(self, client: Redis) -> T:
         """Send the call in one round trip and return its result.
 
         :raises redis.RedisError: no reply; whether the script ran is unknown
         """
-        return self.read(self.script.run(client, keys=self.keys, args=self.args))
+        return self.read(self.script.run(client, keys=self.keys, args=self.args, then=self.then))
 
 
 def _with_includes(path: Path, included: set[str]) -> str:

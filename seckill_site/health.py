@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import suppress
 from typing import Any
 
+from django.conf import settings
 from django.contrib.sessions.models import Session
 from django.core.checks import ERROR, CheckMessage
 from django.db import connection
@@ -17,6 +18,7 @@ from kombu import Connection
 from prometheus_client import CONTENT_TYPE_LATEST
 from redis.exceptions import RedisError
 
+from locks.lua_script import Command, checked, send_once
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
 from seckill_site.checks.services import (
@@ -113,7 +115,14 @@ def _answers(name: str, ask: Callable[[], None]) -> bool:
 
 
 def _ask_ledger() -> None:
-    ledger_connection().set(PROBE, "1", px=1_000)
+    """Write, and wait for as many replicas as an order does."""
+    wanted, commands = settings.SECKILL_LEDGER_REPLICAS, list[Command]()
+    commands.append(("SET", PROBE, "1", "PX", 1_000))
+    if wanted:
+        commands.append(("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS))
+    replies = checked(send_once(ledger_connection(), *commands))
+    if wanted and replies[1] < wanted:
+        raise RuntimeError(f"{replies[1]} of {wanted} replicas acknowledge")
 
 
 def _ask_database() -> None:

@@ -35,6 +35,17 @@ SECKILL_SWEEP_PAUSE_MS = env.int("SECKILL_SWEEP_PAUSE_MS", default=10_000)
 SECKILL_BEHIND_MS = env.int("SECKILL_BEHIND_MS", default=30_000)
 """Nobody new is accepted while the oldest pending entry is older than this; 0 accepts always."""
 
+SECKILL_LEDGER_REPLICAS = env.int("SECKILL_LEDGER_REPLICAS", default=0)
+"""An order is accepted only once this many replicas of the ledger know of it; 0 waits for none."""
+
+SECKILL_LEDGER_REPLICAS_MS = env.int("SECKILL_LEDGER_REPLICAS_MS", default=200)
+"""The longest an order request waits for these replicas."""
+
+if SECKILL_LEDGER_REPLICAS < 0:
+    raise ImproperlyConfigured("SECKILL_LEDGER_REPLICAS is negative. Without replicas, it is 0.")
+if not 1 <= SECKILL_LEDGER_REPLICAS_MS <= 800:  # 0 would wait for ever; the socket waits for 1 s
+    raise ImproperlyConfigured("SECKILL_LEDGER_REPLICAS_MS is not between 1 and 800.")
+
 SECKILL_SWEEP_AGE_MS = env.int("SECKILL_SWEEP_AGE_MS", default=2_000)
 """A pending entry older than this is swept: its sale's fulfil task is sent again."""
 

@@ -5,7 +5,7 @@ from orders.placing.tokens import BadToken, PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import NotLoaded, OtherSale
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import reserve
+from vouchers.inventory.reservations import NotReplicated, reserve
 
 
 def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
@@ -19,16 +19,22 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly to accept anybody new.
     :raises NotLoaded: the sale has to be loaded first.
+    :raises NotReplicated: reserved, but not safely yet; the same token may be sent again.
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
     failpoint("place.read")
-    reservation = reserve(
-        sale_id=sale_id,
-        order_id=token.order_id,
-        user_id=token.user_id,
-        identity=token.identity,
-    )
+    try:
+        reservation = reserve(
+            sale_id=sale_id,
+            order_id=token.order_id,
+            user_id=token.user_id,
+            identity=token.identity,
+        )
+    except NotReplicated as error:
+        if error.reservation.kick_due:  # its order is written all the same
+            publish_fulfillment(sale_id=sale_id)
+        raise
     failpoint("place.reserved")
     if reservation.kick_due:
         publish_fulfillment(sale_id=sale_id)

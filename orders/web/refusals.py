@@ -36,6 +36,7 @@ from seckill_site.web.responses import (
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
+    NotReplicated,
     NotStarted,
     SaleBehind,
     SaleEnded,
@@ -111,6 +112,11 @@ _NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("Order not found."))
 _UNAVAILABLE = Refusal(
     503, "unavailable", UNAVAILABLE_TEXT, retry_after_s=UNAVAILABLE_RETRY_AFTER_S
 )
+_NOT_REPLICATED = _UNAVAILABLE._replace(
+    text=gettext_noop(
+        "Your order is not confirmed yet. Send the same token again; you will not lose your place."
+    )
+)
 
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     InvalidRequest: _invalid,
@@ -145,6 +151,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         409, "available", gettext_noop("There is a unit left. You can buy it now.")
     ),
     SaleBehind: _behind,
+    NotReplicated: _NOT_REPLICATED,
     # The outcome is unknown: the same request may be sent again.
     LedgerUnavailable: _UNAVAILABLE,
     NotLoaded: _UNAVAILABLE,
@@ -202,7 +209,7 @@ def refusal_response(
         receipt_url = reverse("receipt", args=[sale_id, refusal.details["order_id"]])
         return HttpResponse(status=303, headers={"Location": receipt_url})
     page: dict[str, Any] = {"sale_id": sale_id}
-    if refusal is _UNAVAILABLE and isinstance(token, str):
+    if refusal in (_UNAVAILABLE, _NOT_REPLICATED) and isinstance(token, str):
         page["token"] = token
     return problem(
         request,

@@ -295,3 +295,25 @@ def _unasked(what: str, error: Exception, setting: str, number: str) -> CheckMes
         hint=f"See whether it runs, whether {setting} is right, and check again.",
         id=number,
     )
+
+
+# --- The ledger's replicas ------------------------------------------------------------------------
+
+
+@register(SERVICES, deploy=True)
+def check_ledger_replicas(**_: Any) -> Iterator[CheckMessage]:
+    """Find fewer replicas of the ledger's Redis than each order waits for."""
+    wanted = settings.SECKILL_LEDGER_REPLICAS
+    if not wanted:
+        return
+    try:
+        connected = ledger_connection().info("replication").get("connected_slaves", 0)
+    except RedisError:
+        return  # another check reports it
+    if connected < wanted:
+        yield Warning(
+            f"The ledger's Redis has too few replicas: {connected} of {wanted}. Every order is "
+            "answered with 503.",
+            hint="Start the missing replicas, or lower SECKILL_LEDGER_REPLICAS.",
+            id="seckill.W016",
+        )

@@ -134,6 +134,17 @@ class Reservation:
     kick_due: bool
 
 
+class NotReplicated(Exception):
+    """The reservation is kept, but too few replicas acknowledged it; the same call may be repeated.
+
+    As with any reservation, the caller publishes one fulfil task if its kick is due.
+    """
+
+    def __init__(self, reservation: Reservation, *, replicas: int, wanted: int) -> None:
+        super().__init__(f"{replicas} of {wanted} replicas have order {reservation.order_id}")
+        self.reservation = reservation
+
+
 @dataclass(frozen=True)
 class PendingEntry(Holding):
     """A reservation that is not yet an order, with the Redis time at which it was accepted."""
@@ -165,6 +176,7 @@ def reserve(*, sale_id: int, order_id: int, user_id: int, identity: int = 0) -> 
     :raises OtherSale: the ledger is that of another sale with this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly; a later call may be accepted.
+    :raises NotReplicated: reserved, but fewer than ``SECKILL_LEDGER_REPLICAS`` replicas know it.
     :raises NotLoaded: the sale has to be loaded first.
     """
     return send(
@@ -177,7 +189,7 @@ def reserve_call(
 ) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
     keys = LedgerKeys(sale_id)
-    return ScriptCall(
+    call = ScriptCall(
         script=_RESERVE,
         keys=[*keys.contents, keys.kick],
         args=[
@@ -189,6 +201,21 @@ def reserve_call(
         ],
         read=partial(_read_reservation, sale_id),
     )
+    return _replicated(call) if settings.SECKILL_LEDGER_REPLICAS else call
+
+
+def _replicated(call: ScriptCall[Reservation]) -> ScriptCall[Reservation]:
+    """Let ``WAIT`` follow in the same write; reading the replies raises :class:`NotReplicated`."""
+    wanted = settings.SECKILL_LEDGER_REPLICAS
+
+    def read(replies: Sequence[Any]) -> Reservation:
+        reservation, replicas = call.read(replies[0]), int(replies[1])
+        if replicas < wanted:
+            raise NotReplicated(reservation, replicas=replicas, wanted=wanted)
+        return reservation
+
+    wait = ("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS)
+    return replace(call, args=[*call.args, 1], then=[wait], read=read)
 
 
 REFUSALS: dict[str, tuple[type[Exception], str]] = {

@@ -11,6 +11,7 @@
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  accept no new buyer while the oldest pending entry is older than this, in ms; 0: any age
 -- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
+-- ARGV[6]  given if WAIT follows, which covers only writes of its own connection
 --
 -- Returns {code, …}
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -42,7 +43,11 @@ if ARGV[5] ~= '' and ARGV[5] ~= sale.identity then return {'OTHER_SALE'} end
 
 -- The limit, and the same answer for the same order id.
 local code, known_id, free_unit = check_buyer(sale, order_id, user_id)
-if code then return {code, known_id, 0} end
+if code then
+  -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
+  if ARGV[6] and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'epoch', sale.epoch) end
+  return {code, known_id, 0}
+end
 
 local now_ms = now_in_ms()
 if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED'} end
