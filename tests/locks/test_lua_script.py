@@ -65,6 +65,12 @@ def test_call_is_built_apart_from_sending_and_reads_reply(script, ledger):
     assert call.run(ledger) == 3
 
 
+def test_call_reads_the_replies_of_following_commands(script, ledger):
+    call = ScriptCall(script=script, keys=["k"], args=[3], read=list, then=[("GET", "k")])
+
+    assert call.run(ledger) == [["k", "3", "3"], "3"]
+
+
 def test_known_script_takes_one_round_trip(script, ledger, ledger_trips):
     script.run(ledger, keys=["k"], args=[1])
     ledger_trips.clear()

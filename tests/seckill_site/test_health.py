@@ -107,6 +107,13 @@ def test_readyz_recovers_with_its_parts(client, monkeypatch, redis_gone):
 
 
 @pytest.mark.django_db
+def test_readyz_counts_too_few_replicas_as_missing_redis(client, settings):
+    settings.SECKILL_LEDGER_REPLICAS = 1
+
+    assert_missing(client.get("/readyz"), "redis")
+
+
+@pytest.mark.django_db
 def test_readyz_says_that_workers_pause_a_sale(client):
     back_off(sale_id=1, error=ValueError("the table is full"))
 

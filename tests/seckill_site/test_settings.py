@@ -213,6 +213,21 @@ def test_missing_required_setting_is_named(monkeypatch, name):
 
 
 @pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("SECKILL_LEDGER_REPLICAS", "-1"),
+        ("SECKILL_LEDGER_REPLICAS_MS", "0"),
+        ("SECKILL_LEDGER_REPLICAS_MS", "801"),
+    ],
+)
+def test_impossible_wait_for_replicas_is_refused(monkeypatch, name, value):
+    monkeypatch.setenv(name, value)
+
+    with pytest.raises(ImproperlyConfigured, match=name):
+        read_settings()
+
+
+@pytest.mark.parametrize(
     ("ledger_url", "cache_url"),
     [
         ("redis://127.0.0.1:6379/3", "redis://127.0.0.1:6379/3"),

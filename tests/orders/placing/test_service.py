@@ -196,6 +196,15 @@ def test_each_sale_has_its_own_task() -> None:
     assert broker_length() == 2
 
 
+def test_unreplicated_order_is_published_all_the_same(client: Client, settings: Settings) -> None:
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    sale = make_sale()
+    tokens = tokens_for(sale, make_buyers(2))
+    assert {post(client, token).status_code for token in tokens} == {503}
+    assert broker_length() == 1
+    assert len(pending_ids(sale)) == 2
+
+
 # --- The same answer -----------------------------------------------------------------------------
 
 

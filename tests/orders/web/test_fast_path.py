@@ -12,7 +12,7 @@ import pytest
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
 from django.utils.module_loading import import_string
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken
@@ -384,6 +384,19 @@ def test_redis_down_returns_503_on_both_paths(
     assert ours.status == djangos.status == 503
     assert ours.json == djangos.json
     assert ours.headers["retry-after"] == djangos.headers["retry-after"]
+
+
+def test_unreplicated_order_gets_503_on_both_paths(
+    at_the_gate: Callable[[Asked], Answer],
+    through_django: Callable[[Asked], Answer],
+    settings: Settings,
+) -> None:
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    order = an_order(one_token())
+    ours, djangos = at_the_gate(order), through_django(order)
+    assert ours.status == djangos.status == 503
+    assert ours.json == djangos.json
+    assert ours.headers["retry-after"] == djangos.headers["retry-after"] == "1"
 
 
 def test_truncated_body_is_left_to_django(at_the_gate: Callable[[Asked], Answer]) -> None:

@@ -12,7 +12,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
-from pytest_django import DjangoAssertNumQueries
+from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
 from orders.fulfilment.worker import fulfill_sale
@@ -267,6 +267,19 @@ def test_unavailable_page_can_resend_the_token(
     assert page.status_code == 503
     assert f'action="{place_url(sale)}"' in page.text
     assert f'name="token" value="{text}"' in page.text
+
+
+@both
+def test_unreplicated_order_returns_503_and_keeps_its_unit(settings: Settings, accept: str) -> None:
+    client = Client(headers={"Accept-Language": "en"})
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    sale = make_sale()
+    token = token_for(sale, make_buyer())
+    answer = place(client, sale, token.sign(), accept)
+    assert_refused(answer, 503, "unavailable")
+    assert ("Send the same token again" if accept == JSON else token.sign()) in answer.text
+    settings.SECKILL_LEDGER_REPLICAS = 0
+    assert place(client, sale, token.sign()).json()["order_id"] == str(token.order_id)
 
 
 def test_token_in_unavailable_page_is_escaped(

@@ -340,9 +340,18 @@ def test_old_redis_is_an_error(kept, monkeypatch, number, found):
     assert ids(services.check_ledger) == found
 
 
-def test_missing_redis_is_a_warning(redis_gone):
+@pytest.mark.parametrize(("wanted", "found"), [(0, []), (1, ["W016"])])
+def test_missing_replica_is_a_warning_if_wanted(settings, wanted, found):
+    settings.SECKILL_LEDGER_REPLICAS = wanted
+
+    assert ids(services.check_ledger_replicas) == found
+
+
+def test_missing_redis_is_a_warning(redis_gone, settings):
+    settings.SECKILL_LEDGER_REPLICAS = 1
     with redis_gone():
-        assert ids(services.check_ledger, services.check_neighbours) == ["W010"]
+        asked = services.check_ledger, services.check_neighbours, services.check_ledger_replicas
+        assert ids(*asked) == ["W010"]
 
 
 # --- what is beside the ledger -------------------------------------------------------------------
@@ -621,7 +630,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 14
+    assert len(checks) == 15
     assert set(checks) <= registered
     assert not plain & {check for check, module in checks.items() if module is services}
 

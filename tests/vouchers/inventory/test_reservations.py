@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import time_machine
+from pytest_django import Settings
 
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.sales import (
@@ -29,6 +30,7 @@ from vouchers.inventory.keys import LedgerKeys, NotLoaded, OtherSale
 from vouchers.inventory.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
+    NotReplicated,
     NotStarted,
     PendingEntry,
     Release,
@@ -44,6 +46,7 @@ from vouchers.inventory.reservations import (
     pending_entries,
     release,
     reserve,
+    reserve_call,
     set_kick,
 )
 from vouchers.inventory.sale_state import snapshot, write_terms
@@ -64,6 +67,66 @@ def test_accepted_buyer_is_in_buyers_and_pending(ledger: Any) -> None:
     [(member, accepted_at_ms)] = ledger.zrange(keys.pending, 0, -1, withscores=True)
     assert member == "501:7:1"
     assert before_ms <= accepted_at_ms <= redis_now_ms()
+
+
+@pytest.fixture
+def no_replica_answers(settings: Settings) -> None:
+    """Wait for a replica, and there is none; tests/faults/test_ledger_replicas.py has real ones."""
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1
+
+
+def test_reservation_by_default_sends_nothing_for_replicas() -> None:
+    call = reserve_call(sale_id=1, order_id=501, user_id=7)
+
+    assert (len(call.args), call.then) == (4, ())
+
+
+@pytest.mark.usefixtures("no_replica_answers")
+def test_unreplicated_reservation_is_kept(ledger: Any, settings: Settings) -> None:
+    keys = open_ledger(1)
+
+    with pytest.raises(NotReplicated, match="0 of 1 replicas have order 501") as first:
+        reserve(sale_id=1, order_id=501, user_id=7)
+    with pytest.raises(NotReplicated) as again:
+        reserve(sale_id=1, order_id=501, user_id=7)
+
+    assert first.value.reservation.kick_due
+    assert not again.value.reservation.kick_due
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "501"}
+    assert ledger.zrange(keys.pending, 0, -1) == ["501:7:1"]
+    settings.SECKILL_LEDGER_REPLICAS = 0
+    assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
+
+
+@pytest.mark.usefixtures("no_replica_answers")
+def test_replicas_are_waited_for_in_the_same_round_trip(ledger_trips: list[int]) -> None:
+    open_ledger(1)
+    for _ in range(2):  # the first teaches the server the script
+        ledger_trips.clear()
+        with pytest.raises(NotReplicated):
+            reserve(sale_id=1, order_id=501, user_id=7)
+
+    assert len(ledger_trips) == 1
+
+
+@pytest.mark.usefixtures("no_replica_answers")
+def test_ended_order_id_also_waits_for_replicas(settings: Settings) -> None:
+    open_ledger(1)
+    settings.SECKILL_LEDGER_REPLICAS = 0
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    release(sale_id=1, releases=[Release(entry, "sold_out")])
+    settings.SECKILL_LEDGER_REPLICAS = 1
+
+    with pytest.raises(NotReplicated):
+        reserve(sale_id=1, order_id=501, user_id=7)
+
+
+@pytest.mark.usefixtures("no_replica_answers")
+def test_refusal_needs_no_replica() -> None:
+    open_ledger(1, total=0)
+
+    with pytest.raises(SoldOut):
+        reserve(sale_id=1, order_id=501, user_id=7)
 
 
 def test_ended_order_id_is_accepted_again_without_writes(ledger: Any, dump: Dump) -> None:
