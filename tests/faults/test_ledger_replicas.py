@@ -1,0 +1,251 @@
+"""R1: a failover to a replica that is behind, with and without SECKILL_LEDGER_REPLICAS."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from django.test import Client
+from pytest_django import Settings
+from redis import Redis
+
+from tests.concurrency.sales import crowd_of, make_sale
+from tests.faults.conftest import OwnRedis
+from tests.faults.history import History, Outcome
+from tests.fixtures.vouchers import ScriptWithout
+from tests.support.patience import wait_for
+from tests.support.proxy import FaultProxy
+from tests.support.stack import Stack, Web
+from vouchers.inventory import reservations
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.reservations import reserve
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+Report = Callable[[Outcome], None]
+
+HOST = "127.0.0.1"
+BUYERS = 150
+PATIENT_MS = 800
+"""How long a replica may take that does answer: as long as the setting allows."""
+
+
+@dataclass
+class Pair:
+    """A Redis and its replica, and the line between them."""
+
+    primary: OwnRedis
+    replica: OwnRedis
+    line: FaultProxy
+
+    def fail_over(self) -> None:
+        """Kill the primary; its replica takes over its address."""
+        self.primary.kill()
+        with self.replica.client() as client:
+            client.replicaof("NO", "ONE")
+            client.config_set("port", self.primary.port)
+        self.replica.port = self.primary.port
+
+
+@pytest.fixture
+def pair(
+    transactional_db: None, own_ledger: OwnRedis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    """The test's own ledger, with a replica that is up to date."""
+    with replica_of(own_ledger, tmp_path_factory) as (replica, line):
+        yield Pair(own_ledger, replica, line)
+
+
+@contextmanager
+def replica_of(
+    primary: OwnRedis, directories: pytest.TempPathFactory
+) -> Iterator[tuple[OwnRedis, FaultProxy]]:
+    with ExitStack() as stack:
+        replica = stack.enter_context(OwnRedis(directories.mktemp("replica")))
+        line = stack.enter_context(FaultProxy((HOST, primary.port), remember=False))
+        source, copy = (stack.enter_context(redis.client()) for redis in (primary, replica))
+        source.config_set("repl-diskless-sync-delay", 0)
+        copy.replicaof(HOST, line.port)
+        wait_for(lambda: is_in_step(source), what="a replica")
+        yield replica, line
+
+
+def is_in_step(primary: Redis) -> bool:
+    """Write, and say whether a replica has it."""
+    with primary.pipeline(transaction=False) as pipe:
+        pipe.set("test:step", "1", px=1)
+        pipe.wait(1, PATIENT_MS)  # type: ignore[no-untyped-call]
+        return bool(pipe.execute()[1] == 1)
+
+
+# --- The same token on a new connection -----------------------------------------------------------
+
+
+@pytest.fixture
+def one_replica(settings: Settings) -> None:
+    """Let this process wait for one replica."""
+    settings.SECKILL_LEDGER_REPLICAS = 1
+    settings.SECKILL_LEDGER_REPLICAS_MS = PATIENT_MS
+
+
+def order(sale: SeckillVoucher, token: str) -> Any:
+    return Client().post(f"/vouchers/{sale.pk}/orders/", {"token": token})
+
+
+def test_lost_answer_is_repeated_only_once_replicated(
+    pair: Pair, one_replica: None, use_ledger: Callable[[str], None]
+) -> None:
+    sale = make_sale(stock=10)
+    first, token = crowd_of(sale, count=2)
+    with FaultProxy((HOST, pair.primary.port)) as to_ledger:
+        use_ledger(to_ledger.url())
+        assert order(sale, first).status_code == 202
+
+        pair.line.stall()
+        to_ledger.drop_replies(1, matching=b"EVALSHA")
+        assert order(sale, token).status_code == 503  # nobody knows what has happened
+        again = order(sale, token)
+        assert (again.status_code, again["Retry-After"]) == (503, "1")
+        assert snapshot(sale_id=sale.pk).taken == 2
+
+        pair.line.heal()
+        wait_for(lambda: order(sale, token).status_code == 202, what="a replica in step")
+        assert order(sale, token).json()["order_id"] == token.partition("-")[0]
+        assert snapshot(sale_id=sale.pk).taken == 2
+        use_ledger(pair.primary.url())
+
+
+def replicated_hsets(pair: Pair) -> int:
+    """Count the HSETs that have reached the replica, once it has all writes."""
+    with pair.primary.client() as primary, pair.replica.client() as replica:
+        wait_for(lambda: is_in_step(primary), what="a replica in step")
+        return int(replica.info("commandstats")["cmdstat_hset"]["calls"])
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_repeated_reservation_is_replicated_again(
+    pair: Pair,
+    one_replica: None,
+    guarded: bool,
+    script_without: ScriptWithout,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without a write, Redis from 7.2 on finds nothing to wait for on a new connection.
+
+    Older versions, as in these tests, take any command for a write: the answers are the same.
+    """
+    if not guarded:
+        bare = script_without("reserve", "ARGV[5] and", "false and")
+        monkeypatch.setattr(reservations, "_RESERVE", bare)
+    sale = make_sale(stock=10)
+    reserve(sale_id=sale.pk, order_id=501, user_id=7)
+    before = replicated_hsets(pair)
+    for _ in range(3):
+        reserve(sale_id=sale.pk, order_id=501, user_id=7)
+    assert replicated_hsets(pair) - before == (3 if guarded else 0)
+
+
+def test_reservation_without_the_setting_waits_for_nobody(pair: Pair) -> None:
+    """The control of the 503: the reservation is accepted, and only the primary knows of it."""
+    sale = make_sale(stock=10)
+    pair.line.stall()
+    assert order(sale, crowd_of(sale, count=1)[0]).status_code == 202
+    with pair.replica.client() as replica:
+        assert replica.hlen(LedgerKeys(sale.pk).buyers) == 1  # the sentinel
+
+
+# --- A crowd --------------------------------------------------------------------------------------
+
+
+def shop_of(stack: Stack, pair: Pair, *, replicas: int) -> Web:
+    """Start a web server that waits for replicas; worker and beat come when a test says so."""
+    return stack.web(
+        threads=8,
+        REDIS_URL=pair.primary.url(),
+        SECKILL_LEDGER_REPLICAS=str(replicas),
+        SECKILL_LEDGER_REPLICAS_MS=str(PATIENT_MS),
+    )
+
+
+def start_back_half(stack: Stack, pair: Pair) -> None:
+    with stack.together():
+        stack.worker(concurrency=1, REDIS_URL=pair.primary.url())
+        stack.beat(REDIS_URL=pair.primary.url())
+
+
+def ask_until_told(history: History, sale: SeckillVoucher, web: Web) -> None:
+    def all_told() -> bool:
+        if tokens := history.not_told(sale):
+            history.fire(sale, tokens, url=web.url)
+        return not history.not_told(sale)
+
+    wait_for(all_told, what="an answer for everybody")
+
+
+@pytest.mark.faults
+def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
+    pair: Pair, stack: Stack, report: Report
+) -> None:
+    history = History("R1", "replica cut off during a sale")
+    web = shop_of(stack, pair, replicas=1)
+    start_back_half(stack, pair)
+    sale = make_sale(stock=50)
+    tokens = crowd_of(sale, count=40)
+    accepted = history.fire(sale, tokens[:20], url=web.url)
+    with history.fault():
+        pair.line.stall()
+        refused = history.fire(sale, tokens[20:], url=web.url)
+        assert snapshot(sale_id=sale.pk).taken == 40
+        pair.line.heal()
+    assert {answer.status for answer in accepted} == {202}
+    assert {(it.status, it.headers["retry-after"]) for it in refused} == {(503, "1")}
+    ask_until_told(history, sale, web)
+    history.settle(sale)
+    outcome = history.check(sale)
+    assert (outcome.orders, outcome.accepted) == (40, 40)
+    report(outcome)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize("replicas", [1, 0], ids=["guarded", "control"])
+def test_r1_failover_to_replica_behind_loses_nothing_accepted(
+    pair: Pair,
+    stack: Stack,
+    report: Report,
+    tmp_path_factory: pytest.TempPathFactory,
+    replicas: int,
+) -> None:
+    """Without the setting, the orders that only the primary knew of are refused as lost."""
+    history = History("R1", f"failover to a replica behind, {replicas} waited for")
+    web = shop_of(stack, pair, replicas=replicas)
+    sale = make_sale(stock=BUYERS)
+    with ExitStack() as new:
+        with history.buying(sale, crowd_of(sale, count=BUYERS), url=web.url):
+            wait_for(lambda: len(history.accepted_ids(sale)) > 20, what="accepted buyers")
+            with history.fault():
+                pair.line.stall()
+                before = len(history.events)
+                wait_for(lambda: len(history.events) > before + 20, what="buyers without a replica")
+                pair.fail_over()
+                new.enter_context(replica_of(pair.primary, tmp_path_factory))
+        start_back_half(stack, pair)
+        wait_for(lambda: is_built_anew(sale), what="a ledger of this run of Redis")
+        ask_until_told(history, sale, web)
+        history.settle(sale)
+        outcome = history.check(sale, may_refuse=not replicas)
+    assert outcome.accepted == BUYERS
+    assert (outcome.refused == 0) == bool(replicas), "only the control loses orders"
+    if replicas:
+        report(outcome)
+
+
+def is_built_anew(sale: SeckillVoucher) -> bool:
+    try:
+        return snapshot(sale_id=sale.pk).epoch > 1
+    except (NotLoaded, LedgerUnavailable):
+        return False
