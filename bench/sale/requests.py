@@ -80,7 +80,7 @@ def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
     )
 
 
-def _wins(run: Run) -> list[bytes]:
+def wins(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=run.plan.wins)
     return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
@@ -118,7 +118,7 @@ def _finished(run: Run) -> list[bytes]:
 
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
-    Kind("a", "order request that wins", 0.5, 202, _wins, again=False),
+    Kind("a", "order request that wins", 0.5, 202, wins, again=False),
     Kind("a", "refused by the ledger: sold out", 0.5, 409, partial(_sold_out, attempt=None)),
     Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
     Kind("b", "sold out, first attempt", 5, 409, partial(_sold_out, attempt=1)),

@@ -79,7 +79,7 @@ def is_in_step(primary: Redis) -> bool:
     """Write, and say whether a replica has it."""
     with primary.pipeline(transaction=False) as pipe:
         pipe.set("test:step", "1", px=1)
-        pipe.wait(1, PATIENT_MS)  # type: ignore[no-untyped-call]
+        pipe.wait(1, PATIENT_MS)
         return bool(pipe.execute()[1] == 1)
 
 

@@ -1,0 +1,110 @@
+"""Row i: orders that wait for a replica of the ledger, against the same orders that do not.
+
+Two web servers of one shop answer in turn; one has ``SECKILL_LEDGER_REPLICAS=1``. The replica
+follows the ledger during both, so the difference is the wait alone. It shares the cores.
+"""
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from statistics import median
+from urllib.parse import urlsplit
+
+from redis import Redis as Client
+from scratch import running
+from servers import Redis
+
+from bench.sale.generator import Shot
+from bench.sale.plan import DEPTH
+from bench.sale.report import Line, Target
+from bench.sale.requests import wins
+from bench.sale.run import Run, Sample, Site, web
+from bench.tables import ratios
+from seckill_site.ledger_connection import ledger_connection
+
+SITE_NUMBER = 9
+WAIT = {"SECKILL_LEDGER_REPLICAS": "1", "SECKILL_LEDGER_REPLICAS_MS": "800"}
+LOADED, ALONE = "under load", "one at a time"
+LEAST = 0.33
+LONGEST_S = 60.0
+LOOK_S = 0.05
+
+
+class NotInStep(Exception):
+    """The replica did not get all of the ledger in time."""
+
+
+def measure(run: Run) -> list[Line]:
+    samples: defaultdict[tuple[str, bool], list[Sample]] = defaultdict(list)
+    turns = [(turn, how) for turn in range(run.plan.repetitions) for how in (LOADED, ALONE)]
+    site = Site(SITE_NUMBER, {**run.site.environ, **WAIT})
+    with _replica(run.site), web(site) as waiting:
+        for turn, how in run.steps(turns, what="i orders that wait for a replica"):
+            for waits in (True, False)[:: -1 if turn % 2 else 1]:
+                server = waiting if waits else run.web
+                shot = _shot(run, port=server.port, how=how)
+                samples[how, waits].append(run.sample_warm(shot, web=server, expect=202))
+    loaded, alone = ([samples[how, waits] for waits in (True, False)] for how in (LOADED, ALONE))
+    return [
+        _line(LOADED, "/s", lambda it: it.hits.rate, *loaded, target=Target(LEAST)),
+        _line(ALONE, "µs", _latency_us, *alone),
+    ]
+
+
+def _line(
+    how: str,
+    unit: str,
+    value: Callable[[Sample], float],
+    ours: Sequence[Sample],
+    theirs: Sequence[Sample],
+    *,
+    target: Target | None = None,
+) -> Line:
+    def cost(samples: Sequence[Sample]) -> str:
+        web_us, redis_us = (
+            median(part) * 1e6
+            for part in zip(*((it.web_cpu_s, it.redis_cpu_s) for it in samples), strict=True)
+        )
+        return f"web {web_us:.0f} µs, Redis {redis_us:.0f} µs"
+
+    mine, others = [value(it) for it in ours], [value(it) for it in theirs]
+    return Line(
+        row="i",
+        name=f"order request that wins and waits for a replica, {how}",
+        against="the same, without waiting",
+        target=target,
+        values=ratios(mine, others),
+        unit=unit,
+        ours=mine,
+        theirs=others,
+        note=f"{cost(ours)} (without: {cost(theirs)})",
+    )
+
+
+@contextmanager
+def _replica(site: Site) -> Iterator[None]:
+    """Run a replica of the ledger's Redis; it has all of the ledger when the block starts."""
+    server, primary = Redis(site.scratch / "replica"), urlsplit(site.environ["REDIS_URL"])
+    with running(site.scratch / "replicated", server) as wait, Client.from_url(server.url()) as it:
+        wait()
+        ledger_connection().config_set("repl-diskless-sync-delay", 0)
+        it.config_set("masterauth", primary.password)
+        it.replicaof(primary.hostname, primary.port)
+        deadline = time.monotonic() + LONGEST_S
+        while it.info("replication")["master_link_status"] != "up":
+            if time.monotonic() > deadline:
+                raise NotInStep(f"after {LONGEST_S:.0f} s")
+            time.sleep(LOOK_S)
+        yield
+
+
+def _shot(run: Run, *, port: int, how: str) -> Shot:
+    requests = wins(run)
+    if how == LOADED:
+        return Shot(port, requests, run.plan.connections, DEPTH, run.plan.shot_s)
+    return Shot(port, requests[: run.plan.warm_up + run.plan.single_requests], connections=1)
+
+
+def _latency_us(sample: Sample) -> float:
+    return median(answer.latency_s for answer in sample.hits.answers) * 1e6
