@@ -22,6 +22,7 @@ from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
+    LedgerUnavailable,
     NotLoaded,
     OtherSale,
     ledger_errors,
@@ -134,8 +135,8 @@ class Reservation:
     kick_due: bool
 
 
-class NotReplicated(Exception):
-    """The reservation is kept, but too few replicas acknowledged it; the same call may be repeated.
+class NotReplicated(LedgerUnavailable):
+    """The unit is reserved, but too few replicas acknowledged it. It is safe to repeat.
 
     As with any reservation, the caller publishes one fulfil task if its kick is due.
     """
