@@ -12,6 +12,8 @@ from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
+from seckill_site import health
+from seckill_site.checks.services import check_ledger_replicas
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome
@@ -158,6 +160,14 @@ def test_reservation_without_the_setting_waits_for_nobody(pair: Pair) -> None:
     assert order(sale, token).status_code == 202
     with pair.replica.client() as replica:
         assert token.partition("-")[0] not in replica.hvals(LedgerKeys(sale.pk).buyers)
+
+
+def test_connected_replica_is_ready_until_it_falls_silent(pair: Pair, one_replica: None) -> None:
+    assert list(check_ledger_replicas()) == []
+    health._ask_ledger()
+    pair.line.stall()
+    with pytest.raises(RuntimeError, match="0 of 1 replicas"):
+        health._ask_ledger()
 
 
 # --- A crowd --------------------------------------------------------------------------------------
