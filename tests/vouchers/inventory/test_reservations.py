@@ -78,7 +78,7 @@ def no_replica_answers(settings: Settings) -> None:
 def test_reservation_by_default_sends_nothing_for_replicas() -> None:
     call = reserve_call(sale_id=1, order_id=501, user_id=7)
 
-    assert (len(call.args), call.then) == (4, ())
+    assert (len(call.args), call.then) == (5, ())
 
 
 @pytest.mark.usefixtures("no_replica_answers")
@@ -92,7 +92,7 @@ def test_unreplicated_reservation_is_kept(ledger: Any, settings: Settings) -> No
 
     assert first.value.reservation.kick_due
     assert not again.value.reservation.kick_due
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1", "7:1": "501"}
+    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
     assert ledger.zrange(keys.pending, 0, -1) == ["501:7:1"]
     settings.SECKILL_LEDGER_REPLICAS = 0
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
