@@ -66,6 +66,11 @@ def assert_conserved(sale: SeckillVoucher) -> None:
     assert found.remaining + len(buyers) == found.terms.total == sale.stock
 
 
+def sale_keys() -> list[str]:
+    """Return the keys of all sales in Redis: it also holds the identity of the installation."""
+    return [key for key in ledger_connection().scan_iter() if "{" in key]
+
+
 def ledger_contents() -> dict[str, Any]:
     """Return every key of the ledger's Redis with what it holds."""
     client = ledger_connection()

@@ -14,6 +14,7 @@ from django.utils import timezone
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from tests.support.inspection import sale_keys
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.sales import (
     HOUR,
@@ -104,12 +105,12 @@ def test_sale_is_loaded_after_outer_commit():
 
 
 @pytest.mark.django_db(transaction=True)
-def test_rolled_back_sale_is_never_loaded(ledger):
+def test_rolled_back_sale_is_never_loaded():
     with suppress(Crash), transaction.atomic():
         create_voucher_on_sale(details=DETAILS, terms=terms())
         raise Crash
 
-    assert not list(ledger.scan_iter())
+    assert not sale_keys()
     assert not SeckillVoucher.objects.exists()
 
 
@@ -136,13 +137,13 @@ BROKEN_TERMS = [
 
 @pytest.mark.django_db
 @pytest.mark.parametrize(("changes", "field"), BROKEN_TERMS)
-def test_broken_rule_creates_neither_voucher_nor_sale(ledger, changes, field):
+def test_broken_rule_creates_neither_voucher_nor_sale(changes, field):
     with pytest.raises(ValidationError) as refused:
         create_voucher_on_sale(details=DETAILS, terms=terms(**changes))
 
     assert field in refused.value.message_dict
     assert not Voucher.objects.exists()
-    assert not list(ledger.scan_iter())
+    assert not sale_keys()
 
 
 @pytest.mark.django_db
@@ -694,7 +695,7 @@ def test_sale_without_buyers_is_deleted_with_ledger(ledger):
 
 
 @pytest.mark.django_db
-def test_sale_with_waiting_list_only_is_deleted(ledger):
+def test_sale_with_waiting_list_only_is_deleted():
     sale, ada = make_loaded_sale(stock=0), make_user("ada")
     make_waiting(sale, ada, order_id=501)
     join_waiting(sale_id=sale.pk, order_id=501, user_id=ada.pk, joined_at_ms=1)
@@ -702,11 +703,11 @@ def test_sale_with_waiting_list_only_is_deleted(ledger):
     delete_sale(sale_id=sale.pk)
 
     assert not SeckillVoucher.objects.exists()
-    assert not list(ledger.scan_iter())
+    assert not sale_keys()
 
 
 @pytest.mark.django_db
-def test_unloaded_sale_is_not_deleted(ledger):
+def test_unloaded_sale_is_not_deleted():
     sale = make_sale()
 
     with pytest.raises(LedgerUnavailable):
@@ -716,7 +717,7 @@ def test_unloaded_sale_is_not_deleted(ledger):
     load_sale(sale_id=sale.pk)
     delete_sale(sale_id=sale.pk)
     assert not SeckillVoucher.objects.exists()
-    assert not list(ledger.scan_iter())
+    assert not sale_keys()
 
 
 @pytest.mark.django_db
