@@ -36,6 +36,9 @@ def report(record_property: Callable[[str, object], None]) -> Callable[[Outcome]
     return add
 
 
+INSIDE = Path(__file__).parent / "inside"
+"""What Python imports at the start of a process that has it in its ``PYTHONPATH``."""
+
 # --- The shop -------------------------------------------------------------------------------------
 
 
@@ -62,8 +65,12 @@ def inside(tmp_path: Path) -> Path:
 
 def with_inside(directory: Path) -> dict[str, Any]:
     """Return the environment of a worker that looks into that directory."""
-    inside = Path(__file__).parent / "inside"
-    return {"PYTHONPATH": str(inside), "FAULT_DIRECTORY": str(directory)}
+    return {"PYTHONPATH": str(INSIDE), "FAULT_DIRECTORY": str(directory)}
+
+
+def with_clock(shift_s: float) -> dict[str, Any]:
+    """Return the environment of a process whose wall clock is ahead by so many seconds."""
+    return {"PYTHONPATH": str(INSIDE), "SHIFT_CLOCK_S": str(shift_s)}
 
 
 # --- A Redis of the test's own --------------------------------------------------------------------

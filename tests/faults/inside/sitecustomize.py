@@ -1,6 +1,8 @@
-"""What a test puts into the children of a worker: one dies at a failpoint, an order kills.
+"""What a test puts into a process: another wall clock, and faults in the children of a worker.
 
-Python imports this by its name from ``PYTHONPATH``. In ``FAULT_DIRECTORY`` may be these files:
+Python imports this by its name from ``PYTHONPATH``. With ``SHIFT_CLOCK_S`` the wall clock of the
+process is ahead by so many seconds, or behind; its monotonic clock is right. In ``FAULT_DIRECTORY``
+may be these files:
 
 ``failpoint``
     The name of a point. The first child that reaches it takes the file away and dies; the others,
@@ -17,6 +19,7 @@ Python imports this by its name from ``PYTHONPATH``. In ``FAULT_DIRECTORY`` may 
 
 from __future__ import annotations
 
+import datetime
 import json
 import os
 import signal
@@ -24,9 +27,9 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
-DIRECTORY = Path(os.environ["FAULT_DIRECTORY"])
+DIRECTORY = Path(os.environ.get("FAULT_DIRECTORY", "/nowhere"))
 
 
 def die_at(name: str) -> None:
@@ -130,4 +133,53 @@ def fail_if_wanted(sale_id: str, statement: str) -> None:
     raise (ProgrammingError if number == 1146 else OperationalError)(number, "a fault of a test")
 
 
+class LikeBase(type):
+    """Let true dates count as instances: those made in C are."""
+
+    def __instancecheck__(cls, value: object) -> bool:
+        return isinstance(value, cls.__mro__[1])
+
+
+class ShiftedDate(datetime.date, metaclass=LikeBase):
+    @classmethod
+    def today(cls) -> Self:
+        return cls.fromtimestamp(time.time())
+
+
+class ShiftedDatetime(datetime.datetime, metaclass=LikeBase):
+    @classmethod
+    def now(cls, tz: datetime.tzinfo | None = None) -> Self:
+        return cls.fromtimestamp(time.time(), tz)
+
+    @classmethod
+    def utcnow(cls) -> Self:
+        return cls.now(datetime.UTC).replace(tzinfo=None)
+
+    @classmethod
+    def today(cls) -> Self:
+        return cls.now()
+
+
+def shift_clock(shift_s: float) -> None:
+    """Shift the wall clock for what imports ``time`` or ``datetime`` later."""
+    now, now_ns, read, strftime = time.time, time.time_ns, time.clock_gettime, time.strftime
+
+    def of_now(convert: Any) -> Any:
+        return lambda moment=None: convert(time.time() if moment is None else moment)
+
+    shifted: dict[str, Any] = {
+        "time": lambda: now() + shift_s,
+        "time_ns": lambda: now_ns() + round(shift_s * 10**9),
+        "clock_gettime": lambda clock: read(clock) + shift_s * (clock == time.CLOCK_REALTIME),
+        "gmtime": of_now(time.gmtime),
+        "localtime": of_now(time.localtime),
+        "strftime": lambda form, moment=None: strftime(form, moment or time.localtime()),
+    }
+    for name, function in shifted.items():
+        setattr(time, name, function)
+    datetime.date, datetime.datetime = ShiftedDate, ShiftedDatetime  # type: ignore[misc]
+
+
+if shift_s := float(os.environ.get("SHIFT_CLOCK_S", "0")):
+    shift_clock(shift_s)
 os.register_at_fork(after_in_child=prepare_child)
