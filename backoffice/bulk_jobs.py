@@ -10,7 +10,6 @@ import logging
 import time
 from collections.abc import Iterable
 
-from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from backoffice.job_engine import RETRY_S, UNAVAILABLE, Turn, do_turn, publish_turn, record_step
@@ -26,6 +25,7 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.payments.refunds import refund_order
+from seckill_site.database_time import database_now
 from seckill_site.failpoints import failpoint
 
 logger = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ def required_status(kind: str) -> OrderStatus:
 def end_order(*, kind: str, order_id: int, by: Actor, why: str) -> None:
     """Cancel or refund one order. Raise the errors of ``cancel_order`` and ``refund_order``."""
     act = cancel_order if kind == OrderJob.Kind.CANCEL else refund_order
-    act(order_id=order_id, by=by, now=timezone.now(), why=why)
+    act(order_id=order_id, by=by, now=database_now(), why=why)
 
 
 def start_job(

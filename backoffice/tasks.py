@@ -6,25 +6,25 @@ Tasks keep the names that they had in ``orders.tasks``: messages may still be qu
 from typing import Any
 
 from celery import shared_task
-from django.utils import timezone
 
 from backoffice import bulk_jobs
 from backoffice.job_engine import resume
 from backoffice.rehearsal import service as rehearsal
 from orders.models import OrderJob
+from seckill_site.database_time import database_now
 
 
 @shared_task(name="orders.tasks.resume_jobs")
 def resume_jobs(**kwargs: Any) -> None:
     """Resume the bulk jobs whose lease has expired."""
-    for turn in resume(OrderJob.objects.all(), now=timezone.now()):
+    for turn in resume(OrderJob.objects.all(), now=database_now()):
         bulk_jobs.publish_job(job_id=turn.job_id)
 
 
 @shared_task(name="orders.tasks.work_at_job")
 def work_at_job(*, job_id: int, **kwargs: Any) -> None:
     """Run the next step of a bulk job and publish the one after it."""
-    turn = bulk_jobs.work_at(job_id=job_id, now=timezone.now())
+    turn = bulk_jobs.work_at(job_id=job_id, now=database_now())
     if turn:
         bulk_jobs.publish_job(job_id=job_id, in_s=turn.pause_s)
 
@@ -32,7 +32,7 @@ def work_at_job(*, job_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.resume_rehearsals")
 def resume_rehearsals(**kwargs: Any) -> None:
     """Resume the rehearsal whose lease has expired."""
-    for turn in rehearsal.resume_rehearsals(now=timezone.now()):
+    for turn in rehearsal.resume_rehearsals(now=database_now()):
         rehearsal.publish_rehearsal(rehearsal_id=turn.job_id, turn=turn.number)
 
 
@@ -40,7 +40,7 @@ def resume_rehearsals(**kwargs: Any) -> None:
 @shared_task(name="orders.tasks.work_at_rehearsal", soft_time_limit=40, time_limit=50)
 def work_at_rehearsal(*, rehearsal_id: int, turn: int, **kwargs: Any) -> None:
     """Run the next step of a rehearsal and publish the one after it."""
-    following = rehearsal.work_at(rehearsal_id=rehearsal_id, turn=turn, now=timezone.now())
+    following = rehearsal.work_at(rehearsal_id=rehearsal_id, turn=turn, now=database_now())
     if following:
         rehearsal.publish_rehearsal(
             rehearsal_id=rehearsal_id, turn=following.number, in_s=following.pause_s

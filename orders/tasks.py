@@ -6,7 +6,6 @@ A task's name and arguments are an API: messages of an older release may still b
 from typing import Any
 
 from celery import shared_task
-from django.utils import timezone
 
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
@@ -15,6 +14,7 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish_fulfillment
+from seckill_site.database_time import database_now
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.restart_watch import rebuild_after_restart
 
@@ -30,66 +30,66 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(**kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
-    sweeping.sweep(now=timezone.now())
+    sweeping.sweep(now=database_now())
 
 
 @shared_task(name="orders.tasks.sweep_long_over")
 def sweep_long_over(**kwargs: Any) -> None:
     """Sweep the sales that ended long ago and should have nothing pending."""
-    sweeping.sweep(now=timezone.now(), long_over=True)
+    sweeping.sweep(now=database_now(), long_over=True)
 
 
 @shared_task(name="orders.tasks.watch_ledger")
 def watch_ledger(**kwargs: Any) -> None:
     """Rebuild ledgers that come from an earlier run of Redis, or from another server."""
-    rebuild_after_restart(now=timezone.now())
+    rebuild_after_restart(now=database_now())
 
 
 @shared_task(name="orders.tasks.reconcile")
 def reconcile(**kwargs: Any) -> None:
     """Repair the sales that may still change and whose ledger and database differ."""
-    reconciling.reconcile_running(now=timezone.now())
+    reconciling.reconcile_running(now=database_now())
 
 
 @shared_task(name="orders.tasks.expire")
 def expire(**kwargs: Any) -> None:
     """End the orders whose time to pay is over."""
-    expiry.expire_orders(now=timezone.now())
+    expiry.expire_orders(now=database_now())
 
 
 @shared_task(name="orders.tasks.poll_payments")
 def poll_payments(**kwargs: Any) -> None:
     """Ask the providers about payments that were not reported."""
-    payments.poll_payments(now=timezone.now())
+    payments.poll_payments(now=database_now())
 
 
 @shared_task(name="orders.tasks.finish_refunds")
 def finish_refunds(**kwargs: Any) -> None:
     """Ask the providers again to make open refunds."""
-    refunds.finish_refunds(now=timezone.now())
+    refunds.finish_refunds(now=database_now())
 
 
 @shared_task(name="orders.tasks.restore_lines")
 def restore_lines(**kwargs: Any) -> None:
     """Restore the waiting lists that Redis has lost."""
-    waiting_list.restore_lines(now=timezone.now())
+    waiting_list.restore_lines(now=database_now())
 
 
 @shared_task(name="orders.tasks.tell_buyers")
 def tell_buyers(**kwargs: Any) -> None:
     """Send mails about changes of orders."""
-    notifications.tell_buyers(now=timezone.now())
+    notifications.tell_buyers(now=database_now())
 
 
 @shared_task(name="orders.tasks.store_tallies")
 def store_tallies(**kwargs: Any) -> None:
     """Move the counts of answered order requests into the database."""
-    store_request_counts(now=timezone.now())
+    store_request_counts(now=database_now())
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")
 def notify_from_sandbox(*, reference: str, tries: int = 1, **kwargs: Any) -> None:
     """Send a notification of the sandbox, and again later until the shop accepts it."""
-    pause_s = sandbox.notify(reference=reference, tries=tries, now=timezone.now())
+    pause_s = sandbox.notify(reference=reference, tries=tries, now=database_now())
     if pause_s is not None:
         sandbox.publish_notification(reference=reference, tries=tries + 1, in_s=pause_s)

@@ -6,15 +6,19 @@ sale is locked deadlocks on the foreign key.
 
 from collections.abc import Iterable
 
+from seckill_site.database_time import DatabaseNow
 from vouchers.models import SeckillVoucher, Voucher
 
 
 def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
     """Lock the row of a sale until the transaction ends, and return its current state.
 
+    Its ``locked_at`` is the database's time, so what follows depends on no other machine's clock.
+
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
-    return SeckillVoucher.objects.select_for_update().get(pk=sale_id)
+    sales = SeckillVoucher.objects.select_for_update()
+    return sales.annotate(locked_at=DatabaseNow()).get(pk=sale_id)
 
 
 def lock_vouchers(*, voucher_ids: Iterable[int]) -> list[Voucher]:

@@ -181,6 +181,9 @@ class SeckillVoucher(models.Model):
     )
     created_at = models.DateTimeField(_("created"), auto_now_add=True)
 
+    locked_at: dt.datetime
+    """The database's time when ``lock_seckill_voucher`` read this row; no field."""
+
     class Meta:
         verbose_name = _("seckill voucher")
         verbose_name_plural = _("seckill vouchers")

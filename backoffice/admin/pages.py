@@ -12,9 +12,9 @@ from django.core.exceptions import PermissionDenied
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 
+from seckill_site.database_time import database_now
 from seckill_site.formatting import NO_VALUE, timestamp
 from vouchers.models import SeckillVoucher
 
@@ -70,7 +70,7 @@ def read_sale(
     if not model_admin.has_view_permission(request):
         raise PermissionDenied
     try:
-        return read(sale_id=sale_id, now=timezone.now())
+        return read(sale_id=sale_id, now=database_now())
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
 

@@ -11,7 +11,6 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.shortcuts import get_object_or_404
 from django.urls import URLPattern, path, reverse
-from django.utils import timezone
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
@@ -26,6 +25,7 @@ from backoffice.rehearsal.service import (
 )
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal
@@ -79,7 +79,7 @@ def rehearse_sale(
     if not request.user.has_perm("orders.add_rehearsal"):
         raise PermissionDenied
     sale = get_object_or_404(model_admin.get_queryset(request), pk=sale_id)
-    busy = busy_sales(now=timezone.now())
+    busy = busy_sales(now=database_now())
     initial = {
         "buyers": min(max(2 * sale.stock, 100), MAX_BUYERS),
         "stock": sale.stock,
@@ -175,7 +175,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Add the progress or the verdict."""
         rehearsal: Rehearsal = context["original"]
-        context["progress"] = progress_json(rehearsal, now=timezone.now())
+        context["progress"] = progress_json(rehearsal, now=database_now())
         context["may_cancel"] = _may_rehearse(request)
         if not rehearsal.running:
             context["headline"], context["verdict_is"] = headline(rehearsal)
@@ -187,7 +187,7 @@ class RehearsalAdmin(ReadOnlyAdmin):
         if not self.has_view_permission(request):
             raise PermissionDenied
         rehearsal = get_object_or_404(Rehearsal, pk=rehearsal_id)
-        return for_owner(JsonResponse(progress_json(rehearsal, now=timezone.now())))
+        return for_owner(JsonResponse(progress_json(rehearsal, now=database_now())))
 
     def cancel(self, request: HttpRequest, *, rehearsal_id: int) -> HttpResponse:
         """Cancel a rehearsal and let it clean up."""

@@ -9,7 +9,6 @@ from django.db.models import Count, Q, QuerySet
 from django.http import HttpRequest
 from django.templatetags.static import static
 from django.urls import URLPattern, reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
@@ -22,6 +21,7 @@ from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.reconcile import Comparison, reconcile
+from seckill_site.database_time import database_now
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.admin.sale_list import SaleChangeList, card_of
 from vouchers.catalogue.listing import SaleCard, cards
@@ -73,7 +73,7 @@ class SaleAdmin(SeckillVoucherAdmin):
         sale: SeckillVoucher | None = super().get_object(request, *args, **kwargs)
         if sale is not None and request.method == "GET":
             # Read once, so that all fields of the page show the same moment.
-            sale.card = cards(sales=[sale], now=timezone.now())[0]  # type: ignore[attr-defined]
+            sale.card = cards(sales=[sale], now=database_now())[0]  # type: ignore[attr-defined]
             _add_up([sale])
         return sale
 

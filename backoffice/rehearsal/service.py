@@ -13,7 +13,6 @@ from typing import Any
 
 from django.db import IntegrityError, transaction
 from django.db.models import F
-from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 from django.utils.translation import gettext_lazy as _
 
@@ -31,6 +30,7 @@ from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
+from seckill_site.database_time import database_now
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher
@@ -123,7 +123,7 @@ def cancel_rehearsal(*, rehearsal_id: int, why: str = CANCELLED) -> Rehearsal:
     """
     found = Rehearsal.objects.filter(pk=rehearsal_id, running=True)
     found = found.exclude(phase=RehearsalPhase.CLEARING)
-    turn, now = F("turn") + 1, timezone.now()
+    turn, now = F("turn") + 1, database_now()
     # Without a shadow sale there is nothing to clean up.
     ended = found.filter(shadow_id=None).update(
         phase=RehearsalPhase.FAILED, running=None, problem=why, turn=turn, changed_at=now, crowd={}
@@ -177,7 +177,7 @@ def work_through(*, rehearsal_id: int, clicks_at_once: int = CLICKS_AT_ONCE) -> 
         yield rehearsal
         turn = rehearsal.turn
         step = work_at(
-            rehearsal_id=rehearsal_id, turn=turn, now=timezone.now(), clicks_at_once=clicks_at_once
+            rehearsal_id=rehearsal_id, turn=turn, now=database_now(), clicks_at_once=clicks_at_once
         )
         time.sleep(step.pause_s if step else 0)
         rehearsal.refresh_from_db()
@@ -223,8 +223,8 @@ def clear_leftovers() -> Iterator[str]:
             cancel_rehearsal(rehearsal_id=running.pk, why=DIED)
         *_, cleared = work_through(rehearsal_id=running.pk)
         yield str(cleared)
-    for shadow_id in orphans(now=timezone.now()):
-        while not clear_shadow(shadow_id=shadow_id, now=timezone.now()):
+    for shadow_id in orphans(now=database_now()):
+        while not clear_shadow(shadow_id=shadow_id, now=database_now()):
             time.sleep(RETRY_S)
         yield f"#{shadow_id}"
 
@@ -232,7 +232,7 @@ def clear_leftovers() -> Iterator[str]:
 def _wait_for_lease(rehearsal: Rehearsal) -> None:
     """Wait until the lease has expired; raise AnotherRehearsal if a step is recorded meanwhile."""
     turn = rehearsal.turn
-    while rehearsal.changed_at > timezone.now() - LEASE:
+    while rehearsal.changed_at > database_now() - LEASE:
         time.sleep(RETRY_S)
         rehearsal.refresh_from_db()
         if rehearsal.turn != turn:

@@ -14,7 +14,6 @@ from collections.abc import Iterable
 
 from django.contrib.auth import get_user_model
 from django.contrib.auth.hashers import make_password
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.rehearsal.cleanup import WORKER_WAIT, clear_shadow
@@ -26,6 +25,7 @@ from orders.placing.service import load_and_place_order
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from orders.receipts.service import NoReceipt, find_receipt
 from seckill_site.clock import now_ms
+from seckill_site.database_time import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut
@@ -51,7 +51,7 @@ class OurShop(Step):
     """The shop, with shadow sales in its own tables."""
 
     def open(self, units: int) -> int:
-        now = timezone.now()
+        now = database_now()
         terms = SaleTerms(
             stock=units,
             begins_at=now - STARTED_AGO,
@@ -96,9 +96,9 @@ class OurShop(Step):
 
         :raises TimeoutError: a worker uses it for too long; beat removes it when it is over.
         """
-        is_gone = clear_shadow(shadow_id=sale_id, now=timezone.now()) or wait_until(
+        is_gone = clear_shadow(shadow_id=sale_id, now=database_now()) or wait_until(
             # The sale is closed by now. No web process of a race can still use it.
-            lambda: clear_shadow(shadow_id=sale_id, now=timezone.now() + WORKER_WAIT),
+            lambda: clear_shadow(shadow_id=sale_id, now=database_now() + WORKER_WAIT),
             within_s=CLEAR_S,
             every_s=RETRY_S,
         )

@@ -21,7 +21,6 @@ from dataclasses import dataclass
 
 from celery.exceptions import SoftTimeLimitExceeded
 from django.db import DEFAULT_DB_ALIAS, connection, connections
-from django.utils import timezone
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock
 from orders.fulfilment.batch import (
@@ -107,7 +106,6 @@ def write_control_row(held: HeldLocks) -> None:
             fencing_token=held.fencing_token,
             number=number,
             lost=held.lost,
-            now=timezone.now(),
         )
     except NOT_THE_ENTRY:
         raise
@@ -130,7 +128,6 @@ def _attempt_once(
                 fencing_token=held.fencing_token,
                 number=number,
                 lost=held.lost,
-                now=timezone.now(),
                 refuse_as=refuse_as,
             )
     except SoftTimeLimitExceeded:

@@ -5,7 +5,6 @@ see the last unit, whatever the locks in Redis do. The number of statements does
 number of entries.
 """
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -95,13 +94,13 @@ def write_batch(
     fencing_token: int,
     number: int,
     lost: Callable[[], bool],
-    now: dt.datetime,
     refuse_as: RefusalReason | None = None,
 ) -> BatchOutcome:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
     Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
     of this batch. ``lost`` is called just before the commit. ``refuse_as`` refuses all entries.
+    Time to pay is counted from when the sale's row was locked, by the clock of the database.
 
     :raises StaleFence: a newer holder has written to this sale.
     :raises StaleBatchNumber: the number is not above the row's.
@@ -112,15 +111,15 @@ def write_batch(
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
-            insert_orders(sale=sale, orders=rows, now=now)
-            outcome.rows = _receipt_copies(sale, rows, now)
+            insert_orders(sale=sale, orders=rows, now=sale.locked_at)
+            outcome.rows = _receipt_copies(sale, rows)
         sale.sold += sum(1 for row in rows if row.live)
     failpoint("batch.committed")
     return outcome
 
 
 def write_control(
-    *, sale_id: int, fencing_token: int, number: int, lost: Callable[[], bool], now: dt.datetime
+    *, sale_id: int, fencing_token: int, number: int, lost: Callable[[], bool]
 ) -> None:
     """Write what a batch writes, for no buyer; its row is rolled back, the rest is committed.
 
@@ -130,9 +129,8 @@ def write_control(
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         before = transaction.savepoint()
         # Above all ids, so that it needs a place in the same page of the table as new orders.
-        row = NewOrder(
-            LARGEST_ID - sale_id, None, sale_id, 1, RefusalReason.FAILED.value, epoch_ms(now)
-        )
+        failed, now = RefusalReason.FAILED.value, sale.locked_at
+        row = NewOrder(LARGEST_ID - sale_id, None, sale_id, 1, failed, epoch_ms(now))
         insert_orders(sale=sale, orders=[row], now=now)
         transaction.savepoint_rollback(before)
 
@@ -156,11 +154,10 @@ def _sale_to_write(
             raise LockLost(f"a lock of sale {sale_id} was lost before the commit")
 
 
-def _receipt_copies(
-    sale: SeckillVoucher, rows: Sequence[NewOrder], now: dt.datetime
-) -> dict[int, str]:
+def _receipt_copies(sale: SeckillVoucher, rows: Sequence[NewOrder]) -> dict[int, str]:
     # Read once: a model's pk and the value of a choice cost as much as the rest of a copy.
-    sale_id, price_cents, until_ms = sale.pk, sale.voucher.price_cents, epoch_ms(pay_by(sale, now))
+    sale_id, price_cents = sale.pk, sale.voucher.price_cents
+    until_ms = epoch_ms(pay_by(sale, sale.locked_at))
     unpaid = OrderStatus.UNPAID.value
     return {
         row.id: ReceiptRow(

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 
 from django.db import transaction
 from django.db.models import QuerySet
-from django.utils import timezone
 from django.utils.translation import gettext, gettext_noop
 
 from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from seckill_site.database_time import database_now
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import NotLoaded
@@ -85,7 +85,7 @@ def retry_orders(*, order_ids: Iterable[int], by: Actor = SYSTEM) -> Iterator[Re
     for order_id in order_ids:
         try:
             # A long list takes minutes, and each buyer gets the full time to pay.
-            retry_order(order_id=order_id, by=by, now=timezone.now())
+            retry_order(order_id=order_id, by=by, now=database_now())
         except tuple(RETRY_REFUSALS) as refusal:
             yield Retry(order_id, refusal)
         else:

@@ -22,7 +22,6 @@ from urllib.parse import urljoin
 from celery import current_app
 from django.conf import settings
 from django.urls import reverse
-from django.utils import timezone
 
 from orders.models import SandboxTrade
 from orders.payments.providers import (
@@ -32,6 +31,7 @@ from orders.payments.providers import (
     ProviderUnavailable,
     Statement,
 )
+from seckill_site.database_time import database_now
 from seckill_site.strict_json import read_strict_json
 
 logger = logging.getLogger(__name__)
@@ -107,7 +107,7 @@ class Sandbox:
 
     def query(self, reference: str) -> Statement:
         """Return the state of a charge; one that is not in the books is closed."""
-        now = timezone.now()
+        now = database_now()
         # Closed in the books too: a charge reported as closed must not be paid afterwards.
         over = SandboxTrade.objects.filter(reference=reference, state=State.OPEN, pay_by__lte=now)
         over.update(state=State.CLOSED)

@@ -10,7 +10,6 @@ from django.core.paginator import Paginator
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
 
 from orders.lifecycle.cancellation import cancel_order
@@ -27,6 +26,7 @@ from orders.web.refusals import refusals_answered
 from orders.web.request_parsing import read_order_request
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clock import now_ms
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.fast_path import live_json
@@ -146,7 +146,7 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
         return_url=request.build_absolute_uri(receipt_url),
         notify_url=request.build_absolute_uri(reverse("notify", args=[current_provider().name])),
     )
-    pay_url = start_payment(order_id=order.pk, addresses=addresses, now=timezone.now())
+    pay_url = start_payment(order_id=order.pk, addresses=addresses, now=database_now())
     if wants_html(request):
         return HttpResponse(status=303, headers={"Location": pay_url})
     return JsonResponse({"order_id": str(order.pk), "status": order.status, "pay_url": pay_url})
@@ -176,7 +176,7 @@ def _end(
     request: HttpRequest, sale_id: int, order_id: int, end: Callable[..., object]
 ) -> HttpResponse:
     order = _own_order(request, sale_id, order_id)
-    end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=timezone.now())
+    end(order_id=order.pk, by=Actor.buyer(request.user.pk), now=database_now())
     if wants_html(request):
         receipt_url = reverse("receipt", args=[sale_id, order_id])
         return HttpResponse(status=303, headers={"Location": receipt_url})

@@ -3,12 +3,12 @@
 import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
-from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.lifecycle.cancellation import Busy
 from orders.payments.providers import BadNotification
 from orders.payments.service import take_notification
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import allow, problem, unavailable
 from vouchers.inventory.keys import LedgerUnavailable
 
@@ -23,7 +23,7 @@ def notify(request: HttpRequest, *, provider: str) -> HttpResponseBase:
     """Process a payment provider's notification; the provider repeats what is not acknowledged."""
     try:
         body = request.read(LARGEST_NOTIFICATION_BYTES)
-        headers, now = dict(request.headers), timezone.now()
+        headers, now = dict(request.headers), database_now()
         answer = take_notification(provider_name=provider, headers=headers, body=body, now=now)
     except LookupError:
         return problem(request, status=404, code="not_found", message="no such provider")

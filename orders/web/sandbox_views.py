@@ -4,7 +4,6 @@ import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from kombu.exceptions import OperationalError
 
@@ -18,6 +17,7 @@ from orders.payments.sandbox import (
     publish_notification,
     state_of,
 )
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import allow, for_owner, problem
 
 logger = logging.getLogger(__name__)
@@ -44,7 +44,7 @@ def _decided(request: HttpRequest, trade: SandboxTrade) -> HttpResponse:
         message = _("This choice is not available.")
         return problem(request, status=400, code="invalid", message=message)
     try:
-        pauses_s = decide(reference=trade.reference, choice=choice, now=timezone.now())
+        pauses_s = decide(reference=trade.reference, choice=choice, now=database_now())
     except NotOpen:
         trade.refresh_from_db()
         return _page(request, trade, status=409)
@@ -62,7 +62,7 @@ def _notify(trade: SandboxTrade, pauses_s: tuple[int, ...]) -> None:
 
 
 def _page(request: HttpRequest, trade: SandboxTrade, *, status: int = 200) -> HttpResponse:
-    state = state_of(trade, now=timezone.now())
-    too_late = state is ChargeState.CLOSED and timezone.now() >= trade.pay_by
+    state = state_of(trade, now=database_now())
+    too_late = state is ChargeState.CLOSED and database_now() >= trade.pay_by
     context = {"trade": trade, "state": state, "too_late": too_late}
     return render(request, "orders/sandbox.html", context, status=status)

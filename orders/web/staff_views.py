@@ -7,7 +7,6 @@ from typing import Any
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
-from django.utils import timezone
 
 from orders.lifecycle.redemption import (
     GuessesUnknown,
@@ -23,6 +22,7 @@ from orders.lifecycle.redemption import (
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderStatus
 from orders.web.order_api import login_required_answer
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import allow, for_owner
 
 CACHE_AWAY_S = 5
@@ -55,7 +55,7 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
     code = (request.POST if request.method == "POST" else request.GET).get("code", "").strip()
     if not code:
         return _page(request, "")
-    now = timezone.now()
+    now = database_now()
     try:
         with counted_guess(user_id=user_id, now=now):
             if request.method == "POST":

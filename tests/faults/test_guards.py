@@ -10,7 +10,6 @@ import hashlib
 from contextlib import suppress
 
 import pytest
-from django.utils import timezone
 
 from locks.lua_script import LuaScript
 from orders.fulfilment import batch
@@ -113,7 +112,6 @@ def test_overtaken_lock_holder_does_not_write(
                 fencing_token=token,
                 number=sale.batch + number,
                 lost=lambda: False,
-                now=timezone.now(),
             )
             written.append(token)
     assert written == ([newer] if guarded else [newer, older])

@@ -20,6 +20,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
+from seckill_site.database_time import database_now
 from vouchers.admin.sale_list import (
     SaleChangeList,
     SaleColumns,
@@ -150,7 +151,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         if match and match.url_name == "sale-copy":
             sale = self.get_queryset(request).get(pk=match.kwargs["sale_id"])
             zone = timezone.get_default_timezone()
-            terms = copy_terms(sale=sale, now=timezone.now(), zone=zone)
+            terms = copy_terms(sale=sale, now=database_now(), zone=zone)
             return {"existing_voucher": sale.voucher_id, **asdict(terms)}
         given = super().get_changeform_initial_data(request)
         return {name: given[name] for name in given if name not in ("begins_at", "ends_at")}
@@ -179,7 +180,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
     def save_model(
         self, request: HttpRequest, obj: SeckillVoucher, form: SaleForm, change: bool
     ) -> None:
-        hints = form.hints(now=timezone.now())
+        hints = form.hints(now=database_now())
         details = form.details
         if change:
             sale = edit_sale(sale_id=obj.pk, terms=form.terms, details=details)
@@ -213,7 +214,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         errors = {field: list(found) for field, found in form.errors.items()}
         hints = {
             name: [{"level": hint.level.value, "text": hint.text} for hint in found]
-            for name, found in form.hints(now=timezone.now()).items()
+            for name, found in form.hints(now=database_now()).items()
         }
         return JsonResponse({"errors": errors, "hints": hints})
 
@@ -268,7 +269,7 @@ def _may_edit(request: HttpRequest, sale: SeckillVoucher) -> bool:
         return True
     # Check the stored row: a form may have put other values into this instance.
     public = SeckillVoucher.objects.filter(pk=sale.pk, stage=SaleStage.PUBLIC)
-    return not public.filter(begins_at__lte=timezone.now()).exists()
+    return not public.filter(begins_at__lte=database_now()).exists()
 
 
 def _load_before_post(request: HttpRequest, object_id: str | None) -> None:

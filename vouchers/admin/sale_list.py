@@ -10,12 +10,12 @@ from django.db import transaction
 from django.db.models import F, Q, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.database_time import database_now
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale
@@ -41,7 +41,7 @@ class SaleChangeList(ChangeList):
 
     def get_results(self, request: HttpRequest) -> None:
         super().get_results(request)
-        for card in cards(sales=self.result_list, now=timezone.now()):
+        for card in cards(sales=self.result_list, now=database_now()):
             card.sale.card = card  # type: ignore[attr-defined]
 
 
@@ -53,7 +53,7 @@ class ConditionFilter(admin.SimpleListFilter):
     def queryset(
         self, request: Any, queryset: QuerySet[SeckillVoucher]
     ) -> QuerySet[SeckillVoucher]:
-        condition = self.conditions(timezone.now()).get(self.value() or "")
+        condition = self.conditions(database_now()).get(self.value() or "")
         return queryset if condition is None else queryset.filter(condition)
 
 
@@ -97,7 +97,7 @@ class WhenFilter(ConditionFilter):
 
 def card_of(sale: SeckillVoucher) -> SaleCard:
     """Return the live figures that the list fetched, or fetch them for a single sale."""
-    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=timezone.now())[0]
+    found: SaleCard = getattr(sale, "card", None) or cards(sales=[sale], now=database_now())[0]
     return found
 
 

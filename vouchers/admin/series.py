@@ -20,6 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.database_time import database_now
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.series import (
     MOST_SALES,
@@ -47,7 +48,7 @@ def series_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
     """Plan a series of sales of one voucher, show it, and create it once it is confirmed."""
     _require_add_permission(request, model_admin)
     sale = model_admin.get_object(request, request.GET.get("sale", ""))
-    initial = {**INITIAL, **(series_like(sale=sale, now=timezone.now()) if sale else {})}
+    initial = {**INITIAL, **(series_like(sale=sale, now=database_now()) if sale else {})}
     form = SeriesForm(request.POST or None, initial=initial)
     plan = form.plan if form.is_valid() else []
     if plan and (answer := _create_confirmed(request, model_admin, plan)):
@@ -62,7 +63,7 @@ def copies_page(request: HttpRequest, *, model_admin: Any) -> HttpResponse:
     """Plan copies of the sales chosen in the list, show them, and create them."""
     _require_add_permission(request, model_admin)
     zone = timezone.get_default_timezone()
-    plan = plan_copies(sales=_chosen_sales(request, model_admin), now=timezone.now(), zone=zone)
+    plan = plan_copies(sales=_chosen_sales(request, model_admin), now=database_now(), zone=zone)
     if not plan:
         text = gettext("These sales no longer exist.")
         model_admin.message_user(request, text, messages.ERROR)

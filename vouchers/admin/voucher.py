@@ -15,6 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.database_time import database_now
 from seckill_site.formatting import money
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
@@ -76,7 +77,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
             return False
         if obj is None or request.user.has_perm(RUN_PERMISSION):
             return True
-        return not on_sale_now(voucher_ids=[obj.pk], now=timezone.now())
+        return not on_sale_now(voucher_ids=[obj.pk], now=database_now())
 
     def has_import_permission(self, request: HttpRequest) -> bool:
         """Require both permissions, because an import creates and changes vouchers."""
@@ -94,7 +95,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         try:
             # One byte too many is enough to refuse; the rest is not read into memory.
             content = file.read(MOST_BYTES + 1)
-            now = timezone.now()
+            now = database_now()
             preview = preview_import(content=content, file_name=file.name, by=by, now=now)
         except StaffRefusal as error:
             form.add_error("file", str(error))
@@ -107,7 +108,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         if request.method != "POST":
             return HttpResponseRedirect(reverse("admin:vouchers_voucher_import"))
         try:
-            plan = confirm_import(key=request.POST.get("key", ""), by=by, now=timezone.now())
+            plan = confirm_import(key=request.POST.get("key", ""), by=by, now=database_now())
         except VouchersChanged as error:
             self.message_user(request, str(error), messages.WARNING)
             return self._preview(request, error.preview, status=409)
@@ -135,7 +136,7 @@ class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
         response["Content-Disposition"] = 'attachment; filename="vouchers.csv"'
         response.write("\ufeff")
         chinese = (get_language() or "").startswith("zh")
-        csv.writer(response).writerows(example_rows(chinese=chinese, now=timezone.now()))
+        csv.writer(response).writerows(example_rows(chinese=chinese, now=database_now()))
         return response
 
     def _importer(self, request: HttpRequest) -> Importer:

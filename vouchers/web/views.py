@@ -5,11 +5,11 @@ from typing import Any
 from django.http import Http404, HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.shortcuts import get_object_or_404, render
 from django.urls import reverse
-from django.utils import timezone
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
 from seckill_site.clock import epoch_ms
+from seckill_site.database_time import database_now
 from seckill_site.web.responses import (
     allow,
     as_response,
@@ -51,7 +51,7 @@ def _card_json(card: SaleCard) -> dict[str, Any]:
 @allow("GET", "HEAD")
 def voucher_list(request: HttpRequest) -> HttpResponseBase:
     """List the current and coming sales."""
-    cards = list_sales(now=timezone.now())
+    cards = list_sales(now=database_now())
     if not wants_html(request):
         return for_everybody(JsonResponse({"vouchers": [_card_json(card) for card in cards]}))
     response = render(request, "vouchers/list.html", {"cards": cards})
@@ -75,7 +75,7 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)
-        content = calendar_file(sale=sale, page_url=page_url, now=timezone.now())
+        content = calendar_file(sale=sale, page_url=page_url, now=database_now())
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except SaleEnded:

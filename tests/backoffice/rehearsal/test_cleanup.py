@@ -209,7 +209,6 @@ def test_paused_worker_writes_nothing_after_clearing(bought: Rehearsal, ledger: 
             fencing_token=token,
             number=1,
             lost=lambda: False,
-            now=timezone.now(),
         )
     assert not VoucherOrder.objects.exists()
 

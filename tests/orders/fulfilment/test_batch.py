@@ -24,6 +24,7 @@ from orders.fulfilment.batch import (
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from orders.receipts.row_copy import ReceiptRow, read_receipt_row
+from seckill_site.database_time import DatabaseNow
 from tests.support.inspection import live_ids, refusals_of, rows, statements
 from tests.support.orders import (
     PRICE_CENTS,
@@ -68,7 +69,6 @@ def write(
         number=AboveAny(1) if number is None else number,
         lost=lost,
         refuse_as=refuse_as,
-        now=timezone.now(),
     )
 
 
@@ -554,7 +554,7 @@ def with_meeting(step: Callable[..., Any], meeting: MeetingPoint) -> Callable[..
 
 def plain_read(*, sale_id: int) -> SeckillVoucher:
     """Read the sale as ``lock_seckill_voucher`` does, without the lock."""
-    return SeckillVoucher.objects.get(pk=sale_id)
+    return SeckillVoucher.objects.annotate(locked_at=DatabaseNow()).get(pk=sale_id)
 
 
 @pytest.mark.django_db(transaction=True)

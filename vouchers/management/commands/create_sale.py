@@ -5,8 +5,8 @@ from typing import Any
 
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
-from django.utils import timezone
 
+from seckill_site.database_time import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
@@ -29,7 +29,7 @@ class Command(BaseCommand):
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
     def handle(self, *args: Any, **options: Any) -> None:
-        now = timezone.now().replace(microsecond=0)
+        now = database_now().replace(microsecond=0)
         try:
             sale = create_voucher_on_sale(
                 details=VoucherDetails(
