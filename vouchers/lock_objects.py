@@ -18,7 +18,7 @@ def lock_seckill_voucher(*, sale_id: int) -> SeckillVoucher:
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sales = SeckillVoucher.objects.select_for_update()
-    return sales.annotate(locked_at=DatabaseNow()).get(pk=sale_id)
+    return sales.annotate(locked_at=DatabaseNow()).get(pk=sale_id)  # type: ignore[no-redef]
 
 
 def lock_vouchers(*, voucher_ids: Iterable[int]) -> list[Voucher]:

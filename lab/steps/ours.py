@@ -24,8 +24,8 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from orders.receipts.service import NoReceipt, find_receipt
-from seckill_site.clock import now_ms
 from seckill_site.database_time import database_now
+from seckill_site.ledger_time import ledger_now_ms
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut
@@ -123,7 +123,7 @@ def buy(*, sale_id: int, user_id: int, token: str | None = None) -> Answer:
     """
     token = token or tokens_for(sale_id, [user_id])[0].sign()
     try:
-        load_and_place_order(token_text=token, sale_id=sale_id, now_ms=now_ms())
+        load_and_place_order(token_text=token, sale_id=sale_id, now_ms=ledger_now_ms())
     except SoldOut:
         return Answer.SOLD_OUT
     except AlreadyOrdered:

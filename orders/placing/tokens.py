@@ -23,6 +23,11 @@ from vouchers.models import SeckillVoucher
 
 _SALT = "seckill.purchase-token"
 _MAX_LENGTH = 200
+
+CLOCK_TOLERANCE_MS = 60_000
+"""How long a token stays valid beyond its expiry: by so much may the clocks of two servers differ,
+or the clock of Redis change when another server takes over."""
+
 _PAYLOAD = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})(?:-([0-9]{1,19}))?"
 )
@@ -124,6 +129,7 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     if not signature.isascii() or not _current_signer().has_signed(payload, signature):
         raise BadToken("the signature is wrong")
     token = PurchaseToken(*map(int, match.groups(default="0")))
-    if token.sale_id != sale_id or token.expires_at_ms <= now_ms or token.order_id > LARGEST_ID:
+    is_expired = token.expires_at_ms + CLOCK_TOLERANCE_MS <= now_ms
+    if token.sale_id != sale_id or is_expired or token.order_id > LARGEST_ID:
         raise BadToken("the token is expired or another sale's")
     return token

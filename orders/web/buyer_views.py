@@ -25,8 +25,8 @@ from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
 from orders.web.request_parsing import read_order_request
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
-from seckill_site.clock import now_ms
 from seckill_site.database_time import database_now
+from seckill_site.ledger_time import ledger_now_ms
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.fast_path import live_json
@@ -85,7 +85,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show a sale; a signed-in buyer's form carries a purchase token."""
     user = request.user
     offer = purchase_offer(
-        sale_id=sale_id, user_id=user.pk, now_ms=now_ms(), drafts_too=user.is_staff
+        sale_id=sale_id, user_id=user.pk, now_ms=ledger_now_ms(), drafts_too=user.is_staff
     )
     context = {
         "sale": offer.sale,
@@ -112,7 +112,7 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
     if wants_html(request):
         context = {"page_obj": page, "state": chosen.state, "filters": FILTERS}
         return for_owner(render(request, "orders/my_orders.html", context))
-    now = now_ms()
+    now = ledger_now_ms()
     content = {
         "orders": [receipt_json(receipt_of(order), now_ms=now) for order in page],
         "page": page.number,
@@ -181,7 +181,7 @@ def _end(
         receipt_url = reverse("receipt", args=[sale_id, order_id])
         return HttpResponse(status=303, headers={"Location": receipt_url})
     found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=request.user.pk or 0)
-    return JsonResponse(receipt_json(found, now_ms=now_ms()))
+    return JsonResponse(receipt_json(found, now_ms=ledger_now_ms()))
 
 
 # --- The waiting list -----------------------------------------------------------------------------
@@ -195,7 +195,7 @@ def waiting(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk or 0
     if request.method == "POST":
         token = read_order_request(request).token
-        found = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=now_ms())
+        found = join(token_text=token, sale_id=sale_id, user_id=user_id, now_ms=ledger_now_ms())
         if wants_html(request):
             where = reverse("waiting", args=[sale_id])
             return HttpResponse(status=303, headers={"Location": where})

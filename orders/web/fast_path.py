@@ -13,7 +13,7 @@ from orders.web.order_answers import count_refusal, order_answer, owner_answer, 
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, InvalidRequest, read_json_order
 from orders.web.serializers import receipt_json
-from seckill_site.clock import now_ms
+from seckill_site.ledger_time import ledger_now_ms
 from seckill_site.web.fast_path import Environ, request_language, request_path
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
@@ -31,7 +31,7 @@ def order(environ: Environ) -> Answer | None:
     environ["wsgi.input"] = io.BytesIO(body)  # Django may have to read it too
     try:
         request = read_json_order(body)
-        outcome = request_order(request, sale_id=int(match[1]), now_ms=now_ms())
+        outcome = request_order(request, sale_id=int(match[1]), now_ms=ledger_now_ms())
     except NotLoaded:
         return None
     except InvalidRequest as error:
@@ -57,7 +57,7 @@ def receipt(environ: Environ) -> Answer | None:
         return None
     sale_id, order_id = int(match[1]), int(match[2])
     try:
-        token = read_token(text, sale_id=sale_id, now_ms=now_ms())
+        token = read_token(text, sale_id=sale_id, now_ms=ledger_now_ms())
         if token.order_id != order_id:
             return None
         found = cached_receipt(sale_id=sale_id, order_id=order_id, user_id=token.user_id)
@@ -67,4 +67,4 @@ def receipt(environ: Environ) -> Answer | None:
         return refusal_answer(refusal_of(error), language=request_language(environ))
     if found is None:
         return None
-    return owner_answer(receipt_json(found, now_ms=now_ms(), path=request_path(environ)))
+    return owner_answer(receipt_json(found, now_ms=ledger_now_ms(), path=request_path(environ)))

@@ -22,7 +22,7 @@ from orders.web.order_answers import (
 from orders.web.refusals import Refusal, refusal_of, refusal_response, refusals_answered
 from orders.web.request_parsing import InvalidRequest, read_order_request
 from orders.web.serializers import accepted_json, buyer_status_json, receipt_json
-from seckill_site.clock import now_ms
+from seckill_site.ledger_time import ledger_now_ms
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import NotLoaded
@@ -37,7 +37,9 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     try:
         order = read_order_request(request)
         token = order.token
-        outcome = request_order(order, sale_id=sale_id, now_ms=now_ms(), place=load_and_place_order)
+        outcome = request_order(
+            order, sale_id=sale_id, now_ms=ledger_now_ms(), place=load_and_place_order
+        )
     except (InvalidRequest, NotLoaded) as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)
     if not wants_html(request):
@@ -57,7 +59,7 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if user_id is None:
         return login_required_answer(request)
     sale = public_sale(sale_id=sale_id)
-    issued = issue_token(sale=sale, user_id=user_id, now_ms=now_ms())
+    issued = issue_token(sale=sale, user_id=user_id, now_ms=ledger_now_ms())
     return for_owner(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
 
 
@@ -80,12 +82,12 @@ def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpRespons
     if text is None:
         user_id, has_token = request.user.pk, False
     else:
-        token = read_token(text, sale_id=sale_id, now_ms=now_ms())
+        token = read_token(text, sale_id=sale_id, now_ms=ledger_now_ms())
         user_id, has_token = token.user_id, token.order_id == order_id
     if user_id is None:
         return login_required_answer(request)
     found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id, has_token=has_token)
-    content = receipt_json(found, now_ms=now_ms())
+    content = receipt_json(found, now_ms=ledger_now_ms())
     if not wants_html(request):
         return as_response(owner_answer(content))
     sale = SeckillVoucher.objects.select_related("voucher").get(pk=sale_id)

@@ -12,7 +12,6 @@ import os
 import re
 import secrets
 import threading
-import time
 from collections import Counter
 from dataclasses import dataclass, field
 
@@ -22,6 +21,7 @@ from redis.exceptions import ResponseError
 from locks.lua_script import Argument
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.ledger_time import ledger_now_ms
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -147,8 +147,8 @@ os.register_at_fork(after_in_child=_counts.reset)  # the parent adds its own cou
 
 
 def count_request(*, sale_id: int, answer: str) -> None:
-    """Count one answer to an order request, by this process's clock. Never raises."""
-    _counts.add((sale_id, int(time.time()), answer))
+    """Count one answer to an order request, in its second by the clock of Redis. Never raises."""
+    _counts.add((sale_id, ledger_now_ms() // 1000, answer))
 
 
 flush_request_counts = _counts.flush

@@ -13,7 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext
 
-from seckill_site.clock import epoch_ms, from_epoch_ms, now_ms
+from seckill_site.clock import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,
@@ -21,6 +21,7 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
+from seckill_site.ledger_time import ledger_now_ms
 from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()
@@ -49,7 +50,7 @@ for function in (
     spelled_duration,
 ):
     register.filter(function.__name__, _empty_for_none(function))
-register.simple_tag(now_ms)
+register.simple_tag(ledger_now_ms, name="now_ms")
 
 
 def _exact_time(local: dt.datetime) -> str:

@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
-from seckill_site.clock import epoch_ms
-from seckill_site.database_time import database_now
+from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.ledger_time import ledger_now_ms
 from seckill_site.web.responses import (
     allow,
     as_response,
@@ -51,7 +51,7 @@ def _card_json(card: SaleCard) -> dict[str, Any]:
 @allow("GET", "HEAD")
 def voucher_list(request: HttpRequest) -> HttpResponseBase:
     """List the current and coming sales."""
-    cards = list_sales(now=database_now())
+    cards = list_sales(now=from_epoch_ms(ledger_now_ms()))
     if not wants_html(request):
         return for_everybody(JsonResponse({"vouchers": [_card_json(card) for card in cards]}))
     response = render(request, "vouchers/list.html", {"cards": cards})
@@ -75,7 +75,7 @@ def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)
-        content = calendar_file(sale=sale, page_url=page_url, now=database_now())
+        content = calendar_file(sale=sale, page_url=page_url, now=from_epoch_ms(ledger_now_ms()))
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except SaleEnded:

@@ -24,7 +24,7 @@ from orders.fulfilment.batch import (
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from orders.receipts.row_copy import ReceiptRow, read_receipt_row
-from seckill_site.database_time import DatabaseNow
+from seckill_site.database_time import database_now
 from tests.support.inspection import live_ids, refusals_of, rows, statements
 from tests.support.orders import (
     PRICE_CENTS,
@@ -554,7 +554,9 @@ def with_meeting(step: Callable[..., Any], meeting: MeetingPoint) -> Callable[..
 
 def plain_read(*, sale_id: int) -> SeckillVoucher:
     """Read the sale as ``lock_seckill_voucher`` does, without the lock."""
-    return SeckillVoucher.objects.annotate(locked_at=DatabaseNow()).get(pk=sale_id)
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    sale.locked_at = database_now()
+    return sale
 
 
 @pytest.mark.django_db(transaction=True)

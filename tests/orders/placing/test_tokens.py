@@ -12,6 +12,7 @@ from hypothesis import settings as examples
 from hypothesis import strategies as st
 from pytest_django import Settings
 
+from orders.placing import tokens
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import (
     BadToken,
@@ -45,7 +46,19 @@ def test_token_is_valid_until_its_last_millisecond() -> None:
     assert read(TEXT) == TOKEN
 
 
-def test_token_expires_at_its_millisecond() -> None:
+def test_token_is_accepted_by_a_server_whose_clock_is_a_minute_ahead() -> None:
+    assert read(TEXT, now_ms=EXPIRY_MS + 59_999) == TOKEN
+
+
+def test_token_expires_a_minute_after_its_time() -> None:
+    with pytest.raises(BadToken):
+        read(TEXT, now_ms=EXPIRY_MS + 60_000)
+
+
+def test_control_without_tolerance_clock_ahead_refuses_token(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(tokens, "CLOCK_TOLERANCE_MS", 0)
     with pytest.raises(BadToken):
         read(TEXT, now_ms=EXPIRY_MS)
 
@@ -166,7 +179,7 @@ def test_ended_sale_issues_no_token() -> None:
 @pytest.mark.django_db
 def test_tokens_are_issued_in_bulk() -> None:
     sale, buyers = make_sale(), make_buyers(50)
-    tokens = issue_tokens(sale=sale, user_ids=[buyer.pk for buyer in buyers])
-    assert [token.user_id for token in tokens] == [buyer.pk for buyer in buyers]
-    ids = [token.order_id for token in tokens]
+    issued = issue_tokens(sale=sale, user_ids=[buyer.pk for buyer in buyers])
+    assert [token.user_id for token in issued] == [buyer.pk for buyer in buyers]
+    ids = [token.order_id for token in issued]
     assert ids == sorted(set(ids))

@@ -6,7 +6,6 @@ import datetime as dt
 import re
 from collections.abc import Callable
 from html import unescape
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
@@ -258,7 +257,7 @@ def test_guessing_is_throttled_per_account(
     clerk: Client, voucher: VoucherOrder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
-    monkeypatch.setattr(staff_views, "timezone", SimpleNamespace(now=lambda: now))
+    monkeypatch.setattr(staff_views, "database_now", lambda: now)
     for _ in range(MAX_WRONG_CODES):
         assert verdict(clerk.get(PAGE, {"code": "AAAA"}), 404) == "no_such_code"
     for method in ("get", "post"):

@@ -1,0 +1,65 @@
+"""The time of the ledger's Redis, by which sales open and end and purchase tokens expire.
+
+Web servers ask for it seldom, not with each request: between two answers the monotonic clock of
+the process counts on. The wall clock of the machine decides nothing (``docs/adr/0021``).
+"""
+
+import threading
+from contextlib import suppress
+from time import monotonic
+from typing import NamedTuple
+
+from redis.exceptions import RedisError
+
+from seckill_site.clock import now_ms
+from seckill_site.ledger_connection import ledger_connection
+
+REFRESH_S = 10.0
+"""How old an answer may be before Redis is asked again."""
+
+
+class _Reading(NamedTuple):
+    """An answer of Redis, and when it came by this process's monotonic clock."""
+
+    now_ms: int
+    read_at_s: float
+
+
+_last: _Reading | None = None
+_next_at_s = 0.0
+
+
+def ledger_now_ms() -> int:
+    """Return the time of Redis in milliseconds since 1970, without waiting for Redis.
+
+    Only the first call in a process waits. If Redis has not responded to any, the clock of this
+    machine has to do: without Redis nothing is sold anyway.
+    """
+    global _next_at_s
+    is_due = monotonic() >= _next_at_s
+    if is_due:
+        _next_at_s = monotonic() + REFRESH_S
+    if _last is None:
+        if is_due:
+            refresh_ledger_time()
+    elif is_due:
+        with suppress(RuntimeError):  # no thread is available; the last answer is good enough
+            threading.Thread(target=refresh_ledger_time, daemon=True).start()
+    found = _last
+    return now_ms() if found is None else found.now_ms + _ms_since(found.read_at_s)
+
+
+def refresh_ledger_time() -> None:
+    """Ask Redis for its time; keep the last answer if it does not respond."""
+    global _last, _next_at_s
+    try:
+        seconds, micros = ledger_connection().time()
+    except RedisError:
+        _next_at_s = monotonic() + (1.0 if _last is None else REFRESH_S)
+        return
+    _last = _Reading(int(seconds) * 1000 + int(micros) // 1000, monotonic())
+    _next_at_s = monotonic() + REFRESH_S
+
+
+def _ms_since(at_s: float) -> int:
+    return round((monotonic() - at_s) * 1000)
