@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 from locks.lua_script import Command, checked, send_once
 from seckill_site.celery import app
 from seckill_site.checks.configuration import check_settings, found_by
+from seckill_site.checks.keys import check_shared_keys
 from seckill_site.checks.services import (
     Check,
     check_database,
@@ -168,6 +169,7 @@ CHECKS: dict[str, Check] = {
     "redis": check_ledger,
     "database": check_database,
     "installation": check_installation,
+    "keys": check_shared_keys,
 }
 """The checks that a probe repeats; a server is checked only if it has just responded."""
 

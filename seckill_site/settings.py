@@ -244,6 +244,9 @@ SECKILL_PAYMENT_PROVIDERS = env.list(
 )
 SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[])
 SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
+SECKILL_SANDBOX_KEY_FALLBACKS = env.list(
+    "SECKILL_SANDBOX_KEY_FALLBACKS", default=SECRET_KEY_FALLBACKS
+)
 
 # --- Mail ----------------------------------------------------------------------------------------
 

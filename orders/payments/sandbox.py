@@ -101,7 +101,8 @@ class Sandbox:
         """
         # As bytes, because two texts are compared in constant time only if they are ASCII.
         signature = headers.get(SIGNATURE_HEADER, "").encode(errors="replace")
-        if not hmac.compare_digest(signature, sign(body).encode()):
+        keys = [settings.SECKILL_SANDBOX_KEY, *settings.SECKILL_SANDBOX_KEY_FALLBACKS]
+        if not any(hmac.compare_digest(signature, sign(body, key).encode()) for key in keys):
             raise BadNotification("the signature is wrong")
         return _read(body)
 
@@ -190,9 +191,9 @@ def notification(trade: SandboxTrade, state: ChargeState) -> bytes:
     return json.dumps(content).encode()
 
 
-def sign(body: bytes) -> str:
+def sign(body: bytes, key: str) -> str:
     """Return the signature of exactly these bytes."""
-    return hmac.new(settings.SECKILL_SANDBOX_KEY.encode(), body, hashlib.sha256).hexdigest()
+    return hmac.new(key.encode(), body, hashlib.sha256).hexdigest()
 
 
 class _NoRedirects(urllib.request.HTTPRedirectHandler):
@@ -211,7 +212,8 @@ def _post(url: str, body: bytes) -> bool:
     if not url.startswith(("http://", "https://")):
         logger.error("notifications go over HTTP, not to %r", url)
         return False
-    headers = {"Content-Type": "application/json", SIGNATURE_HEADER: sign(body)}
+    signature = sign(body, settings.SECKILL_SANDBOX_KEY)
+    headers = {"Content-Type": "application/json", SIGNATURE_HEADER: signature}
     try:
         request = urllib.request.Request(url, data=body, headers=headers, method="POST")
         with _opener.open(request, timeout=NOTIFY_TIMEOUT_S) as answer:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.models import User
 from django.urls import reverse
 from django.utils import timezone
@@ -138,7 +139,7 @@ def notification_of(payment: Payment, **changes: Any) -> tuple[dict[str, str], b
 
 
 def sign_body(body: bytes) -> tuple[dict[str, str], bytes]:
-    return {SIGNATURE_HEADER: sign(body)}, body
+    return {SIGNATURE_HEADER: sign(body, settings.SECKILL_SANDBOX_KEY)}, body
 
 
 def notify_shop(payment: Payment, **changes: Any) -> str:

@@ -278,6 +278,14 @@ def test_signature_with_other_key_is_refused(settings: Any) -> None:
         Sandbox().read_notification(headers=headers, body=body)
 
 
+def test_signature_with_fallback_key_is_accepted(settings: Any) -> None:
+    settings.SECKILL_SANDBOX_KEY = "the next key"
+    headers, body = sign_body(json.dumps(GOOD_WORD).encode())
+    settings.SECKILL_SANDBOX_KEY = "our key"
+    settings.SECKILL_SANDBOX_KEY_FALLBACKS = ["the next key"]
+    assert Sandbox().read_notification(headers=headers, body=body).reference
+
+
 def without(key: str) -> dict[str, Any]:
     return {name: value for name, value in GOOD_WORD.items() if name != key}
 

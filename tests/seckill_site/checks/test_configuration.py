@@ -26,7 +26,7 @@ from redis.retry import Retry
 
 from orders.models import VoucherOrder
 from seckill_site.celery import app
-from seckill_site.checks import configuration, services
+from seckill_site.checks import configuration, keys, services
 from seckill_site.checks.configuration import SETTINGS, found_by
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
@@ -609,7 +609,7 @@ def test_services_tag_without_deploy_is_refused():
 
 
 def test_every_message_has_id_hint_and_docs():
-    modules = ("checks/configuration.py", "checks/services.py")
+    modules = ("checks/configuration.py", "checks/keys.py", "checks/services.py")
     source = "".join((site.BASE_DIR / "seckill_site" / it).read_text() for it in modules)
     page = (site.BASE_DIR / "docs" / "checks.md").read_text()
     documented = {
@@ -624,14 +624,15 @@ def test_every_check_is_registered():
     registered = set(registry.registry.get_checks(include_deployment_checks=True))
     plain = set(registry.registry.get_checks())
 
-    modules = (configuration, services)
+    modules = (configuration, keys, services)
     checks = {
         getattr(module, name): module
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 15
+    assert len(checks) == 17
     assert set(checks) <= registered
+    assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}
 
 

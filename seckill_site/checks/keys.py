@@ -1,0 +1,102 @@
+"""Start-up checks of key rotation: a step left out shows before it refuses anybody.
+
+Each server leaves fingerprints of its keys in the ledger's Redis, never the keys. A server whose
+signatures another would refuse is found as the first of the two starts, and ``/readyz`` keeps the
+fingerprints fresh. ``docs/key-rotation.md`` describes the two steps.
+"""
+
+import json
+from collections.abc import Iterator
+from socket import gethostname
+from typing import Any
+
+from django.conf import settings
+from django.core.checks import CheckMessage, Warning, register
+from django.utils.crypto import salted_hmac
+from redis import RedisError
+
+from seckill_site.checks.configuration import SETTINGS
+from seckill_site.checks.services import SERVICES
+from seckill_site.ledger_connection import ledger_connection
+
+FINGERPRINTS = "seckill:keys"
+FRESH_S = 24 * 3600
+"""The time for which a server's fingerprints count, unless it renews them."""
+
+Fingerprints = dict[str, list[str]]
+"""Setting -> fingerprints: first the key that signs, then the others that verify."""
+
+TWO_STEPS = "Rotate in two steps, first the fallbacks everywhere: docs/key-rotation.md."
+
+
+def shared_keys() -> dict[str, list[str]]:
+    """Return the keys that all servers share: first the one that signs, then its fallbacks."""
+    return {
+        "SECRET_KEY": [settings.SECRET_KEY, *settings.SECRET_KEY_FALLBACKS],
+        "SECKILL_SANDBOX_KEY": [
+            settings.SECKILL_SANDBOX_KEY,
+            *settings.SECKILL_SANDBOX_KEY_FALLBACKS,
+        ],
+    }
+
+
+@register(SETTINGS)
+def check_fallbacks(**_: Any) -> Iterator[CheckMessage]:
+    """Find a key among its own fallbacks: the swap was forgotten, or the next key is missing."""
+    for name, (key, *fallbacks) in shared_keys().items():
+        if key in fallbacks:
+            yield Warning(
+                f"{name} is among its own fallbacks. A rotation was left half-done.",
+                hint=f"Leave only other keys in {name}_FALLBACKS. {TWO_STEPS}",
+                id="seckill.W030",
+            )
+
+
+@register(SERVICES, deploy=True)
+def check_shared_keys(**_: Any) -> Iterator[CheckMessage]:
+    """Find servers that would refuse each other's signatures; leave our own fingerprints."""
+    ours, here = _our_fingerprints(), gethostname()
+    try:
+        others = _swap_fingerprints(here, ours)
+    except RedisError:
+        return  # another check reports it
+    for host, theirs in sorted(others.items()):
+        for name in ours.keys() & theirs.keys():
+            if theirs[name][0] not in ours[name]:
+                yield _refusal(name, f"This server refuses what {host} signs or has signed.")
+            elif host != here and ours[name][0] not in theirs[name]:
+                yield _refusal(name, f"The server {host} refuses what this one signs.")
+
+
+def _refusal(name: str, text: str) -> CheckMessage:
+    return Warning(
+        f"{text} Their {name} differ, and a rotation is half-done.",
+        hint=TWO_STEPS,
+        id="seckill.W031",
+    )
+
+
+def _our_fingerprints() -> Fingerprints:
+    return {name: [_fingerprint(name, key) for key in keys] for name, keys in shared_keys().items()}
+
+
+def _fingerprint(name: str, key: str) -> str:
+    mac = salted_hmac(f"seckill.fingerprint.{name}", "", key, algorithm="sha256")
+    return mac.hexdigest()[:16]
+
+
+def _swap_fingerprints(here: str, ours: Fingerprints) -> dict[str, Fingerprints]:
+    """Leave our fingerprints, and return those left before, by host, also by this one."""
+    client = ledger_connection()
+    now_s = client.time()[0]
+    found: dict[str, Fingerprints] = {}
+    for host, text in client.hgetall(FINGERPRINTS).items():
+        try:
+            seen_s, theirs = json.loads(text)
+            if seen_s > now_s - FRESH_S:
+                found[host] = {str(name): list(them) for name, them in theirs.items() if them}
+        except (ValueError, TypeError, AttributeError):
+            continue  # a mistyped command; a server that runs writes its own again
+    client.hset(FINGERPRINTS, here, json.dumps([now_s, ours]))
+    client.expire(FINGERPRINTS, FRESH_S)
+    return found
