@@ -207,7 +207,7 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
     except NotSupportedError as error:
         yield Error(
             f"The database is too old. {error}",
-            hint="Install MariaDB 10.5 or newer, or MySQL 8.0.16 or newer.",
+            hint="Install MariaDB 10.5 or newer, or MySQL 8.0.16 or newer (untested).",
             id="seckill.E022",
         )
     except DatabaseError as error:
