@@ -6,6 +6,7 @@ A task's name and arguments are an API: messages of an older release may still b
 from typing import Any
 
 from celery import shared_task
+from celery.signals import worker_ready
 
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
@@ -13,7 +14,7 @@ from orders.fulfilment import worker
 from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
-from orders.placing.publishing import publish_fulfillment
+from orders.placing.publishing import publish, publish_fulfillment
 from seckill_site.database_time import database_now
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.restart_watch import rebuild_after_restart
@@ -28,9 +29,15 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 
 
 @shared_task(name="orders.tasks.sweep")
-def sweep(**kwargs: Any) -> None:
+def sweep(*, at_once: bool = False, **kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
-    sweeping.sweep(now=database_now())
+    sweeping.sweep(now=database_now(), at_once=at_once)
+
+
+@worker_ready.connect
+def sweep_at_start(**kwargs: Any) -> None:
+    """Sweep when a worker starts: the others may all have died a moment ago."""
+    publish(sweep.name, at_once=True)
 
 
 @shared_task(name="orders.tasks.sweep_long_over")

@@ -58,7 +58,7 @@ SECKILL_WORK_MS = env.int("SECKILL_WORK_MS", default=1_000)
 Much shorter than the kick: otherwise its messages would expire behind one long task.
 """
 
-SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=6_000)
+SECKILL_LEASE_MS = env.int("SECKILL_LEASE_MS", default=1_500)
 """Lease of the sale's lock and the user-key locks, renewed while their holder lives.
 
 A sale waits this long after a worker has died while holding its lock.

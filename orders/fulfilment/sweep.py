@@ -12,12 +12,12 @@ from vouchers.inventory.reservations import claim_due_sweeps
 from vouchers.models import SeckillVoucher
 
 
-def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
+def sweep(*, now: dt.datetime, long_over: bool = False, at_once: bool = False) -> list[int]:
     """Publish a fulfil task for each sale whose oldest pending entry has waited too long.
 
-    ``claim_sweep.lua`` decides what is too long. Ended sales are swept too: those ``long_over``
-    separately, and less often. The sweep shares the kick with buyers, so each sale has at most one
-    unexpired task queued.
+    ``claim_sweep.lua`` decides. Ended sales are swept too: those ``long_over`` separately, and less
+    often. ``at_once`` waits for nothing: a worker has started, and the others may all have died.
+    The sweep shares the kick with buyers, so each sale has at most one unexpired task queued.
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """
@@ -25,7 +25,8 @@ def sweep(*, now: dt.datetime, long_over: bool = False) -> list[int]:
         check_owner()
     active = SeckillVoucher.still_active(now)
     sales = SeckillVoucher.objects.filter(~active if long_over else active, epoch__gt=0)
-    due = claim_due_sweeps(sale_ids=sales.order_by("pk").values_list("pk", flat=True))
+    ids = sales.order_by("pk").values_list("pk", flat=True)
+    due = claim_due_sweeps(sale_ids=ids, at_once=at_once)
     for sale_id in due:
         publish_fulfillment(sale_id=sale_id)
     return due

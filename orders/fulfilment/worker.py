@@ -21,8 +21,6 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
-from operator import itemgetter
 
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -39,13 +37,12 @@ from orders.fulfilment.attempts import (
     write_control_row,
 )
 from orders.fulfilment.batch import BatchOutcome, LockLost, StaleBatchNumber, StaleFence
+from orders.fulfilment.sale_pass import SalePass
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import BACKOFFS, FULFILLED
 from vouchers.inventory.batch_journal import (
-    Suspect,
-    add_suspects,
     back_off,
     collect_suspects,
     count_failure,
@@ -76,38 +73,11 @@ of hundreds."""
 RETRY_S = 1.0
 """The pause before an entry that failed is tried again."""
 
+BUSY_S = 0.1
+"""The pause before an entry is tried again whose buyer's lock was taken."""
 
-@dataclass
-class _Pass:
-    """One pass over the pending entries of a sale whose lock this worker holds.
-
-    Entries that failed before, or may have killed a worker (``suspects``), are put off and written
-    alone when they are due, so that the others do not wait for them. ``skipped`` entries stay
-    pending. ``controlled`` says that the database has taken a write in this pass.
-    """
-
-    sale_id: int
-    lock: RedisLock
-    deadline: float
-    suspects: dict[int, Suspect]
-    settled: int = 0
-    skipped: int = 0
-    controlled: bool = False
-    held: HeldLocks = field(init=False)
-    put_off: dict[int, tuple[float, PendingEntry]] = field(default_factory=dict)
-
-    def next_entries(self) -> list[PendingEntry]:
-        """Return the next batch of entries after those skipped."""
-        count = settings.SECKILL_BATCH_UNITS
-        return pending_entries(sale_id=self.sale_id, skip=self.skipped, count=count)
-
-    def put_off_entry(self, entry: PendingEntry, *, seconds: float) -> None:
-        """Let an entry wait for its next attempt."""
-        self.put_off[entry.order_id] = (time.monotonic() + seconds, entry)
-
-    def is_late(self) -> bool:
-        """Return whether the pass has to end."""
-        return time.monotonic() >= self.deadline
+LATE_RENEWAL = 0.6
+"""A lock with less than this part of its lease left was not renewed when it was due."""
 
 
 def fulfill_sale(*, sale_id: int) -> bool:
@@ -137,11 +107,10 @@ def _fulfill_until(deadline: float, *, sale_id: int) -> bool:
             walk = _locked_pass(sale_id=sale_id, deadline=deadline)
         except INTERRUPTIONS as error:
             return _recover(error, sale_id=sale_id)
-        stuck = walk.skipped and not walk.settled
         clear_kick(sale_id=sale_id)  # before the last look: later buyers send a task themselves
         if walk.put_off:
             return set_kick(sale_id=sale_id)
-        if stuck or not pending_entries(sale_id=sale_id, skip=walk.skipped, count=1):
+        if not pending_entries(sale_id=sale_id, skip=0, count=1):
             return False
         if time.monotonic() >= deadline:
             return set_kick(sale_id=sale_id)
@@ -159,7 +128,7 @@ def _back_off(error: Exception, *, sale_id: int) -> None:
 def _recover(error: Exception, *, sale_id: int) -> bool:
     """Repair what interrupted a pass; return whether a new task should continue."""
     if isinstance(error, LockBusy):
-        _cap_leases([LedgerKeys(sale_id).sale_lock])
+        return _outwait_dead_holder(sale_id=sale_id) and set_kick(sale_id=sale_id)
     if isinstance(error, LockNotOwned | LockLost):
         logger.warning("lost a lock of sale %s; the sweep continues", sale_id)
     if isinstance(error, StaleFence):
@@ -175,6 +144,21 @@ def _recover(error: Exception, *, sale_id: int) -> bool:
     return set_kick(sale_id=sale_id)
 
 
+def _outwait_dead_holder(*, sale_id: int) -> bool:
+    """Wait until a lock expires that was not renewed in time; return whether it may be free now.
+
+    A holder that lives renews its lock, and looks for new entries after releasing it.
+    """
+    name = LedgerKeys(sale_id).sale_lock
+    with ledger_errors():
+        _cap_leases([name])
+        left_ms = ledger_connection().pttl(name)
+    if left_ms > LATE_RENEWAL * settings.SECKILL_LEASE_MS:
+        return False
+    time.sleep(max(left_ms + 1, 0) / 1000)  # it expires within that millisecond
+    return True
+
+
 def _raise_fence(*, sale_id: int, stored: int) -> None:
     """Raise the next fencing token above the row's; without a ledger, the rebuild does that."""
     try:
@@ -185,7 +169,7 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
         raise_fence(ledger_connection(), LedgerKeys(sale_id).fence, at_least=at_least)
 
 
-def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
+def _locked_pass(*, sale_id: int, deadline: float) -> SalePass:
     keys = LedgerKeys(sale_id)
     floor = _epoch(sale_id=sale_id) << FENCE_BITS
     with ledger_errors():
@@ -198,7 +182,7 @@ def _locked_pass(*, sale_id: int, deadline: float) -> _Pass:
         )
         with lock:
             failpoint("fulfill.locked")
-            walk = _Pass(sale_id, lock, deadline, collect_suspects(sale_id=sale_id))
+            walk = SalePass(sale_id, lock, deadline, collect_suspects(sale_id=sale_id))
             while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
                 pass
     return walk
@@ -227,8 +211,8 @@ def _identity(*, sale_id: int) -> int:
         return identities.get(pk=sale_id)
 
 
-def _take_batch(walk: _Pass) -> bool:
-    """Settle the next entries; return False if there are none."""
+def _take_batch(walk: SalePass) -> bool:
+    """Write the next entries; return False if there are none."""
     entries = walk.next_entries()
     if walk.settled and entries:  # during a burst only: a single entry does not wait
         entries = _gather(walk, entries)
@@ -238,26 +222,23 @@ def _take_batch(walk: _Pass) -> bool:
     for entry in entries:
         if suspect := walk.suspects.get(entry.order_id):
             walk.put_off_entry(entry, seconds=RETRY_S - suspect.last_ms_ago / 1000)
-    settled = _write_free(walk, ready) if ready else 0
-    walk.settled += settled
-    walk.skipped += len(entries) - settled
+    if ready:
+        _write_free(walk, ready)
     return True
 
 
-def _take_put_off(walk: _Pass) -> bool:
-    """Write the next entry that was put off, or wait a little until it is due."""
+def _take_put_off(walk: SalePass) -> bool:
+    """Write the next entries that were put off, or wait a little until they are due."""
     if not walk.put_off:
         return False
-    due, entry = min(walk.put_off.values(), key=itemgetter(0))
+    due, entries = walk.next_put_off()
     pause_s = due - time.monotonic()
     if pause_s > 0:
         time.sleep(min(pause_s, GATHER_STEP_S))  # new entries do not wait
         return True
-    walk.put_off_entry(entry, seconds=RETRY_S)
-    if _write_free(walk, [entry]):
-        del walk.put_off[entry.order_id]
-        walk.settled += 1
-        walk.skipped -= 1
+    for entry in entries:
+        walk.put_off_entry(entry, seconds=RETRY_S)
+    _write_free(walk, entries)
     return True
 
 
@@ -266,7 +247,7 @@ def _cap_leases(names: Sequence[str]) -> None:
     cap_leases(ledger_connection(), names, settings.SECKILL_LEASE_MS)
 
 
-def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
+def _gather(walk: SalePass, entries: list[PendingEntry]) -> list[PendingEntry]:
     """Wait while entries keep arriving."""
     until = time.monotonic() + GATHER_S
     while len(entries) < settings.SECKILL_BATCH_UNITS and time.monotonic() < until:
@@ -278,59 +259,66 @@ def _gather(walk: _Pass, entries: list[PendingEntry]) -> list[PendingEntry]:
     return entries
 
 
-def _write_free(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
-    """Settle the entries whose user lock is free; return how many."""
+def _write_free(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
+    """Write the entries whose user lock is free, and put the others off."""
     keys = LedgerKeys(walk.sale_id)
-    names = {keys.user_lock(entry.user_id): entry.user_id for entry in entries}
-    users = MultiLock(ledger_connection(), list(names), lease_ms=settings.SECKILL_LEASE_MS)
+    names = {entry: keys.user_lock(entry.user_id) for entry in entries}
+    unique = list(dict.fromkeys(names.values()))
+    users = MultiLock(ledger_connection(), unique, lease_ms=settings.SECKILL_LEASE_MS)
     with users.holding_free() as held:
-        if len(held) < len(names):
-            _cap_leases([name for name in names if name not in held])
-        held_ids = {names[name] for name in held}
-        free = [entry for entry in entries if entry.user_id in held_ids]
+        if len(held) < len(unique):
+            _cap_leases([name for name in unique if name not in held])
+        for entry in entries:
+            if names[entry] not in held:
+                walk.put_off_entry(entry, seconds=BUSY_S)
+        free = [entry for entry in entries if names[entry] in held]
         walk.held = HeldLocks(walk.sale_id, walk.lock, users)
-        return _write_and_report(walk, free) if free else 0
+        if free:
+            _write_and_report(walk, free)
 
 
-def _write_and_report(walk: _Pass, entries: Sequence[PendingEntry]) -> int:
-    """Write these entries and update the ledger, halving a batch that fails; return how many."""
+def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
+    """Write these entries and update the ledger, halving a batch that fails."""
     suspect = walk.suspects.get(entries[0].order_id)
     if suspect and not walk.controlled:
         write_control_row(walk.held)
         walk.controlled = True
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
-        return _set_aside(walk, entries[0], for_good=suspect.to_refuse)
+        _set_aside(walk, entries[0], for_good=suspect.to_refuse)
+        return
     try:
         outcome = attempt(walk.held, entries)
     except NOT_THE_ENTRY:
         raise
     except Exception as error:
         if len(entries) == 1:
-            return _count_failure(walk, entries[0])
-        if walk.is_late() or isinstance(error, BatchTimeout):
-            add_suspects(sale_id=walk.sale_id, entries=entries)
+            _count_failure(walk, entries[0])
+        elif walk.is_late() or isinstance(error, BatchTimeout):
+            walk.suspects = collect_suspects(sale_id=walk.sale_id, add=entries)
             for entry in entries:
                 walk.put_off_entry(entry, seconds=0)
-            return 0
-        half = len(entries) // 2
-        return sum(_write_and_report(walk, it) for it in (entries[:half], entries[half:]))
+        else:
+            half = len(entries) // 2
+            _write_and_report(walk, entries[:half])
+            _write_and_report(walk, entries[half:])
+        return
     _update_ledger(walk.sale_id, outcome)
+    walk.settle(entries)
     walk.controlled = True
-    return len(entries)
 
 
-def _count_failure(walk: _Pass, entry: PendingEntry) -> int:
+def _count_failure(walk: SalePass, entry: PendingEntry) -> None:
     """Count a failure against an entry that failed alone, unless the database is at fault."""
     logger.exception("order %s of sale %s failed", entry.order_id, walk.sale_id)
     write_control_row(walk.held)
     failures = count_failure(sale_id=walk.sale_id, order_id=entry.order_id)
     if failures >= settings.SECKILL_MAX_TRIES:
-        return _set_aside(walk, entry)
-    walk.put_off_entry(entry, seconds=RETRY_S)
-    return 0
+        _set_aside(walk, entry)
+    else:
+        walk.put_off_entry(entry, seconds=RETRY_S)
 
 
-def _set_aside(walk: _Pass, entry: PendingEntry, *, for_good: bool = False) -> int:
+def _set_aside(walk: SalePass, entry: PendingEntry, *, for_good: bool = False) -> None:
     """Refuse an entry that failed every time; if no row can hold it, leave it to staff.
 
     With ``for_good`` staff have decided: the ledger alone records the refusal if no row can.
@@ -344,11 +332,12 @@ def _set_aside(walk: _Pass, entry: PendingEntry, *, for_good: bool = False) -> i
         logger.exception("order %s of sale %s cannot have a row", entry.order_id, walk.sale_id)
         if not for_good:
             set_aside(sale_id=walk.sale_id, entry=entry)
-            return 1
+            walk.settle([entry])
+            return
         outcome = BatchOutcome(releases=[Release(entry, RefusalReason.FAILED)])
     logger.error("order %s of sale %s is refused: it failed", entry.order_id, walk.sale_id)
     _update_ledger(walk.sale_id, outcome)
-    return 1
+    walk.settle([entry])
 
 
 def _update_ledger(sale_id: int, outcome: BatchOutcome) -> None:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from celery.contrib.testing.worker import start_worker
+from celery.signals import worker_ready
 from django.conf import settings as django_settings
 from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
 from orders import tasks
-from orders.fulfilment import worker
+from orders.fulfilment import sale_pass, worker
 from orders.placing.publishing import publish_fulfillment
 from seckill_site.celery import app
 from tests.support.inspection import (
@@ -69,7 +72,8 @@ def test_unfinished_work_publishes_one_task(
     reserved(sale, make_buyers(5))
     seconds = iter(range(100))
     clock = SimpleNamespace(monotonic=lambda: next(seconds))
-    monkeypatch.setattr(worker, "time", clock)
+    for module in (worker, sale_pass):
+        monkeypatch.setattr(module, "time", clock)
     tasks.fulfill_sale(sale_id=sale.pk)
     assert broker_length() == 1
     assert 0 < len(live_ids(sale)) < 5
@@ -85,6 +89,22 @@ def test_sweep_task_publishes_for_old_entries(ledger: Redis) -> None:
         tasks.sweep()
     assert broker_length() == 1
     assert publishes("sent") == sent + 1
+
+
+def test_starting_worker_sweeps_at_once(ledger: Redis) -> None:
+    sale = make_sale()
+    reserved(sale, make_buyers(1))
+    ledger.delete(LedgerKeys(sale.pk).kick)
+    worker_ready.send(None)
+    assert "'at_once': True" in queued()["headers"]["kwargsrepr"]
+    tasks.sweep(at_once=True)
+    assert broker_length() == 2
+
+
+def queued() -> Any:
+    """Return the message at the end of the queue."""
+    with Redis.from_url(django_settings.CELERY_BROKER_URL) as client:
+        return json.loads(client.lrange("celery", 0, 0)[0])
 
 
 def test_reconcile_task_repairs_running_sales(ledger: Redis) -> None:

@@ -27,13 +27,15 @@ _SET_ASIDE = ledger_script("set_aside")
 
 
 class Suspect(NamedTuple):
-    """An entry to write alone: its counted failures, and the time since the last of them.
+    """An entry to write apart from others: its counted failures, and the time since the last.
 
-    ``to_refuse`` says that staff have decided to refuse it.
+    ``alone`` says that it failed alone, or that two batches with it did not end. ``to_refuse`` says
+    that staff have decided to refuse it.
     """
 
     failures: int
     last_ms_ago: int
+    alone: bool
     to_refuse: bool
 
 
@@ -66,29 +68,24 @@ def clear_batch(*, sale_id: int) -> None:
         ledger_connection().delete(LedgerKeys(sale_id).trying)
 
 
-def collect_suspects(*, sale_id: int) -> dict[int, Suspect]:
-    """Return the order ids to write alone: they failed before, or their worker died.
+def collect_suspects(*, sale_id: int, add: Sequence[PendingEntry] = ()) -> dict[int, Suspect]:
+    """Return the order ids to write apart: they failed before, or their batch did not end.
 
-    The caller holds the sale's lock.
+    A worker died with its batch; the entries of another that took too long are to ``add``. The
+    caller holds the sale's lock.
     """
 
     def read(reply: list[str]) -> dict[int, Suspect]:
         groups = zip(*[iter(reply)] * 4, strict=True)
         return {
-            int(order_id): Suspect(int(failures), int(last_ms_ago), bool(int(to_refuse)))
-            for order_id, failures, last_ms_ago, to_refuse in groups
+            int(order_id): Suspect(
+                int(failures), int(last_ms_ago), how != "together", how == "refuse"
+            )
+            for order_id, failures, last_ms_ago, how in groups
         }
 
-    keys = LedgerKeys(sale_id)
-    return run_script(_COLLECT_SUSPECTS, [keys.tries, keys.trying], read=read)
-
-
-def add_suspects(*, sale_id: int, entries: Sequence[PendingEntry]) -> None:
-    """Note that these entries are to be written alone, without counting a failure."""
-    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
-        for entry in entries:
-            pipe.hsetnx(LedgerKeys(sale_id).tries, str(entry.order_id), "0 0")
-        pipe.execute()
+    keys, ids = LedgerKeys(sale_id), [str(entry.order_id) for entry in add]
+    return run_script(_COLLECT_SUSPECTS, [keys.tries, keys.trying], *ids, read=read)
 
 
 def count_failure(*, sale_id: int, order_id: int) -> int:

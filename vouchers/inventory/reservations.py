@@ -374,15 +374,17 @@ def clear_kick(*, sale_id: int) -> None:
     run_script(_CLEAR_KICK, [LedgerKeys(sale_id).kick], read=bool)
 
 
-def claim_due_sweeps(*, sale_ids: Iterable[int]) -> list[int]:
+def claim_due_sweeps(*, sale_ids: Iterable[int], at_once: bool = False) -> list[int]:
     """Return the sales that need a fulfil task now, with the kick of each set.
 
-    A sale is due if its oldest pending entry has waited too long, no task is queued, and the pause
-    is over: the backoff after failures of the database, else that after a sweep without progress.
+    A sale is due if its oldest pending entry has waited too long (``at_once``: at all), no task is
+    queued, and the pause is over: the backoff after failures of the database, else that after a
+    sweep without progress.
     """
     sales = [LedgerKeys(sale_id) for sale_id in sale_ids]
-    age_ms, pause_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
-    args = [age_ms, pause_ms, settings.SECKILL_KICK_MS, FAILURES_KEPT_MS, ASIDE_MS]
+    first_ms, longest_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
+    age_ms = 0 if at_once else first_ms
+    args = [age_ms, longest_ms, settings.SECKILL_KICK_MS, FAILURES_KEPT_MS, ASIDE_MS, first_ms]
     keys = [[it.pending, it.kick, it.swept, it.backoff, it.failures] for it in sales]
     with ledger_errors():
         replies = _CLAIM_SWEEP.run_each(ledger_connection(), [(some, args) for some in keys])

@@ -17,7 +17,7 @@ from pytest_django import Settings
 from redis import Redis
 
 from locks import MultiLock, RedisLock
-from orders.fulfilment import attempts, worker
+from orders.fulfilment import attempts, sale_pass, worker
 from orders.fulfilment.batch import BatchOutcome, write_batch
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
@@ -338,19 +338,18 @@ def test_holder_looks_again_after_releasing_the_lock(
 def test_busy_user_lock_delays_only_its_entry(
     ledger: Redis, settings: Settings, elsewhere: Callable[..., Any]
 ) -> None:
-    settings.SECKILL_BATCH_UNITS = 2
+    settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 2, 300
     sale, buyers = make_sale(), make_buyers(5)
     tokens = reserved(sale, buyers)
     busy = [LedgerKeys(sale.pk).user_lock(buyers[n].pk) for n in (0, 3)]
     theirs = MultiLock(ledger, busy)
     elsewhere(theirs.acquire_all)
-    assert fulfill_sale(sale_id=sale.pk) is False
+    assert fulfill_sale(sale_id=sale.pk) is True, "the next task tries them again"
     assert pending_ids(sale) == [tokens[0].order_id, tokens[3].order_id]
     assert live_ids(sale) == [tokens[n].order_id for n in (1, 2, 4)]
     assert tries_of(sale) == {}
-    assert fulfill_sale(sale_id=sale.pk) is False, "nothing to do is no reason to go on"
     elsewhere(theirs.release)
-    fulfill_sale(sale_id=sale.pk)
+    assert fulfill_sale(sale_id=sale.pk) is False
     assert live_ids(sale) == ids(tokens)
 
 
@@ -440,6 +439,26 @@ def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.Mon
     assert_conserved(sale)
 
 
+@pytest.mark.parametrize(
+    ("left_ms", "goes_on"),
+    [pytest.param(100, True, id="not renewed"), pytest.param(5_000, False, id="renewed")],
+)
+def test_only_lock_of_a_dead_worker_is_outwaited(
+    ledger: Redis, settings: Settings, left_ms: int, goes_on: bool
+) -> None:
+    settings.SECKILL_LEASE_MS = 6_000
+    sale = make_sale()
+    tokens = reserved(sale, make_buyers(2))
+    ledger.delete(LedgerKeys(sale.pk).kick)
+    ledger.set(LedgerKeys(sale.pk).sale_lock, "a-dead-worker  1", px=left_ms)
+
+    assert fulfill_sale(sale_id=sale.pk) is goes_on, "the next task"
+
+    assert bool(ledger.exists(LedgerKeys(sale.pk).sale_lock)) is not goes_on
+    fulfill_sale(sale_id=sale.pk)
+    assert live_ids(sale) == (ids(tokens) if goes_on else [])
+
+
 @pytest.mark.parametrize("size", [1, 2])
 def test_lost_lock_writes_nothing_and_next_worker_writes(
     ledger: Redis, settings: Settings, size: int, monkeypatch: pytest.MonkeyPatch
@@ -488,6 +507,11 @@ def test_without_redis_ledger_is_unavailable(lose_ledger: Callable[[], None]) ->
 # --- Handing on ----------------------------------------------------------------------------------
 
 
+def set_clock(monkeypatch: pytest.MonkeyPatch, clock: object) -> None:
+    for module in (worker, sale_pass):
+        monkeypatch.setattr(module, "time", clock)
+
+
 class SteppingClock:
     """A clock that advances by a second with each reading."""
 
@@ -505,7 +529,7 @@ def test_task_out_of_time_asks_for_another(
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
     sale = make_sale()
     tokens = reserved(sale, make_buyers(5))
-    monkeypatch.setattr(worker, "time", SteppingClock())
+    set_clock(monkeypatch, SteppingClock())
     assert fulfill_sale(sale_id=sale.pk) is True
     assert live_ids(sale) == ids(tokens[:2])
     assert ledger.exists(LedgerKeys(sale.pk).kick), "the fresh task is the one that is on its way"
@@ -518,7 +542,7 @@ def test_queued_task_prevents_another(
     settings.SECKILL_BATCH_UNITS, settings.SECKILL_WORK_MS = 1, 3_000
     sale = make_sale()
     reserved(sale, make_buyers(5))
-    monkeypatch.setattr(worker, "time", SteppingClock())
+    set_clock(monkeypatch, SteppingClock())
     walk = worker._locked_pass
 
     def walked(**kwargs: Any) -> Any:
@@ -613,7 +637,7 @@ def burst(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[int]]:
 
         monkeypatch.setattr(attempts, "write_batch", write)
         clock = RestingClock(lambda: reserved(sale, make_buyers(next(steps, 0))))
-        monkeypatch.setattr(worker, "time", clock)
+        set_clock(monkeypatch, clock)
         fulfill_sale(sale_id=sale.pk)
         assert pending_ids(sale) == []
         return sizes
@@ -646,7 +670,7 @@ def test_single_order_and_full_batch_do_not_wait(
     settings.SECKILL_BATCH_UNITS = most
     sale, clock = make_sale(), RestingClock(lambda: None)
     reserved(sale, make_buyers(orders))
-    monkeypatch.setattr(worker, "time", clock)
+    set_clock(monkeypatch, clock)
     fulfill_sale(sale_id=sale.pk)
     assert pending_ids(sale) == []
     assert clock.now == 0

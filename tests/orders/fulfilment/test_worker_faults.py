@@ -198,7 +198,7 @@ def test_attempt_of_killed_process_is_counted(
 def test_killing_entry_delays_only_itself(
     monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
-    """All other entries are written by the next worker without waiting for it."""
+    """It kills its worker in its batch, among a few, and twice alone; the others go on."""
     settings.SECKILL_MAX_TRIES, settings.SECKILL_WORK_MS = 2, 3_000
     sale = make_sale(stock=20)
     tokens = reserved(sale, make_buyers(5))
@@ -216,7 +216,7 @@ def test_killing_entry_delays_only_itself(
     with pytest.raises(Killed):
         fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == []
-    for _ in range(2):
+    for _ in range(3):
         tokens += reserved(sale, make_buyers(1))
         with pytest.raises(Killed):
             fulfill_sale(sale_id=sale.pk)

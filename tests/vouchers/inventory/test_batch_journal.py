@@ -7,7 +7,6 @@ from tests.support.patience import wait_for
 from tests.support.sales import open_ledger, reserve_entry
 from vouchers.inventory.batch_journal import (
     Decision,
-    add_suspects,
     back_off,
     clear_batch,
     collect_suspects,
@@ -62,6 +61,19 @@ def test_suspects_of_a_dead_worker_are_remembered() -> None:
     assert set(collect_suspects(sale_id=1)) == {501, 502}
 
 
+def test_entries_whose_batches_did_not_end_twice_are_written_alone() -> None:
+    entries = two_entries()
+    record_batch(sale_id=1, entries=entries)
+    assert [it.alone for it in collect_suspects(sale_id=1).values()] == [False, False]
+
+    found = collect_suspects(sale_id=1, add=entries[:1])
+
+    assert {it: suspect.alone for it, suspect in found.items()} == {501: True, 502: False}
+    assert found[501].failures == 0
+    record_batch(sale_id=1, entries=entries)
+    assert [it.alone for it in collect_suspects(sale_id=1).values()] == [True, True]
+
+
 def test_entry_recorded_alone_by_a_dead_worker_has_failed() -> None:
     record_batch(sale_id=1, entries=two_entries()[:1])
 
@@ -75,9 +87,9 @@ def test_failures_count_if_a_second_apart() -> None:
 
     assert [count_failure(sale_id=1, order_id=501) for _ in range(3)] == [1, 1, 1]
     wait_for(fail_again, what="a second failure")
-    add_suspects(sale_id=1, entries=[PendingEntry(501, 1, 1, 0), PendingEntry(502, 2, 1, 0)])
 
-    found = collect_suspects(sale_id=1)
+    added = [PendingEntry(501, 1, 1, 0), PendingEntry(502, 2, 1, 0)]
+    found = collect_suspects(sale_id=1, add=added)
 
     assert (found[501].failures, found[502].failures) == (2, 0)
     assert found[501].last_ms_ago < 1_000 < found[502].last_ms_ago

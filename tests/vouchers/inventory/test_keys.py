@@ -15,7 +15,6 @@ from tests.fixtures.vouchers import Dump
 from tests.support.sales import open_ledger
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
-    add_suspects,
     back_off,
     clear_batch,
     collect_suspects,
@@ -179,7 +178,6 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
         lambda: add_buyers(sale_id=1, holdings=[HOLDING]),
         lambda: clear_batch(sale_id=1),
         lambda: collect_suspects(sale_id=1),
-        lambda: add_suspects(sale_id=1, entries=[ENTRY]),
         lambda: count_failure(sale_id=1, order_id=501),
         lambda: set_aside(sale_id=1, entry=ENTRY),
         lambda: entries_set_aside(sale_id=1),

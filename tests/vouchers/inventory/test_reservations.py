@@ -814,6 +814,16 @@ def test_sale_with_queued_task_is_not_swept(ledger: Any) -> None:
     assert claim_due_sweeps(sale_ids=[1]) == []
 
 
+def test_sweep_at_once_waits_for_neither_age_nor_pause(ledger: Any) -> None:
+    ledger.zadd(LedgerKeys(1).pending, {"501:1:1": redis_now_ms()})
+    assert claim_due_sweeps(sale_ids=[1]) == []
+    for _ in range(2):
+        assert claim_due_sweeps(sale_ids=[1], at_once=True) == [1]
+        assert claim_due_sweeps(sale_ids=[1], at_once=True) == [], "a task is queued"
+        ledger.delete(LedgerKeys(1).kick)
+    assert claim_due_sweeps(sale_ids=[1]) == []
+
+
 def test_sweep_pause_doubles_up_to_maximum_and_resets(ledger: Any, settings: Any) -> None:
     settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS = 2_000, 5_000
     keys = LedgerKeys(1)

@@ -3,18 +3,19 @@
 -- It is due when the oldest pending entry has waited too long, no task is queued, and the pause
 -- since the last sweep is over. The pause doubles while the oldest entry stays the same, up to a
 -- maximum, so that a stuck sale costs little. Any progress resets it. After failures of the
--- database, the backoff of the workers takes its place. After the clock of Redis went back, an entry
--- may be from the future: it is due.
+-- database, the backoff of the workers takes its place. An age of 0 waits for no pause. After the
+-- clock of Redis went back, an entry may be from the future: it is due.
 --
 -- KEYS[1]  pending  zset
 -- KEYS[2]  kick     string  1: a fulfil task is queued; 0: it has started
 -- KEYS[3]  swept    hash    oldest: the entry last swept for; pause and due time in ms
 -- KEYS[4]  backoff  exists while workers do not try the sale  KEYS[5] failures  a while longer
--- ARGV[1]  age in ms at which an entry has waited too long; also the first pause
+-- ARGV[1]  age in ms at which an entry has waited too long
 -- ARGV[2]  the longest pause in ms
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  milliseconds that backoff and failures last at most
 -- ARGV[5]  the least score of an entry that is set aside
+-- ARGV[6]  the first pause in ms
 --
 -- Returns 1 if the caller must send the task, else 0.
 -- @include has_type
@@ -36,11 +37,12 @@ local oldest_ms = tonumber(oldest[2])
 if oldest_ms <= now_ms and oldest_ms > now_ms - age_ms then return 0 end
 
 local swept = redis.call('HMGET', KEYS[3], 'oldest', 'pause', 'due')
-local pause_ms = age_ms
+local pause_ms = tonumber(ARGV[6])
 if swept[1] == oldest[1] then
   local left_ms = (tonumber(swept[3]) or 0) - now_ms
-  if left_ms > 0 and left_ms <= longest_ms and redis.call('EXISTS', KEYS[5]) == 0 then return 0 end
-  pause_ms = math.min(2 * (tonumber(swept[2]) or age_ms), longest_ms)
+  local waits = age_ms > 0 and left_ms > 0 and left_ms <= longest_ms
+  if waits and redis.call('EXISTS', KEYS[5]) == 0 then return 0 end
+  pause_ms = math.min(2 * (tonumber(swept[2]) or pause_ms), longest_ms)
 end
 if not redis.call('SET', KEYS[2], '1', 'NX', 'PX', ARGV[3]) then return 0 end
 redis.call('HSET', KEYS[3], 'oldest', oldest[1], 'pause', integer(pause_ms),

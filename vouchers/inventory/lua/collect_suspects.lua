@@ -1,28 +1,36 @@
--- collect_suspects: return the entries to write alone, with those that a dead worker was writing.
+-- collect_suspects: return the entries to write apart, with those that a dead worker was writing.
 --
--- The caller holds the sale's lock. A worker that died while it wrote one entry alone counts as a
--- failure of that entry.
+-- The caller holds the sale's lock. Entries of a batch that did not end are to be written with a few
+-- others; if that does not end either, alone. A worker that died while it wrote one entry alone
+-- counts as a failure of that entry.
 --
 -- KEYS[1]  tries   hash    order id -> <failures> <time of the last in ms>, or 'refuse'
+--                          0 0: one batch with it did not end; 0 1: two did not
 -- KEYS[2]  trying  string  <time in ms>;<order ids> that a worker was writing when it died
+-- ARGV     the order ids of another batch that did not end
 --
--- Returns groups of four, as digits: order id, failures, milliseconds since the last, and 1 if staff
--- have decided to refuse it.
+-- Returns groups of four: order id, failures and milliseconds since the last as digits, and how to
+-- write it: together (with a few others), alone, or refuse (staff have decided so).
 -- @include now_in_ms
 -- @include integer
 -- @include count_failure
 -- @include digits_or_nil
 
-local now_ms, died = now_in_ms(), {}
+local now_ms, suspects, deaths = now_in_ms(), ARGV, 0
 local at_ms, ids = string.match(redis.call('MGET', KEYS[2])[1] or '', '^(%d+);(.*)$')
 for id in string.gmatch(ids or '', '%d+') do
-  redis.call('HSETNX', KEYS[1], id, '0 0')
-  died[#died + 1] = id
+  suspects[#suspects + 1] = id
+  deaths = deaths + 1
 end
-if #died == 1 and redis.call('HGET', KEYS[1], died[1]) ~= 'refuse' then
-  count_failure(KEYS[1], died[1], tonumber(at_ms))
+for _, id in ipairs(suspects) do
+  if redis.call('HSETNX', KEYS[1], id, '0 0') == 0 and redis.call('HGET', KEYS[1], id) == '0 0' then
+    redis.call('HSET', KEYS[1], id, '0 1')
+  end
 end
-if #died > 0 then redis.call('DEL', KEYS[2]) end
+if deaths == 1 and redis.call('HGET', KEYS[1], suspects[#suspects]) ~= 'refuse' then
+  count_failure(KEYS[1], suspects[#suspects], tonumber(at_ms))
+end
+if deaths > 0 then redis.call('DEL', KEYS[2]) end
 
 local found = {}
 local fields = redis.call('HGETALL', KEYS[1])
@@ -32,7 +40,8 @@ for i = 1, #fields, 2 do
     found[#found + 1] = fields[i]
     found[#found + 1] = count or '0'
     found[#found + 1] = integer(now_ms - tonumber(last_ms or 0))
-    found[#found + 1] = fields[i + 1] == 'refuse' and '1' or '0'
+    found[#found + 1] = fields[i + 1] == 'refuse' and 'refuse'
+      or fields[i + 1] == '0 0' and 'together' or 'alone'
   end
 end
 return found
