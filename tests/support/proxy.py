@@ -142,6 +142,10 @@ class FaultProxy:
         """Refuse new connections; the present ones live on unless ``cut`` follows."""
         self._call(self._refuse)
 
+    def redirect(self, upstream: Upstream) -> None:
+        """Lead new connections to another server, as DNS does; the present ones stay."""
+        self._upstream = upstream
+
     def delay(self, delay_ms: int) -> None:
         """Make each piece of data wait, in both directions: twice in a round trip."""
         self._faults.delay_ms = delay_ms

@@ -191,9 +191,16 @@ def ensure_safe_fence(*, sale_id: int, stored: int) -> int:
 
 
 def current_run_id() -> str:
-    """Return the id of this run of the Redis server; empty if it is unknown."""
-    with ledger_errors():
-        return str(ledger_connection().info("server").get("run_id", ""))
+    """Return the id of this run of the Redis server; empty if it is unknown.
+
+    :raises LedgerUnavailable: also if the server has become a replica: Note [Another primary].
+    """
+    with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
+        server, replication = pipe.info("server").info("replication").execute()
+    if replication.get("role", "master") != "master":
+        ledger_connection().connection_pool.distrust()
+        raise LedgerUnavailable("the ledger's Redis has become a replica")
+    return str(server.get("run_id", ""))
 
 
 def _copy_terms(*, sale_id: int) -> bool:

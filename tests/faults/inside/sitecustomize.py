@@ -12,6 +12,8 @@ may be these files:
     The statement is a key of ``STATEMENTS``; the time is of ``time.time()``, or 0 for once.
 ``blind``
     Control writes do nothing, and seem to succeed.
+``trusting``
+    No answer of Redis makes a child look for another server.
 ``deadly``
     ``<order id> kill`` or ``<order id> hang``: what happens to a child that is about to make a live
     order of it. Read when the child is forked.
@@ -52,6 +54,10 @@ def prepare_child() -> None:
     failpoints.tell(die_at)
     if (DIRECTORY / "database").exists():
         break_database(attempts)
+    if (DIRECTORY / "trusting").exists():
+        from seckill_site.own_connections import OwnConnections
+
+        OwnConnections.distrust = lambda self: None  # type: ignore[method-assign]
     if (DIRECTORY / "deadly").exists():
         order_id, how = (DIRECTORY / "deadly").read_text().split()
         poison(attempts, int(order_id), how)
