@@ -47,8 +47,8 @@ class Turn:
 
 
 def publish_turn(task_name: str, *, in_s: float = 0.0, **arguments: int) -> None:
-    """Publish the task of a turn. It expires with the lease, when beat publishes another."""
-    publish(task_name, in_s=in_s, expires_s=in_s + LEASE.total_seconds(), **arguments)
+    """Publish the task of a turn; if it is lost, beat publishes another once the lease is over."""
+    publish(task_name, in_s=in_s, **arguments)
 
 
 def record_step(job: BackgroundJob, *, now: dt.datetime, **changes: Any) -> None:

@@ -143,7 +143,7 @@ def _ask_broker() -> None:
     options = {"socket_timeout": 1, "socket_connect_timeout": 0.5, "max_retries": 0}
     with app.connection_for_write(transport_options=options) as broker:
         channel: Any = broker.default_channel  # of our own transport, so it has a Redis client
-        channel.client.set(PROBE, "1", px=1_000)
+        channel.probe(app.conf.task_default_queue)
 
 
 def _ask_workers() -> None:

@@ -15,7 +15,10 @@ FULFILLED = Counter(
 BACKOFFS = Counter(
     "seckill_backoffs_total", "Pauses of a sale because the database took no orders of it."
 )
-JUNK = Counter("seckill_ledger_junk_total", "Entries put aside because they are none of a ledger.")
+JUNK = Counter(
+    "seckill_ledger_junk_total",
+    "Entries and messages dropped or put aside because they are none of the shop.",
+)
 
 
 def exposition() -> bytes:

@@ -14,6 +14,8 @@ from redis.backoff import NoBackoff
 from redis.connection import parse_url
 from redis.retry import Retry
 
+from seckill_site.broker.messages import publish_options
+
 BASE_DIR = Path(__file__).resolve().parent.parent
 
 env = environ.Env()
@@ -268,13 +270,15 @@ CELERY_TASK_SOFT_TIME_LIMIT = 60
 CELERY_WORKER_PREFETCH_MULTIPLIER = 1
 CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
+CELERY_WORKER_CONSUMER = "seckill_site.broker.consumer:Consumer"
+CELERY_BEAT_SCHEDULER = "seckill_site.broker.schedule:MonotonicScheduler"
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     "socket_timeout": 5,
     "socket_connect_timeout": 2,
     "visibility_timeout": 120,
-    "unacked_restore_interval": 2,
+    "unacked_restore_interval": 0.5,  # pauses of messages end as precisely as this
     "unacked_restore_throttle": 1,
 }
 _EVERY_SECONDS = {
@@ -295,7 +299,7 @@ CELERY_BEAT_SCHEDULE = {
     name: {
         "task": f"orders.tasks.{name}",
         "schedule": seconds,
-        "options": {"expires": seconds},  # once the next is due, this one is obsolete
+        "options": publish_options(once=True),  # without workers, one of each waits
     }
     for name, seconds in _EVERY_SECONDS.items()
 }

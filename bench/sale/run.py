@@ -175,7 +175,7 @@ def serving(
 @contextmanager
 def back_half(site: Site) -> Iterator[None]:
     """Run a worker and beat, and the classic design's consumer."""
-    commands = celery(site.scratch)
+    commands = celery()
     others = {"beat": commands["beat"], "consumer": ["django", "consume_classic"]}
     with ExitStack() as stack:
         worker = _process(site, "worker", commands["worker"], lambda log: b" ready." in log)

@@ -48,7 +48,7 @@ class BackHalf:
         """
         for name in self._workers:
             self._start_worker(name)
-        self._start("beat", "beat", "--schedule", str(self._directory / "schedule"))
+        self._start("beat", "beat")
         for name in self._workers:
             self._wait_until_ready(name)
 

@@ -17,7 +17,7 @@ def sweep(*, now: dt.datetime, long_over: bool = False, at_once: bool = False) -
 
     ``claim_sweep.lua`` decides. Ended sales are swept too: those ``long_over`` separately, and less
     often. ``at_once`` waits for nothing: a worker has started, and the others may all have died.
-    The sweep shares the kick with buyers, so each sale has at most one unexpired task queued.
+    Each sale has at most one task queued.
 
     :raises LedgerUnavailable: Redis did not respond; the next sweep comes in seconds.
     """

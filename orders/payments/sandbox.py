@@ -31,6 +31,7 @@ from orders.payments.providers import (
     ProviderUnavailable,
     Statement,
 )
+from seckill_site.broker.messages import publish_options
 from seckill_site.database_time import database_now
 from seckill_site.strict_json import read_strict_json
 
@@ -177,7 +178,8 @@ def notify(*, reference: str, tries: int, now: dt.datetime) -> float | None:
 def publish_notification(*, reference: str, tries: int = 1, in_s: float = 0) -> None:
     """Publish the task that notifies the shop after ``in_s`` seconds."""
     arguments = {"reference": reference, "tries": tries}
-    current_app.send_task("orders.tasks.notify_from_sandbox", kwargs=arguments, countdown=in_s)
+    options = publish_options(pause_s=in_s)
+    current_app.send_task("orders.tasks.notify_from_sandbox", kwargs=arguments, **options)
 
 
 def notification(trade: SandboxTrade, state: ChargeState) -> bytes:

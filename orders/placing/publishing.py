@@ -13,6 +13,7 @@ from django.conf import settings
 from kombu import Connection
 from kombu.pools import producers
 
+from seckill_site.broker.messages import publish_options
 from seckill_site.metrics import PUBLISHES
 
 logger = logging.getLogger(__name__)
@@ -62,12 +63,10 @@ def _publisher_connection() -> Connection:
     return connection
 
 
-def publish(
-    task_name: str, *, in_s: float = 0, expires_s: float | None = None, **arguments: int
-) -> bool:
+def publish(task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
     """Publish a task that beat publishes again if it is lost; return whether the broker took it.
 
-    It expires with the kick, or after ``expires_s``, so a queue without workers does not grow.
+    It is not queued beside its equal, so a queue without workers does not grow.
     """
     if not circuit.closed():
         PUBLISHES.labels("skipped").inc()
@@ -82,9 +81,8 @@ def publish(
                 kwargs=arguments,
                 producer=producer,
                 retry=False,
-                countdown=in_s or None,
                 ignore_result=True,
-                expires=expires_s or settings.SECKILL_KICK_MS / 1000,
+                **publish_options(once=True, pause_s=in_s),
             )
     # A transport may raise anything. The order is accepted, and the sweep sends the task again.
     except Exception as error:

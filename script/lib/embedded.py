@@ -145,7 +145,7 @@ def run(arguments: argparse.Namespace) -> int:
     web = [sys.executable, PREPARE_SHOP, str(PREPARED), *python]
     web += granian(arguments.host, arguments.port, "--respawn-failed-workers")
     supervisor.add_part("web", web, *USER_OF_SERVERS, env=environ, cwd=ROOT)
-    for name, command in celery(data).items():
+    for name, command in celery().items():
         options = [*USER_OF_SERVERS, "--once", str(PREPARED)]
         supervisor.add_part(name, [*python, *command], *options, env=environ, cwd=ROOT)
     return supervisor.run(lambda: announce(arguments.host, arguments.port))

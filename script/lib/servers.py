@@ -278,13 +278,12 @@ def granian(host: str, port: int, *options: str, workers: int = 2, threads: int 
     ]
 
 
-def celery(directory: Path) -> dict[str, list[str]]:
-    """Return the commands of the worker, and of beat with its schedule in this directory."""
+def celery() -> dict[str, list[str]]:
+    """Return the commands of the worker and of beat."""
     command = ["celery", "--app", "seckill_site", "--quiet"]
     worker = ["worker", "--loglevel", "INFO", "--concurrency", "2"]
     worker += ["--without-gossip", "--without-mingle"]
-    beat = ["beat", "--schedule", str(directory / "beat-schedule")]
-    return {"worker": [*command, *worker], "beat": [*command, *beat]}
+    return {"worker": [*command, *worker], "beat": [*command, "beat"]}
 
 
 def tail(log: Path, lines: int = 30) -> str:

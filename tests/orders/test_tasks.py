@@ -18,6 +18,7 @@ from redis import Redis
 from orders import tasks
 from orders.fulfilment import sale_pass, worker
 from orders.placing.publishing import publish_fulfillment
+from seckill_site.broker.messages import publish_options
 from seckill_site.celery import app
 from tests.support.inspection import (
     assert_conserved,
@@ -40,11 +41,11 @@ def test_task_names_are_those_of_older_releases() -> None:
     assert all(app.tasks[name].ignore_result for name in names)
 
 
-def test_beat_sends_existing_tasks_that_expire() -> None:
+def test_beat_sends_existing_tasks_that_wait_once() -> None:
     app.loader.import_default_modules()
     for entry in django_settings.CELERY_BEAT_SCHEDULE.values():
         assert entry["task"] in app.tasks
-        assert entry["options"]["expires"] <= entry["schedule"]
+        assert entry["options"] == publish_options(once=True)
 
 
 def test_fulfil_task_writes_pending_entries() -> None:

@@ -162,14 +162,6 @@ def test_celery_notices_a_silent_broker():
     assert app.conf.task_time_limit < options["visibility_timeout"] == 120
 
 
-def test_beat_sends_existing_tasks_that_expire():
-    app.loader.import_default_modules()
-
-    for entry in app.conf.beat_schedule.values():
-        assert entry["task"] in app.tasks
-        assert 0 < entry["options"]["expires"] <= entry["schedule"]
-
-
 # --- pages ---------------------------------------------------------------------------------------
 
 

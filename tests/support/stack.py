@@ -225,16 +225,10 @@ class Stack:
 
     def beat(self, **environ: str) -> Process:
         """Start Celery's beat and wait until it is up."""
-        schedule = self.directory / f"schedule-{len(self.processes)}"
-        command = ["beat", "--schedule", str(schedule), "--loglevel", "INFO"]
+        command = ["beat", "--loglevel", "INFO"]
         process = Process(*self._start("beat", [*self._celery(), *command], environ))
         self.processes.append(process)
-        # It says nothing at its start; the schedule is what it opens first.
-        self._wait(
-            lambda: process.wait_until(
-                lambda: any(self.directory.glob(f"{schedule.name}*")), what="schedule file"
-            )
-        )
+        self._wait(lambda: process.wait_for_log("beat sends"))
         return process
 
     def _wait(self, wait: Callable[[], None]) -> None:

@@ -1,9 +1,8 @@
-"""Publishing: one small message that expires, a bounded wait, and a circuit breaker."""
+"""Publishing: one small message that waits once, a bounded wait, and a circuit breaker."""
 
 from __future__ import annotations
 
 import base64
-import datetime as dt
 import json
 import socket
 import time
@@ -11,8 +10,6 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
-from django.conf import settings as django_settings
-from pytest_django import Settings
 
 from orders.placing import publishing
 from orders.placing.publishing import FULFILL_SALE, CircuitBreaker, publish, publish_fulfillment
@@ -29,9 +26,8 @@ def silent_broker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         yield
 
 
-def test_message_names_sale_and_expires_with_the_kick() -> None:
+def test_message_names_sale_and_has_no_time() -> None:
     sent = publishes("sent")
-    before = time.time()
     assert publish(FULFILL_SALE, sale_id=7) is True
     (text,) = broker_client().lrange("celery", 0, -1)
     message = json.loads(text)
@@ -39,13 +35,8 @@ def test_message_names_sale_and_expires_with_the_kick() -> None:
     assert (args, kwargs) == ([], {"sale_id": 7})
     assert message["headers"]["task"] == "orders.tasks.fulfill_sale"
     assert message["headers"]["ignore_result"] is True
-    expires_at_s = _epoch_s(message["headers"]["expires"])
-    assert before < expires_at_s <= time.time() + django_settings.SECKILL_KICK_MS / 1000
+    assert not {"expires", "eta"} & set(message["headers"])
     assert publishes("sent") == sent + 1
-
-
-def _epoch_s(text: str) -> float:
-    return dt.datetime.fromisoformat(text).timestamp()
 
 
 def test_broker_holds_only_the_message() -> None:
@@ -102,9 +93,12 @@ def test_circuit_is_open_for_its_pause(
     assert circuit.closed()
 
 
-def test_message_expiry_follows_the_kick_setting(settings: Settings) -> None:
-    settings.SECKILL_KICK_MS = 1_000
-    publish_fulfillment(sale_id=7)
-    (text,) = broker_client().lrange("celery", 0, -1)
-    expires_at_s = _epoch_s(json.loads(text)["headers"]["expires"])
-    assert expires_at_s <= time.time() + 1
+def test_message_waits_once_and_again_after_it_was_taken() -> None:
+    for _ in range(3):
+        assert publish(FULFILL_SALE, sale_id=7)
+    assert broker_length() == 1
+    assert publish(FULFILL_SALE, sale_id=8)
+    assert broker_length() == 2
+    broker_client().rpop("celery")
+    assert publish(FULFILL_SALE, sale_id=7)
+    assert broker_length() == 2

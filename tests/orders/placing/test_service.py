@@ -118,7 +118,7 @@ def test_due_kick_publishes_one_task(
     assert broker_length() == 1
     assert len(commands.ledger) == 1
     assert commands.cache == []
-    assert [words.split(" ")[0] for words in commands.broker] == ["LPUSH"]
+    assert [words.split(" ")[0] for words in commands.broker] == ["EVALSHA"]
 
 
 @pytest.mark.usefixtures("warm")
@@ -186,8 +186,9 @@ def test_request_after_task_start_publishes_another(ledger: Redis) -> None:
     place(first)
     place(second)
     ledger.delete(LedgerKeys(sale.pk).kick)
+    empty_broker()  # as the worker took the message
     place(third)
-    assert broker_length() == 2
+    assert broker_length() == 1
 
 
 def test_each_sale_has_its_own_task() -> None:

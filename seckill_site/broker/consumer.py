@@ -1,0 +1,62 @@
+"""The worker's consumer: it drops what is no task, and is back soon after its broker."""
+
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from celery.worker import consumer
+from redis.exceptions import RedisError
+
+from seckill_site.broker.transport import dropped
+
+logger = logging.getLogger(__name__)
+
+LONGEST_PAUSE_S = 2
+"""The longest pause between two attempts to reach the broker; Celery's own grow to 30 s."""
+
+
+class Consumer(consumer.Consumer):
+    """Celery's consumer, which no message makes deaf."""
+
+    def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
+        """Return the handler of messages; a message that is no task is rejected."""
+        handle = super().create_task_handler(*args, **options)
+
+        def on_message(message: Any) -> None:
+            try:
+                check_task(message)
+            except Exception as error:  # whatever is wrong with it
+                self._drop(message, error)
+            else:
+                handle(message)
+
+        return on_message
+
+    def on_decode_error(self, message: Any, exc: Exception) -> None:
+        """Reject a message whose body cannot be unpacked."""
+        self._drop(message, exc)
+
+    def ensure_connected(self, conn: Any) -> Any:
+        """Connect, with short pauses between attempts."""
+        conn.ensure_connection = partial(conn.ensure_connection, interval_max=LONGEST_PAUSE_S)
+        return super().ensure_connected(conn)
+
+    def _drop(self, message: Any, why: Exception) -> None:
+        dropped(why)
+        message.reject_log_error(logger, (RedisError, OSError))
+
+
+def check_task(message: Any) -> None:
+    """Check that a message asks for a task, in the form that a child process can read.
+
+    :raises Exception: it does not
+    """
+    if not all(isinstance(message.headers[name], str) for name in ("id", "task")):
+        raise TypeError(f"no task: {message.headers}")
+    if message.content_type != "application/json":
+        raise TypeError(f"not JSON: {message.content_type}")
+    args, kwargs, embedded = message.decode()
+    kinds = (type(args), type(kwargs), type(embedded))
+    if kinds not in ((list, dict, dict), (list, dict, type(None))):
+        raise TypeError(f"no arguments of a task: {kinds}")
