@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -82,6 +83,7 @@ class OwnRedis:
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self.port = free_port()
+        self.environ: dict[str, str] = {}
         self.popen: subprocess.Popen[bytes] | None = None
 
     def url(self, db: int = 0) -> str:
@@ -98,7 +100,8 @@ class OwnRedis:
         # "everysec" a disk that is slow to sync puts the writing off, for up to two seconds.
         command += ["--appendfsync", "no"]
         with (self.directory / "redis.log").open("ab") as log:
-            self.popen = subprocess.Popen(command, stdout=log, stderr=log)
+            environ = {**os.environ, **self.environ}
+            self.popen = subprocess.Popen(command, stdout=log, stderr=log, env=environ)
         deadline = time.monotonic() + 10
         while not self.answers():
             assert time.monotonic() < deadline, (self.directory / "redis.log").read_text()
@@ -151,6 +154,33 @@ class OwnRedis:
 def own_redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OwnRedis]:
     """A running Redis with an AOF that only this test uses."""
     with OwnRedis(tmp_path_factory.mktemp("redis")) as server:
+        yield server
+
+
+class ClockedRedis(OwnRedis):
+    """A Redis whose wall clock a test may change while it runs (``inside/shift_clock.c``)."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__(directory)
+        self._shift, library = directory / "shift", directory / "shift_clock.so"
+        command = ["cc", "-O2", "-shared", "-fPIC", "-o", str(library)]
+        subprocess.run([*command, str(INSIDE / "shift_clock.c")], check=True)
+        self.environ = {"LD_PRELOAD": str(library), "SHIFT_CLOCK_FILE": str(self._shift)}
+        self.shift_clock(0)
+
+    def shift_clock(self, seconds: float) -> None:
+        """Let its wall clock be ahead by this, or behind; the server has it mapped."""
+        with self._shift.open("r+b" if self._shift.exists() else "wb") as file:
+            file.write(struct.pack("q", round(seconds * 1000)))
+
+
+@pytest.fixture
+def clocked_ledger(
+    tmp_path_factory: pytest.TempPathFactory, use_ledger: Callable[[str], None]
+) -> Iterator[ClockedRedis]:
+    """A Redis of the test's own as its ledger, whose clock the test may change."""
+    with ClockedRedis(tmp_path_factory.mktemp("redis")) as server:
+        use_ledger(server.url())
         yield server
 
 

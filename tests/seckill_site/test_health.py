@@ -13,6 +13,7 @@ from django.db import connection
 from redis import Redis
 
 from seckill_site import health
+from seckill_site.ledger_connection import BACKING_OFF
 from tests.seckill_site.checks.test_configuration import configured, the_only_one_of_a_buyer_dropped
 from tests.support.patience import MOMENT_S
 from vouchers.inventory.batch_journal import back_off
@@ -118,6 +119,14 @@ def test_readyz_says_that_workers_pause_a_sale(client):
     back_off(sale_id=1, error=ValueError("the table is full"))
 
     assert_missing(client.get("/readyz"), "orders")
+
+
+@pytest.mark.django_db
+def test_pause_prolonged_by_the_clock_of_redis_is_no_pause(client, ledger):
+    back_off(sale_id=1, error=ValueError("the table is full"))
+    ledger.pexpire(BACKING_OFF, 60_000)
+
+    assert client.get("/readyz").status_code == 200
 
 
 @pytest.mark.django_db

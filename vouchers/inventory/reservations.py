@@ -385,6 +385,7 @@ def claim_due_sweeps(*, sale_ids: Iterable[int], at_once: bool = False) -> list[
     first_ms, longest_ms = settings.SECKILL_SWEEP_AGE_MS, settings.SECKILL_SWEEP_PAUSE_MS
     age_ms = 0 if at_once else first_ms
     args = [age_ms, longest_ms, settings.SECKILL_KICK_MS, FAILURES_KEPT_MS, ASIDE_MS, first_ms]
+    args.append(BACKOFF_MS[1])
     keys = [[it.pending, it.kick, it.swept, it.backoff, it.failures] for it in sales]
     with ledger_errors():
         replies = _CLAIM_SWEEP.run_each(ledger_connection(), [(some, args) for some in keys])

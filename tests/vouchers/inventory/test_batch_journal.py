@@ -95,6 +95,15 @@ def test_failures_count_if_a_second_apart() -> None:
     assert found[501].last_ms_ago < 1_000 < found[502].last_ms_ago
 
 
+def test_failure_from_the_future_is_long_ago(ledger: Any) -> None:
+    """The clock of Redis went back; the entry would otherwise wait as long again."""
+    ledger.hset(LedgerKeys(1).tries, "501", f"2 {redis_now_ms() + 60_000}")
+
+    found = collect_suspects(sale_id=1)[501]
+
+    assert (found.failures, found.last_ms_ago > 60_000) == (2, True)
+
+
 def test_entry_set_aside_stays_pending_out_of_reach() -> None:
     first, second = two_entries()
     count_failure(sale_id=1, order_id=501)

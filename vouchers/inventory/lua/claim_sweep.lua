@@ -13,7 +13,7 @@
 -- ARGV[1]  age in ms at which an entry has waited too long
 -- ARGV[2]  the longest pause in ms
 -- ARGV[3]  milliseconds that a kick lasts
--- ARGV[4]  milliseconds that backoff and failures last at most
+-- ARGV[4]  milliseconds that failures last at most  ARGV[7] and backoff
 -- ARGV[5]  the least score of an entry that is set aside
 -- ARGV[6]  the first pause in ms
 --
@@ -26,7 +26,7 @@
 local now_ms, age_ms, longest_ms = now_in_ms(), tonumber(ARGV[1]), tonumber(ARGV[2])
 repair_key(KEYS[2], 'string', tonumber(ARGV[3]))
 repair_key(KEYS[3], 'hash', 2 * longest_ms)
-repair_key(KEYS[4], 'string', tonumber(ARGV[4]))
+repair_key(KEYS[4], 'string', tonumber(ARGV[7]))
 repair_key(KEYS[5], 'string', tonumber(ARGV[4]))
 
 if not has_type(KEYS[1], 'zset') then return 0 end

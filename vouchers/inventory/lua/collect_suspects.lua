@@ -10,7 +10,8 @@
 -- ARGV     the order ids of another batch that did not end
 --
 -- Returns groups of four: order id, failures and milliseconds since the last as digits, and how to
--- write it: together (with a few others), alone, or refuse (staff have decided so).
+-- write it: together (with a few others), alone, or refuse (staff have decided so). A failure
+-- from the future, before the clock of Redis went back, is long ago.
 -- @include now_in_ms
 -- @include integer
 -- @include count_failure
@@ -39,7 +40,8 @@ for i = 1, #fields, 2 do
   if digits_or_nil(fields[i]) then
     found[#found + 1] = fields[i]
     found[#found + 1] = count or '0'
-    found[#found + 1] = integer(now_ms - tonumber(last_ms or 0))
+    last_ms = tonumber(last_ms or 0)
+    found[#found + 1] = integer(last_ms <= now_ms and now_ms - last_ms or now_ms)
     found[#found + 1] = fields[i + 1] == 'refuse' and 'refuse'
       or fields[i + 1] == '0 0' and 'together' or 'alone'
   end

@@ -1,0 +1,170 @@
+"""Clocks that differ: of a web server, a worker or beat, and that of Redis, which jumps."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from django.conf import settings as site
+from django.utils import timezone
+from pytest_django import Settings
+from redis import Redis
+
+from orders.fulfilment.sweep import sweep
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from tests.concurrency.sales import crowd_of, make_sale
+from tests.faults.conftest import ClockedRedis, with_clock, with_inside
+from tests.faults.history import History, Outcome
+from tests.support.orders import make_buyers, reserved
+from tests.support.patience import wait_for
+from tests.support.stack import Process, Stack, Web
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+Report = Callable[[Outcome], None]
+
+BUYERS = 60
+HOUR_S = 3_600.0
+FEW_SECONDS = 8.0
+"""The sweep's age and period, a lease that somebody left, and a slow machine."""
+
+
+def started(stack: Stack, **environs: dict[str, str]) -> tuple[Web, Process, Process]:
+    """Start a web server, a worker and beat, each with an environment of its own."""
+    with stack.together():
+        web = stack.web(**environs.get("web", {}))
+        worker = stack.worker(**environs.get("worker", {}))
+        beat = stack.beat(**environs.get("beat", {}))
+    return web, worker, beat
+
+
+# --- One machine's clock --------------------------------------------------------------------------
+
+SAMPLE = [("worker", 5.0), ("worker", -HOUR_S), ("web", HOUR_S)]
+ALL = [(part, s) for part in ("web", "worker", "beat") for s in (5.0, -5.0, HOUR_S, -HOUR_S)]
+CASES = [
+    pytest.param(part, shift_s, marks=[] if (part, shift_s) in SAMPLE else pytest.mark.faults)
+    for part, shift_s in ALL
+]
+
+
+@pytest.mark.parametrize(("part", "shift_s"), CASES)
+def test_wrong_clock_of_one_machine_stops_and_ends_nothing(
+    stack: Stack, report: Report, part: str, shift_s: float
+) -> None:
+    """The sale ends in ten minutes: a token that is judged by a fast clock would be expired."""
+    history = History("CL", f"clock of {part} {shift_s:+g} s")
+    web, _, _ = started(stack, **{part: with_clock(shift_s)})
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    with history.fault():
+        history.fire(sale, tokens, url=web.url)
+    history.settle(sale, seconds=FEW_SECONDS)
+    wait_for_expiry(url=web.url)
+
+    outcome = history.check(sale, recovery_seconds=FEW_SECONDS)
+    assert outcome.orders == outcome.accepted == BUYERS
+    assert_by_right_clock(sale)
+    report(outcome)
+
+
+def wait_for_expiry(*, url: str) -> None:
+    """Wait until a worker has looked for expired orders, and found one of another sale."""
+    sale = make_sale(stock=1)
+    history = History("CL", "an expired order")
+    history.fire(sale, crowd_of(sale, count=1), url=url)
+    history.settle(sale)
+    order = VoucherOrder.objects.filter(seckill_voucher=sale)
+    order.update(pay_by=timezone.now() - dt.timedelta(minutes=1))
+    wait_for(lambda: order.get().status == OrderStatus.EXPIRED, what="expiry")
+
+
+def assert_by_right_clock(sale: SeckillVoucher) -> None:
+    """Every order is unpaid, just written, and has its whole time to pay."""
+    now, minute = timezone.now(), dt.timedelta(minutes=1)
+    for order in VoucherOrder.objects.filter(seckill_voucher=sale):
+        assert order.status == OrderStatus.UNPAID
+        assert abs(order.created_at - now) < minute
+        assert order.pay_by == order.created_at + dt.timedelta(seconds=sale.pay_within_s)
+
+
+def test_control_worker_that_trusts_its_slow_clock_writes_expired_orders(
+    stack: Stack, inside: Path
+) -> None:
+    (inside / "own clock").touch()
+    slow = {**with_inside(inside), **with_clock(-HOUR_S)}
+    web, _, _ = started(stack, worker=slow)
+    sale = make_sale(stock=BUYERS)
+    History("CL", "control").fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
+
+    orders = VoucherOrder.objects.filter(seckill_voucher=sale)
+    wait_for(lambda: orders.filter(status=OrderStatus.EXPIRED).count() == BUYERS, what="expiry")
+
+
+# --- The clock of Redis ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("jump_s", [-60.0, pytest.param(60.0, marks=pytest.mark.faults)])
+def test_clock_of_redis_jumps_while_a_task_is_lost(
+    stack: Stack, clocked_ledger: ClockedRedis, report: Report, jump_s: float
+) -> None:
+    history = History("CL", f"clock of Redis {jump_s:+g} s, task lost")
+    there = {"REDIS_URL": clocked_ledger.url()}
+    web, worker, beat = started(stack, web=there, worker=there, beat=there)
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    worker.pause()
+    beat.pause()
+    with history.fault():
+        history.fire(sale, tokens, url=web.url)
+        with Redis.from_url(site.CELERY_BROKER_URL) as broker:
+            broker.delete("celery")
+        clocked_ledger.shift_clock(jump_s)
+        worker.resume()
+        beat.resume()
+    history.settle(sale, seconds=FEW_SECONDS)
+
+    outcome = history.check(sale, window=False, recovery_seconds=FEW_SECONDS)
+    assert outcome.orders == outcome.accepted == BUYERS
+    report(outcome)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(("kick_ms", "guarded"), [(5_000, True), (120_000, False)])
+def test_kick_from_before_the_jump_holds_nothing_up(
+    clocked_ledger: ClockedRedis, settings: Settings, kick_ms: int, guarded: bool
+) -> None:
+    """The control lets the sweep believe that a kick may last so long."""
+    sale = make_sale(stock=5)
+    reserved(sale, make_buyers(5))
+    clocked_ledger.shift_clock(-60)
+    settings.SECKILL_KICK_MS = kick_ms
+    with clocked_ledger.client() as client:
+        assert client.pttl(LedgerKeys(sale.pk).kick) > 60_000
+
+    assert sweep(now=timezone.now()) == ([sale.pk] if guarded else [])
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("jump_s", [-60, 60])
+def test_lock_of_the_dead_ends_in_time_although_the_clock_jumped(
+    clocked_ledger: ClockedRedis, settings: Settings, jump_s: float
+) -> None:
+    settings.SECKILL_LEASE_MS = 1_000
+    sale = make_sale(stock=5)
+    reserved(sale, make_buyers(5))
+    with clocked_ledger.client() as client:
+        client.set(LedgerKeys(sale.pk).sale_lock, "dead 1 0", px=1_000)
+    clocked_ledger.shift_clock(jump_s)
+
+    def is_written() -> bool:
+        fulfill_sale(sale_id=sale.pk)
+        return snapshot(sale_id=sale.pk).pending == 0
+
+    wait_for(is_written, what="an empty pending set", seconds=FEW_SECONDS)
