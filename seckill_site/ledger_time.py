@@ -27,22 +27,22 @@ class _Reading(NamedTuple):
 
 _last: _Reading | None = None
 _next_at_s = 0.0
+_first = threading.Lock()
 
 
 def ledger_now_ms() -> int:
     """Return the time of Redis in milliseconds since 1970, without waiting for Redis.
 
-    Only the first call in a process waits. If Redis has not responded to any, the clock of this
+    Only the first calls in a process wait. If Redis has not responded to any, the clock of this
     machine has to do: without Redis nothing is sold anyway.
     """
     global _next_at_s
-    is_due = monotonic() >= _next_at_s
-    if is_due:
-        _next_at_s = monotonic() + REFRESH_S
     if _last is None:
-        if is_due:
-            refresh_ledger_time()
-    elif is_due:
+        with _first:  # nobody is judged by the clock of this machine meanwhile
+            if _last is None and monotonic() >= _next_at_s:
+                refresh_ledger_time()
+    elif monotonic() >= _next_at_s:
+        _next_at_s = monotonic() + REFRESH_S
         with suppress(RuntimeError):  # no thread is available; the last answer is good enough
             threading.Thread(target=refresh_ledger_time, daemon=True).start()
     found = _last

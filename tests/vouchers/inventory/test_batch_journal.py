@@ -1,10 +1,12 @@
 """The batch journal on a real Redis."""
 
+from typing import Any
+
 import pytest
 
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from tests.support.patience import wait_for
-from tests.support.sales import open_ledger, reserve_entry
+from tests.support.sales import open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.batch_journal import (
     Decision,
     back_off,

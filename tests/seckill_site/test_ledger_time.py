@@ -1,0 +1,97 @@
+"""The time of Redis as a process knows it, and the time of the database."""
+
+from __future__ import annotations
+
+import datetime as dt
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+import pytest
+import time_machine
+from django.db import connection
+
+from seckill_site import ledger_time
+from seckill_site.database_time import database_now
+from seckill_site.ledger_time import ledger_now_ms, refresh_ledger_time
+from tests.support.patience import wait_for
+from tests.support.sales import make_sale, redis_now_ms
+from vouchers.lock_objects import lock_seckill_voucher
+
+SLACK_MS = 5_000
+HOUR = dt.timedelta(hours=1)
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let each test begin as a process that has asked nobody yet."""
+    monkeypatch.setattr(ledger_time, "_last", None)
+    monkeypatch.setattr(ledger_time, "_next_at_s", 0.0)
+    yield
+    for thread in threading.enumerate():
+        if thread is not threading.current_thread() and thread.daemon:
+            thread.join(1)
+
+
+def is_right(now_ms: int) -> bool:
+    return abs(now_ms - redis_now_ms()) < SLACK_MS
+
+
+def test_clock_of_this_machine_does_not_count() -> None:
+    with time_machine.travel(dt.datetime.now(dt.UTC) + HOUR):
+        assert is_right(ledger_now_ms())
+        assert is_right(ledger_now_ms()), "the second answer, without Redis"
+
+
+def test_first_calls_wait_for_the_first_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a burst after the start is judged by the clock of this machine."""
+    asked, go_on, found = threading.Event(), threading.Event(), list[int]()
+
+    def slow_refresh() -> None:
+        asked.set()
+        go_on.wait(10)
+        refresh_ledger_time()
+
+    monkeypatch.setattr(ledger_time, "refresh_ledger_time", slow_refresh)
+    with time_machine.travel(dt.datetime.now(dt.UTC) + HOUR):
+        threads = [threading.Thread(target=lambda: found.append(ledger_now_ms())) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        assert asked.wait(10)
+        go_on.set()
+        for thread in threads:
+            thread.join(10)
+    assert len(found) == 8
+    assert all(map(is_right, found))
+
+
+def test_old_answer_is_replaced_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = ledger_time._Reading(0, 0.0)
+    monkeypatch.setattr(ledger_time, "_last", wrong)
+    assert not is_right(ledger_now_ms())
+    wait_for(lambda: is_right(ledger_now_ms()), what="a new answer")
+
+
+def test_without_redis_the_clock_of_this_machine_has_to_do(
+    redis_gone: Callable[[], AbstractContextManager[None]],
+) -> None:
+    with redis_gone():
+        assert is_right_enough(ledger_now_ms())
+
+
+def is_right_enough(now_ms: int) -> bool:
+    return abs(now_ms - dt.datetime.now(dt.UTC).timestamp() * 1000) < SLACK_MS
+
+
+@pytest.mark.django_db
+def test_time_of_the_database_is_in_utc_whatever_the_session_says() -> None:
+    with connection.cursor() as cursor:
+        if connection.vendor == "mysql":
+            cursor.execute("SET time_zone = '+08:00'")
+        try:
+            sale = lock_seckill_voucher(sale_id=make_sale().pk)
+            for found in (database_now(), sale.locked_at):
+                assert abs(found - dt.datetime.now(dt.UTC)) < dt.timedelta(minutes=1)
+        finally:
+            if connection.vendor == "mysql":
+                cursor.execute("SET time_zone = DEFAULT")
