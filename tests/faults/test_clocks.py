@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.conf import settings as site
@@ -35,7 +36,7 @@ FEW_SECONDS = 8.0
 """The sweep's age and period, a lease that somebody left, and a slow machine."""
 
 
-def started(stack: Stack, **environs: dict[str, str]) -> tuple[Web, Process, Process]:
+def started(stack: Stack, **environs: dict[str, Any]) -> tuple[Web, Process, Process]:
     """Start a web server, a worker and beat, each with an environment of its own."""
     with stack.together():
         web = stack.web(**environs.get("web", {}))
@@ -115,7 +116,7 @@ def test_clock_of_redis_jumps_while_a_task_is_lost(
     stack: Stack, clocked_ledger: ClockedRedis, report: Report, jump_s: float
 ) -> None:
     history = History("CL", f"clock of Redis {jump_s:+g} s, task lost")
-    there = {"REDIS_URL": clocked_ledger.url()}
+    there: dict[str, Any] = {"REDIS_URL": clocked_ledger.url()}
     web, worker, beat = started(stack, web=there, worker=there, beat=there)
     sale = make_sale(stock=BUYERS)
     tokens = crowd_of(sale, count=BUYERS)
