@@ -3,10 +3,12 @@
 A task's name and arguments are an API: messages of an older release may still be queued.
 """
 
+import time
 from typing import Any
 
 from celery import shared_task
-from celery.signals import worker_ready
+from celery.signals import task_failure, worker_ready
+from django.db import InterfaceError, OperationalError
 
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
@@ -17,14 +19,31 @@ from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
 from seckill_site.database_time import database_now
 from vouchers.inventory.request_stats import store_request_counts
+from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart
+
+CUT_OFF_S = 3.0
+"""The time for which a process without a database takes no task, longer than between sweeps."""
+
+
+@task_failure.connect
+def leave_tasks_to_others(*, exception: BaseException, **_: Any) -> None:
+    """Hold a process back that cannot reach the database: it would fail the most tasks of all."""
+    if isinstance(exception, OperationalError | InterfaceError):
+        time.sleep(CUT_OFF_S)
 
 
 # A pass takes about SECKILL_WORK_MS, or over 20 s if the database responds to no attempt.
 @shared_task(name="orders.tasks.fulfill_sale", soft_time_limit=30, time_limit=40)
 def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
     """Turn the pending entries of a sale into orders; publish a new task if work is left."""
-    if worker.fulfill_sale(sale_id=sale_id):
+    try:
+        is_left = worker.fulfill_sale(sale_id=sale_id)
+    except worker.CutOff:
+        if set_kick(sale_id=sale_id):
+            publish_fulfillment(sale_id=sale_id)
+        raise
+    if is_left:
         publish_fulfillment(sale_id=sale_id)
 
 

@@ -24,7 +24,7 @@ from contextlib import suppress
 
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import connection
+from django.db import OperationalError, connection
 
 from locks import LockBusy, LockNotOwned, MultiLock, RedisLock, cap_leases, raise_fence
 from orders.fulfilment.attempts import (
@@ -80,6 +80,10 @@ LATE_RENEWAL = 0.6
 """A lock with less than this part of its lease left was not renewed when it was due."""
 
 
+class CutOff(OperationalError):
+    """This process cannot read the database; others may, so the sale itself is not paused."""
+
+
 def fulfill_sale(*, sale_id: int) -> bool:
     """Turn the pending entries of a sale into rows, oldest first, until none is left to try.
 
@@ -87,6 +91,7 @@ def fulfill_sale(*, sale_id: int) -> bool:
     taken is left alone: its holder looks again after releasing the lock.
 
     :raises LedgerUnavailable: Redis did not respond; the sweep continues later.
+    :raises CutOff: another process should take the task.
     """
     deadline = time.monotonic() + settings.SECKILL_WORK_MS / 1000
     if not acknowledge_kick(sale_id=sale_id):
@@ -94,6 +99,8 @@ def fulfill_sale(*, sale_id: int) -> bool:
     failpoint("fulfill.started")
     try:
         return _fulfill_until(deadline, sale_id=sale_id)
+    except CutOff:
+        raise
     except (DatabaseAtFault, DatabaseError) as error:
         _back_off(error, sale_id=sale_id)
     except SeckillVoucher.DoesNotExist:
@@ -208,7 +215,11 @@ def _identity(*, sale_id: int) -> int:
         return identities.get(pk=sale_id)
     except DatabaseError:
         connection.close()  # the server may only have closed an idle connection
+    try:
         return identities.get(pk=sale_id)
+    except DatabaseError as error:
+        connection.close()
+        raise CutOff(str(error)) from error
 
 
 def _take_batch(walk: SalePass) -> bool:

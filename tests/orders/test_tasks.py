@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from celery.contrib.testing.worker import start_worker
-from celery.signals import worker_ready
+from celery.signals import task_failure, worker_ready
 from django.conf import settings as django_settings
 from django.test import Client
 from pytest_django import Settings
@@ -54,6 +54,30 @@ def test_fulfil_task_writes_pending_entries() -> None:
     tasks.fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [token.order_id for token in tokens]
     assert broker_length() == 0
+
+
+def test_cut_off_process_gives_its_task_to_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    def cut_off(*, sale_id: int) -> bool:
+        raise worker.CutOff(2002, "no connection")
+
+    sale = make_sale()
+    monkeypatch.setattr(worker, "fulfill_sale", cut_off)
+    for _ in range(3):  # one message waits, however many processes fail
+        with pytest.raises(worker.CutOff):
+            tasks.fulfill_sale(sale_id=sale.pk)
+    assert broker_length() == 1
+
+
+@pytest.mark.parametrize(
+    ("error", "pauses"), [(worker.CutOff(2002), [tasks.CUT_OFF_S]), (ValueError(), [])]
+)
+def test_process_without_database_takes_no_task_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, pauses: list[float]
+) -> None:
+    slept: list[float] = []
+    monkeypatch.setattr(tasks, "time", SimpleNamespace(sleep=slept.append))
+    task_failure.send(sender=tasks.sweep, exception=error)
+    assert slept == pauses
 
 
 def test_unknown_task_arguments_are_ignored() -> None:
