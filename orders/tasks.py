@@ -17,6 +17,7 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
+from seckill_site.clock_watch import report_clocks
 from seckill_site.database_time import database_now
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
@@ -50,7 +51,9 @@ def fulfill_sale(*, sale_id: int, **kwargs: Any) -> None:
 @shared_task(name="orders.tasks.sweep")
 def sweep(*, at_once: bool = False, **kwargs: Any) -> None:
     """Send the fulfil task again for each sale with an entry pending for too long."""
-    sweeping.sweep(now=database_now(), at_once=at_once)
+    now = database_now()
+    report_clocks("worker", database_now=now)
+    sweeping.sweep(now=now, at_once=at_once)
 
 
 @worker_ready.connect

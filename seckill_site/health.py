@@ -29,6 +29,7 @@ from seckill_site.checks.services import (
     check_ledger,
     probe_connection,
 )
+from seckill_site.clock_watch import report_clocks, wrong_clocks
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
 
@@ -50,9 +51,13 @@ def healthz(request: HttpRequest) -> HttpResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Report which parts respond and what the checks find; 503 if anything is wrong."""
+    """Report which parts respond and what the checks find; 503 if anything of that is wrong.
+
+    Clocks that differ by more than a second are named, too.
+    """
     parts = _cached_parts()
     errors = _errors(parts)
+    report_clocks("web")
     ready = all(parts.values()) and not errors
     response = JsonResponse(
         {
@@ -63,6 +68,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
                 for error in errors
             ]
             or "ok",
+            # Wrong clocks decide nothing, so they make nobody leave.
+            "clocks": (wrong_clocks() if parts["redis"] else {}) or "ok",
         },
         status=200 if ready else 503,
     )

@@ -9,7 +9,7 @@ import datetime as dt
 import time
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 
 from django.conf import settings
 from django.core.cache import cache
@@ -17,6 +17,7 @@ from django.db.models import Count, Q
 
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.clock_watch import wrong_clocks
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import ACCEPTED, RequestCount, read_request_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots
@@ -98,7 +99,7 @@ class Board:
     """A sale at one moment; unknown values are None.
 
     ``now`` is the time of Redis, if known. ``ledger_answers`` is also true if the sale is not
-    loaded.
+    loaded. ``wrong_clocks`` are those that differ from Redis, in seconds.
     """
 
     sale: SeckillVoucher
@@ -107,6 +108,7 @@ class Board:
     snapshot: Snapshot | None
     pace: Pace | None
     counts: Counts | None
+    wrong_clocks: dict[str, float] = field(default_factory=dict)
 
     @property
     def state(self) -> SaleState:
@@ -156,6 +158,7 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
         snapshot=snapshot,
         pace=_pace(sale, now) if ledger_answers else None,
         counts=_counts(sale, now, may_count=ledger_answers),
+        wrong_clocks=wrong_clocks() if ledger_answers else {},
     )
 
 

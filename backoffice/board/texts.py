@@ -114,6 +114,12 @@ def _alert(board: Board) -> dict[str, str]:
     if board.is_late:
         text = gettext("Orders are running %(age)s late. Are the workers running?")
         return {"code": "late", "text": text % {"age": age}}
+    if board.wrong_clocks:
+        clocks = ", ".join(f"{name} {s:+,.1f} s" for name, s in board.wrong_clocks.items())
+        text = gettext(
+            "Wrong clocks: %(clocks)s. Orders are not affected, but times in logs and mails are."
+        )
+        return {"code": "late", "text": text % {"clocks": clocks}}
     return {"code": "", "text": ""}
 
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from django.conf import settings as site
@@ -20,7 +22,7 @@ from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import ClockedRedis, with_clock, with_inside
 from tests.faults.history import History, Outcome
 from tests.support.orders import make_buyers, reserved
-from tests.support.patience import wait_for
+from tests.support.patience import MOMENT_S, wait_for
 from tests.support.stack import Process, Stack, Web
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshot
@@ -68,11 +70,19 @@ def test_wrong_clock_of_one_machine_stops_and_ends_nothing(
         history.fire(sale, tokens, url=web.url)
     history.settle(sale, seconds=FEW_SECONDS)
     wait_for_expiry(url=web.url)
+    wait_for(lambda: is_named_by(web, part), what="the wrong clock in /readyz")
 
     outcome = history.check(sale, recovery_seconds=FEW_SECONDS)
     assert outcome.orders == outcome.accepted == BUYERS
     assert_by_right_clock(sale)
     report(outcome)
+
+
+def is_named_by(web: Web, part: str) -> bool:
+    """Say whether ``/readyz`` is ready and names the clock of this part of the shop."""
+    with urlopen(f"{web.url}/readyz", timeout=MOMENT_S) as response:
+        clocks = json.load(response)["clocks"]
+    return any(name.startswith(part) for name in clocks)
 
 
 def wait_for_expiry(*, url: str) -> None:
