@@ -6,6 +6,7 @@ one process, and ``tests/concurrency/test_lost_work.py`` the control without the
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import signal
@@ -531,25 +532,41 @@ def test_k6_worker_recovers_from_failed_acknowledgement(
     assert finish(history, sale, report).orders == 2 * BATCH
 
 
+def task_with(
+    body: bytes, *, content_type: str = "application/json", headers: object = None
+) -> bytes:
+    """Return a message for a worker, in the form of the broker."""
+    message = {
+        "body": base64.b64encode(body).decode(),
+        "content-encoding": "utf-8",
+        "content-type": content_type,
+        "headers": {"task": "orders.tasks.fulfill_sale", "id": "1"} if headers is None else headers,
+        "properties": {
+            "delivery_tag": "junk",
+            "delivery_info": {"exchange": "", "routing_key": "celery"},
+            "body_encoding": "base64",
+        },
+    }
+    return json.dumps(message).encode()
+
+
+SENSELESS = b'[[], {"sale_id": 0}, {}]'
 JUNK = [
     b"no JSON at all \xff\xfe",
     b"{}",
     b"[1, 2]",
     b'"text"',
     b'{"body": 5, "headers": null, "properties": []}',
-    json.dumps(
-        {
-            "body": "bm8gSlNPTg==",
-            "content-encoding": "utf-8",
-            "content-type": "application/json",
-            "headers": {"task": "orders.tasks.fulfill_sale", "id": "1"},
-            "properties": {
-                "delivery_tag": "junk",
-                "delivery_info": {"exchange": "", "routing_key": "celery"},
-                "body_encoding": "base64",
-            },
-        }
-    ).encode(),
+    task_with(b"no JSON"),
+    task_with(b"{}"),
+    task_with(b"null"),
+    task_with(b"[[], {}]"),
+    task_with(b"[[], null, {}]"),
+    task_with(SENSELESS).replace(b'"body": "', b'"body": "!'),  # no base64
+    task_with(SENSELESS, content_type="application/x-python-serialize"),
+    task_with(SENSELESS, headers={}),
+    task_with(SENSELESS, headers={"task": "no.such.task", "id": "1"}),
+    task_with(SENSELESS, headers={"task": 5, "id": []}),
 ]
 
 
@@ -586,6 +603,20 @@ def test_k6_junk_in_the_queue_does_not_stop_worker(
     assert finish(history, sale, report).orders == BUYERS * len(JUNK)
     assert worker.popen.poll() is None
     assert b"dropped junk" in worker.log.read_bytes()
+
+
+def test_k6_flood_of_junk_holds_no_order_up(back: Back, stack: Stack, report: Report) -> None:
+    history = History("K6", "500 junk messages in the queue")
+    sale = make_sale(stock=BUYERS)
+    with history.fault(), Redis.from_url(back.broker.url()) as client:
+        client.lpush("celery", *(JUNK[number % len(JUNK)] for number in range(500)))
+        history.fire(sale, crowd_of(sale, count=BUYERS), url=back.web.url)
+    worker = stack.worker(concurrency=1, **back.settings())
+
+    assert finish(history, sale, report).orders == BUYERS
+    assert worker.popen.poll() is None
+    with back.broker.client() as client:
+        wait_for(lambda: not client.exists("unacked"), what="no message of junk left")
 
 
 def pending_of(sale: SeckillVoucher) -> int:

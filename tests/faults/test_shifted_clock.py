@@ -15,7 +15,7 @@ import pytest
 from tests.faults.conftest import with_clock
 
 READ = """
-import datetime as dt, json, time
+import datetime as dt, json, logging, time
 from django.utils import timezone
 monotonic = time.monotonic()
 print(json.dumps({
@@ -24,6 +24,7 @@ print(json.dumps({
     "clock_gettime": time.clock_gettime(time.CLOCK_REALTIME),
     "gmtime": __import__("calendar").timegm(time.gmtime()),
     "localtime": time.mktime(time.localtime()),
+    "logging": time.mktime(logging.Formatter().converter(time.time())),
     "now": dt.datetime.now().timestamp(),
     "utcnow": dt.datetime.now(dt.UTC).timestamp(),
     "django": timezone.now().timestamp(),

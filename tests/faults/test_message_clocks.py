@@ -1,0 +1,106 @@
+"""K9: wall clocks that differ, and an hour without workers; no message is thrown away for it."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from django.conf import settings
+
+from orders.fulfilment.sweep import sweep
+from orders.tasks import fulfill_sale
+from seckill_site.broker import schedule
+from seckill_site.broker.schedule import MonotonicScheduler
+from seckill_site.celery import app
+from seckill_site.database_time import database_now
+from tests.concurrency.sales import crowd_of, make_sale
+from tests.faults.conftest import with_clock
+from tests.faults.history import History, Outcome
+from tests.support.inspection import broker_client, empty_broker
+from tests.support.stack import Stack
+
+pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
+
+BUYERS = 30
+RECOVERY_SECONDS = 15.0
+HOUR_S, STEP_S = 3_600, 10
+
+Report = Callable[[Outcome], None]
+
+
+@pytest.fixture(autouse=True)
+def own_broker() -> Iterator[None]:
+    empty_broker()
+    yield
+    empty_broker()
+
+
+@pytest.mark.parametrize(
+    "shift_s",
+    [
+        5,
+        pytest.param(3_600, marks=pytest.mark.faults),
+        pytest.param(-3_600, marks=pytest.mark.faults),
+    ],
+)
+def test_k9_worker_with_another_clock_writes_every_order(
+    stack: Stack, report: Report, shift_s: float
+) -> None:
+    with stack.together():
+        web = stack.web()
+        stack.beat()
+        stack.worker(**with_clock(shift_s))
+    history = History("K9", f"clock of the worker {shift_s:+g} s")
+    sale = make_sale(stock=BUYERS)
+    with history.fault():
+        history.fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
+    history.settle(sale)
+    outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
+    assert outcome.orders == BUYERS
+    report(outcome)
+
+
+def test_control_message_that_expires_is_thrown_away_by_such_a_worker(stack: Stack) -> None:
+    worker = stack.worker(**with_clock(10))
+    app.send_task(fulfill_sale.name, kwargs={"sale_id": 1}, expires=5)
+    worker.wait_for_log("Discarding revoked task")
+
+
+def test_k9_after_an_hour_without_workers_one_message_of_each_waits(
+    stack: Stack, report: Report, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    history = History("K9", "an hour without workers")
+    sales = [make_sale(stock=BUYERS) for _ in range(2)]
+    web = stack.web()
+    now_s = [0.0]
+    monkeypatch.setattr(schedule, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    scheduler: Any = MonotonicScheduler(app=app)
+    for _ in range(HOUR_S // STEP_S):
+        scheduler.tick()
+        now_s[0] += STEP_S
+    for sale in sales:
+        history.fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
+    for _ in range(3):
+        sweep(now=database_now(), at_once=True)
+    waiting = Counter(described(raw) for raw in broker_client().lrange("celery", 0, -1))
+    assert set(waiting.values()) == {1}, waiting
+    assert len(waiting) == len(settings.CELERY_BEAT_SCHEDULE) + len(sales)
+
+    with history.fault():
+        stack.worker()
+    for sale in sales:
+        history.settle(sale)
+        outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
+        assert outcome.orders == BUYERS
+    report(outcome)
+
+
+def described(raw: bytes | str) -> str:
+    """Return what a message asks for."""
+    message = json.loads(raw)
+    return f"{message['headers']['task']} {base64.b64decode(message['body']).decode()}"
