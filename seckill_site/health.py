@@ -185,11 +185,14 @@ CHECKS: dict[str, Check] = {
 }
 """The checks that a probe repeats; a server is checked only if it has just responded."""
 
+ASKS = {"installation": "redis", "keys": "redis"}
+"""The part that a check asks, if it is named otherwise: a silent one would cost a timeout each."""
+
 _cached: dict[str, tuple[float, list[CheckMessage]]] = {}
 
 
 def _errors(parts: dict[str, bool]) -> list[CheckMessage]:
-    asked = [name for name in CHECKS if parts.get(name, True)]
+    asked = [name for name in CHECKS if parts.get(ASKS.get(name, name), True)]
     for gone in CHECKS.keys() - asked:
         _cached.pop(gone, None)  # it may come back with another configuration
     return [error for name in asked for error in _cached_errors(name)]
