@@ -104,10 +104,14 @@ def failed_snapshot(broker: OwnRedis) -> Iterator[None]:
 
 @contextmanager
 def password_required(broker: OwnRedis) -> Iterator[None]:
-    with configured(broker, "requirepass", "another", before=""), broker.client() as client:
-        client.auth("another")
+    # One connection, which stays authenticated; the others are closed.
+    with broker.client() as pool, pool.client() as client:
+        client.config_set("requirepass", "another")
         client.client_kill_filter(_type="normal", skipme=True)
-        yield
+        try:
+            yield
+        finally:
+            client.config_set("requirepass", "")
 
 
 @contextmanager

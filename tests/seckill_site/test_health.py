@@ -142,6 +142,37 @@ def test_redis_that_takes_no_write_is_missing(client, settings):
             server.config_set("min-replicas-to-write", 0)
 
 
+@pytest.mark.django_db
+def test_full_broker_is_missing(client, settings):
+    with Redis.from_url(settings.REDIS_URL) as server:
+        server.config_set("maxmemory", 1)
+        try:
+            assert client.get("/readyz").json()["broker"] == "unavailable"
+        finally:
+            server.config_set("maxmemory", 0)
+
+
+@pytest.mark.django_db
+def test_broker_that_became_a_replica_is_missing(client, settings):
+    with Redis.from_url(settings.REDIS_URL) as server:
+        server.replicaof("127.0.0.1", "1")
+        try:
+            assert client.get("/readyz").json()["broker"] == "unavailable"
+        finally:
+            server.replicaof("NO", "ONE")
+
+
+@pytest.mark.django_db
+def test_broker_whose_queue_is_none_is_missing(client, settings):
+    with Redis.from_url(settings.CELERY_BROKER_URL) as broker:
+        broker.delete("celery")
+        broker.set("celery", "by hand")
+        try:
+            assert_missing(client.get("/readyz"), "broker")
+        finally:
+            broker.delete("celery")
+
+
 @pytest.mark.django_db(transaction=True)
 @pytest.mark.usefixtures("row_locks")
 def test_database_that_takes_no_insert_is_missing(client):
