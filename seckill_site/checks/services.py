@@ -18,9 +18,11 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.models import BaseConstraint, CheckConstraint, Model, UniqueConstraint
 from redis import Redis, RedisError
 from redis.backoff import NoBackoff
+from redis.exceptions import NoPermissionError
 from redis.retry import Retry
 
 from seckill_site.celery import app
+from seckill_site.checks.ledger_commands import may_use_channel, refused_commands
 from seckill_site.installation import ForeignLedger, check_owner
 from seckill_site.ledger_connection import ledger_connection
 
@@ -54,15 +56,51 @@ def dotted(numbers: tuple[int, ...]) -> str:
 
 @register(SERVICES, deploy=True)
 def check_ledger(**_: Any) -> Iterator[CheckMessage]:
-    """Find settings of the ledger's Redis that could lose orders."""
+    """Find settings of the ledger's Redis that could lose orders, and commands that it refuses."""
+    url = str(settings.CACHES["ledger"]["LOCATION"])
     try:
-        client = ledger_connection()
-        info = client.info()
-        yield from _eviction(info)
-        yield from _persistence(info, client)
-        yield from _kind(info)
+        with _client_at(url) as client:  # one that a replica serves as well
+            if refused := refused_commands(client):
+                yield _refused(", ".join(refused))
+                return
+            if not may_use_channel(client):
+                yield _without_channel()
+            info = client.info()
+            yield from _eviction(info)
+            yield from _persistence(info, client)
+            yield from _kind(info)
+    except NoPermissionError as error:  # already at the connection
+        yield _refused(str(error))
     except RedisError as error:
-        yield _unasked("The ledger's Redis", error, "REDIS_URL", "seckill.W010")
+        if "cluster" in str(error).lower():
+            yield _clustered()
+        else:
+            yield _unasked("The ledger's Redis", error, "REDIS_URL", "seckill.W010")
+
+
+def _refused(what: str) -> CheckMessage:
+    return Error(
+        f"The ledger's Redis refuses what the shop needs to its user. Refused: {what}.",
+        hint="Allow all commands but the dangerous ones, and INFO, on all keys: "
+        "ACL SETUSER name ~* &* +@all -@dangerous +info.",
+        id="seckill.E015",
+    )
+
+
+def _without_channel() -> CheckMessage:
+    return Warning(
+        "The ledger's Redis refuses its channels to its user. Who waits for a lock has to poll.",
+        hint="Allow both commands on all channels: ACL SETUSER name &* +publish +subscribe.",
+        id="seckill.W017",
+    )
+
+
+def _clustered() -> CheckMessage:
+    return Error(
+        "The ledger's Redis is a node of a cluster. It has only some of the keys, or none.",
+        hint="Set REDIS_URL to a Redis without cluster mode.",
+        id="seckill.E016",
+    )
 
 
 @register(SERVICES, deploy=True)
@@ -119,6 +157,8 @@ def _kind(info: dict[str, Any]) -> Iterator[CheckMessage]:
             hint="Set REDIS_URL to the primary.",
             id="seckill.E012",
         )
+    if info.get("cluster_enabled"):
+        yield _clustered()
 
 
 @register(SERVICES, deploy=True)
@@ -150,9 +190,7 @@ def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMe
     if not url.startswith(("redis", "unix")):
         return
     try:
-        with Redis.from_url(
-            url, socket_connect_timeout=0.5, socket_timeout=1, retry=Retry(NoBackoff(), 0)
-        ) as client:
+        with _client_at(url) as client:
             shares = _database_of(client) == ledger
     except RedisError as error:
         yield _unasked(f"The Redis of the {name}", error, "its URL", "seckill.W014")
@@ -169,6 +207,16 @@ def _neighbour(ledger: tuple[Any, ...], name: str, url: str) -> Iterator[CheckMe
             hint="Give REDIS_URL a database number that CELERY_BROKER_URL does not have.",
             id="seckill.W015",
         )
+
+
+def _client_at(url: str) -> Redis:
+    return Redis.from_url(
+        url,
+        decode_responses=True,
+        socket_connect_timeout=0.5,
+        socket_timeout=1,
+        retry=Retry(NoBackoff(), 0),
+    )
 
 
 def _database_of(client: Any) -> tuple[Any, ...]:

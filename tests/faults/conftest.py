@@ -80,8 +80,9 @@ def with_clock(shift_s: float) -> dict[str, Any]:
 class OwnRedis:
     """A Redis server that a test may kill, stop and restart; its data stays, as an AOF."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *options: str) -> None:
         self.directory = directory
+        self.options = options
         self.port = free_port()
         self.environ: dict[str, str] = {}
         self.popen: subprocess.Popen[bytes] | None = None
@@ -98,7 +99,7 @@ class OwnRedis:
         command += ["--appendonly", "yes", "--dir", str(self.directory)]
         # What was answered is written then, though not synced: what dies here is the process. With
         # "everysec" a disk that is slow to sync puts the writing off, for up to two seconds.
-        command += ["--appendfsync", "no"]
+        command += ["--appendfsync", "no", *self.options]
         with (self.directory / "redis.log").open("ab") as log:
             environ = {**os.environ, **self.environ}
             self.popen = subprocess.Popen(command, stdout=log, stderr=log, env=environ)

@@ -305,8 +305,8 @@ def without_config(settings):
     """Let the ledger be asked as a user who may not use CONFIG, as on a managed Redis."""
     with Redis.from_url(site.REDIS_URL) as server:
         server.acl_setuser(
-            "guest", enabled=True, passwords=["+pw"], keys=["*"], categories=["+@all"],
-            commands=["-config"],
+            "guest", enabled=True, passwords=["+pw"], keys=["*"], channels=["*"],
+            categories=["+@all"], commands=["-config"],
         )  # fmt: skip
         url = urlsplit(site.REDIS_URL)
         address = f"guest:pw@{url.hostname}:{url.port}"
