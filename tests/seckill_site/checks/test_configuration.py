@@ -322,14 +322,6 @@ def test_forbidden_config_command_keeps_other_findings(kept, without_config):
         assert ids(services.check_ledger) == ["E010"]
 
 
-def test_replica_as_ledger_is_an_error(kept, ledger):
-    try:
-        ledger.replicaof("127.0.0.1", 1)
-        assert ids(services.check_ledger) == ["E012"]
-    finally:
-        ledger.replicaof("NO", "ONE")
-
-
 @pytest.mark.parametrize(
     ("number", "found"), [("6.0.16", ["E011"]), ("6.2.0", []), ("7.4.1", []), ("10.0", [])]
 )

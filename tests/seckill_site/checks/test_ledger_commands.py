@@ -153,7 +153,7 @@ def test_single_server_is_no_cluster(
         assert errors() == []
 
 
-def test_replica_is_named_although_it_serves_no_connection(
+def test_replica_as_ledger_is_an_error(
     settings: Settings, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     with OwnRedis(tmp_path_factory.mktemp("replica")) as replica:
