@@ -12,7 +12,9 @@ from typing import Any
 
 ONCE, PAUSE_S = "once", "pause_s"
 
-_HEADERS = ("lang", "task", "timelimit", "argsrepr", "kwargsrepr", "ignore_result", ONCE)
+_HEADERS = ("lang", "task", "argsrepr", "kwargsrepr", "ignore_result", ONCE)
+"""Not what the sender adds of its own, as a task's time limits where it has imported the task."""
+
 _PROPERTIES = ("delivery_mode", "delivery_info", "priority", "body_encoding")
 
 Message = dict[str, Any]

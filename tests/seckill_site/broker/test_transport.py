@@ -237,7 +237,8 @@ def send_task(body: str, **headers: object) -> None:
 
 def test_message_waits_once_until_it_is_taken(broker: Redis) -> None:
     for body in ("a", "b", "a", "a"):
-        send_task(body, once=True, origin=str(time.monotonic_ns()))
+        senders_own = {"origin": str(time.monotonic_ns()), "timelimit": [time.monotonic_ns(), 1]}
+        send_task(body, once=True, **senders_own)
     assert broker.llen(QUEUE) == 2
     with connection(OURS, settings.CELERY_BROKER_URL) as reading:
         first, second = consume(reading, 2, at_once=2)
