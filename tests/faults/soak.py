@@ -21,10 +21,9 @@ import tempfile
 import threading
 import time
 import traceback
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
@@ -34,24 +33,20 @@ import django
 if __name__ == "__main__":
     django.setup()
 
-import MySQLdb
-from django.conf import settings
-from django.core.exceptions import ValidationError
 from django.core.management import call_command
-from django.db import OperationalError, connection
-from redis import Redis
+from django.db import DatabaseError, connection
 
 from orders.fulfilment.reconcile import reconcile
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.changes import Changes, wait_in_line
+from tests.faults.changes import wait_in_line
 from tests.faults.history import History, Outcome
+from tests.faults.soak_faults import Faults
+from tests.faults.soak_shop import Ledger, Shop
 from tests.support.patience import wait_for
-from tests.support.sales import change_stock
-from tests.support.stack import Process, Stack, Web
+from tests.support.stack import Stack
 from vouchers.catalogue.sales import edit_sale, terms_of
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
-from vouchers.inventory.sale_state import BelowTaken, snapshot
-from vouchers.models import SeckillVoucher
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.sale_state import snapshot
 
 BUYERS, UNITS = 300, 60
 ARRIVALS, TOGETHER = 12, 10
@@ -61,179 +56,11 @@ ARRIVAL_SECONDS = 0.3
 
 WAITING = 10
 
-LEDGER_KEYS = (
-    "sale", "buyers", "pending", "ended", "tries", "kick", "trying", "barred", "waiting",
-)  # fmt: skip
-QUIET_SECONDS = 60.0
+OPEN_SINCE_S = 120
+"""Longer than any clock of Redis is behind: the sale is open at once."""
+
+QUIET_SECONDS = 30.0
 CLIENT_SECONDS = 10.0
-STOPPED_SECONDS = 8.0
-"""Longer than a lease: the sale's lock has gone to another when the stopped one goes on."""
-
-
-@dataclass
-class Shop:
-    """Two web servers, two workers and beat; who is killed is started again."""
-
-    stack: Stack
-    webs: list[Web] = field(default_factory=list)
-    workers: list[Process] = field(default_factory=list)
-    beat: Process | None = None
-
-    def open(self) -> None:
-        self.webs = [self.stack.web(), self.stack.web()]
-        self.workers = [self.stack.worker(), self.stack.worker()]
-        self.beat = self.stack.beat()
-
-    def restart_web(self, number: int) -> None:
-        self._forget(self.webs[number])
-        self.webs[number] = self.stack.web()
-
-    def restart_worker(self, number: int) -> None:
-        self._forget(self.workers[number])
-        self.workers[number] = self.stack.worker()
-
-    def _forget(self, process: Process) -> None:
-        process.kill()
-        process.log.unlink()
-
-
-# --- Faults ---------------------------------------------------------------------------------------
-
-
-class Faults:
-    """What can happen to a shop and a sale, drawn from a seed."""
-
-    def __init__(self, shop: Shop, random: random.Random) -> None:
-        self.shop = shop
-        self.random = random
-        self.done: Counter[str] = Counter()
-        self.kinds: list[Callable[[SeckillVoucher], str]] = [
-            self.worker_killed,
-            self.web_killed,
-            self.worker_stopped,
-            self.web_stopped,
-            self.ledger_emptied,
-            self.ledger_key_deleted,
-            self.ledger_key_of_a_wrong_type,
-            self.scripts_flushed,
-            self.broker_emptied,
-            self.redis_paused,
-            self.database_connection_killed,
-            self.stock_edited,
-            self.sale_paused,
-            *Changes(random).kinds,
-        ]
-
-    def happen(self, sale: SeckillVoucher) -> str:
-        """Let one fault happen, and say what it was."""
-        kind = self.random.choice(self.kinds)
-        name = kind.__name__.replace("_", " ")
-        self.done[name] += 1
-        detail = kind(sale)
-        return f"{name} {detail}".strip()
-
-    def worker_killed(self, sale: SeckillVoucher) -> str:
-        number = self.random.randrange(2)
-        self.shop.restart_worker(number)
-        return self.shop.workers[number].name
-
-    def web_killed(self, sale: SeckillVoucher) -> str:
-        number = self.random.randrange(2)
-        self.shop.restart_web(number)
-        return self.shop.webs[number].name
-
-    def worker_stopped(self, sale: SeckillVoucher) -> str:
-        return self._stopped(self.random.choice(self.shop.workers), STOPPED_SECONDS)
-
-    def web_stopped(self, sale: SeckillVoucher) -> str:
-        return self._stopped(self.random.choice(self.shop.webs), 1.0)
-
-    def _stopped(self, process: Process, longest_s: float) -> str:
-        seconds = self.random.uniform(0.2, longest_s)
-        process.pause()
-        time.sleep(seconds)  # this is the fault itself
-        process.resume()
-        return f"{process.name} for {seconds:.1f} s"
-
-    def ledger_emptied(self, sale: SeckillVoucher) -> str:
-        with ledger() as client:
-            client.flushdb()
-        return ""
-
-    def ledger_key_deleted(self, sale: SeckillVoucher) -> str:
-        name = self.random.choice(LEDGER_KEYS)
-        with ledger() as client:
-            client.delete(getattr(LedgerKeys(sale.pk), name))
-        return name
-
-    def ledger_key_of_a_wrong_type(self, sale: SeckillVoucher) -> str:
-        name = self.random.choice(LEDGER_KEYS[:4])
-        with ledger() as client:
-            client.set(getattr(LedgerKeys(sale.pk), name), "no ledger")
-        return name
-
-    def scripts_flushed(self, sale: SeckillVoucher) -> str:
-        with ledger() as client:
-            client.script_flush()
-        return ""
-
-    def broker_emptied(self, sale: SeckillVoucher) -> str:
-        with Redis.from_url(settings.CELERY_BROKER_URL) as broker:
-            broker.flushdb()
-        return ""
-
-    def redis_paused(self, sale: SeckillVoucher) -> str:
-        milliseconds = self.random.randrange(100, 2_000)
-        with ledger() as client:
-            client.client_pause(milliseconds)
-        return f"for {milliseconds} ms"
-
-    def database_connection_killed(self, sale: SeckillVoucher) -> str:
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "SELECT id FROM information_schema.processlist "
-                "WHERE db = DATABASE() AND id != CONNECTION_ID() ORDER BY id"
-            )
-            ids = [row[0] for row in cursor.fetchall()]
-            with suppress(MySQLdb.OperationalError):  # it has gone by itself
-                if ids:
-                    cursor.execute(f"KILL {self.random.choice(ids)}")
-        return f"one of {len(ids)}"
-
-    def stock_edited(self, sale: SeckillVoucher) -> str:
-        stock = self.random.randrange(UNITS // 2, 2 * UNITS)
-        with edit_refused() as said:
-            change_stock(sale_id=sale.pk, stock=stock)
-        return f"to {stock}{said()}"
-
-    def sale_paused(self, sale: SeckillVoucher) -> str:
-        seconds = self.random.uniform(0.1, 1.5)
-        with edit_refused() as said:
-            self._pause(sale, paused=True)
-            time.sleep(seconds)
-            self._pause(sale, paused=False)
-        return f"for {seconds:.1f} s{said()}"
-
-    @staticmethod
-    def _pause(sale: SeckillVoucher, *, paused: bool) -> None:
-        sale.refresh_from_db()
-        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), paused=paused))
-
-
-@contextmanager
-def edit_refused() -> Iterator[Callable[[], str]]:
-    """An edit may be refused, which is an answer; ``said`` tells which."""
-    refusals: list[str] = []
-    try:
-        yield lambda: f" (refused: {refusals[0]})" if refusals else ""
-    except (BelowTaken, LedgerUnavailable, NotLoaded, ValidationError) as error:
-        refusals.append(type(error).__name__)
-
-
-@contextmanager
-def ledger() -> Iterator[Redis]:
-    with Redis.from_url(settings.REDIS_URL, decode_responses=True) as client:
-        yield client
 
 
 # --- One sale -------------------------------------------------------------------------------------
@@ -245,7 +72,7 @@ class Round:
     def __init__(self, number: int, shop: Shop, faults: Faults, say: Callable[[str], None]) -> None:
         self.shop, self.faults, self.say = shop, faults, say
         self.history = History(f"soak {number}", f"sale {number}")
-        self.sale = make_sale(stock=UNITS, ends_in_s=3_600)
+        self.sale = make_sale(stock=UNITS, begins_in_s=-OPEN_SINCE_S, ends_in_s=3_600)
         self.tokens = crowd_of(self.sale, count=BUYERS)
 
     def run(self) -> Outcome:
@@ -317,7 +144,7 @@ def _at_last(holds: Callable[[], bool]) -> bool:
     """Ask once more; what is away for now is a no."""
     try:
         return holds()
-    except (LedgerUnavailable, NotLoaded, OperationalError):
+    except (LedgerUnavailable, NotLoaded, DatabaseError):
         connection.close()
         time.sleep(0.1)
         return False
@@ -339,10 +166,12 @@ class Soak:
     def run(self) -> int:
         """Return the exit status."""
         self.say(f"seed {self.seed}, logs in {self.directory}")
-        with Stack(self.directory, database=connection.settings_dict["NAME"]) as stack:
-            shop = Shop(stack)
+        draw = random.Random(self.seed)
+        database = connection.settings_dict["NAME"]
+        with Ledger(self.directory) as ledger, Stack(self.directory, database=database) as stack:
+            shop = Shop(stack, ledger, draw)
             shop.open()
-            self.faults = Faults(shop, random.Random(self.seed))
+            self.faults = Faults(shop, draw)
             try:
                 while not self.violations and not self._is_over():
                     self._round(shop)

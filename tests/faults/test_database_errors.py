@@ -16,6 +16,7 @@ import pytest
 
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import with_inside
+from tests.faults.errors import DATABASE_ERRORS, STATEMENTS
 from tests.faults.history import History, Outcome
 from tests.support.patience import wait_for
 from tests.support.stack import Stack, Web
@@ -23,13 +24,7 @@ from vouchers.inventory.sale_state import snapshot
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
-NUMBERS = [
-    1021, 1028, 1030, 1036, 1037, 1040, 1041, 1044, 1045, 1047, 1049, 1053, 1054, 1114, 1129, 1130,
-    1142, 1146, 1158, 1160, 1161, 1180, 1203, 1205, 1206, 1213, 1223, 1226, 1290, 1317, 1364, 1598,
-    1637, 1792, 1927, 1969, 2006, 2013, 3024, 3100, 4031,
-]  # fmt: skip
 CLASSES = {"full": 1114, "killed": 1317, "account": 1045, "cluster": 1047, "columns": 1364}
-STATEMENTS = ["first read", "insert orders", "insert events", "update sale", "commit"]
 BUYERS = 3
 RECOVERY_SECONDS = 15.0
 
@@ -53,13 +48,13 @@ def endure(
     """Let each fault befall a sale of its own, all at the same time, and add up what came of it."""
     sales = [make_sale(stock=BUYERS) for _ in faults]
     crowds = [crowd_of(sale, count=BUYERS) for sale in sales]
-    until = time.time() + seconds if seconds else 0
+    until = time.monotonic() + seconds if seconds else 0
     wanted = {sale.pk: [*fault, until] for sale, fault in zip(sales, faults, strict=True)}
     (inside / "database").write_text(json.dumps(wanted))
     histories = [History("D2", what) for _ in sales]
     for history, sale, tokens in zip(histories, sales, crowds, strict=True):
         history.fire(sale, tokens, url=url)
-    time.sleep(max(0.0, until - time.time()))
+    time.sleep(max(0.0, until - time.monotonic()))
     for history in histories:
         history.fault_is_over()
     outcomes = []
@@ -87,7 +82,7 @@ def test_d2_without_control_write_errors_set_everybody_aside(stack: Stack, insid
     (inside / "blind").touch()
     sale = make_sale(stock=BUYERS)
     (inside / "database").write_text(
-        json.dumps({sale.pk: [1114, "insert orders", time.time() + 60]})
+        json.dumps({sale.pk: [1114, "insert orders", time.monotonic() + 60]})
     )
     with stack.together():
         server = stack.web()
@@ -103,7 +98,7 @@ def test_d2_without_control_write_errors_set_everybody_aside(stack: Stack, insid
 def test_d2_any_error_refuses_nobody(
     web: Web, inside: Path, report: Report, statement: str, seconds: float
 ) -> None:
-    faults = [(number, statement) for number in NUMBERS]
+    faults = [(number, statement) for number in DATABASE_ERRORS]
     what = f"{len(faults)} errors at {statement}, {f'{seconds} s' if seconds else 'once'}"
     outcome = endure(what, faults, seconds=seconds, inside=inside, url=web.url)
     assert outcome.orders == outcome.accepted == BUYERS * len(faults)

@@ -9,7 +9,7 @@ may be these files:
     and so the one that takes its place, live.
 ``database``
     Which statements of which sales fail, as JSON: sale id -> [error number, statement, until when].
-    The statement is a key of ``STATEMENTS``; the time is of ``time.time()``, or 0 for once.
+    The statement is a key of ``STATEMENTS``; the time is of ``time.monotonic()``, or 0 for once.
 ``blind``
     Control writes do nothing, and seem to succeed.
 ``trusting``
@@ -152,7 +152,7 @@ def fail_if_wanted(sale_id: str, statement: str) -> None:
             (DIRECTORY / f"failed-{sale_id}").mkdir()
         except FileExistsError:
             return
-    elif time.time() >= until:
+    elif time.monotonic() >= until:
         return
     raise (ProgrammingError if number == 1146 else OperationalError)(number, "a fault of a test")
 
