@@ -37,6 +37,7 @@ CASES = [
     ("/nowhere/", 404, "not_found"),
     ("/faults/crash/", 500, "error"),
     ("/faults/database/", 503, "unavailable"),
+    ("/faults/table/", 503, "unavailable"),
 ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from django.core.exceptions import PermissionDenied, SuspiciousOperation
-from django.db import OperationalError
+from django.db import OperationalError, ProgrammingError
 from django.http import HttpRequest, HttpResponse
 from django.urls import path
 
@@ -29,6 +29,10 @@ def database_away(request: HttpRequest) -> HttpResponse:
     raise OperationalError(2006, "a secret of ours")
 
 
+def table_missing(request: HttpRequest) -> HttpResponse:
+    raise ProgrammingError(1146, "a secret of ours")
+
+
 def address(request: HttpRequest) -> HttpResponse:
     """Answer which address the site takes the client's to be."""
     return HttpResponse(request.META["REMOTE_ADDR"])
@@ -40,5 +44,6 @@ urlpatterns = [
     path("faults/suspicious/", suspicious),
     path("faults/forbidden/", forbidden),
     path("faults/database/", database_away),
+    path("faults/table/", table_missing),
     path("address/", address),
 ]
