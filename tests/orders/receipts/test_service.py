@@ -303,6 +303,17 @@ def test_unknown_id_younger_than_ledger_was_never_accepted() -> None:
         find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=-5), user_id=buyer.pk)
 
 
+def test_id_was_lost_even_if_the_clock_of_redis_went_back() -> None:
+    """The ledger that replaced another may be younger than it says."""
+    sale, buyer = make_sale(), make_buyer()
+    rebuild_sale(sale_id=sale.pk)
+    order_id = id_minted(seconds_ago=-20)
+    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
+    assert found == lost(sale, order_id)
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=-90), user_id=buyer.pk)
+
+
 def test_unknown_id_older_than_ledger_was_lost() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = id_minted(seconds_ago=60)
