@@ -128,7 +128,7 @@ class Shop:
     def _beat(self) -> Process:
         return self.stack.beat(**self._environ(CLOCKS_S))
 
-    def _environ(self, clocks: tuple[int, ...]) -> dict[str, str]:
+    def _environ(self, clocks: tuple[int, ...]) -> dict[str, Any]:
         return {"REDIS_URL": settings.REDIS_URL, **with_clock(self._random.choice(clocks))}
 
     def _forget(self, process: Process) -> None:

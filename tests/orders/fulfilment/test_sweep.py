@@ -68,7 +68,7 @@ def test_sale_is_sent_once_per_kick(ledger: Redis) -> None:
     # That task has started, or the kick has run out, and so has the pause.
     ledger.delete(LedgerKeys(sale.pk).kick, LedgerKeys(sale.pk).swept)
     assert sweep(now=timezone.now()) == [sale.pk]
-    assert broker_length() == 2
+    assert broker_length() == 1, "an equal message waits already"
 
 
 def test_buyers_kick_stops_the_sweep(ledger: Redis) -> None:
