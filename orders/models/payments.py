@@ -4,6 +4,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from orders.models.orders import VoucherOrder
+from seckill_site.database_time import database_now
 
 
 class PaymentStatus(models.TextChoices):
@@ -39,7 +40,7 @@ class Payment(models.Model):
     ask_at = models.DateTimeField(_("next check at"), null=True)
     silent_since = models.DateTimeField(_("not responding since"), null=True)
     asked = models.PositiveIntegerField(_("number of checks"), default=0)
-    created_at = models.DateTimeField(_("created"), auto_now_add=True)
+    created_at = models.DateTimeField(_("created"), default=database_now)
     changed_at = models.DateTimeField(_("changed"), auto_now=True)
 
     class Meta:

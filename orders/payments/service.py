@@ -135,6 +135,7 @@ def _open_payment(order: VoucherOrder, *, provider: str, now: dt.datetime) -> Pa
             reference=secrets.token_hex(16),
             provider=provider,
             amount_cents=order.price_cents,
+            created_at=now,
             ask_at=now + dt.timedelta(seconds=FIRST_ASK_S) if provider else None,
         )
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from django.conf import settings
+from kombu import Connection
 
 from orders.fulfilment.sweep import sweep
 from orders.tasks import fulfill_sale
@@ -67,7 +68,8 @@ def test_k9_worker_with_another_clock_writes_every_order(
 
 def test_control_message_that_expires_is_thrown_away_by_such_a_worker(stack: Stack) -> None:
     worker = stack.worker(**with_clock(10))
-    app.send_task(fulfill_sale.name, kwargs={"sale_id": 1}, expires=5)
+    with Connection(settings.CELERY_BROKER_URL) as broker:  # not one that an earlier test closed
+        app.send_task(fulfill_sale.name, kwargs={"sale_id": 1}, expires=5, connection=broker)
     worker.wait_for_log("Discarding revoked task")
 
 

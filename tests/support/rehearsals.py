@@ -30,8 +30,8 @@ from vouchers.models import SaleStage, SeckillVoucher
 SEQUENCES = {"seckill:order-ids"}
 """Keys that only ever count up."""
 
-PASSING = ("lock:notifications", "{lock:notifications}")
-"""How keys begin that come and go while beat runs."""
+PASSING = ("lock:notifications", "{lock:notifications}", "seckill:clocks", "seckill:keys")
+"""How keys begin that come and go, or change, while beat runs."""
 
 
 @contextmanager

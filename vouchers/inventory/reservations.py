@@ -300,7 +300,7 @@ def confirm(
     keys, rows = LedgerKeys(sale_id), rows or {}
     run_script(
         _CONFIRM,
-        [keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing],
+        [keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing, keys.failures],
         ROTATION_MS,
         *[entry.member for entry in entries],
         *[str(entry.order_id) for entry in entries],

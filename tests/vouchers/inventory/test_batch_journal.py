@@ -55,6 +55,13 @@ def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:
     assert collect_suspects(sale_id=1) == {}
 
 
+def test_confirmed_batch_ends_the_growth_of_the_backoff() -> None:
+    entries = two_entries()
+    assert [back_off(sale_id=1, error=ValueError()) for _ in range(3)] == [250, 500, 1_000]
+    confirm(sale_id=1, entries=entries)
+    assert back_off(sale_id=1, error=ValueError()) == 250
+
+
 def test_suspects_of_a_dead_worker_are_remembered() -> None:
     record_batch(sale_id=1, entries=two_entries())
     collect_suspects(sale_id=1)
