@@ -61,6 +61,7 @@ class HeldLocks:
     """What a worker holds while it writes: the sale's lock and the locks of the buyers."""
 
     sale_id: int
+    identity: int
     sale: RedisLock
     users: MultiLock
 
@@ -99,7 +100,7 @@ def write_control_row(held: HeldLocks) -> None:
 
     :raises DatabaseAtFault: that failed, too.
     """
-    number = record_batch(sale_id=held.sale_id, entries=[])
+    number = record_batch(sale_id=held.sale_id, entries=[], identity=held.identity)
     try:
         write_control(
             sale_id=held.sale_id,
@@ -118,7 +119,7 @@ def _attempt_once(
     held: HeldLocks, entries: Sequence[PendingEntry], refuse_as: RefusalReason | None
 ) -> BatchOutcome:
     # A new number for each attempt: an attempt without a reply may have committed its own.
-    number = record_batch(sale_id=held.sale_id, entries=entries)
+    number = record_batch(sale_id=held.sale_id, entries=entries, identity=held.identity)
     failpoint("fulfill.begun")
     try:
         with _time_limit():

@@ -29,6 +29,7 @@ class SalePass:
     """
 
     sale_id: int
+    identity: int
     lock: RedisLock
     deadline: float
     suspects: dict[int, Suspect]

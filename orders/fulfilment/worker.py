@@ -178,7 +178,8 @@ def _raise_fence(*, sale_id: int, stored: int) -> None:
 
 def _locked_pass(*, sale_id: int, deadline: float) -> SalePass:
     keys = LedgerKeys(sale_id)
-    floor = _epoch(sale_id=sale_id) << FENCE_BITS
+    identity = _identity(sale_id=sale_id)
+    floor = _epoch(sale_id=sale_id, identity=identity) << FENCE_BITS
     with ledger_errors():
         lock = RedisLock(
             ledger_connection(),
@@ -189,18 +190,15 @@ def _locked_pass(*, sale_id: int, deadline: float) -> SalePass:
         )
         with lock:
             failpoint("fulfill.locked")
-            walk = SalePass(sale_id, lock, deadline, collect_suspects(sale_id=sale_id))
+            suspects = collect_suspects(sale_id=sale_id)
+            walk = SalePass(sale_id, identity, lock, deadline, suspects)
             while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
                 pass
     return walk
 
 
-def _epoch(*, sale_id: int) -> int:
-    """Return the epoch of the sale's own ledger.
-
-    It asks the database too, so a worker that is cut off from it never takes the sale's lock.
-    """
-    identity = _identity(sale_id=sale_id)
+def _epoch(*, sale_id: int, identity: int) -> int:
+    """Return the epoch of the sale's own ledger, which is loaded first if needed."""
     with suppress(NotLoaded):
         found = snapshot(sale_id=sale_id)
         if found.terms.identity == identity:
@@ -210,6 +208,7 @@ def _epoch(*, sale_id: int) -> int:
 
 
 def _identity(*, sale_id: int) -> int:
+    """Return the identity in the row: a worker without a database never takes the sale's lock."""
     identities = SeckillVoucher.objects.values_list("identity", flat=True)
     try:
         return identities.get(pk=sale_id)
@@ -283,7 +282,7 @@ def _write_free(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
             if names[entry] not in held:
                 walk.put_off_entry(entry, seconds=BUSY_S)
         free = [entry for entry in entries if names[entry] in held]
-        walk.held = HeldLocks(walk.sale_id, walk.lock, users)
+        walk.held = HeldLocks(walk.sale_id, walk.identity, walk.lock, users)
         if free:
             _write_and_report(walk, free)
 

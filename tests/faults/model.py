@@ -11,6 +11,8 @@ here              in the product
 ``place``         ``orders.placing.service.place_order`` with ``lua/reserve.lua``
 ``ask``           ``orders.receipts.service.find_receipt``
 ``fulfil``        ``orders.fulfilment.worker.fulfill_sale`` with ``batch_journal.record_batch``
+``_write``        the same of ``worker``, ``_write_and_report``, with ``attempts.attempt``
+``_control``      ``orders.fulfilment.attempts.write_control_row``
 ``write_batch``   ``orders.fulfilment.batch.write_batch``
 ``_raise_fence``  the same of ``worker``, with ``rebuild.ensure_safe_fence``
 ``load``          ``vouchers.inventory.rebuild.load_sale``: ``_copy_terms``, ``_raise_epoch``
@@ -37,6 +39,10 @@ Token = tuple[int, int]
 
 SENTINEL = "epoch"
 BATCH = 2
+MAX_TRIES = 3
+AGE, LEASE, JUMP = 3, 200, 10_000
+"""In steps: the age at which the sweep sends an entry again, a lock's lease and a kick, and how far
+a clock jumps: longer than a run, and no further than receipts tolerate."""
 BUYERS = ("ann", "bob", "cyd")
 WAITS = "waits for the row"
 
@@ -64,6 +70,18 @@ class Cure(StrEnum):
     RECONCILE = "ledger and database are compared and mended"
     OWN_EPOCH = "a build uses only the epoch that was raised for it"
     SURE_RECEIPT = "an id is lost or unknown only by a ledger of this run that stood all along"
+    CONTROL_WRITE = "a failure counts against an entry only while a control write succeeds"
+    HALVES = "a batch that fails is halved until an entry fails alone"
+    ASIDE = "an entry that fails alone again and again is set aside"
+    KEPT_UNIT = "an entry that is set aside keeps its unit"
+    CAPS = "a lease or a kick that lasts longer than it should is capped"
+    FUTURE_IS_OLD = "an entry from the future counts as old"
+    NO_EXPIRY = "a message does not expire by the clock of a worker"
+    DATABASE_TIME = "the time to pay follows from the clock of the database"
+    TOLERANCE = "a receipt tolerates that the clock of Redis went back"
+    OWN_LEDGER = "a ledger counts only with the identity of the sale's row"
+    PUT_ASIDE = "a build puts the ledger of another sale aside"
+    TOKEN_IDENTITY = "a token names its sale, and the ledger of another refuses it"
 
 
 class Violation(AssertionError):
@@ -76,6 +94,22 @@ class StaleFence(Exception):
 
 class StaleBatchNumber(Exception):
     """``orders.fulfilment.batch.StaleBatchNumber``."""
+
+
+class DatabaseRefuses(Exception):
+    """A statement failed, or the answer to a commit got lost."""
+
+
+class EntryFails(Exception):
+    """An entry of the batch can have no row."""
+
+
+class DatabaseAtFault(Exception):
+    """``orders.fulfilment.attempts.DatabaseAtFault``."""
+
+
+class NotLoaded(Exception):
+    """``vouchers.inventory.keys.NotLoaded``."""
 
 
 @dataclass
@@ -95,6 +129,7 @@ class Row:
     """The sale's row."""
 
     stock: int
+    identity: int = 1
     sold: int = 0
     epoch: int = 0
     fence: Token = (0, 0)
@@ -111,9 +146,16 @@ class Redis:
     pending: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
     side: dict[str, dict[Any, Any]] = field(default_factory=dict)
+    since: dict[int, int] = field(default_factory=dict)
+    """When an entry was accepted: its score in ``pending``."""
+    aside: set[int] = field(default_factory=set)
+    """Entries whose score is out of the reach of workers."""
+    tries: dict[int, int] = field(default_factory=dict)
     kick: str = ""
     """Empty, ``sent`` or ``taken``."""
+    kick_until: int = 0
     lock: str | None = None
+    lock_until: int = 0
     fence: Token = (0, 0)
 
 
@@ -128,8 +170,14 @@ class World:
     redis: Redis = field(default_factory=Redis)
     tasks: int = 0
     now: int = 0
+    redis_ahead: int = 0
+    worker_ahead: int = 0
+    refuses: str = ""
+    """What the database refuses: nothing, ``writes`` or ``everything``."""
+    poisoned: set[int] = field(default_factory=set)
     # What was seen from outside:
     minted: dict[int, tuple[str, int]] = field(default_factory=dict)
+    sale_of: dict[int, int] = field(default_factory=dict)
     accepted: dict[int, int] = field(default_factory=dict)
     told_lost: set[int] = field(default_factory=set)
     last_token: Token = (0, 0)
@@ -143,7 +191,38 @@ class World:
     def stands(self) -> bool:
         """Say whether the ledger is loaded and whole (``lua/include/read_ledger.lua``)."""
         sale, buyers = self.redis.sale, self.redis.buyers
-        return bool(sale) and (not self.has(Cure.SENTINEL) or buyers.get(SENTINEL) == sale["epoch"])
+        return bool(sale) and (
+            not self.has(Cure.SENTINEL)
+            or buyers.get(SENTINEL) == sentinel(sale["epoch"], sale["identity"])
+        )
+
+    def stands_for_row(self) -> bool:
+        """Say whether a ledger stands that is this very sale's, not one of another with its id."""
+        own = self.redis.sale.get("identity") == self.row.identity
+        return self.stands() and (own or not self.has(Cure.OWN_LEDGER))
+
+    def redis_now(self) -> int:
+        return self.now + self.redis_ahead
+
+    def expire_keys(self) -> None:
+        """What Redis does by its own clock."""
+        if self.redis_now() >= self.redis.lock_until:
+            self.redis.lock = None
+        if self.redis_now() >= self.redis.kick_until:
+            self.redis.kick = ""
+
+    def cap(self, name: str) -> None:
+        """``locks/lua/cap_leases.lua`` and ``include/repair_key.lua``."""
+        if self.has(Cure.CAPS):
+            left = min(getattr(self.redis, name), self.redis_now() + LEASE)
+            setattr(self.redis, name, left)
+
+    def set_kick(self, value: str) -> None:
+        self.redis.kick, self.redis.kick_until = value, self.redis_now() + LEASE
+
+    def workable(self) -> dict[int, str]:
+        aside = self.redis.aside
+        return {i: user for i, user in self.redis.pending.items() if i not in aside}
 
     def held(self) -> dict[str, int]:
         return {user: i for user, i in self.redis.buyers.items() if user != SENTINEL}
@@ -151,7 +230,9 @@ class World:
     def take_lock(self, me: str, epoch: int) -> Token | None:
         """``locks/lua/acquire.lua``: a token above the counter and above the floor."""
         if self.redis.lock:
+            self.cap("lock_until")
             return None
+        self.redis.lock_until = self.redis_now() + LEASE
         floor = max(self.redis.fence, (epoch, 0))
         self.redis.lock, self.redis.fence = me, (floor[0], floor[1] + 1)
         return self.redis.fence
@@ -159,6 +240,7 @@ class World:
     def confirm(self, ids: Iterable[int]) -> None:
         for order_id in ids:
             self.redis.pending.pop(order_id, None)
+            self.redis.tries.pop(order_id, None)
 
     def release(self, ids: Iterable[int], instead: dict[int, int | None]) -> None:
         """``lua/release.lua``: the units of orders that ended go back on sale."""
@@ -178,10 +260,22 @@ class World:
         if order_id not in self.orders or self.orders[order_id].live:
             raise Violation(f"given back once: the unit of order {order_id}, which has not ended")
 
+    def forget_nameless(self) -> None:
+        """A known limit: entries of another sale that name none are taken for this one's."""
+        redis, ids = self.redis, {*self.held().values(), *self.redis.pending}
+        foreign = any(self.sale_of[i] != self.row.identity for i in ids)
+        if foreign and not redis.sale and SENTINEL not in redis.buyers:
+            redis.buyers, redis.pending = {}, {}
+
     def publish(self) -> None:
         self.tasks += 1
 
     # --- The database -----------------------------------------------------------------------------
+
+    def sql(self, *, write: bool = False) -> None:
+        """Fail like a statement while the database refuses everybody."""
+        if self.refuses == "everything" or (write and self.refuses):
+            raise DatabaseRefuses
 
     def live(self) -> set[int]:
         return {order_id for order_id, order in self.orders.items() if order.live}
@@ -193,10 +287,12 @@ class World:
         """``SELECT … FOR UPDATE``: what follows in the same step is done with the row held."""
         while self.row_held_by not in (None, me):
             yield WAITS
+        self.sql()
         self.row_held_by = me
 
     def raise_epoch(self) -> None:
         """Raise the row's epoch, and its fence with it."""
+        self.sql(write=True)
         self.row.epoch += 1
         self.row.fence = max(self.row.fence, (self.row.epoch, 0))
         self.last_token = max(self.last_token, self.row.fence)
@@ -215,6 +311,8 @@ class World:
             raise Violation("limit: a buyer has two live orders")
         if again := self.told_lost & self.live():
             raise Violation(f"same answer: {again} were told to be lost, and are live orders")
+        if other := {i for i in self.orders if self.sale_of[i] != self.row.identity}:
+            raise Violation(f"own sale: {other} were never ordered in this sale")
 
     def check_fenced(self, token: Token) -> None:
         if token < self.last_token:
@@ -223,12 +321,17 @@ class World:
 
     def tell(self, order_id: int, asked_at: int, loaded_at: int) -> None:
         """Somebody is told that an accepted order is nowhere."""
-        if self.minted[order_id][1] >= loaded_at:
+        tolerance = JUMP if self.row.epoch > 1 and self.has(Cure.TOLERANCE) else 0
+        if self.minted[order_id][1] >= loaded_at + tolerance:
             raise Violation(f"same answer: {order_id} was accepted and is unknown now")
         if not self.forgetful:
             raise Violation(f"same answer: {order_id} is told to be lost, Redis lost nothing")
         if self.accepted[order_id] < asked_at:
             self.told_lost.add(order_id)
+
+    def check_blame(self, order_id: int) -> None:
+        if order_id not in self.poisoned:
+            raise Violation(f"no innocent: {order_id} is set aside, and nothing is wrong with it")
 
     def check_alarm(self, ids: Iterable[int]) -> None:
         """Called in the very step in which reconciling says that these ids fit nowhere."""
@@ -256,6 +359,10 @@ class World:
             raise Violation("conservation: total or sold is off")
 
 
+def sentinel(epoch: int, identity: int) -> int:
+    return epoch * 1_000 + identity
+
+
 # --- Front half -----------------------------------------------------------------------------------
 
 
@@ -267,6 +374,10 @@ def place(w: World, me: str, order_id: int) -> Steps:
     held = redis.buyers.get(user)
     if not w.stands():
         return
+    if redis.sale["identity"] != w.sale_of[order_id] and w.has(Cure.TOKEN_IDENTITY):
+        yield f"{order_id} is of another sale"
+        yield from load(w, me)
+        return
     if held == order_id or redis.ended.get(order_id) == user:
         w.told_lost.discard(order_id)
         yield f"{order_id} is known already"
@@ -274,13 +385,21 @@ def place(w: World, me: str, order_id: int) -> Steps:
     if held or len(w.held()) >= redis.sale["total"]:
         yield f"{order_id} is refused"
         return
+    yield from _reserve(w, order_id)
+
+
+def _reserve(w: World, order_id: int) -> Steps:
+    redis, user = w.redis, w.minted[order_id][0]
     redis.buyers[user] = order_id
-    w.accepted[order_id] = w.now
+    if w.sale_of[order_id] == w.row.identity:
+        w.accepted[order_id] = w.now
     w.told_lost.discard(order_id)
     if not w.has(Cure.ONE_SCRIPT):
         yield f"{order_id} is reserved"
     w.redis.pending[order_id] = user
-    kicked, w.redis.kick = not w.redis.kick, w.redis.kick or "sent"
+    w.redis.since[order_id] = w.redis_now()
+    if kicked := not w.redis.kick:
+        w.set_kick("sent")
     yield f"{order_id} is accepted"
     if kicked:
         w.publish()
@@ -290,6 +409,7 @@ def place(w: World, me: str, order_id: int) -> Steps:
 def ask(w: World, me: str, order_id: int) -> Steps:
     """The receipt of an id: its row, else queued, else ended, else lost with an older ledger."""
     asked_at = w.now
+    w.sql()
     if order_id in w.orders:
         return
     yield f"{order_id} has no row"
@@ -297,9 +417,11 @@ def ask(w: World, me: str, order_id: int) -> Steps:
         yield from load(w, me)
     loaded_at = w.redis.sale.get("loaded_at", 0)
     yield "reads when the ledger was loaded"
-    if not w.stands() or order_id in w.held().values() or order_id in w.redis.ended:
+    known = {*w.held().values(), *w.redis.pending, *w.redis.ended}
+    if not w.stands() or order_id in known:
         return
     yield f"{order_id} is not in the ledger"
+    w.sql()
     if order_id in w.orders or w.accepted[order_id] >= asked_at:
         return
     yield f"{order_id} still has no row"
@@ -315,9 +437,11 @@ def ask(w: World, me: str, order_id: int) -> Steps:
 
 def fulfil(w: World, me: str) -> Steps:
     """One task: lock, pending, number, transaction, then the ledger; what is left goes on."""
-    w.redis.kick = w.redis.kick and "taken"
+    if w.redis.kick:
+        w.set_kick("taken")
     yield "takes the kick"
-    if not w.stands():
+    w.sql()
+    if not w.stands_for_row():
         yield from load(w, me)
     epoch = w.redis.sale.get("epoch", 0)
     yield f"reads epoch {epoch}"
@@ -325,40 +449,68 @@ def fulfil(w: World, me: str) -> Steps:
     if token is None:
         return
     yield f"has the lock, token {token}"
-    entries = dict(islice(w.redis.pending.items(), BATCH))
+    entries = dict(islice(w.workable().items(), BATCH))
     yield f"reads pending {list(entries)}"
-    if entries and w.stands():
-        w.redis.sale["batch"] += 1
-        number = w.redis.sale["batch"]
-        yield f"begins batch {number}"
-        yield from _settle(w, me, entries, token, number)
+    settled = yield from _settle(w, me, entries, token)
     if w.redis.lock == me:
         w.redis.lock = None
     yield "lets go"
+    if settled:
+        yield from _end_task(w)
+
+
+def _end_task(w: World) -> Steps:
     if w.redis.kick == "taken":
         w.redis.kick = ""
     yield "ends the kick"
-    if w.redis.pending and w.redis.kick != "sent":
-        w.redis.kick = "sent"
+    if w.workable() and w.redis.kick != "sent":
+        w.set_kick("sent")
         w.publish()
     yield "looks for the last time"
 
 
-def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: int) -> Steps:
+def _settle(w: World, me: str, entries: dict[int, str], token: Token) -> Generator[str, None, bool]:
+    """Write a batch; return False if the database is at fault, so that the sale is left alone."""
+    try:
+        if entries:
+            yield from _write_or_recover(w, me, entries, token)
+    except (DatabaseAtFault, DatabaseRefuses):
+        w.unlock_row(me)
+        return False
+    return True
+
+
+def _write_or_recover(w: World, me: str, entries: dict[int, str], token: Token) -> Steps:
     if not w.has(Cure.CONFIRM_LAST):
         w.confirm(entries)
         yield "confirms too early"
     try:
-        refused = yield from write_batch(w, me, entries, token, number)
+        yield from _write(w, me, entries, token)
+    except NotLoaded:
+        yield "finds no ledger"
     except StaleFence as error:
         (stored,) = error.args
         yield "is refused by the fence"
         yield from _raise_fence(w, me, stored)
-        return
     except StaleBatchNumber:
-        yield f"is refused: number {number}, the row has seen {w.row.batch}"
+        yield f"is refused: the row has seen batch {w.row.batch}"
         if w.redis.sale.get("batch", w.row.batch) < w.row.batch:
             yield from rebuild(w, me)
+
+
+def _write(w: World, me: str, entries: dict[int, str], token: Token) -> Steps:
+    """Write these entries, halving a batch that fails; blame one that fails alone."""
+    try:
+        refused = yield from _attempt(w, me, entries, token)
+    except (EntryFails, DatabaseRefuses):
+        yield f"fails with {list(entries)}"
+        if len(entries) > 1 and w.has(Cure.HALVES):
+            for item in entries.items():
+                yield from _write(w, me, dict([item]), token)
+            return
+        yield from _control(w, me, token)
+        for order_id in entries:
+            yield from _count_failure(w, order_id)
         return
     if any(w.orders[order_id].reason == "sold out" for order_id in refused):
         yield from load(w, me)
@@ -366,6 +518,53 @@ def _settle(w: World, me: str, entries: dict[int, str], token: Token, number: in
     yield f"releases {list(refused)}"
     w.confirm(entries.keys() - refused.keys())
     yield f"confirms {list(entries.keys() - refused.keys())}"
+
+
+def _attempt(
+    w: World, me: str, entries: dict[int, str], token: Token
+) -> Generator[str, None, dict[int, int | None]]:
+    """Write a batch, and once more if it fails although the database takes a control write."""
+    try:
+        return (yield from _write_numbered(w, me, entries, token))
+    except (EntryFails, DatabaseRefuses):
+        w.unlock_row(me)
+        yield f"fails to write {list(entries)}"
+    yield from _control(w, me, token)
+    return (yield from _write_numbered(w, me, entries, token))
+
+
+def _control(w: World, me: str, token: Token) -> Steps:
+    """Write for no buyer, to find out who is at fault."""
+    if not w.has(Cure.CONTROL_WRITE):
+        return
+    try:
+        yield from _write_numbered(w, me, {}, token)
+    except DatabaseRefuses:
+        raise DatabaseAtFault from None
+
+
+def _write_numbered(
+    w: World, me: str, entries: dict[int, str], token: Token
+) -> Generator[str, None, dict[int, int | None]]:
+    if not w.stands_for_row():
+        raise NotLoaded
+    w.redis.sale["batch"] += 1
+    number = w.redis.sale["batch"]
+    yield f"begins batch {number}"
+    return (yield from write_batch(w, me, entries, token, number))
+
+
+def _count_failure(w: World, order_id: int) -> Steps:
+    failures = w.redis.tries[order_id] = w.redis.tries.get(order_id, 0) + 1
+    yield f"counts failure {failures} of {order_id}"
+    if failures < MAX_TRIES or not w.has(Cure.ASIDE) or order_id not in w.redis.pending:
+        return
+    w.check_blame(order_id)
+    w.redis.aside.add(order_id)
+    user = w.minted[order_id][0]
+    if w.redis.buyers.get(user) == order_id and not w.has(Cure.KEPT_UNIT):
+        w.give_back(user)
+    yield f"sets {order_id} aside"
 
 
 def _raise_fence(w: World, me: str, stored: Token) -> Steps:
@@ -390,6 +589,7 @@ def write_batch(
     """The transaction is one step, as nobody sees the middle of it. Return what was refused."""
     if w.has(Cure.ROW_LOCK):
         yield from w.lock_row(me)
+    w.sql()
     fence, batch = w.row.fence, w.row.batch
     reasons = _decide(w, entries)
     if not w.has(Cure.ROW_LOCK):
@@ -401,12 +601,19 @@ def write_batch(
         raise StaleBatchNumber
     if not w.has(Cure.SAME_ID) and entries.keys() & w.orders.keys():
         return {}  # the primary key fails the batch each time; it comes to nothing
+    if w.poisoned & entries.keys() - w.orders.keys():
+        raise EntryFails
+    w.sql(write=True)
     new = {i: Order(entries[i], reason) for i, reason in reasons.items() if i not in w.orders}
     w.orders |= new
     w.row.sold += sum(order.live for order in new.values())
     w.row.fence, w.row.batch = token, number
     w.check_fenced(token)
+    pay_by = w.now + LEASE + (0 if w.has(Cure.DATABASE_TIME) else w.worker_ahead)
+    if new and pay_by <= w.now:
+        raise Violation(f"time to pay: {list(new)} could never be paid for")
     yield f"commits {reasons}"
+    w.sql(write=True)  # the answer to the commit may get lost
     return {i: w.live_of(entries[i]) for i, reason in reasons.items() if reason}
 
 
@@ -429,8 +636,11 @@ def _decide(w: World, entries: dict[int, str]) -> dict[int, str]:
 
 def sweep(w: World, me: str) -> Steps:
     """Send a task where something is pending and none is on its way."""
-    if w.redis.pending and not w.redis.kick:
-        w.redis.kick = "sent"
+    w.cap("kick_until")
+    age = w.redis_now() - min((w.redis.since.get(i, 0) for i in w.workable()), default=0)
+    is_old = age >= AGE or (age < 0 and w.has(Cure.FUTURE_IS_OLD))
+    if w.workable() and is_old and not w.redis.kick:
+        w.set_kick("sent")
         yield "kicks"
         w.publish()
         yield "publishes a task"
@@ -443,7 +653,7 @@ def load(w: World, me: str) -> Steps:
     """Copy the figures into a ledger that stands, else raise the epoch and build one."""
     yield from w.lock_row(me)
     yield "holds the row"
-    if w.stands():
+    if w.stands_for_row():
         w.redis.sale["total"] = w.row.stock
         yield f"copies total {w.row.stock}"
         w.unlock_row(me)
@@ -466,19 +676,22 @@ def build(w: World, me: str, epoch: int) -> Steps:
         w.unlock_row(me)
         return
     yield "holds the row"
+    _put_foreign_aside(w)
     if w.stands() and w.has(Cure.ONLY_IF_NONE):
         w.unlock_row(me)
         return
     survivors = {user: i for i, user in w.redis.pending.items()} | w.held()
     promised = dict(w.redis.pending)
     yield f"reads survivors {survivors}, pending {list(promised)}"
+    w.sql()
     live = {w.orders[i].user: i for i in w.live()}
     ended = {i: order.user for i, order in w.orders.items() if not order.live}
     stock, batch = w.row.stock, w.row.batch
     yield f"reads orders {live}"
     if not w.has(Cure.ROW_HELD):
         w.unlock_row(me)
-    buyers = {SENTINEL: w.row.epoch} | survivors | live
+    epoch, identity = w.row.epoch, w.row.identity
+    buyers = {SENTINEL: sentinel(epoch, identity)} | survivors | live
     promised = {i: user for i, user in promised.items() if i not in live.values()}
     promised |= {i: u for u, i in survivors.items() if i == buyers[u] and i not in live.values()}
     w.redis.side |= {f"{me} buyers": buyers}
@@ -490,15 +703,28 @@ def build(w: World, me: str, epoch: int) -> Steps:
     side = [w.redis.side.pop(f"{me} {name}", {}) for name in ("buyers", "pending", "ended")]
     if side[0] and not (w.stands() and w.has(Cure.ONLY_IF_NONE)):
         w.redis.buyers, w.redis.pending, w.redis.ended = side
-        w.redis.sale = {"epoch": side[0][SENTINEL], "total": stock, "batch": batch}
-        w.redis.sale |= {"run_id": run_id, "loaded_at": w.now}
+        w.redis.sale = {"epoch": epoch, "identity": identity, "total": stock, "batch": batch}
+        w.redis.sale |= {"run_id": run_id, "loaded_at": w.redis_now()}
         w.redis.kick = ""
     yield f"installs buyers {w.held()}, pending {list(w.redis.pending)}"
     w.unlock_row(me)
 
 
+def _put_foreign_aside(w: World) -> None:
+    """``lua/put_foreign_aside.lua``: the sale or the sentinel tells whose ledger it is."""
+    in_sentinel = w.redis.buyers.get(SENTINEL, 0) % 1_000
+    found = w.redis.sale.get("identity") or in_sentinel
+    if found and found != w.row.identity and w.has(Cure.PUT_ASIDE):
+        run_id, fence = w.redis.run_id, w.redis.fence
+        lock, lock_until = w.redis.lock, w.redis.lock_until
+        w.redis = Redis(run_id=run_id, fence=fence, lock=lock, lock_until=lock_until)
+
+
 def rebuild(w: World, me: str) -> Steps:
     """Close a sale whose ledger cannot be believed, and build it from what is left of it."""
+    w.sql()
+    _put_foreign_aside(w)
+    yield "puts the ledger of another sale aside"
     w.redis.sale = {}
     yield "closes the sale"
     yield from load(w, me)
@@ -508,8 +734,12 @@ def watch(w: World, me: str) -> Steps:
     """Build a ledger anew that was built on another run of Redis."""
     run_id = w.redis.run_id
     yield f"reads run id {run_id}"
-    if w.redis.sale.get("run_id", run_id) != run_id and w.has(Cure.RUN_ID):
-        yield "finds a ledger of another run"
+    sale = w.redis.sale
+    other_run = sale.get("run_id", run_id) != run_id and w.has(Cure.RUN_ID)
+    w.sql()
+    other_sale = sale.get("identity", w.row.identity) != w.row.identity and w.has(Cure.OWN_LEDGER)
+    if other_run or other_sale:
+        yield "finds a ledger of another run or sale"
         yield from rebuild(w, me)
 
 
@@ -521,7 +751,7 @@ def edit(w: World, me: str, stock: int) -> Steps:
     yield from w.lock_row(me)
     yield f"holds the row, to make stock {stock}"
     down = stock < w.row.stock
-    if stock < w.row.sold or (down and (not w.stands() or stock < len(w.held()))):
+    if stock < w.row.sold or (down and (not w.stands_for_row() or stock < len(w.held()))):
         w.unlock_row(me)
         return
     if down and w.has(Cure.NARROW_FIRST):
@@ -529,6 +759,7 @@ def edit(w: World, me: str, stock: int) -> Steps:
         yield f"narrows total to {stock}"
     elif down:
         yield "has seen that fewer are taken"
+    w.sql(write=True)
     w.row.stock = stock
     w.unlock_row(me)
     yield f"commits stock {stock}"
@@ -539,8 +770,9 @@ def cancel(w: World, me: str, order_id: int) -> Steps:
     """A buyer gives an order up: in the database first, then in Redis."""
     yield from w.lock_row(me)
     w.unlock_row(me)
-    if not w.orders[order_id].live:
+    if order_id not in w.live():
         return
+    w.sql(write=True)
     w.orders[order_id].reason = "cancelled"
     w.row.sold -= 1
     yield f"commits that {order_id} is cancelled"
@@ -553,17 +785,20 @@ def cancel(w: World, me: str, order_id: int) -> Steps:
 
 def reconcile(w: World, me: str) -> Steps:
     """Compare by ids in the order buyers, pending, orders; look again; mend."""
-    if not w.stands():
+    w.sql()
+    if not w.stands_for_row():
         yield from load(w, me)
         return
     buyers = set(w.held().values())
     yield f"reads buyers {buyers}"
     pending = set(w.redis.pending)
     yield f"reads pending {pending}"
+    w.sql()
     live = w.live()
     stray, missing, promised = buyers - pending - live, live - buyers, pending - buyers - live
     if w.has(Cure.SECOND_LOOK) and (stray or missing or promised):
         yield "has differences, looks again"
+        w.sql()
         missing &= w.live()
         yield "reads the orders again"
         held = set(w.held().values())
@@ -571,6 +806,7 @@ def reconcile(w: World, me: str) -> Steps:
         w.check_alarm(missing | promised)
         stray = (stray & held) - w.redis.pending.keys()
         yield "reads the ledger again"
+        w.sql()
         stray -= w.live()
     else:
         w.check_alarm(missing | promised | stray)
@@ -596,6 +832,7 @@ def _mend(w: World, me: str, stray: set[int], missing: set[int], promised: set[i
     for order_id in sorted(missing):
         w.redis.buyers.setdefault(w.orders[order_id].user, order_id)
     yield f"enters {missing} among the buyers"
+    w.sql(write=True)
     w.row.sold = len(w.live())
     w.unlock_row(me)
     yield f"counts sold again: {w.row.sold}"

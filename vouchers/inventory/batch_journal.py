@@ -47,16 +47,16 @@ class Decision(StrEnum):
     REFUSE = "refuse"
 
 
-def record_batch(*, sale_id: int, entries: Sequence[PendingEntry]) -> int:
+def record_batch(*, sale_id: int, entries: Sequence[PendingEntry], identity: int = 0) -> int:
     """Record what is about to be written, and return the batch's number, higher than any before.
 
     The caller holds the sale's lock. A number that the row has stored already means that the
-    ledger is older than the row.
+    ledger is older than the row. An ``identity`` of 0 is not checked.
 
-    :raises NotLoaded: the sale has no ledger to number it.
+    :raises NotLoaded: the sale has no ledger to number it, or one of another sale with its id.
     """
     keys, ids = LedgerKeys(sale_id), [str(entry.order_id) for entry in entries]
-    number = run_script(_RECORD_BATCH, [*keys.contents, keys.trying], *ids, read=str)
+    number = run_script(_RECORD_BATCH, [*keys.contents, keys.trying], identity, *ids, read=str)
     if not number:
         raise NotLoaded(f"sale {sale_id} is not loaded")
     return int(number)

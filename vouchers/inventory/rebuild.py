@@ -124,6 +124,9 @@ def rebuild_sale(*, sale_id: int) -> None:
     """
     with ledger_errors():
         check_owner()
+        # First, because only the terms may still say that the entries are those of another sale.
+        identity = SeckillVoucher.objects.get(pk=sale_id).identity
+        _put_foreign_aside(sale_id=sale_id, identity=identity)
         # Without its terms the ledger is not loaded; buyers and pending entries survive.
         ledger_connection().delete(LedgerKeys(sale_id).sale)
     failpoint("load.closed")
@@ -231,7 +234,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     """
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
-        _put_foreign_aside(sale)
+        _put_foreign_aside(sale_id=sale_id, identity=sale.identity)
         if snapshots(sale_ids=[sale_id])[sale_id] is not None:
             # Another process has built it and buyers are reserving. What is read now would be out
             # of date when installed, if that ledger were lost in between.
@@ -252,13 +255,13 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     return True
 
 
-def _put_foreign_aside(sale: SeckillVoucher) -> None:
+def _put_foreign_aside(*, sale_id: int, identity: int) -> None:
     found = run_script(
-        _PUT_FOREIGN_ASIDE, LedgerKeys(sale.pk).movable, sale.identity, FOREIGN_KEPT_MS, read=str
+        _PUT_FOREIGN_ASIDE, LedgerKeys(sale_id).movable, identity, FOREIGN_KEPT_MS, read=str
     )
     if found:
         logger.error(
-            "sale %s: put aside the ledger of another sale with this id, %s", sale.pk, found
+            "sale %s: put aside the ledger of another sale with this id, %s", sale_id, found
         )
 
 

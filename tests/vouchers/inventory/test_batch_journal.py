@@ -1,5 +1,6 @@
 """The batch journal on a real Redis."""
 
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -16,7 +17,7 @@ from vouchers.inventory.batch_journal import (
     record_batch,
     set_aside,
 )
-from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.reservations import (
     BACKOFF_MS,
     PendingEntry,
@@ -38,6 +39,17 @@ def test_batch_numbers_rise() -> None:
     open_ledger(1)
 
     assert [record_batch(sale_id=1, entries=[]) for _ in range(3)] == [1, 2, 3]
+
+
+@pytest.mark.parametrize("identity", [0, 7])
+def test_batch_is_refused_by_the_ledger_of_another_sale(identity: int) -> None:
+    """Redis went back to before the id was reused. Control: identity 0."""
+    entries = two_entries()
+
+    with pytest.raises(NotLoaded) if identity else nullcontext():
+        record_batch(sale_id=1, entries=entries, identity=identity)
+
+    assert bool(collect_suspects(sale_id=1)) == (not identity)
 
 
 def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:

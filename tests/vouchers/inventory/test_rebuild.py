@@ -51,6 +51,7 @@ from vouchers.inventory.rebuild import (
     load_after_commit,
     load_sale,
     load_sale_exclusively,
+    rebuild_sale,
     snapshot_or_load,
 )
 from vouchers.inventory.reservations import (
@@ -967,11 +968,22 @@ def test_half_of_an_old_ledger_is_not_inherited(ledger: Any, lost: str) -> None:
 
 
 @pytest.mark.django_db
+def test_rebuild_of_a_reused_id_inherits_nothing_without_buyers(ledger: Any) -> None:
+    """A rebuild deletes the terms: the last key that says whose entries are pending."""
+    sale = sale_with_a_reused_id(ledger)
+    ledger.delete(LedgerKeys(sale.pk).buyers)
+
+    rebuild_sale(sale_id=sale.pk)
+
+    assert snapshot(sale_id=sale.pk).taken == 0
+
+
+@pytest.mark.django_db
 def test_control_without_identity_strangers_are_inherited(
     ledger: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sale = sale_with_a_reused_id(ledger)
-    monkeypatch.setattr(rebuild, "_put_foreign_aside", lambda sale: None)
+    monkeypatch.setattr(rebuild, "_put_foreign_aside", lambda **_: None)
     ledger.delete(LedgerKeys(sale.pk).sale)
 
     load_sale(sale_id=sale.pk)

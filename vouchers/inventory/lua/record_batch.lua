@@ -6,13 +6,15 @@
 --
 -- KEYS[1…7]  the contents of the ledger (read_ledger)
 -- KEYS[8]    trying  string  <time in ms>;<order ids>
--- ARGV       the order ids of the batch
+-- ARGV[1]    identity of the sale, or 0 for any
+-- ARGV[2…]   the order ids of the batch
 --
--- Returns the number in digits, or '' if the ledger is not loaded.
+-- Returns the number in digits, or '' if the ledger is not loaded, or is that of another sale.
 -- @include read_ledger
 -- @include integer
 -- @include now_in_ms
 
-if not read_ledger() then return '' end
-redis.call('SET', KEYS[8], integer(now_in_ms()) .. ';' .. table.concat(ARGV, ' '))
+local sale = read_ledger()
+if not sale or (ARGV[1] ~= '0' and ARGV[1] ~= sale.identity) then return '' end
+redis.call('SET', KEYS[8], integer(now_in_ms()) .. ';' .. table.concat(ARGV, ' ', 2))
 return integer(redis.call('HINCRBY', KEYS[1], 'batch', 1))
