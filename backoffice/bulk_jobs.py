@@ -25,7 +25,7 @@ from orders.models import (
     VoucherOrder,
 )
 from orders.payments.refunds import refund_order
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from backoffice import bulk_jobs
 from backoffice.job_engine import resume
 from backoffice.rehearsal import service as rehearsal
 from orders.models import OrderJob
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 
 
 @shared_task(name="orders.tasks.resume_jobs")

@@ -17,8 +17,8 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
-from seckill_site.clock_watch import report_clocks
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.watch import report_clocks
 from vouchers.inventory.request_stats import store_request_counts
 from vouchers.inventory.reservations import set_kick
 from vouchers.inventory.restart_watch import rebuild_after_restart

@@ -29,7 +29,7 @@ from seckill_site.checks.services import (
     check_ledger,
     probe_connection,
 )
-from seckill_site.clock_watch import report_clocks, wrong_clocks
+from seckill_site.clocks.watch import report_clocks, wrong_clocks
 from seckill_site.ledger_connection import BACKING_OFF, ledger_connection
 from seckill_site.metrics import exposition
 

@@ -8,7 +8,7 @@ from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
 
-from seckill_site.clock_watch import clocks_ahead_s
+from seckill_site.clocks.watch import clocks_ahead_s
 
 ORDER_REQUESTS = Counter(
     "seckill_order_requests_total", "Order requests by how they were answered.", ["answer"]
@@ -22,7 +22,7 @@ BACKOFFS = Counter(
 )
 JUNK = Counter(
     "seckill_ledger_junk_total",
-    "Entries and messages dropped or put aside because they are none of the shop.",
+    "Entries and messages dropped or put aside because the shop did not write them.",
 )
 
 

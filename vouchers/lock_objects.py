@@ -6,7 +6,7 @@ sale is locked deadlocks on the foreign key.
 
 from collections.abc import Iterable
 
-from seckill_site.database_time import DatabaseNow
+from seckill_site.clocks.database import DatabaseNow
 from vouchers.models import SeckillVoucher, Voucher
 
 

@@ -14,7 +14,7 @@ from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
 
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, timestamp
 from vouchers.models import SeckillVoucher
 

@@ -25,7 +25,7 @@ from backoffice.rehearsal.service import (
 )
 from backoffice.rehearsal.texts import headline, outcome, progress_json, tables
 from orders.models import Rehearsal
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import for_owner
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.catalogue.staff_texts import NO_ANSWER, StaffRefusal

@@ -21,7 +21,7 @@ from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.reconcile import Comparison, reconcile
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from vouchers.admin.sale import SeckillVoucherAdmin
 from vouchers.admin.sale_list import SaleChangeList, card_of
 from vouchers.catalogue.listing import SaleCard, cards

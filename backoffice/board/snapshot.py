@@ -16,8 +16,8 @@ from django.core.cache import cache
 from django.db.models import Count, Q
 
 from orders.models import OrderStatus, VoucherOrder
-from seckill_site.clock import epoch_ms, from_epoch_ms
-from seckill_site.clock_watch import wrong_clocks
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
+from seckill_site.clocks.watch import wrong_clocks
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import ACCEPTED, RequestCount, read_request_counts
 from vouchers.inventory.sale_state import Snapshot, snapshots

@@ -12,7 +12,7 @@ from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
 from orders.models import OrderStatus
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from vouchers.admin.sale_list import STATES
 from vouchers.inventory.request_stats import ACCEPTED

@@ -21,7 +21,7 @@ from django.urls import reverse
 from backoffice.rehearsal.crowd import Answer, fire
 from orders.models import Rehearsal
 from orders.placing.tokens import PurchaseToken
-from seckill_site.clock import epoch_ms, now_ms
+from seckill_site.clocks.machine import epoch_ms, now_ms
 from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SeckillVoucher
 

@@ -26,7 +26,7 @@ from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.verdict import find_verdict
 from orders.models import Rehearsal, RehearsalPhase, VoucherOrder
 from orders.placing.order_ids import mint_order_ids
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from vouchers.catalogue.sales import create_sale, terms_of
 from vouchers.inventory.rebuild import load_sale, snapshot_or_load

@@ -30,7 +30,7 @@ from backoffice.rehearsal.cleanup import clear_shadow
 from backoffice.rehearsal.http_client import Address
 from backoffice.rehearsal.phases import do_step
 from orders.models import Rehearsal, RehearsalPhase
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.rebuild import current_run_id
 from vouchers.models import SaleStage, SeckillVoucher

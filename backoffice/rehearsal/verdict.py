@@ -12,7 +12,7 @@ from backoffice.rehearsal.buyers import AnswerLog, clicks_of
 from backoffice.rehearsal.crowd import BUSY, UNANSWERED
 from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, Rehearsal, VoucherOrder
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from vouchers.models import SeckillVoucher
 
 INCONCLUSIVE = {UNANSWERED, "unavailable", "rate_limited", *map(str, BUSY)}

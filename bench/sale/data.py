@@ -25,7 +25,7 @@ from bench.sale.plan import Size
 from orders.fulfilment.bulk_insert import ORDER_COLUMNS
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, issue_tokens
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys

@@ -24,8 +24,8 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.service import load_and_place_order
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from orders.receipts.service import NoReceipt, find_receipt
-from seckill_site.database_time import database_now
-from seckill_site.ledger_time import ledger_now_ms
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.ledger import ledger_now_ms
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import AlreadyOrdered, SaleBehind, SoldOut

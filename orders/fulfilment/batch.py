@@ -20,7 +20,7 @@ from orders.fulfilment.existing_orders import (
 )
 from orders.models import BARRING_STATUSES, OrderStatus, RefusalReason
 from orders.receipts.row_copy import ReceiptRow
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.inventory.reservations import PendingEntry, Release

@@ -19,7 +19,7 @@ from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.holdings import Holding
 from vouchers.inventory.keys import NotLoaded

@@ -16,7 +16,7 @@ from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
 from orders.placing.tokens import BadToken, read_token
-from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale, load_sale_exclusively

@@ -4,7 +4,7 @@ from django.db import models
 from django.utils.translation import gettext_lazy as _
 
 from orders.models.orders import VoucherOrder
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 
 
 class PaymentStatus(models.TextChoices):

@@ -32,7 +32,7 @@ from orders.payments.providers import (
     Statement,
 )
 from seckill_site.broker.messages import publish_options
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.strict_json import read_strict_json
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.encoding import force_bytes
 
 from orders.placing.order_ids import mint_order_ids
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import SeckillVoucher

@@ -10,7 +10,7 @@ from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
 from orders.placing.tokens import issue_token
 from orders.receipts.service import QUEUED
-from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from django.db import connection
 
 from orders.models import OrderStatus, VoucherOrder
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 
 _COLUMNS = (
     "user_id", "seckill_voucher_id", "status", "reason", "price_cents", "accepted_at", "pay_by",

@@ -10,7 +10,7 @@ from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrde
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.holdings import read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.rebuild import snapshot_or_load

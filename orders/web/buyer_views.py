@@ -25,8 +25,8 @@ from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
 from orders.web.request_parsing import read_order_request
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
-from seckill_site.database_time import database_now
-from seckill_site.ledger_time import ledger_now_ms
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.fast_path import live_json

@@ -13,7 +13,7 @@ from orders.web.order_answers import count_refusal, order_answer, owner_answer, 
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
 from orders.web.request_parsing import LARGEST_BODY_BYTES, InvalidRequest, read_json_order
 from orders.web.serializers import receipt_json
-from seckill_site.ledger_time import ledger_now_ms
+from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.fast_path import Environ, request_language, request_path
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded

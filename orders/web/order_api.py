@@ -22,7 +22,7 @@ from orders.web.order_answers import (
 from orders.web.refusals import Refusal, refusal_of, refusal_response, refusals_answered
 from orders.web.request_parsing import InvalidRequest, read_order_request
 from orders.web.serializers import accepted_json, buyer_status_json, receipt_json
-from seckill_site.ledger_time import ledger_now_ms
+from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import NotLoaded

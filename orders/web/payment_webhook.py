@@ -8,7 +8,7 @@ from django.views.decorators.csrf import csrf_exempt
 from orders.lifecycle.cancellation import Busy
 from orders.payments.providers import BadNotification
 from orders.payments.service import take_notification
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, problem, unavailable
 from vouchers.inventory.keys import LedgerUnavailable
 

@@ -17,7 +17,7 @@ from orders.payments.sandbox import (
     publish_notification,
     state_of,
 )
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner, problem
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,8 @@ def _notify(trade: SandboxTrade, pauses_s: tuple[int, ...]) -> None:
 
 
 def _page(request: HttpRequest, trade: SandboxTrade, *, status: int = 200) -> HttpResponse:
-    state = state_of(trade, now=database_now())
-    too_late = state is ChargeState.CLOSED and database_now() >= trade.pay_by
+    now = database_now()
+    state = state_of(trade, now=now)
+    too_late = state is ChargeState.CLOSED and now >= trade.pay_by
     context = {"trade": trade, "state": state, "too_late": too_late}
     return render(request, "orders/sandbox.html", context, status=status)

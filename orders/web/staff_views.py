@@ -22,7 +22,7 @@ from orders.lifecycle.redemption import (
 from orders.lifecycle.transitions import Actor
 from orders.models import OrderStatus
 from orders.web.order_api import login_required_answer
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.web.responses import allow, for_owner
 
 CACHE_AWAY_S = 5

@@ -1,4 +1,4 @@
-"""The worker's consumer: it drops what is no task, and is back soon after its broker."""
+"""The worker's consumer: it drops messages that are not tasks, and reconnects quickly."""
 
 import logging
 from collections.abc import Callable
@@ -17,10 +17,10 @@ LONGEST_PAUSE_S = 2
 
 
 class Consumer(consumer.Consumer):
-    """Celery's consumer, which no message makes deaf."""
+    """Celery's consumer; no message can stop it from taking the next one."""
 
     def create_task_handler(self, *args: Any, **options: Any) -> Callable[[Any], None]:
-        """Return the handler of messages; a message that is no task is rejected."""
+        """Return the handler of messages; a message that is not a task is rejected."""
         handle = super().create_task_handler(*args, **options)
 
         def on_message(message: Any) -> None:
@@ -53,10 +53,10 @@ def check_task(message: Any) -> None:
     :raises Exception: it does not
     """
     if not all(isinstance(message.headers[name], str) for name in ("id", "task")):
-        raise TypeError(f"no task: {message.headers}")
+        raise TypeError(f"not a task: {message.headers}")
     if message.content_type != "application/json":
         raise TypeError(f"not JSON: {message.content_type}")
     args, kwargs, embedded = message.decode()
     kinds = (type(args), type(kwargs), type(embedded))
     if kinds not in ((list, dict, dict), (list, dict, type(None))):
-        raise TypeError(f"no arguments of a task: {kinds}")
+        raise TypeError(f"not the arguments of a task: {kinds}")

@@ -18,7 +18,7 @@ _HEADERS = ("lang", "task", "argsrepr", "kwargsrepr", "ignore_result", ONCE)
 _PROPERTIES = ("delivery_mode", "delivery_info", "priority", "body_encoding")
 
 Message = dict[str, Any]
-"""A message as it lies in the broker."""
+"""A message as the broker stores it."""
 
 
 def publish_options(*, once: bool = False, pause_s: float = 0) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from seckill_site.metrics import JUNK
 logger = logging.getLogger(__name__)
 
 kombu_redis: Any = redis
-"""Kombu's transport, of which the type stubs know only half."""
+"""Kombu's transport; its type stubs are incomplete."""
 
 
 def _script(name: str) -> LuaScript:
@@ -127,7 +127,7 @@ class Channel(kombu_redis.Channel):  # type: ignore[misc]
         """Do what publishing a task needs, on a key that expires.
 
         :raises redis.RedisError: it takes no messages
-        :raises TypeError: the queue is none
+        :raises TypeError: the key of the queue is of another type
         """
         with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
             pipe.type(queue)
@@ -214,7 +214,7 @@ class Transport(kombu_redis.Transport):  # type: ignore[misc]
 
 
 def dropped(why: object) -> None:
-    """Log and count a message that is none."""
+    """Log and count something in a queue that is not a message of the shop."""
     JUNK.inc()
     logger.error("dropped junk from the queue: %r", why)
 

@@ -17,6 +17,7 @@ from redis import RedisError
 
 from seckill_site.checks.configuration import SETTINGS
 from seckill_site.checks.services import SERVICES
+from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.ledger_connection import ledger_connection
 
 FINGERPRINTS = "seckill:keys"
@@ -88,7 +89,7 @@ def _fingerprint(name: str, key: str) -> str:
 def _swap_fingerprints(here: str, ours: Fingerprints) -> dict[str, Fingerprints]:
     """Leave our fingerprints, and return those left before, by host, also by this one."""
     client = ledger_connection()
-    now_s = client.time()[0]
+    now_s = read_ledger_ms() // 1000
     found: dict[str, Fingerprints] = {}
     for host, text in client.hgetall(FINGERPRINTS).items():
         try:

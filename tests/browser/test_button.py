@@ -20,7 +20,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.browser.conftest import sign_in
 from tests.concurrency.sales import make_sale
 from tests.support.inspection import pending_ids

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import make_sale
 from tests.support.patience import wait_for
 from vouchers.catalogue.live_changes import end_sale, pause_sale

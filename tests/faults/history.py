@@ -27,7 +27,7 @@ from orders.fulfilment.reconcile import reconcile
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts.service import NoReceipt, Receipt, find_receipt
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.concurrency.sales import order_requests
 from tests.support.crowd import NO_ANSWER, Answer, fire
 from tests.support.patience import wait_for
@@ -160,6 +160,16 @@ class History:
         tokens = self.not_told(sale)
         for answer in self.fire(sale, tokens, url=url) if tokens else []:
             assert answer.status not in (503, NO_ANSWER), f"asked again, and told nothing: {answer}"
+
+    def ask_until_told(self, sale: SeckillVoucher, *, url: str) -> None:
+        """Let everyone who knows nothing yet ask again and again, until all are told."""
+
+        def all_told() -> bool:
+            if tokens := self.not_told(sale):
+                self.fire(sale, tokens, url=url)
+            return not self.not_told(sale)
+
+        wait_for(all_told, what="an answer for everybody")
 
     def not_told(self, sale: SeckillVoucher) -> list[str]:
         """Return the tokens that got none but unknown answers."""

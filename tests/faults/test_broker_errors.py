@@ -214,7 +214,7 @@ def test_k8_refusal_of_the_broker_ends_no_process(
 
 
 def test_control_kombus_transport_takes_a_refusal_for_a_defect(own_redis: OwnRedis) -> None:
-    """So Celery's consumer, which survives a lost connection, ends."""
+    """With Kombu's transport a refusal is not a lost connection, and ends the consumer."""
     kombus = "kombu.transport.redis:Transport"
     with (
         read_only(own_redis),

@@ -196,15 +196,6 @@ def start_back_half(stack: Stack, pair: Pair) -> None:
         stack.beat(REDIS_URL=pair.primary.url())
 
 
-def ask_until_told(history: History, sale: SeckillVoucher, web: Web) -> None:
-    def all_told() -> bool:
-        if tokens := history.not_told(sale):
-            history.fire(sale, tokens, url=web.url)
-        return not history.not_told(sale)
-
-    wait_for(all_told, what="an answer for everybody")
-
-
 @pytest.mark.faults
 def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
     pair: Pair, stack: Stack, report: Report
@@ -222,7 +213,7 @@ def test_r1_cut_off_replica_stops_acceptance_and_keeps_units(
         pair.line.heal()
     assert {answer.status for answer in accepted} == {202}
     assert {(it.status, it.headers["retry-after"]) for it in refused} == {(503, "1")}
-    ask_until_told(history, sale, web)
+    history.ask_until_told(sale, url=web.url)
     history.settle(sale)
     outcome = history.check(sale)
     assert (outcome.orders, outcome.accepted) == (40, 40)
@@ -253,7 +244,7 @@ def test_r1_failover_to_replica_behind_loses_nothing_accepted(
                 new.enter_context(replica_of(pair.primary, tmp_path_factory))
         start_back_half(stack, pair)
         wait_for(lambda: is_built_anew(sale), what="a ledger of this run of Redis")
-        ask_until_told(history, sale, web)
+        history.ask_until_told(sale, url=web.url)
         history.settle(sale)
         outcome = history.check(sale, may_refuse=not replicas)
     assert outcome.accepted == BUYERS

@@ -166,22 +166,13 @@ def buy_through_switchover(
             switch.move_address()
 
 
-def ask_until_told(history: History, sale: SeckillVoucher, web: Web) -> None:
-    def all_told() -> bool:
-        if tokens := history.not_told(sale):
-            history.fire(sale, tokens, url=web.url)
-        return not history.not_told(sale)
-
-    wait_for(all_told, what="an answer for everybody")
-
-
 def test_r1_switchover_with_open_connections_stops_nobody(
     switch: Switch, stack: Stack, report: Report
 ) -> None:
     history = History("R1", "switchover that leaves connections open")
     web, sale = start_shop(stack, switch), make_sale(stock=BUYERS)
     buy_through_switchover(history, switch, web, sale)
-    ask_until_told(history, sale, web)
+    history.ask_until_told(sale, url=web.url)
     wait_for(lambda: is_built_by(switch.new, sale), what="a ledger of the new primary's run")
     history.settle(sale)
     outcome = history.check(sale, recovery_seconds=RECOVERY_SECONDS)
@@ -198,7 +189,7 @@ def test_r1_trusting_workers_write_no_order_after_switchover(
     history = History("R1", "control")
     web, sale = start_shop(stack, switch, **with_inside(inside)), make_sale(stock=BUYERS)
     buy_through_switchover(history, switch, web, sale)
-    ask_until_told(history, sale, web)
+    history.ask_until_told(sale, url=web.url)
     with pytest.raises(AssertionError, match="empty pending set"):
         history.settle(sale, seconds=RECOVERY_SECONDS)
     assert snapshot(sale_id=sale.pk).pending > 0

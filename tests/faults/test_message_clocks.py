@@ -18,7 +18,7 @@ from orders.tasks import fulfill_sale
 from seckill_site.broker import schedule
 from seckill_site.broker.schedule import MonotonicScheduler
 from seckill_site.celery import app
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import with_clock
 from tests.faults.history import History, Outcome

@@ -123,22 +123,11 @@ def test_r1_ledger_emptied_under_load_oversells_nothing(
         crowd.join()
     for text, answer in zip(tokens, crowd.answers, strict=True):
         history.record(sale, text, answer)
-    ask_until_told(history, sale, url=own_shop.url)
+    history.ask_until_told(sale, url=own_shop.url)
     history.settle(sale)
     outcome = history.check(sale, may_refuse=True)
     assert outcome.orders == 150
     report(outcome)
-
-
-def ask_until_told(history: History, sale: SeckillVoucher, *, url: str) -> None:
-    """Let everyone who knows nothing ask again until the sale is open for them."""
-
-    def all_told() -> bool:
-        if tokens := history.not_told(sale):
-            history.fire(sale, tokens, url=url)
-        return not history.not_told(sale)
-
-    wait_for(all_told, what="an answer for everybody")
 
 
 @pytest.mark.faults
@@ -204,7 +193,7 @@ def test_r1_ledger_with_damaged_key_is_rebuilt_completely(
     for name, sale in sales.items():
         history = histories[name]
         history.fire(sale, crowd_of(sale, count=20), url=shop.url)
-        ask_until_told(history, sale, url=shop.url)
+        history.ask_until_told(sale, url=shop.url)
         history.settle(sale)
         wait_for(lambda sale=sale: not reconcile(sale_id=sale.pk).difference, what=name)  # type: ignore[misc]
         outcome = history.check(sale)
@@ -262,7 +251,7 @@ def test_r1_watch_rebuilds_a_ledger_with_older_data(
     wait_for(lambda: is_built_anew(sale, since=epoch), what="a ledger of this run of Redis")
     refused = history.fire(sale, tokens[60:], url=own_shop.url)
     assert {answer.body["code"] for answer in refused} <= {"sold_out", "unavailable"}
-    ask_until_told(history, sale, url=own_shop.url)
+    history.ask_until_told(sale, url=own_shop.url)
     history.settle(sale)
     outcome = history.check(sale)
     assert outcome.orders == 60

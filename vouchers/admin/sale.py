@@ -20,7 +20,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from vouchers.admin.sale_list import (
     SaleChangeList,
     SaleColumns,

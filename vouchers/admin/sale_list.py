@@ -15,7 +15,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.listing import SaleCard, cards
 from vouchers.catalogue.sales import publish_sale

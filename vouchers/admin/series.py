@@ -20,7 +20,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.web.url_converters import LARGEST_ID
 from vouchers.catalogue.series import (
     MOST_SALES,

@@ -15,7 +15,7 @@ from django.utils.html import format_html
 from django.utils.translation import get_language, gettext
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal

@@ -14,7 +14,7 @@ from typing import Any
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.clock import from_epoch_ms
+from seckill_site.clocks.machine import from_epoch_ms
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded

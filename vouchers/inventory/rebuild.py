@@ -33,7 +33,8 @@ from typing import Any
 from django.db import DatabaseError, transaction
 
 from locks import cap_leases
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.ledger import read_ledger_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
@@ -284,10 +285,9 @@ def _collect_contents(*, sale: SeckillVoucher) -> _Contents:
         if member.partition(":")[0] not in live_ids
     }
     with ledger_errors():
-        seconds, micros = ledger_connection().time()
+        now_ms = read_ledger_ms()
     for buyer, held_id in contents.buyers.items():
         if held_id not in live_ids:
-            now_ms = int(seconds) * 1000 + int(micros) // 1000
             contents.pending.setdefault(f"{held_id}:{buyer}", now_ms)
     pending_ids = {member.partition(":")[0] for member in contents.pending}
     served_ids = {*contents.buyers.values(), *contents.ended, *pending_ids}

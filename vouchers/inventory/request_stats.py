@@ -19,9 +19,9 @@ from django.db import DatabaseError
 from redis.exceptions import ResponseError
 
 from locks.lua_script import Argument
+from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
-from seckill_site.ledger_time import ledger_now_ms
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors, ledger_script
 from vouchers.models import AnswerCount, SeckillVoucher
 

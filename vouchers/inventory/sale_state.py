@@ -20,7 +20,7 @@ from enum import StrEnum
 from typing import Any, assert_never
 
 from locks.lua_script import ScriptCall
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,

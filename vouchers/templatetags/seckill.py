@@ -13,7 +13,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext
 
-from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,
@@ -21,7 +22,6 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
-from seckill_site.ledger_time import ledger_now_ms
 from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()

@@ -8,8 +8,8 @@ from django.urls import reverse
 from django.utils.cache import get_conditional_response, patch_vary_headers
 from django.utils.translation import gettext as _
 
-from seckill_site.clock import epoch_ms, from_epoch_ms
-from seckill_site.ledger_time import ledger_now_ms
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.web.responses import (
     allow,
     as_response,

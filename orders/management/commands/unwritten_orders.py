@@ -5,7 +5,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError, CommandParser, no_translations
 
 from orders.fulfilment.unwritten import decide_unwritten
-from seckill_site.clock import from_epoch_ms
+from seckill_site.clocks.machine import from_epoch_ms
 from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.reservations import entries_set_aside

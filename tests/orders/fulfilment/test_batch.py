@@ -24,7 +24,7 @@ from orders.fulfilment.batch import (
 )
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
 from orders.receipts.row_copy import ReceiptRow, read_receipt_row
-from seckill_site.database_time import database_now
+from seckill_site.clocks.database import database_now
 from tests.support.inspection import live_ids, refusals_of, rows, statements
 from tests.support.orders import (
     PRICE_CENTS,

@@ -11,7 +11,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.bulk_insert import EVENT_COLUMNS, ORDER_COLUMNS, NewOrder, insert_orders
 from orders.models import OrderEvent, OrderStatus, RefusalReason, VoucherOrder
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.orders import PRICE_CENTS, make_buyer, make_buyers, make_sale
 from vouchers.models import SeckillVoucher
 

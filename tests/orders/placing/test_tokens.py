@@ -22,7 +22,7 @@ from orders.placing.tokens import (
     issue_tokens,
     read_token,
 )
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.orders import make_buyer, make_buyers, make_sale
 from vouchers.inventory.reservations import SaleEnded
 

@@ -21,7 +21,7 @@ from orders.models import OrderStatus
 from orders.placing.tokens import PurchaseToken
 from orders.receipts import service as receipts
 from orders.receipts.service import QUEUED, NoReceipt, Receipt, find_receipt, poll_after_ms
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.inspection import live_ids, redis_commands
 from tests.support.orders import (
     PRICE_CENTS,

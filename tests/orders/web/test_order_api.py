@@ -18,7 +18,7 @@ from redis import Redis
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.inspection import (
     answers,
     assert_refused,

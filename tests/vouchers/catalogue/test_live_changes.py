@@ -11,7 +11,7 @@ from django.db import transaction
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.sales import (
     HOUR,
     all_pending,

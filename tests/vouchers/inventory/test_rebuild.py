@@ -16,7 +16,7 @@ from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
 from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.keys import LedgerKeys, NotLoaded

@@ -9,7 +9,7 @@ import pytest
 import time_machine
 from django.utils import timezone, translation
 
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import short_money
 from vouchers.templatetags.seckill import day_and_time, day_ends_at_ms
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from orders.models import OrderStatus, RefusalReason
 from orders.receipts.service import QUEUED
-from seckill_site.clock import epoch_ms, from_epoch_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,

@@ -9,7 +9,7 @@ import pytest
 from django.utils import timezone
 from icalendar import Calendar
 
-from seckill_site.clock import epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from tests.support.photos import give_picture, opened
 from tests.support.sales import (
     HOUR,

@@ -13,7 +13,8 @@ from typing import Any
 from celery.signals import beat_init, before_task_publish
 from redis.exceptions import RedisError, ResponseError
 
-from seckill_site.clock import epoch_ms, now_ms
+from seckill_site.clocks.ledger import read_ledger_ms
+from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.ledger_connection import ledger_connection
 
 CLOCKS = "seckill:clocks"
@@ -44,7 +45,7 @@ def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None
         clocks = {f"{part} {socket.gethostname()}": now_ms()}
         if database_now:
             clocks["database"] = epoch_ms(database_now)
-        redis_ms = _time_of(client)
+        redis_ms = read_ledger_ms()
         if monotonic() - started > SLOWEST_S:
             return
         found = {name: f"{clock_ms - redis_ms} {redis_ms}" for name, clock_ms in clocks.items()}
@@ -58,8 +59,7 @@ def report_clocks(part: str, *, database_now: dt.datetime | None = None) -> None
 def clocks_ahead_s() -> dict[str, float]:
     """Return by how many seconds each clock is ahead of Redis; empty if Redis does not respond."""
     try:
-        client = ledger_connection()
-        redis_ms, found = _time_of(client), client.hgetall(CLOCKS)
+        redis_ms, found = read_ledger_ms(), ledger_connection().hgetall(CLOCKS)
     except RedisError:
         return {}
     ahead_s = {}
@@ -85,8 +85,3 @@ def report_from_beat(**_: Any) -> None:
         report_clocks("beat")
 
     before_task_publish.connect(report, weak=False)
-
-
-def _time_of(client: Any) -> int:
-    seconds, micros = client.time()
-    return int(seconds) * 1000 + int(micros) // 1000

@@ -1,7 +1,7 @@
 """The database's clock, which decides about orders whatever the clocks of its clients say.
 
 Orders are written and ended by many machines, whose clocks differ (``docs/adr/0021``). The window
-of a sale and the age of what is pending follow the clock of Redis instead: ``ledger_time.py``.
+of a sale and the age of what is pending follow the clock of Redis instead: ``clocks/ledger.py``.
 """
 
 import datetime as dt

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from redis.exceptions import RedisError
 
-from seckill_site.clock import now_ms
+from seckill_site.clocks.machine import now_ms
 from seckill_site.ledger_connection import ledger_connection
 
 REFRESH_S = 10.0
@@ -53,12 +53,21 @@ def refresh_ledger_time() -> None:
     """Ask Redis for its time; keep the last answer if it does not respond."""
     global _last, _next_at_s
     try:
-        seconds, micros = ledger_connection().time()
+        found = read_ledger_ms()
     except RedisError:
         _next_at_s = monotonic() + (1.0 if _last is None else REFRESH_S)
         return
-    _last = _Reading(int(seconds) * 1000 + int(micros) // 1000, monotonic())
+    _last = _Reading(found, monotonic())
     _next_at_s = monotonic() + REFRESH_S
+
+
+def read_ledger_ms() -> int:
+    """Ask Redis for its time, and return it in milliseconds since 1970.
+
+    :raises redis.RedisError: it does not respond.
+    """
+    seconds, micros = ledger_connection().time()
+    return int(seconds) * 1000 + int(micros) // 1000
 
 
 def _ms_since(at_s: float) -> int:

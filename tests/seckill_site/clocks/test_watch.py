@@ -12,9 +12,9 @@ from redis import Redis
 
 from backoffice.board.snapshot import read_board
 from backoffice.board.texts import board_json
-from seckill_site import clock_watch
-from seckill_site.clock_watch import CLOCKS, KEPT_MS, clocks_ahead_s, report_clocks, wrong_clocks
-from seckill_site.database_time import database_now
+from seckill_site.clocks import watch
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.watch import CLOCKS, KEPT_MS, clocks_ahead_s, report_clocks, wrong_clocks
 from tests.support.sales import make_loaded_sale, redis_now_ms
 
 SOON = dt.timedelta(seconds=5)
@@ -22,7 +22,7 @@ SOON = dt.timedelta(seconds=5)
 
 @pytest.fixture(autouse=True)
 def nothing_reported(ledger: Redis, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(clock_watch, "_next_at_s", 0.0)
+    monkeypatch.setattr(watch, "_next_at_s", 0.0)
     monkeypatch.setattr(socket, "gethostname", lambda: "host")
 
 
@@ -65,7 +65,7 @@ def test_key_of_another_type_is_made_again(ledger: Redis, monkeypatch: pytest.Mo
     ledger.set(CLOCKS, "x")
     assert not clocks_ahead_s()
     report_clocks("worker")
-    monkeypatch.setattr(clock_watch, "_next_at_s", 0.0)
+    monkeypatch.setattr(watch, "_next_at_s", 0.0)
     report_clocks("worker")
     assert clocks_ahead_s()
 

@@ -11,9 +11,9 @@ import pytest
 import time_machine
 from django.db import connection
 
-from seckill_site import ledger_time
-from seckill_site.database_time import database_now
-from seckill_site.ledger_time import ledger_now_ms, refresh_ledger_time
+from seckill_site.clocks import ledger as ledger_time
+from seckill_site.clocks.database import database_now
+from seckill_site.clocks.ledger import ledger_now_ms, refresh_ledger_time
 from tests.support.patience import wait_for
 from tests.support.sales import make_sale, redis_now_ms
 from vouchers.lock_objects import lock_seckill_voucher
