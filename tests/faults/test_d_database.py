@@ -244,12 +244,22 @@ def full_house() -> Iterator[None]:
             while guest := connected():
                 taken.callback(guest.close)
                 guests.add(guest.thread_id())
-            strangers = set(sessions_of_others()) - guests
+            strangers = clients() - guests
             kill_sessions(list(strangers))
             return not strangers
 
         wait_for(are_alone, what="a server without a free connection")
         yield
+
+
+def clients() -> set[int]:
+    """Return every other connection, also those that are still signing in and name no database."""
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT id FROM information_schema.processlist "
+            "WHERE id != CONNECTION_ID() AND user NOT IN ('system user', 'event_scheduler')"
+        )
+        return {row[0] for row in cursor.fetchall()}
 
 
 def connected() -> MySQLdb.connections.Connection | None:

@@ -318,7 +318,8 @@ def release(*, sale_id: int, releases: Sequence[Release]) -> None:
         entry, live_id = item.entry, item.live_order_id
         args += [str(entry.order_id), str(entry.user_id), entry.unit]
         args += [item.reason, live_id or "", int(item.had_order)]
-    run_script(_RELEASE, LedgerKeys(sale_id).contents, *args, read=int)
+    keys = LedgerKeys(sale_id)
+    run_script(_RELEASE, [*keys.contents, *keys.copies], *args, read=int)
 
 
 def claim(*, sale_id: int, holding: Holding) -> None:

@@ -14,7 +14,7 @@ from redis import Redis
 
 from orders.fulfilment import worker
 from orders.fulfilment.worker import fulfill_sale
-from orders.lifecycle import transitions
+from orders.lifecycle import cancellation, transitions
 from orders.lifecycle.cancellation import end_orders
 from orders.lifecycle.transitions import SYSTEM, Change, change_order
 from orders.models import OrderStatus
@@ -200,6 +200,22 @@ def test_control_change_without_invalidation_shows_late(
     fulfill_sale(sale_id=sale.pk)
     paid(token)
     assert proven(token).status == "unpaid"
+
+
+@pytest.mark.parametrize(("released", "status"), [(True, "cancelled"), (False, "unpaid")])
+def test_release_drops_a_copy_that_missed_the_change(
+    monkeypatch: pytest.MonkeyPatch, released: bool, status: str
+) -> None:
+    """Redis refused to drop it before the order ended; the control refuses the release too."""
+    monkeypatch.setattr(transitions, "invalidate_rows", lambda **_: None)
+    if not released:
+        monkeypatch.setattr(cancellation, "release", lambda **_: None)
+    sale = make_sale()
+    (token,) = reserved(sale, make_buyers(1))
+    fulfill_sale(sale_id=sale.pk)
+    assert proven(token).status == "unpaid"
+    ended(token)
+    assert proven(token).status == status
 
 
 def test_row_read_before_a_change_is_not_copied(

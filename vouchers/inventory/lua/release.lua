@@ -3,7 +3,10 @@
 -- A unit is freed only if its field still holds this order id: a repeated release would otherwise
 -- delete a newer reservation of the same buyer.
 --
--- KEYS     the contents of the ledger (read_ledger)
+-- The copy of an ended row goes too: Redis may have been unable to drop it before the row changed.
+--
+-- KEYS[1…7]  the contents of the ledger (read_ledger)
+-- KEYS[8]    copies  hash  order id -> what its row says  KEYS[9] the other one
 -- ARGV[1]  milliseconds to keep `ended` after the sale's end, or after now if that is later
 -- ARGV[2…] groups of six: order id, user id, unit, reason, the live order id that takes the unit or
 --          '', and 1 if the buyer had an order, which may bar another
@@ -13,8 +16,10 @@
 -- @include now_in_ms
 -- @include integer
 -- @include give_units
+-- @include drop_wrong_type
 
 local released, oversold = 0, false
+for i = 8, 9 do drop_wrong_type(KEYS[i], 'hash') end
 local sale = read_ledger()
 for i = 2, #ARGV, 6 do
   local order_id, user_id, unit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
@@ -32,6 +37,8 @@ for i = 2, #ARGV, 6 do
   redis.call('ZREM', KEYS[3], order_id .. ':' .. field)
   redis.call('HSET', KEYS[4], order_id, user_id .. ':' .. reason)
   redis.call('HDEL', KEYS[5], order_id)
+  redis.call('HDEL', KEYS[8], order_id)
+  redis.call('HDEL', KEYS[9], order_id)
   if sale and ARGV[i + 5] == '1' then redis.call('HSET', KEYS[6], user_id, order_id) end
 end
 
