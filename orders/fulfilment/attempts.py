@@ -37,7 +37,7 @@ from vouchers.inventory.batch_journal import clear_batch, record_batch
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry
 
-BATCH_LIMIT_S = 5.0
+BATCH_LIMIT_S = 4.0
 """The longest that one attempt at a batch may take."""
 
 

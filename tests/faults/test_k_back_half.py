@@ -419,6 +419,38 @@ def test_k5_order_exceeding_time_limit_is_set_aside(
     assert deaths_of(worker) == 0
 
 
+def test_k5_order_refused_by_database_is_set_aside_within_five_seconds_by_default(
+    back: Back, stack: Stack, report: Report
+) -> None:
+    history = History("K5", "an order that raises, default settings")
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    bad = tokens[BATCH + 3]
+    stack.worker(concurrency=1, CELERY_BROKER_URL=back.line.url(0))
+    with poisoned_table(user_id=read_token(bad, sale_id=sale.pk, now_ms=0).user_id):
+        with history.fault():
+            history.fire(sale, tokens, url=back.web.url)
+        assert_set_aside(history, sale, bad, report, seconds=5.0)
+
+
+@pytest.mark.faults
+@pytest.mark.parametrize(("way", "verb"), [("kill", "kills"), ("hang", "hangs")])
+def test_k5_deadly_order_is_set_aside_within_thirty_seconds_by_default(
+    back: Back, stack: Stack, inside: Path, report: Report, way: str, verb: str
+) -> None:
+    """With the settings of the product: big batches, three tries and its own waits."""
+    history = History("K5", f"an order that {verb} its process, default settings")
+    sale = make_sale(stock=BUYERS)
+    tokens = crowd_of(sale, count=BUYERS)
+    bad = tokens[BATCH + 3]
+    (inside / "deadly").write_text(f"{bad.partition('-')[0]} {way}")
+    history.fire(sale, tokens, url=back.web.url)
+    with history.fault():
+        settings = {"CELERY_BROKER_URL": back.line.url(0), **with_inside(inside)}
+        stack.worker(concurrency=2, **settings)
+    assert_set_aside(history, sale, bad, report, seconds=30.0)
+
+
 def assert_set_aside(
     history: History,
     sale: SeckillVoucher,
