@@ -1,4 +1,4 @@
-"""R5: mistyped commands leave keys of a wrong type and entries that are none, during a sale."""
+"""R5: mistyped commands leave keys of a wrong type and unreadable entries, during a sale."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_r5_keys_of_a_wrong_type_are_repaired(shop: Shop, report: Report) -> Non
 
 
 def test_r5_entries_that_are_none_are_put_aside(shop: Shop, report: Report) -> None:
-    history = History("R5", "entries that are none")
+    history = History("R5", "entries that cannot be parsed")
     sale = make_sale(stock=4 * BUYERS)
     client, keys = ledger_connection(), LedgerKeys(sale.pk)
     one, *tokens = crowd_of(sale, count=3 * BUYERS)

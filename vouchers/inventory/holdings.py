@@ -1,7 +1,7 @@
 """The units that buyers hold in a ledger: read for pages, read and repaired by reconciling.
 
-What is no entry, left by a mistyped command, is put aside as it is met, and never blocks its sale.
-If it stood for a buyer, reconciling makes the entry again.
+A mistyped command may leave members that cannot be parsed. They are put aside as they are met, and
+never block their sale. If one stood for a buyer, reconciling makes the entry again.
 """
 
 import logging
@@ -48,7 +48,7 @@ class Holding:
 
     @classmethod
     def parse(cls, member: str) -> Self | None:
-        """Return what a member of ``pending`` says; None if it is none."""
+        """Return what a member of ``pending`` says; None if it cannot be parsed."""
         match = _MEMBER.fullmatch(member)
         return cls(*map(int, match.groups())) if match else None
 
@@ -120,7 +120,7 @@ def read_pending(*, sale_id: int) -> set[Holding]:
 
 
 def parse_holdings(*, sale_id: int, members: Iterable[tuple[str, str]]) -> set[Holding]:
-    """Return the holdings of these pairs of name and member; put aside those that are none."""
+    """Parse these pairs of name and member; put aside those that cannot be parsed."""
     parsed = [(name, Holding.parse(member)) for name, member in members]
     put_junk_aside(sale_id=sale_id, names=[name for name, holding in parsed if holding is None])
     return {holding for _, holding in parsed if holding is not None}

@@ -224,7 +224,7 @@ MULTIPARTS: dict[str, tuple[Callable[[bytes], bytes], str]] = {
         MULTIPART,
     ),
     "an unknown charset": (lambda token: END, MULTIPART + "; charset=klingon"),
-    "a charset that is none of text": (
+    "a charset that is not for text": (
         lambda token: part("token", token) + END,
         MULTIPART + "; charset=base64",
     ),
