@@ -79,7 +79,7 @@ def test_r5_keys_of_a_wrong_type_are_repaired(shop: Shop, report: Report) -> Non
     report(outcome)
 
 
-def test_r5_entries_that_are_none_are_put_aside(shop: Shop, report: Report) -> None:
+def test_r5_entries_that_cannot_be_parsed_are_put_aside(shop: Shop, report: Report) -> None:
     history = History("R5", "entries that cannot be parsed")
     sale = make_sale(stock=4 * BUYERS)
     client, keys = ledger_connection(), LedgerKeys(sale.pk)
