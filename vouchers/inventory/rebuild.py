@@ -72,6 +72,7 @@ FOREIGN_KEPT_MS = 7 * 24 * 60 * 60 * 1000
 """For how long the ledger of another sale with the same id is kept."""
 
 _LOAD = ledger_script("load")
+_UNLOAD = ledger_script("unload")
 _PUT_FOREIGN_ASIDE = ledger_script("put_foreign_aside")
 _CHUNK_SIZE = 5_000
 
@@ -115,10 +116,11 @@ def load_sale(*, sale_id: int) -> None:
     raise LedgerUnavailable(f"other processes are loading sale {sale_id}")
 
 
-def rebuild_sale(*, sale_id: int) -> None:
+def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
     """Close a sale whose ledger is wrong, and rebuild it from what is left of it.
 
-    Buyers are told *unavailable* until it is loaded again.
+    Buyers are told *unavailable* until it is loaded again. With the ``epoch`` of the wrong ledger,
+    one that another process has rebuilt meanwhile stays open.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: Redis did not respond; the sale may be closed until the next load.
@@ -128,8 +130,8 @@ def rebuild_sale(*, sale_id: int) -> None:
         # First, because only the terms may still say that the entries are those of another sale.
         identity = SeckillVoucher.objects.get(pk=sale_id).identity
         _put_foreign_aside(sale_id=sale_id, identity=identity)
-        # Without its terms the ledger is not loaded; buyers and pending entries survive.
-        ledger_connection().delete(LedgerKeys(sale_id).sale)
+        if not run_script(_UNLOAD, [LedgerKeys(sale_id).sale], epoch, read=bool):
+            return
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
 

@@ -32,16 +32,16 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
     run_id = current_run_id()
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
         for sale_id, _ in sales:
-            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "identity"])
+            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "identity", "epoch"])
         built_on = pipe.execute(raise_on_error=False)
     rebuilt = []
     for (sale_id, identity), built in zip(sales, built_on, strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
-        if not isinstance(built, list) or not built[0] or built == [run_id, str(identity)]:
+        if not isinstance(built, list) or not built[0] or built[:2] == [run_id, str(identity)]:
             continue
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         try:
-            rebuild_sale(sale_id=sale_id)
+            rebuild_sale(sale_id=sale_id, epoch=built[2] or "")
             rebuilt.append(sale_id)
         except (LedgerUnavailable, DatabaseError, SeckillVoucher.DoesNotExist) as error:
             logger.warning("sale %s is not rebuilt now: %s", sale_id, error)

@@ -46,16 +46,33 @@ def test_sale_that_fails_does_not_stop_the_others(
     failing, other = make_loaded_sale(), make_loaded_sale()
     come_from_another_run(ledger, failing, other)
 
-    def fail_one(*, sale_id: int) -> None:
+    def fail_one(*, sale_id: int, epoch: str) -> None:
         if sale_id == failing.pk:
             raise LedgerUnavailable("no response")
-        rebuild_sale(sale_id=sale_id)
+        rebuild_sale(sale_id=sale_id, epoch=epoch)
 
     with monkeypatch.context() as broken:
         broken.setattr(restart_watch, "rebuild_sale", fail_one)
         assert rebuild_after_restart(now=timezone.now()) == [other.pk]
 
     assert rebuild_after_restart(now=timezone.now()) == [failing.pk]
+
+
+@pytest.mark.parametrize("told", [True, False], ids=["epoch", "control"])
+def test_two_watches_at_once_close_a_sale_once(
+    ledger: Any, monkeypatch: pytest.MonkeyPatch, told: bool
+) -> None:
+    sale = make_loaded_sale()
+    come_from_another_run(ledger, sale)
+
+    def after_the_other_watch(*, sale_id: int, epoch: str) -> None:
+        rebuild_sale(sale_id=sale_id, epoch=epoch)
+        rebuild_sale(sale_id=sale_id, epoch=epoch if told else "")
+
+    monkeypatch.setattr(restart_watch, "rebuild_sale", after_the_other_watch)
+    rebuild_after_restart(now=timezone.now())
+
+    assert snapshot(sale_id=sale.pk).epoch == (2 if told else 3)
 
 
 def test_ledger_is_the_same_until_rebuilt_or_of_another_run(ledger: Any) -> None:
