@@ -21,6 +21,7 @@ Argument = str | int | bytes
 Command = tuple[Argument, ...]
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 
 class LuaScript:
@@ -42,16 +43,10 @@ class LuaScript:
     ) -> Any:
         """Run the script in one round trip, or two if the server does not know it yet.
 
-        The commands in ``then`` follow it in the same write, on the same connection; the result is
-        then the list of all replies.
+        With commands in ``then``, the result is the list of all replies (:class:`ScriptCall`).
         """
-        calls: list[Command] = [self._call(keys, args), *then]
-        replies = send_once(client, *calls)
-        if isinstance(replies[0], NoScriptError):
-            calls[0] = ("EVAL", self.source, len(keys), *keys, *args)
-            replies = send_once(client, *calls)
-        checked(replies)
-        return replies if then else replies[0]
+        call = ScriptCall(script=self, keys=keys, args=args, read=_unread, then=then)
+        return call.run(client)
 
     def run_many(
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
@@ -63,7 +58,7 @@ class LuaScript:
         self, client: Redis, calls: Iterable[tuple[Sequence[str], Sequence[Argument]]]
     ) -> list[Any]:
         """Run the script like ``run_many``, but return errors of single calls as values."""
-        commands = [self._call(keys, args) for keys, args in calls]
+        commands = [self.command(keys, args) for keys, args in calls]
         if not commands:
             return []
         replies = send_once(client, *commands)
@@ -72,16 +67,20 @@ class LuaScript:
             replies = send_once(client, *commands)
         return replies
 
-    def _call(self, keys: Sequence[str], args: Sequence[Argument]) -> Command:
-        return ("EVALSHA", self.sha, len(keys), *keys, *args)
+    def command(
+        self, keys: Sequence[str], args: Sequence[Argument], *, in_full: bool = False
+    ) -> Command:
+        """Return the command that runs the script; ``in_full`` for a server that lacks it."""
+        name, text = ("EVAL", self.source) if in_full else ("EVALSHA", self.sha)
+        return (name, text, len(keys), *keys, *args)
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScriptCall(Generic[T]):
     """One call of a script, separate from sending it.
 
-    ``read`` turns the raw reply into the result; with commands in ``then`` (``LuaScript.run``), the
-    list of all replies. It does no I/O, so any sender can use it.
+    ``read`` turns the raw reply into the result; with commands in ``then``, which follow in the
+    same write on the same connection, the list of all replies. It does no I/O: any sender fits.
     """
 
     script: LuaScript
@@ -95,7 +94,37 @@ class ScriptCall(Generic[T]):
 
         :raises redis.RedisError: no reply; whether the script ran is unknown
         """
-        return self.read(self.script.run(client, keys=self.keys, args=self.args, then=self.then))
+        replies = send_once(client, *self.commands())
+        if is_unknown_script(replies):
+            replies = send_once(client, *self.commands(in_full=True))
+        return self.read_replies(replies)
+
+    def commands(self, *, in_full: bool = False) -> list[Command]:
+        """Return what is sent; ``in_full`` if the server has said that it lacks the script."""
+        return [self.script.command(self.keys, self.args, in_full=in_full), *self.then]
+
+    def with_read(self, read: Callable[[Any], U]) -> "ScriptCall[U]":
+        """Return the same call with another ``read``."""
+        return ScriptCall(
+            script=self.script, keys=self.keys, args=self.args, read=read, then=self.then
+        )
+
+    def read_replies(self, replies: list[Any]) -> T:
+        """Return the result of the replies to all commands.
+
+        :raises redis.ResponseError: the first reply that is an error
+        """
+        checked(replies)
+        return self.read(replies if self.then else replies[0])
+
+
+def _unread(reply: Any) -> Any:
+    return reply
+
+
+def is_unknown_script(replies: list[Any]) -> bool:
+    """Return whether the server lacks the script, and so has not run it."""
+    return isinstance(replies[0], NoScriptError)
 
 
 def _with_includes(path: Path, included: set[str]) -> str:

@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from prometheus_client import REGISTRY, CollectorRegistry, Counter, generate_latest
+from prometheus_client import REGISTRY, CollectorRegistry, Counter, Histogram, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.registry import Collector
@@ -23,6 +23,11 @@ BACKOFFS = Counter(
 JUNK = Counter(
     "seckill_ledger_junk_total",
     "Entries and messages dropped or put aside because the shop did not write them.",
+)
+LOOP_LAG = Histogram(
+    "seckill_loop_lag_seconds",
+    "By how much the event loop of a web process was late, four times a second.",
+    buckets=(0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1, 5),
 )
 
 

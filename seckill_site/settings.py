@@ -78,6 +78,12 @@ SECKILL_PUBLISH_PAUSE_MS = env.int("SECKILL_PUBLISH_PAUSE_MS", default=2_000)
 SECKILL_TOKEN_GRACE_MS = 10 * 60 * 1000
 """A purchase token is valid until this long after its sale's end (fixed by the HTTP contract)."""
 
+SECKILL_DJANGO_THREADS = env.int("SECKILL_DJANGO_THREADS", default=4)
+"""The threads of a web process in which Django answers."""
+
+SECKILL_DJANGO_WAITING = env.int("SECKILL_DJANGO_WAITING", default=200)
+"""The most requests of a web process that wait for such a thread; more are answered 503."""
+
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
@@ -124,12 +130,14 @@ MIDDLEWARE = [
     "axes.middleware.AxesMiddleware",
 ]
 
-SECKILL_FAST_PATH = [
-    "orders.web.fast_path.order",
-    "orders.web.fast_path.receipt",
-    "vouchers.web.fast_path.live",
+SECKILL_FRONT_DOOR = [
+    "orders.web.front_door.order",
+    "orders.web.front_door.receipt",
+    "vouchers.web.front_door.live",
+    "seckill_site.front_door.health.healthz",
+    "seckill_site.front_door.health.readyz",
 ]
-"""The functions that may answer a request before Django does, in this order."""
+"""The coroutines that may answer a request before Django does, in this order."""
 
 ROOT_URLCONF = "seckill_site.urls"
 WSGI_APPLICATION = "seckill_site.wsgi.application"
@@ -185,6 +193,8 @@ DATABASES["default"]["OPTIONS"] = {
     **database_options(DATABASES["default"]["ENGINE"]),
     **DATABASES["default"].get("OPTIONS", {}),
 }
+if DATABASES["default"]["ENGINE"] == "django.db.backends.mysql":
+    DATABASES["default"]["ENGINE"] = "seckill_site.mysql"
 DATABASES["default"]["CONN_MAX_AGE"] = 60
 DATABASES["default"]["CONN_HEALTH_CHECKS"] = True
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
@@ -226,7 +236,7 @@ CACHES = {
         "BACKEND": "django_redis.cache.RedisCache",
         "LOCATION": REDIS_URL,
         "OPTIONS": {
-            "CONNECTION_POOL_CLASS": "seckill_site.own_connections.OwnConnections",
+            "CONNECTION_POOL_CLASS": "seckill_site.watched_connections.WatchedConnections",
             "SOCKET_CONNECT_TIMEOUT": 0.5,
             "SOCKET_TIMEOUT": 1,
             "CONNECTION_POOL_KWARGS": {

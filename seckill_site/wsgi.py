@@ -1,4 +1,4 @@
-"""The WSGI application, for any WSGI server."""
+"""The WSGI application, for any WSGI server: Django alone, complete, slower than the front door."""
 
 import os
 from collections.abc import Callable, Iterable
@@ -6,15 +6,14 @@ from typing import Any
 
 from django.conf import settings
 from django.core.wsgi import get_wsgi_application
-from django.utils.module_loading import import_string
 from granian.utils.proxies import wrap_wsgi_with_proxy_headers
 
-from seckill_site.web.fast_path import Application, with_fast_path
+from seckill_site.front_door.django_threads import WsgiApplication
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "seckill_site.settings")
 
 
-def with_readable_content_type(application: Application) -> Application:
+def with_readable_content_type(application: WsgiApplication) -> WsgiApplication:
     """Treat a content type with extended parameters (``name*=charset''value``) as unknown.
 
     Django decodes them before any view, and raises on an unknown charset. No browser and no client
@@ -29,14 +28,14 @@ def with_readable_content_type(application: Application) -> Application:
     return wrapped
 
 
-application = with_readable_content_type(
-    with_fast_path(
-        get_wsgi_application(),
-        responders=[import_string(name) for name in settings.SECKILL_FAST_PATH],
-        https_only=settings.HTTPS_ONLY,
-    )
-)
+_database = settings.DATABASES["default"]["OPTIONS"]
+if "connect_timeout" in _database:
+    _database["connect_timeout"] = 1  # a visitor does not wait for a sick server, as a worker may
 
+django = with_readable_content_type(get_wsgi_application())
+"""Django without the handling of proxies, which the front door does itself."""
+
+application = django
 if settings.SECKILL_TRUSTED_PROXIES:
     # Logins are throttled by address; behind a proxy, everybody would share one.
     application = wrap_wsgi_with_proxy_headers(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,6 +20,9 @@ from django.db import connection
 from django.test import TransactionTestCase
 from redis import Redis
 
+from seckill_site.clocks import ledger as ledger_clock
+from seckill_site.ledger_connection import ledger_connection
+from seckill_site.mysql import base as mysql
 from tests.support.database import delete_rows
 from vouchers.inventory import request_stats
 
@@ -105,6 +109,20 @@ def empty_redis(request: pytest.FixtureRequest) -> None:
     clients: list[Redis] = request.getfixturevalue("redis_databases")
     for client in clients:
         client.flushdb()
+
+
+@pytest.fixture(autouse=True)
+def breakers_without_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no server that one test loses stay untried in the next: all tests are one process."""
+    for breaker in (ledger_connection().connection_pool.breaker, mysql.breaker):
+        monkeypatch.setattr(breaker, "pause_s", 0)
+
+
+@pytest.fixture(autouse=True)
+def known_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let no test have its commands counted at the moment at which the clock is asked for again."""
+    if ledger_clock._last is not None:
+        monkeypatch.setattr(ledger_clock, "_next_at_s", time.monotonic() + 3600)
 
 
 @pytest.fixture(autouse=True)

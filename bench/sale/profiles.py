@@ -1,24 +1,22 @@
-"""Profiles of requests: the WSGI application alone, in this process, under a profiler.
+"""Profiles of requests: the applications alone, in this process, under a profiler.
 
 The profiler slows down Python but not waiting, so its shares show what to look at, not how much
 there is to gain; the processor time beside them is measured without it.
 """
 
+import asyncio
 import cProfile
 import io
 import pstats
-import sys
 import time
 from collections.abc import Sequence
 from http.client import parse_headers
 from itertools import cycle, islice
 from typing import Any
-from wsgiref.util import setup_testing_defaults
 
 from bench.sale.requests import EMPTY, KINDS
 from bench.sale.run import Run
-from seckill_site.web.fast_path import Application
-from seckill_site.wsgi import application
+from seckill_site.asgi import application
 
 MOST_LINES = 40
 
@@ -27,52 +25,60 @@ def profile(run: Run) -> str:
     """Return, for each kind of request, its processor time and its most expensive functions."""
     count = run.plan.single_requests
     kinds = run.steps([EMPTY, *KINDS], what="profile")
-    parts = [_titled(kind.name, kind.make(run), count, again=kind.again) for kind in kinds]
+    with asyncio.Runner() as runner:
+        parts = [
+            _titled(runner, kind.name, kind.make(run), count, again=kind.again) for kind in kinds
+        ]
     return "\n".join(parts)
 
 
-def _titled(name: str, requests: Sequence[bytes], count: int, *, again: bool) -> str:
+def _titled(
+    runner: asyncio.Runner, name: str, requests: Sequence[bytes], count: int, *, again: bool
+) -> str:
     """Warm up with a third of the requests, time the next third, and profile the last."""
     asked = list(islice(cycle(requests), 3 * count)) if again else requests[: 3 * count]
     size = len(asked) // 3
-    _ask(application, asked[:size])
-    seconds = _ask(application, asked[size : 2 * size])
+    runner.run(_ask(asked[:size]))
+    seconds = runner.run(_ask(asked[size : 2 * size]))
     profiler = cProfile.Profile()
-    profiler.runcall(_ask, application, asked[2 * size :])
+    profiler.runcall(runner.run, _ask(asked[2 * size :]))
     table = io.StringIO()
     pstats.Stats(profiler, stream=table).sort_stats("cumulative").print_stats(MOST_LINES)
     title = f"== {name}: {seconds / size * 1e6:.0f} µs of this process; {size} requests profiled"
     return f"{title}\n{table.getvalue()}"
 
 
-def _ask(app: Application, requests: Sequence[bytes]) -> float:
+async def _ask(requests: Sequence[bytes]) -> float:
     """Send the requests in turn; return the processor time of this process."""
-    environs = [environ_of(request) for request in requests]
+    prepared = [asgi_request(request) for request in requests]
     began_at = time.process_time()
-    for environ in environs:
-        answer = app(environ, lambda *_: None)
-        b"".join(answer)
-        if hasattr(answer, "close"):
-            answer.close()
+    for scope, body in prepared:
+
+        async def receive(body: bytes = body) -> dict[str, Any]:
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await application(scope, receive, _forget)
     return time.process_time() - began_at
 
 
-def environ_of(request: bytes) -> dict[str, Any]:
-    """Return a packed request as a WSGI server would pass it on."""
+async def _forget(message: dict[str, Any]) -> None:
+    """Take a part of an answer, as a server would."""
+
+
+def asgi_request(request: bytes) -> tuple[dict[str, Any], bytes]:
+    """Return a packed request as an ASGI server would pass it on: its scope and its body."""
     stream = io.BytesIO(request)
     method, path, protocol = stream.readline().decode().split()
     headers = parse_headers(stream)  # what is left is the body
-    environ: dict[str, Any] = {
-        "REQUEST_METHOD": method,
-        "PATH_INFO": path,
-        "SERVER_NAME": "localhost",
-        "SERVER_PROTOCOL": protocol,
-        "REMOTE_ADDR": "127.0.0.1",
-        "wsgi.input": stream,
-        "wsgi.errors": sys.stderr,
+    scope = {
+        "type": "http",
+        "method": method,
+        "path": path,
+        "raw_path": path.encode(),
+        "query_string": b"",
+        "http_version": protocol.removeprefix("HTTP/"),
+        "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
+        "client": ("127.0.0.1", 50_000),
+        "server": ("localhost", 80),
     }
-    for name, value in headers.items():
-        key = name.upper().replace("-", "_")
-        environ[key if key.startswith("CONTENT_") else f"HTTP_{key}"] = value
-    setup_testing_defaults(environ)
-    return environ
+    return scope, stream.read()

@@ -38,7 +38,6 @@ class Kind:
 
 def measure(run: Run, *, rows: str) -> list[Line]:
     kinds = [kind for kind in KINDS if kind.row in rows]
-    port = run.web.port
     made = {kind: kind.make(run) for kind in kinds if kind.again}
     samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
     turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
@@ -46,8 +45,9 @@ def measure(run: Run, *, rows: str) -> list[Line]:
         requests = made[kind] if kind.again else kind.make(run)
         pair = [(EMPTY, EMPTY.make(run)), (kind, requests)]
         for sent, them in pair[:: -1 if turn % 2 else 1]:
-            shot = Shot(port, them, run.plan.connections, DEPTH, run.plan.shot_s, sent.again)
-            sample = run.sample_warm(shot, web=run.web, expect=sent.status)
+            web = run.plain if sent is EMPTY else run.web
+            shot = Shot(web.port, them, run.plan.connections, DEPTH, run.plan.shot_s, sent.again)
+            sample = run.sample_warm(shot, web=web, expect=sent.status)
             samples[kind, sent].append(sample)
     return [_line(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
 

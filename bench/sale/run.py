@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from django.core.management import call_command
 from django.db import connection
-from servers import celery, free_port, granian, part, web_answers
+from servers import celery, free_port, granian, granian_wsgi, part, web_answers
 from tqdm import tqdm
 
 from bench.processes import cpu_s, family_of, spawned
@@ -77,11 +77,12 @@ class Sample:
 
 @dataclass(frozen=True)
 class Run:
-    """The context of all measurements."""
+    """The context of all measurements: ``web`` has the front door, ``plain`` is Django alone."""
 
     plan: Plan
     site: Site
     web: Web
+    plain: Web
     generator: Executor
 
     def steps(self, items: Sequence[Item], *, what: str) -> Iterator[Item]:
@@ -122,11 +123,11 @@ class Run:
 
 @contextmanager
 def run_on_shop(plan: Plan) -> Iterator[Run]:
-    """Migrate the shop of this process; start its web server and a load generator."""
+    """Migrate the shop of this process; start its web servers and a load generator."""
     call_command("migrate", interactive=False, verbosity=0)
     site = Site(0, dict(os.environ))
-    with web(site) as server, spawned(1) as generator:
-        yield Run(plan, site, server, generator)
+    with web(site) as server, _plain(site) as plain, spawned(1) as generator:
+        yield Run(plan, site, server, plain, generator)
 
 
 # --- The shop's processes -------------------------------------------------------------------------
@@ -150,9 +151,15 @@ def another(number: int) -> Site:
 
 
 def web(site: Site) -> AbstractContextManager[Web]:
-    """Run granian with the workers and threads of the shop."""
-    command = partial(granian, "127.0.0.1", workers=WORKERS, threads=THREADS)
+    """Run the front door as the shop does."""
+    command = partial(granian, "127.0.0.1", workers=WORKERS)
     return serving(site, f"web-{site.number}", command, workers=WORKERS)
+
+
+def _plain(site: Site) -> AbstractContextManager[Web]:
+    """Run Django alone, for what the shop is compared with."""
+    command = partial(granian_wsgi, "127.0.0.1", workers=WORKERS, threads=THREADS)
+    return serving(site, f"plain-{site.number}", command, workers=WORKERS)
 
 
 @contextmanager

@@ -73,7 +73,8 @@ def _sell(
     units: int,
 ) -> Outcome:
     prepared = prepare(units=units, asking=asking)
-    shot = Shot(run.web.port, prepared.requests, SALE_CONNECTIONS)
+    web = run.web if design == OURS else run.plain
+    shot = Shot(web.port, prepared.requests, SALE_CONNECTIONS)
     firing = run.start(shot)
     committed_at = _wait_until_committed(prepared.sold, units, firing)
     hits = firing.result()

@@ -1,7 +1,7 @@
 """The web servers to choose from, each with its processes and threads.
 
-uwsgi is left out because it has no wheel and needs a compiler, and ASGI servers because Django's
-synchronous views are several times slower behind them.
+The shop's own runs the front door; the others run Django alone. uwsgi is left out because it has no
+wheel and needs a compiler.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 
-from servers import granian
+from servers import granian_wsgi
 
 from bench.sale.plan import THREADS, WORKERS
 from bench.sale.run import Site, Web, serving
@@ -26,10 +26,12 @@ class Choice:
     program: str
     workers: int
     threads: int
+    door: bool = False
 
     @property
     def name(self) -> str:
-        return f"{self.program} {self.workers}×{self.threads}"
+        program = "front door" if self.door else self.program
+        return f"{program} {self.workers}×{self.threads}"
 
     @property
     def is_installed(self) -> bool:
@@ -61,16 +63,17 @@ def _waitress(port: int, workers: int, threads: int) -> list[str]:
 
 
 COMMANDS: dict[str, Callable[..., list[str]]] = {
-    "granian": partial(granian, "127.0.0.1"),
+    "granian": partial(granian_wsgi, "127.0.0.1"),
     "gunicorn": _gunicorn,
     "waitress": _waitress,
 }
 
-OF_THE_SHOP = Choice("granian", WORKERS, THREADS)
+OF_THE_SHOP = Choice("granian", WORKERS, THREADS, door=True)
 ALL = (
     Choice("granian", 1, 4),
     Choice("granian", 2, 1),
     Choice("granian", 2, 2),
+    Choice("granian", 2, 4),
     OF_THE_SHOP,
     Choice("granian", 2, 8),
     Choice("granian", 4, 2),

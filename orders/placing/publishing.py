@@ -5,41 +5,24 @@ The sweep sends what could not be sent. While the broker is down, one buyer wait
 """
 
 import logging
-import threading
-import time
 
 from celery import current_app
 from django.conf import settings
 from kombu import Connection
 from kombu.pools import producers
 
+from seckill_site.breaker import Breaker
 from seckill_site.broker.messages import publish_options
 from seckill_site.metrics import PUBLISHES
 
 logger = logging.getLogger(__name__)
 
 
-class CircuitBreaker:
-    """A circuit breaker for the broker, shared by the threads of a process."""
-
-    def __init__(self, *, pause_ms: int) -> None:
-        self._pause_seconds = pause_ms / 1000
-        self._open_until = 0.0
-        self._guard = threading.Lock()
-
-    def closed(self) -> bool:
-        """Return whether the broker may be asked."""
-        with self._guard:
-            return time.monotonic() >= self._open_until
-
-    def trip(self) -> None:
-        """Open the circuit for the pause, so that nobody asks the broker."""
-        with self._guard:
-            self._open_until = time.monotonic() + self._pause_seconds
+class BrokerSkipped(Exception):
+    """The broker did not take the last message, and is not asked yet."""
 
 
-circuit = CircuitBreaker(pause_ms=settings.SECKILL_PUBLISH_PAUSE_MS)
-
+breaker = Breaker(BrokerSkipped, pause_s=settings.SECKILL_PUBLISH_PAUSE_MS / 1000)
 
 FULFILL_SALE = "orders.tasks.fulfill_sale"
 """Published by name, so a web process does not import what only workers run."""
@@ -68,27 +51,30 @@ def publish(task_name: str, *, in_s: float = 0, **arguments: int) -> bool:
 
     It is not queued beside its equal, so a queue without workers does not grow.
     """
-    if not circuit.closed():
+    try:
+        with breaker.attempt():
+            _send(task_name, arguments, in_s=in_s)
+    except BrokerSkipped:
         PUBLISHES.labels("skipped").inc()
         return False
-    try:
-        pool = producers[_publisher_connection()]
-        with pool.acquire(
-            block=True, timeout=settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
-        ) as producer:
-            current_app.send_task(
-                task_name,
-                kwargs=arguments,
-                producer=producer,
-                retry=False,
-                ignore_result=True,
-                **publish_options(once=True, pause_s=in_s),
-            )
     # A transport may raise anything. The order is accepted, and the sweep sends the task again.
     except Exception as error:
-        circuit.trip()
         PUBLISHES.labels("failed").inc()
         logger.warning("%s %s not sent, it will be swept: %s", task_name, arguments, error)
         return False
     PUBLISHES.labels("sent").inc()
     return True
+
+
+def _send(task_name: str, arguments: dict[str, int], *, in_s: float) -> None:
+    pool = producers[_publisher_connection()]
+    longest_s = settings.SECKILL_PUBLISH_TIMEOUT_MS / 1000
+    with pool.acquire(block=True, timeout=longest_s) as producer:
+        current_app.send_task(
+            task_name,
+            kwargs=arguments,
+            producer=producer,
+            retry=False,
+            ignore_result=True,
+            **publish_options(once=True, pause_s=in_s),
+        )

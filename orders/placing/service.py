@@ -1,11 +1,17 @@
 """The front half: turn a buyer's request into a reservation, and publish a fulfil task if due."""
 
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from locks.lua_script import ScriptCall
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import BadToken, PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
-from vouchers.inventory.keys import NotLoaded, OtherSale
+from vouchers.inventory.keys import NotLoaded, OtherSale, send
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import NotReplicated, reserve
+from vouchers.inventory.reservations import NotReplicated, reserve_call
+
+T = TypeVar("T")
 
 
 def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
@@ -22,24 +28,41 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     :raises NotReplicated: reserved, but not safely yet; the same token may be sent again.
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     """
+    return send(place_call(token_text=token_text, sale_id=sale_id, now_ms=now_ms))
+
+
+def place_call(
+    *,
+    token_text: object,
+    sale_id: int,
+    now_ms: int,
+    publish: Callable[..., object] = publish_fulfillment,
+) -> ScriptCall[PurchaseToken]:
+    """Build the call of :func:`place_order`; reading its reply publishes the task, if one is due.
+
+    :raises MalformedToken: as above.
+    :raises BadToken: as above.
+    """
     token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
     failpoint("place.read")
-    try:
-        reservation = reserve(
-            sale_id=sale_id,
-            order_id=token.order_id,
-            user_id=token.user_id,
-            identity=token.identity,
-        )
-    except NotReplicated as error:
-        if error.reservation.kick_due:  # its order is written all the same
-            publish_fulfillment(sale_id=sale_id)
-        raise
-    failpoint("place.reserved")
-    if reservation.kick_due:
-        publish_fulfillment(sale_id=sale_id)
-        failpoint("place.published")
-    return token
+    call = reserve_call(
+        sale_id=sale_id, order_id=token.order_id, user_id=token.user_id, identity=token.identity
+    )
+
+    def read(reply: Any) -> PurchaseToken:
+        try:
+            reservation = call.read(reply)
+        except NotReplicated as error:
+            if error.reservation.kick_due:  # its order is written all the same
+                publish(sale_id=sale_id)
+            raise
+        failpoint("place.reserved")
+        if reservation.kick_due:
+            publish(sale_id=sale_id)
+            failpoint("place.published")
+        return token
+
+    return call.with_read(read)
 
 
 def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
@@ -48,11 +71,33 @@ def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> Pu
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     :raises: what ``place_order`` raises.
     """
+    call = place_call(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
+    return load_and_send(call, sale_id=sale_id)
+
+
+def load_and_send(call: ScriptCall[T], *, sale_id: int) -> T:
+    """Send the call that places an order, and load the sale first if it is not loaded.
+
+    :raises SeckillVoucher.DoesNotExist: the sale was deleted.
+    :raises: what reading the reply raises.
+    """
     try:
-        return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
+        return send(call)
     except NotLoaded:
         load_sale_exclusively(sale_id=sale_id)
-    try:
-        return place_order(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
-    except OtherSale as error:
-        raise BadToken("the token is for another sale that had this id") from error
+    return send(once_loaded(call))
+
+
+def once_loaded(call: ScriptCall[T]) -> ScriptCall[T]:
+    """Return the same call for after the sale was loaded: then another sale's token is a bad one.
+
+    Reading its reply raises ``BadToken`` in the place of ``OtherSale``.
+    """
+
+    def read(reply: Any) -> T:
+        try:
+            return call.read(reply)
+        except OtherSale as error:
+            raise BadToken("the token is for another sale that had this id") from error
+
+    return call.with_read(read)

@@ -6,15 +6,16 @@ from typing import Any, Self
 
 from django.db.models import QuerySet
 
+from locks.lua_script import ScriptCall
 from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.holdings import read_buyer_holdings
-from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.keys import LedgerUnavailable, send
 from vouchers.inventory.rebuild import snapshot_or_load
-from vouchers.inventory.receipt_cache import cache_row, look_up_receipt
+from vouchers.inventory.receipt_cache import cache_row, look_up_receipt_call
 from vouchers.inventory.reservations import ended_reason
 from vouchers.inventory.restart_watch import is_same_ledger
 from vouchers.inventory.sale_state import Snapshot
@@ -105,14 +106,24 @@ def cached_receipt(*, sale_id: int, order_id: int, user_id: int) -> Receipt | No
     :raises NoReceipt: the order is another buyer's or another sale's.
     :raises LedgerUnavailable: Redis did not respond.
     """
-    known = look_up_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
-    if known.queue_position:
-        return Receipt(order_id, sale_id, QUEUED, place=known.queue_position)
-    if not known.row:
-        return None
-    row = ReceiptRow.unpack(known.row)
-    _check_owner(row, sale_id, user_id, has_token=True)
-    return Receipt.from_row(order_id, row)
+    return send(cached_receipt_call(sale_id=sale_id, order_id=order_id, user_id=user_id))
+
+
+def cached_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptCall[Receipt | None]:
+    """Build the call of :func:`cached_receipt`."""
+    call = look_up_receipt_call(sale_id=sale_id, order_id=order_id, user_id=user_id)
+
+    def read(reply: Any) -> Receipt | None:
+        known = call.read(reply)
+        if known.queue_position:
+            return Receipt(order_id, sale_id, QUEUED, place=known.queue_position)
+        if not known.row:
+            return None
+        row = ReceiptRow.unpack(known.row)
+        _check_owner(row, sale_id, user_id, has_token=True)
+        return Receipt.from_row(order_id, row)
+
+    return call.with_read(read)
 
 
 def poll_after_ms(*, place: int | None) -> int:

@@ -29,7 +29,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
 from vouchers.models import SeckillVoucher
-from vouchers.web.fast_path import live_json
+from vouchers.web.live_answer import live_json
 
 if TYPE_CHECKING:
     from django_stubs_ext import StrOrPromise

@@ -7,8 +7,10 @@ from typing import Any
 
 from prometheus_client import Counter
 
-from orders.placing.service import place_order
-from orders.placing.tokens import PurchaseToken, read_token
+from locks.lua_script import ScriptCall
+from orders.placing.publishing import publish_fulfillment
+from orders.placing.service import load_and_send, place_call
+from orders.placing.tokens import PurchaseToken
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_json
@@ -24,36 +26,58 @@ _COUNTED_PER_SALE = {
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 
 
-def request_order(
+Outcome = PurchaseToken | Refusal
+"""What an order request led to: its token if it was accepted."""
+
+
+def request_order(order: OrderRequest, *, sale_id: int, now_ms: int) -> Outcome:
+    """Place an order, load its sale first if need be, and count the answer."""
+    call = order_call(order, sale_id=sale_id, now_ms=now_ms)
+    if isinstance(call, Refusal):
+        return call
+    try:
+        return load_and_send(call, sale_id=sale_id)
+    except REFUSED as error:
+        return count_refusal(refusal_of(error), sale_id=sale_id)
+
+
+def order_call(
     order: OrderRequest,
     *,
     sale_id: int,
     now_ms: int,
-    place: Callable[..., PurchaseToken] = place_order,
-) -> PurchaseToken | Refusal:
-    """Place an order and count the answer; return its token, or the refusal.
+    publish: Callable[..., object] = publish_fulfillment,
+) -> ScriptCall[Outcome] | Refusal:
+    """Build the call that places an order, or refuse at once; both count the answer.
 
     Only a first attempt is refused from the cache. A later one may be the retry of a buyer whose
     unit is reserved but whose answer was lost: that buyer must never be told "sold out".
 
-    :raises NotLoaded: the sale has to be loaded first, and ``place`` does not do that.
+    Reading the reply raises ``NotLoaded`` if the sale has to be loaded first.
     """
     try:
-        notice = sold_out_cache.recall_sold_out(sale_id=sale_id) if order.attempt == 1 else None
-        if notice is None:
-            token = place(token_text=order.token, sale_id=sale_id, now_ms=now_ms)
-            _count(sale_id=sale_id, status=202, answer=ACCEPTED)
-            return token
-        read_token(order.token, sale_id=sale_id, now_ms=now_ms)
-        refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
-    except NotLoaded:
-        raise
+        call = place_call(token_text=order.token, sale_id=sale_id, now_ms=now_ms, publish=publish)
     except REFUSED as error:
-        refusal = refusal_of(error)
-    return count_refusal(refusal, sale_id=sale_id)
+        return count_refusal(refusal_of(error), sale_id=sale_id)
+    notice = sold_out_cache.recall_sold_out(sale_id=sale_id) if order.attempt == 1 else None
+    if notice is not None:
+        refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
+        return count_refusal(refusal, sale_id=sale_id)
+
+    def read(reply: Any) -> Outcome:
+        try:
+            token = call.read(reply)
+        except NotLoaded:
+            raise
+        except REFUSED as error:
+            return count_refusal(refusal_of(error), sale_id=sale_id)
+        _count(sale_id=sale_id, status=202, answer=ACCEPTED)
+        return token
+
+    return call.with_read(read)
 
 
-def order_answer(outcome: PurchaseToken | Refusal, *, path: str, language: str) -> Answer:
+def order_answer(outcome: Outcome, *, path: str, language: str) -> Answer:
     """Return the JSON answer to an order request; ``path`` is the request's."""
     if isinstance(outcome, Refusal):
         return refusal_answer(outcome, language=language)

@@ -9,11 +9,11 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
-from orders.placing.service import load_and_place_order
 from orders.placing.tokens import issue_token, read_token
 from orders.receipts.purchase_page import buyer_status
 from orders.receipts.service import find_receipt
 from orders.web.order_answers import (
+    Outcome,
     count_refusal,
     order_answer,
     owner_answer,
@@ -25,7 +25,6 @@ from orders.web.serializers import accepted_json, buyer_status_json, receipt_jso
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.keys import NotLoaded
 from vouchers.models import SeckillVoucher
 
 
@@ -37,10 +36,8 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     try:
         order = read_order_request(request)
         token = order.token
-        outcome = request_order(
-            order, sale_id=sale_id, now_ms=ledger_now_ms(), place=load_and_place_order
-        )
-    except (InvalidRequest, NotLoaded) as error:
+        outcome: Outcome = request_order(order, sale_id=sale_id, now_ms=ledger_now_ms())
+    except InvalidRequest as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)
     if not wants_html(request):
         answer = order_answer(outcome, path=request.path, language=get_language() or "")

@@ -267,14 +267,25 @@ class MariaDB:
 # --- The shop's processes, as arguments of ``python -m`` ------------------------------------------
 
 
-def granian(host: str, port: int, *options: str, workers: int = 2, threads: int = 4) -> list[str]:
-    """Return the command of the web server."""
+def granian(host: str, port: int, *options: str, workers: int = 2) -> list[str]:
+    """Return the command of the web server with the front door."""
+    door = ["--interface", "asgi", "--loop", "uvloop", *options, "seckill_site.asgi:application"]
+    return [*_granian(host, port, workers), *door]
+
+
+def granian_wsgi(
+    host: str, port: int, *options: str, workers: int = 2, threads: int = 4
+) -> list[str]:
+    """Return the command of the web server with Django alone."""
+    django = ["--interface", "wsgi", "--blocking-threads", str(threads), *options]
+    return [*_granian(host, port, workers), *django, "seckill_site.wsgi:application"]
+
+
+def _granian(host: str, port: int, workers: int) -> list[str]:
     return [
-        *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
-        *("--host", host, "--port", str(port)),
-        *("--workers", str(workers), "--blocking-threads", str(threads)),
+        *("granian", "--http", "1", "--no-ws", "--host", host, "--port", str(port)),
+        *("--workers", str(workers), "--workers-kill-timeout", "5"),
         *("--backlog", "4096", "--backpressure", "4096"),  # it counts idle connections too
-        *("--workers-kill-timeout", "5", *options, "seckill_site.wsgi:application"),
     ]
 
 

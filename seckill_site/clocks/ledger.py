@@ -5,9 +5,10 @@ the process counts on. The wall clock of the machine decides nothing (``docs/adr
 """
 
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -30,18 +31,18 @@ _next_at_s = 0.0
 _first = threading.Lock()
 
 
-def ledger_now_ms() -> int:
+def ledger_now_ms(*, may_wait: bool = True) -> int:
     """Return the time of Redis in milliseconds since 1970, without waiting for Redis.
 
-    Only the first calls in a process wait. If Redis has not responded to any, the clock of this
-    machine has to do: without Redis nothing is sold anyway.
+    Only the first calls in a process wait, unless ``may_wait`` is false. If Redis has not responded
+    to any, the clock of this machine has to do: without Redis nothing is sold anyway.
     """
     global _next_at_s
-    if _last is None:
+    if _last is None and may_wait:
         with _first:  # nobody is judged by the clock of this machine meanwhile
             if _last is None and monotonic() >= _next_at_s:
                 refresh_ledger_time()
-    elif monotonic() >= _next_at_s:
+    elif _last is not None and monotonic() >= _next_at_s:
         _next_at_s = monotonic() + REFRESH_S
         with suppress(RuntimeError):  # no thread is available; the last answer is good enough
             threading.Thread(target=refresh_ledger_time, daemon=True).start()
@@ -51,13 +52,17 @@ def ledger_now_ms() -> int:
 
 def refresh_ledger_time() -> None:
     """Ask Redis for its time; keep the last answer if it does not respond."""
-    global _last, _next_at_s
+    global _next_at_s
     try:
-        found = read_ledger_ms()
+        learn_ledger_time(ledger_connection().time())
     except RedisError:
         _next_at_s = monotonic() + (1.0 if _last is None else REFRESH_S)
-        return
-    _last = _Reading(found, monotonic())
+
+
+def learn_ledger_time(reply: Sequence[Any]) -> None:
+    """Take over the time from a reply of Redis to ``TIME`` that came just now."""
+    global _last, _next_at_s
+    _last = _Reading(_milliseconds(reply), monotonic())
     _next_at_s = monotonic() + REFRESH_S
 
 
@@ -66,8 +71,12 @@ def read_ledger_ms() -> int:
 
     :raises redis.RedisError: it does not respond.
     """
-    seconds, micros = ledger_connection().time()
-    return int(seconds) * 1000 + int(micros) // 1000
+    return _milliseconds(ledger_connection().time())
+
+
+def _milliseconds(reply: Sequence[Any]) -> int:
+    seconds, micros = map(int, reply)
+    return seconds * 1000 + micros // 1000
 
 
 def _ms_since(at_s: float) -> int:

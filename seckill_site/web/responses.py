@@ -1,10 +1,11 @@
 """Answers of the HTTP contract: a page if ``Accept`` names ``text/html``, else JSON.
 
-The fast path and the Django views render the same :class:`Answer`, so neither repeats the other's
+The front door and the Django views render the same :class:`Answer`, so neither repeats the other's
 rules.
 """
 
 import datetime as dt
+import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import wraps
@@ -17,7 +18,7 @@ from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils import timezone
+from django.utils import timezone, translation
 from django.utils.cache import patch_vary_headers
 from django.utils.http import escape_leading_slashes
 from django.utils.translation import gettext as _
@@ -49,6 +50,29 @@ def as_response(answer: Answer) -> HttpResponse:
         status=answer.status,
         content_type="application/json",
         headers=dict(answer.headers),
+    )
+
+
+def problem_answer(
+    *, status: int, code: str, text: str, language: str, retry_after_s: int | None = None
+) -> Answer:
+    """Return the JSON of :func:`problem` where there is no Django request."""
+    with translation.override(language):
+        content = json.dumps({"code": code, "message": _(text)})
+    headers: Headers = (("Cache-Control", "no-store"),)
+    if retry_after_s is not None:
+        headers += (("Retry-After", str(retry_after_s)),)
+    return Answer(status, content, headers)
+
+
+def unavailable_answer(text: str = "", *, language: str) -> Answer:
+    """Return the JSON of :func:`unavailable` where there is no Django request."""
+    return problem_answer(
+        status=503,
+        code="unavailable",
+        text=text or UNAVAILABLE_TEXT,
+        language=language,
+        retry_after_s=UNAVAILABLE_RETRY_AFTER_S,
     )
 
 

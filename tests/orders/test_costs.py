@@ -1,6 +1,6 @@
 """The cost of each request of a crowd: commands to Redis, SQL statements and messages.
 
-Through the WSGI application with its gate and its short way, where nothing is due and all is known.
+Through the front door and its short way, where nothing is due and all is known.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken
+from tests.support.asgi import ask
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
-from tests.support.wsgi import Answer, ask
+from tests.support.wsgi import Answer
 from vouchers.inventory import sold_out_cache
 from vouchers.models import SeckillVoucher
-from vouchers.web import fast_path as gate
+from vouchers.web import front_door as door
 
 pytestmark = pytest.mark.django_db
 
@@ -123,13 +124,13 @@ def the_next_who_looks_at_the_sale(buyer: User) -> Request:
 @pytest.fixture(autouse=True)
 def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections are open and scripts known; what a process remembers does not grow old."""
-    monkeypatch.setattr(gate, "FRESH_S", 3600.0)
+    monkeypatch.setattr(door, "FRESH_S", 3600.0)
     monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()
     empty_broker()
     yield
-    gate._samples.clear()
+    door._samples.clear()
     sold_out_cache.clear_sold_out_cache()
 
 

@@ -124,7 +124,7 @@ def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
     titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
     assert len(titles) == len(set(titles)) == 8
     assert titles[0] == "an empty view"
-    assert "seckill_site/web/fast_path.py" in text
+    assert "seckill_site/front_door/application.py" in text
     assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
 
 
@@ -146,13 +146,13 @@ def test_servers_bench_has_a_row_for_each_server(tmp_path: Path) -> None:
     )
     assert said.returncode == 0, said.stderr
     servers = {it["name"]: it["rounds"] for it in json.loads(values.read_text())["servers"]}
-    assert {"granian 1×1", "granian 2×4"} <= set(servers)
+    assert {"granian 1×1", "front door 2×4"} <= set(servers)
     figures = [figure for rounds in servers.values() for it in rounds for figure in it.values()]
     assert len(figures) == 6 * len(servers)
     assert all(figure > 0 for figure in figures)
     rows = table.read_text().splitlines()[3:7]
     assert [row.split("|")[1].strip() for row in rows] == [
-        "granian 1×1", "**granian 2×4**", "gunicorn 2×4", "waitress 1×8",
+        "granian 1×1", "**front door 2×4**", "gunicorn 2×4", "waitress 1×8",
     ]  # fmt: skip
     assert sum("not installed" in row for row in rows) == 4 - len(servers)
     assert not list(scratch.iterdir())

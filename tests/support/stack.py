@@ -23,6 +23,7 @@ from urllib.parse import urlsplit
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
+ASGI, WSGI = ("--interface", "asgi"), ("--interface", "wsgi", "--blocking-threads")
 
 
 class NotReadyError(AssertionError):
@@ -198,16 +199,24 @@ class Stack:
         for wait in waits:
             wait()
 
-    def web(self, *, workers: int = 1, threads: int = 4, **environ: str) -> Web:
-        """Start a granian and wait until it answers; ``environ`` adds to its settings."""
+    def web(
+        self, *, workers: int = 1, threads: int = 4, server: str = "granian", **environ: str
+    ) -> Web:
+        """Start a web server and wait until it answers; ``environ`` adds to its settings.
+
+        ``granian`` and ``uvicorn`` serve the front door, with these threads for Django behind it,
+        ``wsgi`` is a granian with Django alone.
+        """
         port = free_port()
-        command = [
-            *("granian", "--interface", "wsgi", "--http", "1", "--no-ws"),
-            *("--host", "127.0.0.1", "--port", str(port)),
-            *("--workers", str(workers), "--blocking-threads", str(threads)),
-            *("--backlog", "4096", "--backpressure", "4096"),
-            *("--workers-kill-timeout", "5", "seckill_site.wsgi:application"),
-        ]
+        environ = {"SECKILL_DJANGO_THREADS": str(threads), **environ}
+        at = ["--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)]
+        granian = ["granian", "--http", "1", "--no-ws", *at, "--workers-kill-timeout", "5"]
+        granian += ["--backlog", "4096", "--backpressure", "4096"]
+        command = {
+            "granian": [*granian, *ASGI, "--loop", "uvloop", "seckill_site.asgi:application"],
+            "wsgi": [*granian, *WSGI, str(threads), "seckill_site.wsgi:application"],
+            "uvicorn": ["uvicorn", *at, "seckill_site.asgi:application"],
+        }[server]
         name, popen, log = self._start("web", command, environ)
         web = Web(name, popen, log, port)
         self.processes.append(web)

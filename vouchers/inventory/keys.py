@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from locks.lua_script import Argument, LuaScript, ScriptCall
+from seckill_site.front_door.ledger_node import ledger_node
 from seckill_site.ledger_connection import ledger_connection
 
 T = TypeVar("T")
@@ -63,6 +64,12 @@ def send(call: ScriptCall[T]) -> T:
     """Send a call to the ledger's Redis and return its result."""
     with ledger_errors():
         return call.run(ledger_connection())
+
+
+async def ask(call: ScriptCall[T]) -> T:
+    """Send a call from a coroutine, as :func:`send` does from a thread."""
+    with ledger_errors():
+        return await ledger_node(with_then=bool(call.then)).run(call)
 
 
 def run_script(

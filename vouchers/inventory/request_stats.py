@@ -148,7 +148,7 @@ os.register_at_fork(after_in_child=_counts.reset)  # the parent adds its own cou
 
 def count_request(*, sale_id: int, answer: str) -> None:
     """Count one answer to an order request, in its second by the clock of Redis. Never raises."""
-    _counts.add((sale_id, ledger_now_ms() // 1000, answer))
+    _counts.add((sale_id, ledger_now_ms(may_wait=False) // 1000, answer))
 
 
 flush_request_counts = _counts.flush

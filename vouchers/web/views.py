@@ -26,7 +26,7 @@ from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import Picture, SeckillVoucher
-from vouchers.web.fast_path import live_answer
+from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
 
 REMINDER_KEPT_S = 60
 """The time for which a reminder is cached: it shows a moved start within that time."""
@@ -66,7 +66,7 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
     except (LedgerUnavailable, NotLoaded):
-        return unavailable(request, _("The sale is not loaded yet. Try again in a moment."))
+        return unavailable(request, _(NOT_LOADED_TEXT))
 
 
 @allow("GET", "HEAD")

@@ -60,9 +60,9 @@ def prepare_child() -> None:
     if (DIRECTORY / "database").exists():
         break_database(attempts)
     if (DIRECTORY / "trusting").exists():
-        from seckill_site.own_connections import OwnConnections
+        from seckill_site.watched_connections import WatchedConnections
 
-        OwnConnections.distrust = lambda self: None  # type: ignore[method-assign]
+        WatchedConnections.distrust = lambda self: None  # type: ignore[method-assign]
     if (DIRECTORY / "deadly").exists():
         order_id, how = (DIRECTORY / "deadly").read_text().split()
         poison(attempts, int(order_id), how)

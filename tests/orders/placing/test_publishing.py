@@ -7,12 +7,11 @@ import json
 import socket
 import time
 from collections.abc import Iterator
-from types import SimpleNamespace
 
 import pytest
 
-from orders.placing import publishing
-from orders.placing.publishing import FULFILL_SALE, CircuitBreaker, publish, publish_fulfillment
+from orders.placing.publishing import FULFILL_SALE, publish, publish_fulfillment
+from seckill_site import breaker
 from tests.support.inspection import broker_client, broker_length, publishes
 from tests.support.patience import MOMENT_S
 
@@ -74,23 +73,9 @@ def test_broker_is_asked_again_after_the_pause(
     assert publish(FULFILL_SALE, sale_id=7) is False
     assert broker_length() == 0
     in_a_minute = time.monotonic() + 61
-    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: in_a_minute))
+    monkeypatch.setattr(breaker, "monotonic", lambda: in_a_minute)
     assert publish(FULFILL_SALE, sale_id=7) is True
     assert broker_length() == 1
-
-
-def test_circuit_is_open_for_its_pause(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now = 100.0
-    monkeypatch.setattr(publishing, "time", SimpleNamespace(monotonic=lambda: now))
-    circuit = CircuitBreaker(pause_ms=2_000)
-    assert circuit.closed()
-    circuit.trip()
-    now = 101.9
-    assert not circuit.closed()
-    now = 102.0
-    assert circuit.closed()
 
 
 def test_message_waits_once_and_again_after_it_was_taken() -> None:

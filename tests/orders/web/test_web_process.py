@@ -11,7 +11,7 @@ import json, sys
 from django.contrib import admin
 
 admin.autodiscover = lambda: None  # the admin's actions call the back half, the order path must not
-import seckill_site.wsgi, orders.placing.publishing, orders.web.fast_path
+import seckill_site.asgi, orders.placing.publishing
 
 print(json.dumps(sorted(sys.modules)))
 """
@@ -30,12 +30,12 @@ def is_for_workers(module: str) -> bool:
 
 def test_order_path_imports_neither_back_half_nor_backoffice_nor_mail() -> None:
     modules = loaded_by(ORDER_PATH)
-    assert "orders.web.fast_path" in modules
+    assert "orders.web.front_door" in modules
     assert not [module for module in modules if is_for_workers(module)]
 
 
 def test_control_tasks_import_the_back_half() -> None:
     modules = loaded_by(
-        ORDER_PATH.replace("import seckill_site.wsgi", "import seckill_site.wsgi, orders.tasks")
+        ORDER_PATH.replace("import seckill_site.asgi", "import seckill_site.asgi, orders.tasks")
     )
     assert [module for module in modules if is_for_workers(module)]

@@ -63,7 +63,7 @@ def make_noon_sale(**fields: Any) -> SeckillVoucher:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Return a function that sets the moment at which answers are counted."""
     now = [NOON.timestamp()]
-    monkeypatch.setattr(module, "ledger_now_ms", lambda: round(now[0] * 1000))
+    monkeypatch.setattr(module, "ledger_now_ms", lambda **_: round(now[0] * 1000))
 
     def set_to(moment: dt.datetime) -> None:
         now[0] = moment.timestamp()

@@ -1,0 +1,92 @@
+"""Orders at the front door: a program's order request, and the receipt of a token's holder.
+
+Both carry their proof with them and cost at most one command to Redis. Requests for pages, and any
+that need the database, are left to Django, which may safely ask the ledger again.
+"""
+
+import re
+from functools import partial
+
+from locks.lua_script import ScriptCall
+from orders.placing.publisher import publisher
+from orders.placing.service import once_loaded
+from orders.placing.tokens import read_token
+from orders.receipts.service import cached_receipt_call
+from orders.web.order_answers import Outcome, count_refusal, order_answer, order_call, owner_answer
+from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of
+from orders.web.request_parsing import LARGEST_BODY_BYTES, read_json_order
+from orders.web.serializers import receipt_json
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.front_door.application import at_stop
+from seckill_site.front_door.requests import Environ, request_language, request_path
+from seckill_site.web.responses import Answer, names_html
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
+from vouchers.inventory.request_stats import flush_request_counts
+from vouchers.web.loading import load_once
+
+at_stop(partial(publisher.drain, longest_s=2.0))
+at_stop(flush_request_counts)
+
+_ORDERS = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/")
+_RECEIPT = re.compile(r"/vouchers/([1-9][0-9]{0,17})/orders/([1-9][0-9]{0,18})/")
+
+
+async def order(environ: Environ) -> Answer | None:
+    """Accept or refuse a program's order request; None if Django has to answer."""
+    match = _ORDERS.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "POST" or not _is_small_json(environ):
+        return None
+    sale_id, body = int(match[1]), environ["wsgi.input"].read()
+    environ["wsgi.input"].seek(0)  # Django may have to read it too
+    try:
+        call = order_call(
+            read_json_order(body),
+            sale_id=sale_id,
+            now_ms=ledger_now_ms(may_wait=False),
+            publish=publisher.request,
+        )
+        outcome = call if isinstance(call, Refusal) else await _ask_loaded(call, sale_id=sale_id)
+    except REFUSED as error:
+        outcome = count_refusal(refusal_of(error), sale_id=sale_id)
+    return order_answer(outcome, path=request_path(environ), language=request_language(environ))
+
+
+async def _ask_loaded(call: ScriptCall[Outcome], *, sale_id: int) -> Outcome:
+    """Send the call, and load the sale first if it is not loaded; as ``load_and_send`` does."""
+    try:
+        return await ask(call)
+    except NotLoaded:
+        await load_once(sale_id=sale_id)
+    return await ask(once_loaded(call))
+
+
+def _is_small_json(environ: Environ) -> bool:
+    return (
+        environ.get("CONTENT_TYPE") == "application/json"
+        and not names_html(environ)
+        and environ.get("CONTENT_LENGTH", "").isdecimal()
+        and int(environ["CONTENT_LENGTH"]) <= LARGEST_BODY_BYTES
+    )
+
+
+async def receipt(environ: Environ) -> Answer | None:
+    """Return the receipt of an order's token if Redis has it; None if Django has to answer."""
+    match = _RECEIPT.fullmatch(environ["PATH_INFO"])
+    text = environ.get("HTTP_PURCHASE_TOKEN")
+    if match is None or text is None or environ["REQUEST_METHOD"] != "GET" or names_html(environ):
+        return None
+    sale_id, order_id = int(match[1]), int(match[2])
+    now_ms = ledger_now_ms(may_wait=False)
+    try:
+        token = read_token(text, sale_id=sale_id, now_ms=now_ms)
+        if token.order_id != order_id:
+            return None
+        call = cached_receipt_call(sale_id=sale_id, order_id=order_id, user_id=token.user_id)
+        found = await ask(call)
+    except LedgerUnavailable:
+        return None  # the database may have the row
+    except REFUSED as error:
+        return refusal_answer(refusal_of(error), language=request_language(environ))
+    if found is None:
+        return None
+    return owner_answer(receipt_json(found, now_ms=now_ms, path=request_path(environ)))

@@ -1,0 +1,56 @@
+"""A circuit breaker for asking a server: while it is sick, nobody waits for it.
+
+After one failure the breaker is open: one attempt at a time tries the server, the others fail at
+once. An attempt that succeeds closes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from time import monotonic
+
+PAUSE_S = 0.2
+"""The pause after an attempt that failed."""
+
+LONGEST_ATTEMPT_S = 1.5
+"""After this time without a result, the next attempt may begin."""
+
+
+class Breaker:
+    """The state of one server, as one process knows it.
+
+    It holds no lock: a fork copies it in any state, and two attempts at the same time do no harm.
+    """
+
+    def __init__(self, error: type[Exception], *, pause_s: float = PAUSE_S) -> None:
+        """Closed; ``error`` is what an attempt that is not made raises."""
+        self._error = error
+        self.pause_s = pause_s
+        self._why = ""
+        self._next_attempt_at = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether the last attempt failed."""
+        return bool(self._why)
+
+    def trip(self, error: Exception) -> None:
+        """Open it: the server did not respond."""
+        self._why = str(error) or repr(error)
+        self._next_attempt_at = monotonic() + self.pause_s
+
+    @contextmanager
+    def attempt(self) -> Iterator[None]:
+        """Ask the server inside of this block; it raises ``error`` if it is too early to."""
+        now = monotonic()
+        if self.open:
+            if now < self._next_attempt_at:
+                raise self._error(f"not tried again yet: {self._why}")
+            self._next_attempt_at = now + LONGEST_ATTEMPT_S
+        try:
+            yield
+        except Exception as error:
+            self.trip(error)
+            raise
+        self._why = ""

@@ -1,0 +1,230 @@
+"""The front door: an ASGI application that answers what needs no thread, and gives Django the rest.
+
+``SECKILL_FRONT_DOOR`` names the coroutines of the apps that are tried in turn. Their answers get
+the headers that Django's middleware gives to its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import IO
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.http.request import split_domain_port, validate_host
+from django.utils.translation import gettext, gettext_noop, override
+
+from seckill_site.front_door.django_threads import DjangoThreads, WsgiApplication
+from seckill_site.front_door.health import PROBES, watch_lag
+from seckill_site.front_door.ledger_node import close_ledger_nodes, ledger_node
+from seckill_site.front_door.requests import (
+    BodyTooLong,
+    BodyTooSlow,
+    ClientGone,
+    Environ,
+    Receive,
+    Scope,
+    Send,
+    environ_of,
+    has_body,
+    read_body,
+    request_language,
+)
+from seckill_site.front_door.threads import Busy, threads
+from seckill_site.web.responses import (
+    UNAVAILABLE_RETRY_AFTER_S,
+    UNAVAILABLE_TEXT,
+    Answer,
+    names_html,
+    problem,
+    problem_answer,
+)
+
+logger = logging.getLogger(__name__)
+
+Responder = Callable[[Environ], Awaitable[Answer | None]]
+"""A coroutine that answers a request, or returns None and leaves it, body included, to Django."""
+
+Pairs = list[tuple[bytes, bytes]]
+
+DRAIN_S = 4.0
+"""The longest that a process takes to end once its requests are answered."""
+
+TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
+TOO_LONG = gettext_noop("The request is too large.")
+
+_OF_ONE_ANSWER = {b"content-type", b"content-length"}
+"""Headers that say something about an answer, and nothing about the site."""
+
+_at_stop: list[Callable[[], object]] = []
+
+
+def at_stop(finish: Callable[[], object]) -> None:
+    """Have something finished, in a thread, before a process of the front door ends."""
+    _at_stop.append(finish)
+
+
+class FrontDoor:
+    """The ASGI application; ``django`` is the complete WSGI application behind it."""
+
+    def __init__(self, django: WsgiApplication, *, responders: Sequence[Responder]) -> None:
+        """Prepare it; what belongs to an event loop is made in it, with the first request."""
+        self._django = DjangoThreads(django)
+        self._responders = responders
+        self._site_headers: dict[tuple[str, bool], dict[str, str]] = {}
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request, or begin and end with the process."""
+        if scope["type"] == "lifespan":
+            await self._live(receive, send)
+        elif scope["type"] == "http":
+            with suppress(ClientGone):
+                await self._answer(environ_of(scope), receive, send)
+
+    async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
+        body: IO[bytes] = io.BytesIO()
+        environ["wsgi.input"] = body
+        try:
+            if has_body(environ):
+                body = environ["wsgi.input"] = await read_body(environ, receive)
+            answer = await self._respond(environ)
+            if answer is None:
+                await self._django.answer(environ, receive, send)
+                return
+        except BodyTooLong:
+            answer = await _refusal(environ, 413, "invalid", TOO_LONG)
+        except BodyTooSlow:
+            answer = await _refusal(environ, 408, "invalid", TOO_SLOW)
+        except Busy:
+            answer = await _refusal(environ, 503, "unavailable", UNAVAILABLE_TEXT)
+        finally:
+            body.close()
+        await self._send(answer, environ, send)
+
+    async def _respond(self, environ: Environ) -> Answer | None:
+        """Return the first answer of the responders, if they may answer this request at all."""
+        is_secure = environ.get("HTTP_X_FORWARDED_PROTO") == "https"
+        is_plain = settings.HTTPS_ONLY and not is_secure and environ["PATH_INFO"] not in PROBES
+        if is_plain or not _is_our_host(environ):
+            return None
+        for respond in self._responders:
+            try:
+                answer = await respond(environ)
+            except Busy:
+                raise
+            except Exception:  # Django has an error page, with a reference, for whatever it is
+                logger.exception("the front door failed at %s", environ["PATH_INFO"])
+                return None
+            if answer is not None:
+                return answer
+        return None
+
+    async def _send(self, answer: Answer, environ: Environ, send: Send) -> None:
+        body = answer.content.encode()
+        site = await self._headers_of_the_site(environ)
+        headers = _headers(tuple(site.items()), answer.headers, len(body))
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _headers_of_the_site(self, environ: Environ) -> dict[str, str]:
+        """Return the headers that Django's middleware gives to any answer in this language."""
+        language = request_language(environ)
+        key = language, environ.get("HTTP_X_FORWARDED_PROTO") == "https"
+        found = self._site_headers.get(key)
+        if found is None:
+            names = ("HTTP_HOST", "HTTP_X_FORWARDED_PROTO", "SERVER_NAME", "SERVER_PORT")
+            probe = {name: environ[name] for name in names if name in environ}
+            probe |= {
+                "REQUEST_METHOD": "GET",
+                "SCRIPT_NAME": "",
+                "PATH_INFO": "/healthz",
+                "QUERY_STRING": "",
+                "SERVER_PROTOCOL": "HTTP/1.1",
+                "HTTP_ACCEPT_LANGUAGE": language,
+                "wsgi.url_scheme": environ["wsgi.url_scheme"],
+                "wsgi.input": io.BytesIO(),
+            }
+            start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
+            pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
+            found = {name.decode(): value.decode("latin-1") for name, value in pairs}
+            self._site_headers[key] = found
+        return found
+
+    # --- The life of a process --------------------------------------------------------------------
+
+    async def _live(self, receive: Receive, send: Send) -> None:
+        await receive()
+        await ledger_node().open()
+        lag = asyncio.create_task(watch_lag())
+        await send({"type": "lifespan.startup.complete"})
+        await receive()
+        lag.cancel()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(DRAIN_S):
+                await asyncio.gather(*[asyncio.to_thread(finish) for finish in _at_stop])
+                await close_ledger_nodes()
+        threads().close()
+        await send({"type": "lifespan.shutdown.complete"})
+
+
+async def _refusal(environ: Environ, status: int, code: str, text: str) -> Answer:
+    language = request_language(environ)
+    retry_after_s = UNAVAILABLE_RETRY_AFTER_S if status == 503 else None
+    if names_html(environ):
+        # The first rendering would hold the loop for too long.
+        return await asyncio.to_thread(_page, status, code, text, language, retry_after_s)
+    return problem_answer(
+        status=status, code=code, text=text, language=language, retry_after_s=retry_after_s
+    )
+
+
+@lru_cache(maxsize=16)
+def _page(status: int, code: str, text: str, language: str, retry_after_s: int | None) -> Answer:
+    """Return the error page without a session, a database or the address that was asked for."""
+    request = HttpRequest()
+    request.method, request.path = "GET", "."
+    request.META = {"HTTP_ACCEPT": "text/html", "SERVER_NAME": "localhost", "SERVER_PORT": "80"}
+    with override(language):
+        response = problem(
+            request, status=status, code=code, message=gettext(text), retry_after_s=retry_after_s
+        )
+    return Answer(status, response.content.decode(), tuple(response.items()))
+
+
+def _is_our_host(environ: Environ) -> bool:
+    host = environ.get("HTTP_HOST", "")
+    return _is_allowed(host, tuple(settings.ALLOWED_HOSTS), settings.DEBUG)
+
+
+@lru_cache(maxsize=256)
+def _is_allowed(host: str, allowed: tuple[str, ...], debug: bool) -> bool:
+    # As Django's get_host() does it.
+    if debug and not allowed:
+        allowed = (".localhost", "127.0.0.1", "[::1]")
+    domain, _ = split_domain_port(host)
+    return bool(domain) and validate_host(domain, allowed)
+
+
+def _headers(
+    site: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...], length: int
+) -> Pairs:
+    return [*_merged(site, ours), (b"content-length", b"%d" % length)]
+
+
+@lru_cache(maxsize=512)
+def _merged(site: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> Pairs:
+    """Return the headers of an answer with those of the site; ``Vary`` names what both name."""
+    found = {"content-type": "application/json", **dict(site)}
+    for name, value in ours:
+        name = name.lower()
+        if name == "vary" and (rest := found.get("vary")):
+            named = [it.strip().lower() for it in value.split(",")]
+            more = [it.strip() for it in rest.split(",") if it.strip().lower() not in named]
+            value = ", ".join([value, *more])
+        found[name] = value
+    return [(name.encode(), value.encode("latin-1")) for name, value in found.items()]

@@ -1,0 +1,67 @@
+"""Which Redis is the ledger: recognising a replica, and a server that took over.
+
+A switchover may leave connections open: the old primary becomes a replica and keeps responding. So
+an answer that says so (``DOUBTS``) closes all connections of the process, and the next command
+resolves the address again. Each new connection asks for role and run id. A replica is refused; a
+changed run id closes the connections to the server before. ``restart_watch.py`` rebuilds the sales.
+"""
+
+import logging
+import re
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from redis import RedisError
+from redis.exceptions import ReadOnlyError
+
+from locks.lua_script import Command
+
+logger = logging.getLogger(__name__)
+
+DOUBTS = frozenset({"READONLY", "NOREPLICAS", "LOADING", "MISCONF", "MASTERDOWN", "CLUSTERDOWN"})
+"""The errors after which another server may be the primary."""
+
+_DOUBTS_IN_SCRIPT = re.compile(rf"-({'|'.join(sorted(DOUBTS))})\b")
+"""The same as Redis 6 reports them from within a script."""
+
+HANDSHAKE: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"))
+"""What each new connection asks first."""
+
+
+class Primary:
+    """The server that a process takes for the primary, by its run id."""
+
+    def __init__(self, *, distrust: Callable[[], None]) -> None:
+        """Know none yet; ``distrust`` closes the connections there are."""
+        self.run_id = ""
+        self._distrust = distrust
+
+    def meet(self, replies: Sequence[Any]) -> None:
+        """Judge the server of a new connection by its replies to ``HANDSHAKE``.
+
+        :raises redis.exceptions.ReadOnlyError: it is a replica.
+        """
+        said = "".join(_text(it) for it in replies)
+        if _field(said, "role") not in ("", "master"):
+            raise ReadOnlyError("You can't use a replica as the ledger.", status_code="READONLY")
+        before, self.run_id = self.run_id, _field(said, "run_id")
+        if before not in ("", self.run_id):
+            logger.warning("the ledger is on another run of Redis now: %s", self.run_id)
+            self._distrust()
+
+
+def is_doubt(error: RedisError) -> bool:
+    """Return whether an answer suggests that another server is the primary now."""
+    text = str(error)
+    code = getattr(error, "status_code", None) or text.partition(" ")[0]
+    return code in DOUBTS or _DOUBTS_IN_SCRIPT.search(text) is not None
+
+
+def _text(reply: Any) -> str:
+    return reply.decode(errors="replace") if isinstance(reply, bytes) else str(reply)
+
+
+def _field(info: str, name: str) -> str:
+    """Return a field of INFO; empty if some service hides it."""
+    found = re.search(rf"^{name}:(\w*)", info, re.MULTILINE)
+    return found[1] if found else ""

@@ -1,0 +1,61 @@
+"""Connections of threads to the ledger's Redis, which watch who the server is (``primary.py``)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from redis import Connection, ConnectionPool, RedisError
+from redis.connection import AbstractConnection
+from redis.exceptions import ConnectionError as NotConnected
+from redis.exceptions import TimeoutError as NoReply
+
+from seckill_site.breaker import Breaker
+from seckill_site.primary import HANDSHAKE, Primary, is_doubt
+
+
+class WatchedConnections(ConnectionPool):
+    """redis-py's pool, all of whose connections are closed where one is in doubt."""
+
+    def __init__(self, connection_class: Any = Connection, **options: Any) -> None:
+        """Prepare connections of a class that watches what the server says."""
+        watched = type("Watched", (_Watched, connection_class), {"pool": self})
+        super().__init__(connection_class=watched, **options)
+        self.primary = Primary(distrust=self.distrust)
+        self.breaker = Breaker(NotConnected)
+
+    def distrust(self) -> None:
+        """Close all connections, those in use as soon as they are returned."""
+        with self._lock:
+            for connection in self._available_connections:
+                connection.disconnect()
+            for connection in self._in_use_connections:
+                connection.mark_for_reconnect()
+
+
+class _Watched(AbstractConnection):
+    """A connection that asks who the server is, and heeds its doubts and its silence."""
+
+    pool: WatchedConnections
+
+    def connect_check_health(self, *args: Any, **options: Any) -> None:
+        if self._sock is None:
+            with self.pool.breaker.attempt():
+                super().connect_check_health(*args, **options)
+
+    def on_connect_check_health(self, check_health: bool = True) -> None:
+        super().on_connect_check_health(check_health=check_health)
+        this: Any = self  # redis-py does not type the next call
+        this.send_packed_command(this.pack_commands(HANDSHAKE), check_health=False)
+        self.pool.primary.meet([self.read_response() for _ in HANDSHAKE])
+
+    def read_response(self, *args: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*args, **options)
+        except NoReply as error:
+            self.pool.breaker.trip(error)
+            self.pool.distrust()
+            raise
+        except RedisError as error:
+            if is_doubt(error):
+                self.pool.distrust()
+            raise

@@ -1,0 +1,61 @@
+"""The database's breaker: failed connects are not repeated by everybody; slow statements are."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import MySQLdb
+import pytest
+from django.db import OperationalError, connection
+
+from seckill_site import breaker
+from seckill_site.mysql import base
+from seckill_site.mysql.base import DatabaseWrapper
+from tests.support.patience import GENEROUS_S
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+@pytest.fixture(autouse=True)
+def patient_breaker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A breaker of the test's own, whose pause lasts as long as the test likes."""
+    monkeypatch.setattr(
+        base, "breaker", breaker.Breaker(MySQLdb.OperationalError, pause_s=GENEROUS_S)
+    )
+
+
+@pytest.fixture
+def unreachable(tmp_path: Any) -> Iterator[DatabaseWrapper]:
+    """A connection to a server that is not there, and the number of its attempts."""
+    options = {**connection.settings_dict["OPTIONS"], "unix_socket": str(tmp_path / "nobody.sock")}
+    wrapper = DatabaseWrapper({**connection.settings_dict, "OPTIONS": options}, "other")
+    yield wrapper
+    wrapper.close()
+
+
+def test_connect_is_not_repeated_at_once(unreachable: DatabaseWrapper) -> None:
+    with pytest.raises(OperationalError, match="2002"):
+        unreachable.ensure_connection()
+    with pytest.raises(OperationalError, match="not tried again yet"):
+        unreachable.ensure_connection()
+
+
+def test_open_breaker_refuses_new_connections_of_all_threads(
+    unreachable: DatabaseWrapper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(OperationalError):
+        unreachable.ensure_connection()
+    copy = connection.copy()
+    with pytest.raises(OperationalError, match="not tried again yet"):
+        copy.ensure_connection()
+    monkeypatch.setattr(breaker, "monotonic", lambda: time.monotonic() + 2 * GENEROUS_S)
+    copy.ensure_connection()
+    copy.close()
+
+
+def test_failed_statement_leaves_the_breaker_closed() -> None:
+    with connection.cursor() as cursor, pytest.raises(OperationalError):
+        cursor.execute("SET STATEMENT max_statement_time = 0.05 FOR SELECT SLEEP(5)")
+    assert not base.breaker.open

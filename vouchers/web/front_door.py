@@ -1,0 +1,93 @@
+"""``live/`` at the front door, which reuses a recent snapshot."""
+
+import asyncio
+import re
+from dataclasses import dataclass, replace
+from time import monotonic
+
+from seckill_site.front_door.requests import Environ, request_language
+from seckill_site.web.responses import Answer, names_html, unavailable_answer
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
+from vouchers.inventory.sale_state import Snapshot, snapshot_call
+from vouchers.models import SeckillVoucher
+from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
+from vouchers.web.loading import load_once
+
+FRESH_S = 0.1
+"""A process asks the ledger for a sale at most once in this time, however many requests come."""
+
+MAX_AGE_S = 1.0
+"""The oldest snapshot that is shown while a newer one is fetched."""
+
+MAX_SALES = 1_000
+_PATH = re.compile(r"/vouchers/([1-9][0-9]{0,17})/live/")
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """A snapshot, and when it was requested and received on the monotonic clock."""
+
+    snapshot: Snapshot | None
+    requested_at: float
+    received_at: float
+
+
+_samples: dict[int, _Sample] = {}
+_asking: dict[int, asyncio.Task[_Sample]] = {}
+
+
+async def live(environ: Environ) -> Answer | None:
+    """Answer ``live/`` of a loaded sale; None if Django has to answer."""
+    match = _PATH.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "GET":
+        return None
+    try:
+        sample, snapshot = await _loaded_sample(int(match[1]))
+    except SeckillVoucher.DoesNotExist:
+        return None
+    except (LedgerUnavailable, NotLoaded):
+        if names_html(environ):
+            return None
+        return unavailable_answer(NOT_LOADED_TEXT, language=request_language(environ))
+    # Advance the time, so that the state changes at start and end: a little late, because the
+    # snapshot is older than its arrival, but never early.
+    age_ms = round((monotonic() - sample.received_at) * 1000)
+    return live_answer(replace(snapshot, now_ms=snapshot.now_ms + age_ms))
+
+
+async def _loaded_sample(sale_id: int) -> tuple[_Sample, Snapshot]:
+    """Return a sample and its snapshot; load the sale first if it is not loaded."""
+    sample = await _fresh_sample(sale_id)
+    if sample.snapshot is None:
+        await load_once(sale_id=sale_id)
+        _samples.pop(sale_id, None)
+        sample = await _fresh_sample(sale_id)
+    if sample.snapshot is None:
+        raise NotLoaded(f"sale {sale_id} is not loaded")
+    return sample, sample.snapshot
+
+
+async def _fresh_sample(sale_id: int) -> _Sample:
+    """Return a sample at most ``FRESH_S`` old; while one request asks, the others use the last."""
+    last = _samples.get(sale_id)
+    age_s = monotonic() - last.requested_at if last else MAX_AGE_S
+    if last and age_s < FRESH_S:
+        return last
+    task = _asking.get(sale_id)
+    if task is None:
+        task = _asking[sale_id] = asyncio.ensure_future(_sample(sale_id))
+        task.add_done_callback(lambda done: _asking.pop(sale_id, None) and done.exception())
+    if last and age_s < MAX_AGE_S:
+        return last
+    return await asyncio.shield(task)
+
+
+async def _sample(sale_id: int) -> _Sample:
+    requested_at = monotonic()
+    sample = _Sample(
+        await ask(snapshot_call(sale_id=sale_id)), requested_at, received_at=monotonic()
+    )
+    if len(_samples) >= MAX_SALES:
+        _samples.clear()
+    _samples[sale_id] = sample
+    return sample

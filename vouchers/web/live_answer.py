@@ -1,0 +1,29 @@
+"""The answer of ``live/``, the same at the front door and in Django's view."""
+
+import json
+from typing import Any
+
+from django.utils.translation import gettext_noop
+
+from seckill_site.web.responses import Answer
+from vouchers.inventory.sale_state import Snapshot
+
+NOT_LOADED_TEXT = gettext_noop("The sale is not loaded yet. Try again in a moment.")
+
+
+def live_answer(snapshot: Snapshot) -> Answer:
+    """Return the answer of ``live/``, cacheable for a second."""
+    headers = (("Cache-Control", "public, max-age=1"), ("Vary", "Accept"))
+    return Answer(200, json.dumps(live_json(snapshot)), headers)
+
+
+def live_json(snapshot: Snapshot) -> dict[str, Any]:
+    """Return the public figures of a sale."""
+    return {
+        "state": snapshot.state.value,
+        "server_time_ms": snapshot.now_ms,
+        "begins_at_ms": snapshot.terms.begins_at_ms,
+        "ends_at_ms": snapshot.terms.ends_at_ms,
+        "total": snapshot.terms.total,
+        "remaining": snapshot.remaining,
+    }
