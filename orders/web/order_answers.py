@@ -1,4 +1,4 @@
-"""Answers to order requests and receipts, the same for the fast path and for Django's views."""
+"""Answers to order requests and receipts, the same at the front door and in Django."""
 
 import json
 from collections.abc import Callable

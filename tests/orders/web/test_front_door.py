@@ -1,5 +1,5 @@
-"""Orders at the gate: in the words of Django; sold out without asking only for a moment, and only
-for a first attempt."""
+"""Orders at the front door: in the words of Django; sold out without asking only for a moment, and
+only for a first attempt."""
 
 from __future__ import annotations
 
@@ -183,7 +183,7 @@ def test_html_request_gets_a_page(late: PurchaseToken) -> None:
     assert "content-security-policy" in answer.headers
 
 
-def test_fast_path_refusals_are_counted(late: PurchaseToken) -> None:
+def test_refusals_at_the_front_door_are_counted(late: PurchaseToken) -> None:
     place(late, attempt=1)
     request_stats.flush_request_counts()
     sale = SeckillVoucher.objects.get(pk=late.sale_id)
@@ -199,7 +199,7 @@ def test_cached_refusal_has_the_same_headers(late: PurchaseToken) -> None:
         assert from_gate[name] == from_ledger[name]
 
 
-# --- What the gate answers, and what it leaves to Django ------------------------------------------
+# --- What the front door answers, and what it leaves to Django ------------------------------------
 
 Asked = tuple[str, str, dict[str, Any]]
 """Method, path, and what ``ask`` is given besides."""
@@ -298,14 +298,14 @@ ANSWERED: dict[str, tuple[Callable[[], Asked], int]] = {
         403,
     ),
 }
-"""What the gate answers by itself: how to ask, and the status."""
+"""What the front door answers by itself: how to ask, and the status."""
 
 OF_THE_MOMENT = {"server_time_ms", "arrived_at_ms", "sold_out_at_ms", "poll_after_ms"}
 
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("what", ANSWERED)
-def test_fast_path_answers_like_django(
+def test_front_door_answers_like_django(
     what: str,
     language: str,
 ) -> None:
@@ -341,7 +341,7 @@ LEFT: dict[str, Callable[[], Asked]] = {
 
 
 @pytest.mark.parametrize("what", LEFT)
-def test_fast_path_leaves_the_rest_to_django(what: str) -> None:
+def test_front_door_leaves_the_rest_to_django(what: str) -> None:
     assert at_the_door(LEFT[what]()).status == 599
 
 
