@@ -94,10 +94,14 @@ class ScriptCall(Generic[T]):
 
         :raises redis.RedisError: no reply; whether the script ran is unknown
         """
+        return self.read_replies(self.send(client))
+
+    def send(self, client: Redis) -> list[Any]:
+        """Return the replies to all commands, errors included."""
         replies = send_once(client, *self.commands())
         if is_unknown_script(replies):
             replies = send_once(client, *self.commands(in_full=True))
-        return self.read_replies(replies)
+        return replies
 
     def commands(self, *, in_full: bool = False) -> list[Command]:
         """Return what is sent; ``in_full`` if the server has said that it lacks the script."""

@@ -26,17 +26,18 @@ from redis.client import Pipeline
 
 from lab import locks
 from lab.interleaving.descriptions import (
+    describe_call,
+    describe_calls,
     describe_command,
     describe_reply,
     describe_rows,
-    describe_script,
     describe_statement,
 )
 from lab.interleaving.timeline import Kind
 from lab.points import listening, point
 from lab.steps import STEPS
 from lab.steps.step import Writer
-from locks.lua_script import LuaScript
+from locks.lua_script import LuaScript, ScriptCall
 from orders.fulfilment import worker
 from seckill_site import failpoints
 
@@ -165,8 +166,8 @@ _here = _Here()
 def _trace_process() -> None:
     """Report Redis commands, points and logs to the actor of each thread from now on."""
     failpoints.tell(point)
-    for name in ("run", "run_each"):
-        _wrap(LuaScript, name, describe_script)
+    _wrap(ScriptCall, "send", describe_call, lambda replies: describe_reply(replies[0]))
+    _wrap(LuaScript, "run_each", describe_calls)
     _wrap(Redis, "execute_command", describe_command)
     _wrap(Pipeline, "execute", lambda pipeline, *_, **__: f"{len(pipeline)} commands in one write")
     logging.getLogger().handlers = []  # the terminal is for the timeline
@@ -206,7 +207,12 @@ def _statement(
     )
 
 
-def _wrap(owner: type, name: str, describe: Callable[..., str]) -> None:
+def _wrap(
+    owner: type,
+    name: str,
+    describe: Callable[..., str],
+    describe_result: Callable[[Any], str] = describe_reply,
+) -> None:
     """Report each call of this method, except those inside another reported call."""
     method = getattr(owner, name)
 
@@ -215,7 +221,7 @@ def _wrap(owner: type, name: str, describe: Callable[..., str]) -> None:
             lambda: method(*args, **kwargs),
             kind=Kind.COMMAND,
             describe=lambda: describe(*args, **kwargs),
-            describe_result=describe_reply,
+            describe_result=describe_result,
         )
 
     setattr(owner, name, reported)

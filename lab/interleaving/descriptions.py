@@ -5,7 +5,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from locks.lua_script import LuaScript
+from locks.lua_script import LuaScript, ScriptCall
 
 WIDEST, WIDEST_REPLY, WIDEST_VALUE = 110, 60, 24
 SHOWN_COLUMNS = ("stock", "sold", "epoch", "fence", "batch", "status", "reason", "count")
@@ -58,10 +58,14 @@ def describe_rows(cursor: Any) -> str:
     return ", ".join(shown) or _count(1)
 
 
-def describe_script(script: LuaScript, *args: Any, **kwargs: Any) -> str:
+def describe_call(call: ScriptCall[Any], client: Any) -> str:
     """Return a script's name, its first key that names no caller, and its first arguments."""
-    calls = [(kwargs["keys"], kwargs["args"])] if kwargs else list(args[1])
-    keys, given = calls[0] if calls else ((), ())
+    return describe_calls(call.script, client, [(call.keys, call.args)])
+
+
+def describe_calls(script: LuaScript, client: Any, calls: Any) -> str:
+    """Return the same of the first of several calls."""
+    keys, given = next(iter(calls), ((), ()))
     key = next((it for it in keys if ":released:" not in it), "")
     words = [f"{script.name}.lua", key, *(_argument(it) for it in given[:2])]
     return _short(" ".join(word for word in words if word))

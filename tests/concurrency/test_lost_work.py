@@ -27,6 +27,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 def lose_all_messages() -> None:
     with Redis.from_url(settings.CELERY_BROKER_URL) as broker:
+        wait_for(lambda: broker.llen("celery"), what="a message, which is sent after the answer")
         broker.flushdb()
 
 

@@ -23,6 +23,7 @@ from tests.concurrency.sales import crowd_of, make_sale
 from tests.faults.conftest import with_clock
 from tests.faults.history import History, Outcome
 from tests.support.inspection import broker_client, empty_broker
+from tests.support.patience import wait_for
 from tests.support.stack import Stack
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
@@ -89,9 +90,11 @@ def test_k9_after_an_hour_without_workers_one_message_of_each_waits(
         history.fire(sale, crowd_of(sale, count=BUYERS), url=web.url)
     for _ in range(3):
         sweep(now=database_now(), at_once=True)
+    expected = len(settings.CELERY_BEAT_SCHEDULE) + len(sales)
+    wait_for(lambda: broker_client().llen("celery") >= expected, what="messages")
     waiting = Counter(described(raw) for raw in broker_client().lrange("celery", 0, -1))
     assert set(waiting.values()) == {1}, waiting
-    assert len(waiting) == len(settings.CELERY_BEAT_SCHEDULE) + len(sales)
+    assert len(waiting) == expected
 
     with history.fault():
         stack.worker()

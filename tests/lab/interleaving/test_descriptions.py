@@ -10,10 +10,10 @@ from django.db import connection
 
 from lab.interleaving.descriptions import (
     WIDEST,
+    describe_calls,
     describe_command,
     describe_reply,
     describe_rows,
-    describe_script,
     describe_statement,
     is_read,
 )
@@ -99,11 +99,11 @@ def script(tmp_path: Path) -> LuaScript:
 def test_script_has_name_key_and_arguments(script: LuaScript) -> None:
     keys = ["lock:a:released:vm/1/2/3", "lock:a"]
 
-    assert describe_script(script, None, keys=keys, args=["vm/1/2/abcdef", 5, 6]) == (
+    assert describe_calls(script, None, [(keys, ["vm/1/2/abcdef", 5, 6])]) == (
         "decide.lua lock:a …bcdef 5"
     )
-    assert describe_script(script, None, [(["k"], [1])]) == "decide.lua k 1"
-    assert describe_script(script, None, []) == "decide.lua"
+    assert describe_calls(script, None, [(["k"], [1])]) == "decide.lua k 1"
+    assert describe_calls(script, None, []) == "decide.lua"
 
 
 def test_command_shows_the_end_of_random_values() -> None:

@@ -70,10 +70,10 @@ def test_unavailable_redis_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
     sale_id, buyer = opened()
     token = ours.tokens_for(sale_id, [buyer])[0].sign()
 
-    def unavailable(**_: object) -> None:
+    def unavailable(_: object) -> None:
         raise LedgerUnavailable
 
-    monkeypatch.setattr("orders.placing.service.reserve", unavailable)
+    monkeypatch.setattr("orders.placing.service.send", unavailable)
     with pytest.raises(LedgerUnavailable):
         ours.buy(sale_id=sale_id, user_id=buyer, token=token)
 
