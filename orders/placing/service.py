@@ -28,23 +28,25 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     :raises NotReplicated: reserved, but not safely yet; the same token may be sent again.
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     """
-    return send(place_call(token_text=token_text, sale_id=sale_id, now_ms=now_ms))
+    return send(place_call(read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)))
 
 
-def place_call(
-    *,
-    token_text: object,
-    sale_id: int,
-    now_ms: int,
-    publish: Callable[..., object] = publish_fulfillment,
-) -> ScriptCall[PurchaseToken]:
-    """Build the call of :func:`place_order`; reading its reply publishes the task, if one is due.
+def read_order_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
+    """Read the token of an order request.
 
     :raises MalformedToken: as above.
     :raises BadToken: as above.
     """
-    token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
+    token = read_token(text, sale_id=sale_id, now_ms=now_ms)
     failpoint("place.read")
+    return token
+
+
+def place_call(
+    token: PurchaseToken, *, publish: Callable[..., object] = publish_fulfillment
+) -> ScriptCall[PurchaseToken]:
+    """Build the call of :func:`place_order`; reading its reply publishes the task if one is due."""
+    sale_id = token.sale_id
     call = reserve_call(
         sale_id=sale_id, order_id=token.order_id, user_id=token.user_id, identity=token.identity
     )
@@ -71,8 +73,8 @@ def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> Pu
     :raises SeckillVoucher.DoesNotExist: the sale was deleted.
     :raises: what ``place_order`` raises.
     """
-    call = place_call(token_text=token_text, sale_id=sale_id, now_ms=now_ms)
-    return load_and_send(call, sale_id=sale_id)
+    token = read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)
+    return load_and_send(place_call(token), sale_id=sale_id)
 
 
 def load_and_send(call: ScriptCall[T], *, sale_id: int) -> T:

@@ -9,7 +9,7 @@ from prometheus_client import Counter
 
 from locks.lua_script import ScriptCall
 from orders.placing.publishing import publish_fulfillment
-from orders.placing.service import load_and_send, place_call
+from orders.placing.service import load_and_send, place_call, read_order_token
 from orders.placing.tokens import PurchaseToken
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
@@ -56,7 +56,7 @@ def order_call(
     Reading the reply raises ``NotLoaded`` if the sale has to be loaded first.
     """
     try:
-        call = place_call(token_text=order.token, sale_id=sale_id, now_ms=now_ms, publish=publish)
+        token = read_order_token(order.token, sale_id=sale_id, now_ms=now_ms)
     except REFUSED as error:
         return count_refusal(refusal_of(error), sale_id=sale_id)
     notice = sold_out_cache.recall_sold_out(sale_id=sale_id) if order.attempt == 1 else None
@@ -64,9 +64,11 @@ def order_call(
         refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
         return count_refusal(refusal, sale_id=sale_id)
 
+    call = place_call(token, publish=publish)
+
     def read(reply: Any) -> Outcome:
         try:
-            token = call.read(reply)
+            call.read(reply)
         except NotLoaded:
             raise
         except REFUSED as error:

@@ -40,6 +40,7 @@ from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
     Answer,
+    Headers,
     names_html,
     problem,
     problem_answer,
@@ -57,6 +58,12 @@ DRAIN_S = 4.0
 
 TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
 TOO_LONG = gettext_noop("The request is too large.")
+
+MOST_HEADERS = 256
+"""The most sets of headers that are kept, merged with those of the site."""
+
+_Kind = tuple[str, bool]
+"""The language of a request, and whether it came by HTTPS."""
 
 _OF_ONE_ANSWER = {b"content-type", b"content-length"}
 """Headers that say something about an answer, and nothing about the site."""
@@ -76,15 +83,18 @@ class FrontDoor:
         """Prepare it; what belongs to an event loop is made in it, with the first request."""
         self._django = DjangoThreads(django)
         self._responders = responders
-        self._site_headers: dict[tuple[str, bool], dict[str, str]] = {}
+        self._site_headers: dict[_Kind, dict[str, str]] = {}
+        self._headers: dict[tuple[_Kind, Headers], Pairs] = {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request, or begin and end with the process."""
         if scope["type"] == "lifespan":
             await self._live(receive, send)
         elif scope["type"] == "http":
-            with suppress(ClientGone):
+            try:
                 await self._answer(environ_of(scope), receive, send)
+            except ClientGone:
+                return
 
     async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
         body: IO[bytes] = io.BytesIO()
@@ -126,16 +136,20 @@ class FrontDoor:
 
     async def _send(self, answer: Answer, environ: Environ, send: Send) -> None:
         body = answer.content.encode()
-        site = await self._headers_of_the_site(environ)
-        headers = _headers(tuple(site.items()), answer.headers, len(body))
+        kind = request_language(environ), environ.get("HTTP_X_FORWARDED_PROTO") == "https"
+        found = self._headers.get((kind, answer.headers))
+        if found is None:
+            found = _merged(await self._headers_of_the_site(kind, environ), answer.headers)
+            if len(self._headers) < MOST_HEADERS:
+                self._headers[kind, answer.headers] = found
+        headers = [*found, (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _headers_of_the_site(self, environ: Environ) -> dict[str, str]:
+    async def _headers_of_the_site(self, kind: _Kind, environ: Environ) -> dict[str, str]:
         """Return the headers that Django's middleware gives to any answer in this language."""
-        language = request_language(environ)
-        key = language, environ.get("HTTP_X_FORWARDED_PROTO") == "https"
-        found = self._site_headers.get(key)
+        language, _ = kind
+        found = self._site_headers.get(kind)
         if found is None:
             names = ("HTTP_HOST", "HTTP_X_FORWARDED_PROTO", "SERVER_NAME", "SERVER_PORT")
             probe = {name: environ[name] for name in names if name in environ}
@@ -152,7 +166,7 @@ class FrontDoor:
             start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
             pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
             found = {name.decode(): value.decode("latin-1") for name, value in pairs}
-            self._site_headers[key] = found
+            self._site_headers[kind] = found
         return found
 
     # --- The life of a process --------------------------------------------------------------------
@@ -210,16 +224,9 @@ def _is_allowed(host: str, allowed: tuple[str, ...], debug: bool) -> bool:
     return bool(domain) and validate_host(domain, allowed)
 
 
-def _headers(
-    site: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...], length: int
-) -> Pairs:
-    return [*_merged(site, ours), (b"content-length", b"%d" % length)]
-
-
-@lru_cache(maxsize=512)
-def _merged(site: tuple[tuple[str, str], ...], ours: tuple[tuple[str, str], ...]) -> Pairs:
+def _merged(site: dict[str, str], ours: Headers) -> Pairs:
     """Return the headers of an answer with those of the site; ``Vary`` names what both name."""
-    found = {"content-type": "application/json", **dict(site)}
+    found = {"content-type": "application/json", **site}
     for name, value in ours:
         name = name.lower()
         if name == "vary" and (rest := found.get("vary")):

@@ -6,6 +6,7 @@ The environment is that of WSGI (PEP 3333), so that both ask the same questions 
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
+from io import SEEK_END, BytesIO
 from tempfile import SpooledTemporaryFile
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
@@ -102,26 +103,28 @@ async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
         raise BodyTooLong
     if _reading >= MOST_BODIES:
         raise Busy
-    body: IO[bytes] = SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 (its request closes it)
     longest_s = LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S
     _reading += 1
     try:
         async with asyncio.timeout(longest_s):
-            await _fill(body, receive)
+            body = await _received(receive)
     except TimeoutError as error:
         raise BodyTooSlow from error
     finally:
         _reading -= 1
     if not declared:
-        environ["CONTENT_LENGTH"] = str(body.tell())  # it came in chunks
+        environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))  # it came in chunks
     body.seek(0)
     return body
 
 
-async def _fill(body: IO[bytes], receive: Receive) -> None:
-    size, more = 0, True
-    while more:
-        message = await receive()
+async def _received(receive: Receive) -> IO[bytes]:
+    message = await receive()
+    if message["type"] == "http.request" and not message.get("more_body"):
+        return BytesIO(message.get("body", b""))  # as nearly always
+    body: IO[bytes] = SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 (its request closes it)
+    size = 0
+    while True:
         if message["type"] != "http.request":
             raise ClientGone
         chunk, more = message.get("body", b""), message.get("more_body", False)
@@ -129,6 +132,9 @@ async def _fill(body: IO[bytes], receive: Receive) -> None:
         if size > LONGEST_BODY_BYTES:
             raise BodyTooLong
         body.write(chunk)
+        if not more:
+            return body
+        message = await receive()
 
 
 def request_path(environ: Environ) -> str:
