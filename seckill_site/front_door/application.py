@@ -35,6 +35,7 @@ from seckill_site.front_door.requests import (
     read_body,
     request_language,
 )
+from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visit
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
@@ -83,6 +84,7 @@ class FrontDoor:
         """Prepare it; what belongs to an event loop is made in it, with the first request."""
         self._django = DjangoThreads(django)
         self._responders = responders
+        self._shells = Shells(self._django.ask)
         self._site_headers: dict[_Kind, dict[str, str]] = {}
         self._headers: dict[tuple[_Kind, Headers], Pairs] = {}
 
@@ -116,13 +118,13 @@ class FrontDoor:
             body.close()
         await self._send(answer, environ, send)
 
-    async def _respond(self, environ: Environ) -> Answer | None:
+    async def _respond(self, environ: Environ) -> Answer | StoredAnswer | None:
         """Return the first answer of the responders, if they may answer this request at all."""
         is_secure = environ.get("HTTP_X_FORWARDED_PROTO") == "https"
         is_plain = settings.HTTPS_ONLY and not is_secure and environ["PATH_INFO"] not in PROBES
         if is_plain or not _is_our_host(environ):
             return None
-        for respond in self._responders:
+        for respond in (*self._responders, self._shells.answer):
             try:
                 answer = await respond(environ)
             except Busy:
@@ -134,35 +136,30 @@ class FrontDoor:
                 return answer
         return None
 
-    async def _send(self, answer: Answer, environ: Environ, send: Send) -> None:
-        body = answer.content.encode()
+    async def _send(self, answer: Answer | StoredAnswer, environ: Environ, send: Send) -> None:
+        if isinstance(answer, StoredAnswer):
+            status, headers, body = answer
+        else:
+            status, body = answer.status, answer.content.encode()
+            headers = [*await self._headers_of(answer, environ), length_of(body)]
+        await send({"type": "http.response.start", "status": status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    async def _headers_of(self, answer: Answer, environ: Environ) -> Pairs:
         kind = request_language(environ), environ.get("HTTP_X_FORWARDED_PROTO") == "https"
         found = self._headers.get((kind, answer.headers))
         if found is None:
             found = _merged(await self._headers_of_the_site(kind, environ), answer.headers)
             if len(self._headers) < MOST_HEADERS:
                 self._headers[kind, answer.headers] = found
-        headers = [*found, (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
+        return found
 
     async def _headers_of_the_site(self, kind: _Kind, environ: Environ) -> dict[str, str]:
         """Return the headers that Django's middleware gives to any answer in this language."""
         language, _ = kind
         found = self._site_headers.get(kind)
         if found is None:
-            names = ("HTTP_HOST", "HTTP_X_FORWARDED_PROTO", "SERVER_NAME", "SERVER_PORT")
-            probe = {name: environ[name] for name in names if name in environ}
-            probe |= {
-                "REQUEST_METHOD": "GET",
-                "SCRIPT_NAME": "",
-                "PATH_INFO": "/healthz",
-                "QUERY_STRING": "",
-                "SERVER_PROTOCOL": "HTTP/1.1",
-                "HTTP_ACCEPT_LANGUAGE": language,
-                "wsgi.url_scheme": environ["wsgi.url_scheme"],
-                "wsgi.input": io.BytesIO(),
-            }
+            probe = visit(environ, "/healthz", language=language)
             start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
             pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
             found = {name.decode(): value.decode("latin-1") for name, value in pairs}

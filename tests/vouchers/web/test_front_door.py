@@ -1,4 +1,4 @@
-"""``live/`` from memory: one call to the ledger for many requests, with a running clock."""
+"""``live/`` and visitors' pages from memory: one call for many requests, nothing personal."""
 
 from __future__ import annotations
 
@@ -9,13 +9,17 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.test import Client
 from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from locks.lua_script import ScriptCall
+from seckill_site import asgi
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door
 from tests.support.inspection import redis_commands
+from tests.support.orders import make_buyer
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
 from tests.support.wsgi import Answer
 from vouchers.inventory import keys
@@ -140,3 +144,57 @@ def test_memory_is_bounded_over_many_sales(monkeypatch: pytest.MonkeyPatch) -> N
     for _ in range(5):
         live(make_loaded_sale().pk)
     assert len(door._samples) <= 3
+
+
+# --- Pages ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_pages() -> None:
+    """Forget the pages that earlier tests have left in the process."""
+    asgi.application._shells._pages.clear()
+
+
+def page(path: str, **headers: Any) -> Answer:
+    return ask("GET", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en", **headers)
+
+
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
+def test_visitors_page_is_djangos_and_costs_nothing_twice(
+    path: str, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    path = path.format(make_loaded_sale().pk)
+    first = page(path)
+    djangos = wsgi.ask("GET", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en")
+    assert first.status == djangos.status == 200
+    assert first.headers.keys() - djangos.headers.keys() == {"etag"}
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert page(path).body == first.body
+    assert list(commands) == []
+
+
+@pytest.mark.usefixtures("no_pages")
+@pytest.mark.parametrize("buyer_first", [True, False])
+def test_buyers_page_is_shown_to_nobody_else(client: Client, buyer_first: bool) -> None:
+    buyer = make_buyer()
+    client.force_login(buyer)
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    path = f"/vouchers/{make_loaded_sale().pk}/"
+
+    def buyers_page() -> str:
+        return page(path, HTTP_COOKIE=f"theme=dark; {cookie}").body.decode()
+
+    his, visitors = (buyers_page(), "") if buyer_first else ("", page(path).body.decode())
+    his, visitors = his or buyers_page(), visitors or page(path).body.decode()
+    assert buyer.username in his
+    assert 'id="token"' in his
+    assert buyer.username not in visitors
+    assert 'id="token"' not in visitors
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_missing_sale_has_a_page_too(django_assert_num_queries: DjangoAssertNumQueries) -> None:
+    assert page("/vouchers/999999/").status == 404
+    with django_assert_num_queries(0):
+        assert page("/vouchers/999999/").status == 404
