@@ -8,6 +8,7 @@ import pytest
 from django.utils import timezone
 from playwright.sync_api import Page, expect
 
+from tests.support.patience import wait_for
 from tests.support.photos import give_picture
 from tests.support.sales import HOUR, make_sale, make_voucher
 from vouchers.models import SaleStage, SeckillVoucher
@@ -40,9 +41,12 @@ def test_phone_shows_no_sale_and_many_sales(phone: Page) -> None:
         make_sale(voucher=voucher)
         if number < 3:
             give_picture(voucher, size=(400 + number, 900))
-    phone.reload()
 
-    expect(phone.locator(".ticket--card")).to_have_count(30)
+    def all_are_shown() -> bool:
+        phone.reload()
+        return phone.locator(".ticket--card").count() == 30
+
+    wait_for(all_are_shown, what="a list that knows all sales, which may be a second old")
     assert phone.evaluate("document.documentElement.scrollWidth") == 360
     image = phone.locator(".ticket--card img").first
     image.scroll_into_view_if_needed()
