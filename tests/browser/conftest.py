@@ -56,7 +56,7 @@ def workers(module_stack: Stack) -> None:
 
 
 @pytest.fixture
-def people(browser: Browser, web: Web) -> Iterator[Callable[..., Page]]:
+def people(browser: Browser, web: Web, db: None) -> Iterator[Callable[..., Page]]:
     """Call it with a user, or without for a visitor: a page in a browser context of their own.
 
     It is in English unless told otherwise. No script may fail on it.
