@@ -10,7 +10,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghi"
+ROWS = "abcdefghik"
 EVERY_ROW = ",".join(ROWS)
 
 

@@ -1,4 +1,4 @@
-"""Rows a to d: requests of buyers, against an empty view of the same server.
+"""Rows a to d and k: requests of visitors and buyers, against an empty view of the same server.
 
 Each repetition sends both one after the other, in changing order. The ratio is of answers per
 second. The load generator uses the same cores, so the ratio of the server's own processor time per
@@ -11,6 +11,15 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
+from django.conf import settings
+from django.contrib.auth import (
+    BACKEND_SESSION_KEY,
+    HASH_SESSION_KEY,
+    SESSION_KEY,
+    get_user_model,
+)
+from django.contrib.sessions.backends.cached_db import SessionStore
+
 from bench.sale.data import open_sale, reserve_all, strangers, users
 from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed, receipt_request
 from bench.sale.plan import DEPTH
@@ -22,6 +31,10 @@ from orders.placing.tokens import issue_tokens
 
 DIFFERENT = 512
 """The number of different requests sent in turn, if they may be repeated."""
+
+
+SESSIONS = 32
+"""The number of buyers with a session."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +54,7 @@ def measure(run: Run, *, rows: str) -> list[Line]:
     made = {kind: kind.make(run) for kind in kinds if kind.again}
     samples: defaultdict[tuple[Kind, Kind], list[Sample]] = defaultdict(list)
     turns = [(turn, kind) for turn in range(run.plan.repetitions) for kind in kinds]
-    for turn, kind in run.steps(turns, what="a–d requests"):
+    for turn, kind in run.steps(turns, what="a–d, k requests"):
         requests = made[kind] if kind.again else kind.make(run)
         pair = [(EMPTY, EMPTY.make(run)), (kind, requests)]
         for sent, them in pair[:: -1 if turn % 2 else 1]:
@@ -116,13 +129,54 @@ def _finished(run: Run) -> list[bytes]:
     return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
+def _page(path: str) -> bytes:
+    return packed(path, headers={"Accept": "text/html"})
+
+
+def _of_signed_in(make: Callable[[int], str], *, accept: str) -> list[bytes]:
+    """Return a request of each of some buyers with a session."""
+    path = make(open_sale().pk)
+    found = []
+    for user in get_user_model().objects.filter(pk__in=users(count=SESSIONS)):
+        session = SessionStore()
+        session[SESSION_KEY] = str(user.pk)
+        session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
+        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
+        session.create()
+        cookie = f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
+        found.append(packed(path, headers={"Accept": accept, "Cookie": cookie}))
+    return found
+
+
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
-    Kind("a", "order request that wins", 0.5, 202, wins, again=False),
-    Kind("a", "refused by the ledger: sold out", 0.5, 409, partial(_sold_out, attempt=None)),
-    Kind("a", "refused by the ledger: has ordered", 0.5, 409, _ordered_already),
-    Kind("b", "sold out, first attempt", 5, 409, partial(_sold_out, attempt=1)),
-    Kind("c", "live/", 3, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
+    Kind("a", "order request that wins", 2.2, 202, wins, again=False),
+    Kind("a", "refused by the ledger: sold out", 2.4, 409, partial(_sold_out, attempt=None)),
+    Kind("a", "refused by the ledger: has ordered", 2.4, 409, _ordered_already),
+    Kind("b", "sold out, first attempt", 3.5, 409, partial(_sold_out, attempt=1)),
+    Kind("c", "live/", 4, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
     Kind("d", "receipt of a queued order", 0.5, 200, _queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
+    Kind("k", "list page, visitor", 3, 200, lambda run: [_page("/")]),
+    Kind(
+        "k",
+        "purchase page, visitor",
+        3,
+        200,
+        lambda run: [_page(f"/vouchers/{open_sale().pk}/")],
+    ),
+    Kind(
+        "k",
+        "purchase page, buyer",
+        0.8,
+        200,
+        lambda run: _of_signed_in("/vouchers/{}/".format, accept="text/html"),
+    ),
+    Kind(
+        "k",
+        "token/",
+        1.5,
+        200,
+        lambda run: _of_signed_in("/vouchers/{}/token/".format, accept="application/json"),
+    ),
 )
