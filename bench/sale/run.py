@@ -125,6 +125,7 @@ class Run:
 def run_on_shop(plan: Plan) -> Iterator[Run]:
     """Migrate the shop of this process; start its web servers and a load generator."""
     call_command("migrate", interactive=False, verbosity=0)
+    call_command("collectstatic", interactive=False, verbosity=0)  # pages name them by their hashes
     site = Site(0, dict(os.environ))
     with web(site) as server, _plain(site) as plain, spawned(1) as generator:
         yield Run(plan, site, server, plain, generator)

@@ -122,7 +122,7 @@ def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
     assert said.returncode == 0, said.stderr
     text = profile.read_text()
     titles = re.findall(r"^== (.*): \d+ µs of this process", text, re.MULTILINE)
-    assert len(titles) == len(set(titles)) == 8
+    assert len(titles) == len(set(titles)) == 12
     assert titles[0] == "an empty view"
     assert "seckill_site/front_door/application.py" in text
     assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
