@@ -17,6 +17,7 @@ from orders.lifecycle import notifications, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
+from seckill_site import cached_facts
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.watch import report_clocks
 from vouchers.inventory.request_stats import store_request_counts
@@ -108,6 +109,12 @@ def restore_lines(**kwargs: Any) -> None:
 def tell_buyers(**kwargs: Any) -> None:
     """Send mails about changes of orders."""
     notifications.tell_buyers(now=database_now())
+
+
+@shared_task(name="orders.tasks.drop_stale_facts")
+def drop_stale_facts(**kwargs: Any) -> None:
+    """Have the cache drop what changed while it did not respond: sessions and users."""
+    cached_facts.drop_stale_facts()
 
 
 @shared_task(name="orders.tasks.store_tallies")

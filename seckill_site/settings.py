@@ -133,6 +133,8 @@ MIDDLEWARE = [
 SECKILL_FRONT_DOOR = [
     "orders.web.front_door.order",
     "orders.web.front_door.receipt",
+    "orders.web.me_front_door.me",
+    "orders.web.me_front_door.token",
     "vouchers.web.front_door.live",
     "seckill_site.front_door.health.healthz",
     "seckill_site.front_door.health.readyz",
@@ -304,6 +306,7 @@ _EVERY_SECONDS = {
     "resume_jobs": 10.0,
     "resume_rehearsals": 10.0,
     "store_tallies": 15.0,
+    "drop_stale_facts": 1.0,
 }
 CELERY_BEAT_SCHEDULE = {
     name: {
@@ -316,7 +319,7 @@ CELERY_BEAT_SCHEDULE = {
 
 # --- Accounts ------------------------------------------------------------------------------------
 
-SESSION_ENGINE = "django.contrib.sessions.backends.cached_db"
+SESSION_ENGINE = "seckill_site.sessions"
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "voucher-list"
 LOGOUT_REDIRECT_URL = "voucher-list"

@@ -7,8 +7,8 @@ strangers nothing: only its owner gets the receipt.
 import datetime as dt
 from pathlib import Path
 
-from locks.lua_script import LuaScript
-from vouchers.inventory.keys import run_script
+from locks.lua_script import LuaScript, ScriptCall
+from vouchers.inventory.keys import send
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 SEQUENCE_BITS = 32
@@ -22,13 +22,19 @@ def mint_order_ids(*, count: int) -> list[int]:
 
     :raises LedgerUnavailable: Redis did not respond.
     """
+    return send(mint_call(count=count))
+
+
+def mint_call(*, count: int) -> ScriptCall[list[int]]:
+    """Build the call of :func:`mint_order_ids`."""
 
     def read(reply: list[int]) -> list[int]:
         seconds, first = reply
         base = seconds << SEQUENCE_BITS
         return [base | (first + offset) for offset in range(count)]
 
-    return run_script(_MINT, [_KEY], int(EPOCH.timestamp()), count, read=read)
+    args = [int(EPOCH.timestamp()), count]
+    return ScriptCall(script=_MINT, keys=[_KEY], args=args, read=read)
 
 
 def minted_at(order_id: int) -> dt.datetime:

@@ -1,7 +1,8 @@
 """Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
-A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<signature>``. Sent
-again, it names the same order, so a buyer whose answer was lost may retry as often as needed.
+A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<signature>``, with
+``-<admission>`` after the identity if the buyer was admitted. Sent again, it names the same order,
+so a buyer whose answer was lost may retry as often as needed.
 """
 
 import re
@@ -29,7 +30,8 @@ CLOCK_TOLERANCE_MS = 60_000
 or the clock of Redis change when another server takes over."""
 
 _PAYLOAD = re.compile(
-    r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})(?:-([0-9]{1,19}))?"
+    r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})"
+    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19}))?)?"
 )
 
 
@@ -74,7 +76,8 @@ class MalformedToken(Exception):
 class PurchaseToken(NamedTuple):
     """A verified token; ``expires_at_ms`` is in milliseconds since 1970.
 
-    One of an earlier release has no ``identity`` of its sale, and holds for any.
+    One of an earlier release has no ``identity`` of its sale, and holds for any. ``admission`` says
+    with which group a waiting room let the buyer in; 0, and not in the text, without one.
     """
 
     order_id: int
@@ -82,12 +85,15 @@ class PurchaseToken(NamedTuple):
     sale_id: int
     expires_at_ms: int
     identity: int = 0
+    admission: int = 0
 
     def sign(self) -> str:
         """Return the token as text."""
         payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
-        if self.identity:
+        if self.identity or self.admission:
             payload += f"-{self.identity}"
+        if self.admission:
+            payload += f"-{self.admission}"
         return _current_signer().sign(payload)
 
 

@@ -169,7 +169,7 @@ def _merge(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Bu
         holds=len(held),
         barred=bool(barring),
         waits=bool(sale["waits"]),
-        order=_most_urgent(held) or _most_urgent(barring),
+        order=most_urgent(held) or most_urgent(barring),
     )
 
 
@@ -179,7 +179,7 @@ def _own_order(row: dict[str, Any]) -> OwnOrder:
     return OwnOrder(row["own__pk"], row["own__status"], pay_by_ms=pay_by_ms)
 
 
-def _most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:
+def most_urgent(orders: Iterable[OwnOrder]) -> OwnOrder | None:
     """Return the order to be paid soonest, else one in the queue, else the latest."""
     urgency = (OrderStatus.UNPAID, QUEUED)
 

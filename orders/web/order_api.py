@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.shortcuts import render
@@ -9,9 +11,12 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
+from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import issue_token, read_token
+from orders.receipts.buyer_in_sale import buyer_call, buyer_from_rows, learn_public
 from orders.receipts.purchase_page import buyer_status
 from orders.receipts.service import find_receipt
+from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import (
     Outcome,
     count_refusal,
@@ -19,12 +24,21 @@ from orders.web.order_answers import (
     owner_answer,
     request_order,
 )
-from orders.web.refusals import Refusal, refusal_of, refusal_response, refusals_answered
+from orders.web.refusals import (
+    REFUSED,
+    Refusal,
+    refusal_answer,
+    refusal_of,
+    refusal_response,
+    refusals_answered,
+)
 from orders.web.request_parsing import InvalidRequest, read_order_request
 from orders.web.serializers import accepted_json, buyer_status_json, receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.sessions import Buyer
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
+from vouchers.inventory.keys import send
 from vouchers.models import SeckillVoucher
 
 
@@ -49,6 +63,34 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 
 
 @allow("GET", "HEAD")
+def me(request: HttpRequest) -> HttpResponse:
+    """Say who is signed in, and with ``?sale=`` what they have of that sale."""
+    try:
+        sale_id = read_query(request.META["QUERY_STRING"])
+        sale = None
+        user_id = request.user.pk
+        if user_id is not None and sale_id is not None:
+            sale = _sale_of_buyer(sale_id, user_id)
+    except UnknownQuery:
+        error: Exception = SeckillVoucher.DoesNotExist("not the id of a sale")
+        return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
+    except REFUSED as error:
+        return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
+    buyer = None if user_id is None else Buyer(user_id, request.user.get_username())
+    return as_response(me_answer(buyer, now_ms=ledger_now_ms(), sale=sale))
+
+
+def _sale_of_buyer(sale_id: int, user_id: int) -> dict[str, Any]:
+    if not learn_public(sale_id=sale_id):
+        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    found = send(buyer_call(sale_id=sale_id, user_id=user_id)) or buyer_from_rows(
+        sale_id=sale_id, user_id=user_id
+    )
+    order_id = None if found.is_over else mint_order_ids(count=1)[0]
+    return sale_json(found, order_id=order_id)
+
+
+@allow("GET", "HEAD")
 @refusals_answered
 def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Issue a purchase token to the signed-in buyer."""
@@ -57,7 +99,7 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         return login_required_answer(request)
     sale = public_sale(sale_id=sale_id)
     issued = issue_token(sale=sale, user_id=user_id, now_ms=ledger_now_ms())
-    return for_owner(JsonResponse({"token": issued.sign(), "expires_at_ms": issued.expires_at_ms}))
+    return as_response(owner_answer(token_json(issued)))
 
 
 @allow("GET", "HEAD")

@@ -6,6 +6,7 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/orders/", order_api.place, name="place-order"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/", order_api.receipt, name="receipt"),
     path("vouchers/<id:sale_id>/", buyer_views.purchase, name="purchase"),
+    path("me/", order_api.me, name="me"),
     path("orders/", buyer_views.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),
     path("vouchers/<id:sale_id>/mine/", order_api.mine, name="mine"),

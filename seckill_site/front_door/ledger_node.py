@@ -113,8 +113,12 @@ def _packed(commands: Iterable[Command]) -> bytes:
 class LedgerNode:
     """A node of the ledger as one event loop asks it; see the module's docstring."""
 
-    def __init__(self, url: str) -> None:
-        """Prepare it in a running loop; the first question opens the connection."""
+    def __init__(self, url: str, *, keeps_time: bool = True) -> None:
+        """Prepare it in a running loop; the first question opens the connection.
+
+        ``keeps_time``: the clock of this server is the shop's.
+        """
+        self._keeps_time = keeps_time
         self._loop = asyncio.get_running_loop()
         self._pool = _asyncio_pool(url)
         self._primary = Primary(distrust=lambda: None)  # there is no other connection
@@ -232,7 +236,8 @@ class LedgerNode:
         await connection.send_packed_command([packed], check_health=False)
         *about, time = [await connection.read_response() for _ in commands]
         self._primary.meet(about)
-        learn_ledger_time(time)
+        if self._keeps_time:
+            learn_ledger_time(time)
 
     async def _write(self, connection: AbstractConnection) -> None:
         while True:
@@ -316,6 +321,15 @@ def ledger_node(*, with_then: bool = False) -> LedgerNode:
     if (url, with_then) not in nodes:
         nodes[url, with_then] = LedgerNode(url)
     return nodes[url, with_then]
+
+
+def cache_node() -> LedgerNode:
+    """Return the running loop's connection to the Redis of ``CACHE_URL``."""
+    nodes = _nodes.setdefault(asyncio.get_running_loop(), {})
+    url: str = settings.CACHES["default"]["LOCATION"]
+    if (url, False) not in nodes:
+        nodes[url, False] = LedgerNode(url, keeps_time=False)
+    return nodes[url, False]
 
 
 async def close_ledger_nodes() -> None:

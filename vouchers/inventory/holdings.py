@@ -25,6 +25,7 @@ from vouchers.inventory.keys import (
 from vouchers.models import MAX_LIMIT
 
 _READ_HOLDINGS = ledger_script("read_buyer_holdings")
+_READ_BUYER = ledger_script("read_buyer")
 _MAKE_PENDING = ledger_script("make_pending")
 _RESTORE_BUYER = ledger_script("restore_buyer")
 _PUT_JUNK_ASIDE = ledger_script("put_junk_aside")
@@ -93,6 +94,48 @@ def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
     keys = LedgerKeys(sale_id)
     return run_script(
         _READ_HOLDINGS, [keys.buyers, keys.pending], str(user_id), MAX_LIMIT, read=read
+    )
+
+
+@dataclass(frozen=True)
+class KnownBuyer:
+    """What the ledger of a loaded sale says about one buyer, and the terms that matter to them.
+
+    ``barred_by`` is the ended order that rules out another, or 0. ``copies`` has what is cached of
+    the rows of the units, by order id. ``line`` is the length of the waiting list.
+    """
+
+    holdings: BuyerHoldings
+    limit: int
+    ends_at_ms: int
+    identity: int
+    barred_by: int
+    line: int
+    copies: dict[int, str]
+
+
+def known_buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[KnownBuyer | None]:
+    """Build the call that reads a buyer in one command; None if the sale is not loaded."""
+
+    def read(reply: list[str]) -> KnownBuyer | None:
+        if len(reply) == 1:
+            return None
+        now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, reply[:6])
+        units, copies = [], {}
+        parts = reply[6:]
+        for unit, order, place, copy in zip(*[iter(parts)] * 4, strict=True):
+            units.append(HeldUnit(int(order), user_id, int(unit), int(place) or None))
+            if copy:
+                copies[int(order)] = copy
+        holdings = BuyerHoldings(now_ms, units)
+        return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies)
+
+    keys = LedgerKeys(sale_id)
+    return ScriptCall(
+        script=_READ_BUYER,
+        keys=[*keys.contents, *keys.copies],
+        args=[str(user_id), MAX_LIMIT],
+        read=read,
     )
 
 

@@ -183,3 +183,20 @@ def test_tokens_are_issued_in_bulk() -> None:
     assert [token.user_id for token in issued] == [buyer.pk for buyer in buyers]
     ids = [token.order_id for token in issued]
     assert ids == sorted(set(ids))
+
+
+@pytest.mark.parametrize("identity", [0, 8])
+def test_token_may_name_an_admission(identity: int) -> None:
+    admitted = TOKEN._replace(identity=identity, admission=42)
+    assert read(admitted.sign()) == admitted
+    assert read(TEXT).admission == 0
+
+
+def test_admission_cannot_be_added_to_a_signed_token() -> None:
+    payload, _, signature = TEXT.rpartition(":")
+    with pytest.raises(BadToken):
+        read(f"{payload}-0-42:{signature}")
+
+
+def test_token_without_admission_is_read_by_the_release_before() -> None:
+    assert TOKEN._replace(identity=8).sign().rpartition(":")[0].count("-") == 4

@@ -1,0 +1,124 @@
+"""A buyer in a sale, for ``me/``: by one script on the ledger wherever that can know.
+
+SQL is needed where the ledger cannot know:
+
+- the sale is not loaded;
+- a unit that the buyer holds is neither queued nor has a copy of its row: paid, used, or unpaid and
+  not asked for in the last half minute;
+- an ended order rules out another: it is the one shown;
+- somebody waits in the sale's waiting list: the ledger has no index by user.
+
+Whether a sale is public stands in its row alone; a process asks for that once a second.
+"""
+
+from __future__ import annotations
+
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.conf import settings
+
+from locks.lua_script import ScriptCall
+from orders.models import OrderStatus
+from orders.placing.tokens import PurchaseToken
+from orders.receipts.purchase_page import BuyerStatus, OwnOrder, buyer_status, most_urgent
+from orders.receipts.row_copy import ReceiptRow
+from orders.receipts.service import QUEUED
+from seckill_site.clocks.machine import epoch_ms
+from vouchers.catalogue.listing import public_sale
+from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
+from vouchers.models import SaleStage, SeckillVoucher
+
+PUBLIC_S = 1.0
+"""How long a process remembers whether a sale is public."""
+
+MOST_SALES = 1_000
+
+_public: dict[int, tuple[bool, float]] = {}
+
+
+class BuyerInSale(NamedTuple):
+    """A buyer's status, and what a token of theirs would say."""
+
+    status: BuyerStatus
+    ends_at_ms: int
+    identity: int
+
+    @property
+    def is_over(self) -> bool:
+        return self.ends_at_ms <= self.status.now_ms
+
+    def token(self, order_id: int) -> PurchaseToken:
+        """Return a token with this order id."""
+        expires_at_ms = self.ends_at_ms + settings.SECKILL_TOKEN_GRACE_MS
+        ids = (order_id, self.status.user_id, self.status.sale_id)
+        return PurchaseToken(*ids, expires_at_ms, self.identity)
+
+
+def buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[BuyerInSale | None]:
+    """Build the call that finds a buyer in the ledger; None where that takes SQL."""
+    call = known_buyer_call(sale_id=sale_id, user_id=user_id)
+
+    def read(reply: Any) -> BuyerInSale | None:
+        known = call.read(reply)
+        return _from_ledger(known, sale_id, user_id) if known else None
+
+    return call.with_read(read)
+
+
+def buyer_from_rows(*, sale_id: int, user_id: int) -> BuyerInSale:
+    """Return the same with SQL.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    status = buyer_status(sale_id=sale_id, user_id=user_id)
+    sale = public_sale(sale_id=sale_id)
+    return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity)
+
+
+def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale | None:
+    orders = [_own_order(known, it.order_id, it.queue_position) for it in known.holdings.units]
+    if known.barred_by or known.line or None in orders:
+        return None
+    status = BuyerStatus(
+        sale_id=sale_id,
+        user_id=user_id,
+        now_ms=known.holdings.now_ms,
+        limit=known.limit,
+        holds=len(orders),
+        barred=False,
+        waits=False,
+        order=most_urgent(it for it in orders if it),
+    )
+    return BuyerInSale(status, known.ends_at_ms, known.identity)
+
+
+def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder | None:
+    if place:
+        return OwnOrder(order_id, QUEUED, place=place)
+    text = known.copies.get(order_id)
+    row = ReceiptRow.unpack(text) if text else None
+    if row is None or row.status != OrderStatus.UNPAID:
+        return None
+    return OwnOrder(order_id, row.status, pay_by_ms=row.pay_by_ms)
+
+
+# --- Whether a sale is public ---------------------------------------------------------------------
+
+
+def recall_public(*, sale_id: int) -> bool | None:
+    """Return whether the sale is public, as this process knows; None if it has to ask."""
+    found, read_at = _public.get(sale_id, (False, -PUBLIC_S))
+    return found if monotonic() - read_at < PUBLIC_S else None
+
+
+def learn_public(*, sale_id: int) -> bool:
+    """Ask the database whether the sale is public, and remember it."""
+    read_at = monotonic()
+    sales = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
+    found = sales.exists()
+    if len(_public) >= MOST_SALES:
+        _public.clear()
+    _public[sale_id] = found, read_at
+    return found

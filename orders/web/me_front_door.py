@@ -1,0 +1,145 @@
+"""``me/`` and ``token/`` at the front door: without SQL for a session and a sale it knows."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from functools import partial
+from time import monotonic
+from weakref import WeakKeyDictionary
+
+from django.db import DatabaseError
+
+from orders.placing.order_ids import mint_call
+from orders.receipts.buyer_in_sale import (
+    BuyerInSale,
+    buyer_call,
+    buyer_from_rows,
+    learn_public,
+    recall_public,
+)
+from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
+from orders.web.order_answers import owner_answer
+from orders.web.refusals import REFUSED, refusal_answer, refusal_of
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.front_door.buyers import buyer_of, session_key_of
+from seckill_site.front_door.requests import Environ, request_language
+from seckill_site.front_door.threads import threads
+from seckill_site.web.responses import Answer, names_html
+from vouchers.inventory.keys import ask
+from vouchers.inventory.reservations import SaleEnded
+from vouchers.models import SeckillVoucher
+
+IDS_AT_ONCE = 64
+"""How many order ids a process mints at once. Those that it does not use are never used."""
+
+IDS_LIFE_S = 10.0
+"""How long minted ids are good for: an id says when it was minted."""
+
+_TOKEN = re.compile(r"/vouchers/([1-9][0-9]{0,17})/token/")
+
+
+class _OrderIds:
+    """The order ids that an event loop has minted and not used yet."""
+
+    def __init__(self) -> None:
+        self._ids: list[int] = []
+        self._until_s = 0.0
+        self._minting = asyncio.Lock()
+
+    async def next(self) -> int:
+        """Return an id that nobody else gets.
+
+        :raises LedgerUnavailable: Redis did not respond.
+        """
+        if not self._has_some():
+            async with self._minting:
+                if not self._has_some():
+                    until_s = monotonic() + IDS_LIFE_S
+                    self._ids = (await ask(mint_call(count=IDS_AT_ONCE)))[::-1]
+                    self._until_s = until_s
+                return self._ids.pop()
+        return self._ids.pop()
+
+    def _has_some(self) -> bool:
+        return bool(self._ids) and monotonic() < self._until_s
+
+
+_order_ids: WeakKeyDictionary[asyncio.AbstractEventLoop, _OrderIds] = WeakKeyDictionary()
+_learning: dict[int, asyncio.Task[bool]] = {}
+
+
+async def me(environ: Environ) -> Answer | None:
+    """Answer ``me/``; None if Django has to answer."""
+    if environ["PATH_INFO"] != "/me/" or environ["REQUEST_METHOD"] != "GET":
+        return None
+    try:
+        sale_id = read_query(environ["QUERY_STRING"])
+        buyer, sale = None, None
+        if key := session_key_of(environ):
+            buyer = await buyer_of(key)
+            if buyer is None:
+                return None
+            if sale_id is not None:
+                found = await _buyer_in_sale(sale_id, buyer.user_id)
+                order_id = None if found.is_over else await _next_order_id()
+                sale = sale_json(found, order_id=order_id)
+    except (UnknownQuery, DatabaseError):
+        return None
+    except REFUSED as error:
+        return _refused(error, environ)
+    return me_answer(buyer, now_ms=ledger_now_ms(may_wait=False), sale=sale)
+
+
+async def token(environ: Environ) -> Answer | None:
+    """Issue a purchase token to a buyer whose session is known; None if Django has to answer."""
+    match = _TOKEN.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "GET" or names_html(environ):
+        return None
+    key = session_key_of(environ)
+    if not key:
+        return None
+    try:
+        buyer = await buyer_of(key)
+        if buyer is None:
+            return None
+        found = await _buyer_in_sale(int(match[1]), buyer.user_id)
+        if found.is_over:
+            raise SaleEnded("the sale is over")
+        issued = found.token(await _next_order_id())
+    except DatabaseError:
+        return None
+    except REFUSED as error:
+        return _refused(error, environ)
+    return owner_answer(token_json(issued))
+
+
+async def _buyer_in_sale(sale_id: int, user_id: int) -> BuyerInSale:
+    if not await _is_public(sale_id):
+        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    found = await ask(buyer_call(sale_id=sale_id, user_id=user_id))
+    if found is not None:
+        return found
+    return await threads().query(partial(buyer_from_rows, sale_id=sale_id, user_id=user_id))
+
+
+async def _is_public(sale_id: int) -> bool:
+    """Return whether a sale is public; only one request of the process asks the database."""
+    known = recall_public(sale_id=sale_id)
+    if known is not None:
+        return known
+    task = _learning.get(sale_id)
+    if task is None:
+        work = partial(learn_public, sale_id=sale_id)
+        task = _learning[sale_id] = asyncio.ensure_future(threads().query(work))
+        task.add_done_callback(lambda done: _learning.pop(sale_id, None) and done.exception())
+    return await asyncio.shield(task)
+
+
+async def _next_order_id() -> int:
+    ids = _order_ids.setdefault(asyncio.get_running_loop(), _OrderIds())
+    return await ids.next()
+
+
+def _refused(error: Exception, environ: Environ) -> Answer:
+    return refusal_answer(refusal_of(error), language=request_language(environ))

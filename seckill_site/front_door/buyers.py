@@ -1,0 +1,46 @@
+"""Who asks, at the front door: one command to the cache, or one look at the database.
+
+None of this decides that nobody is signed in where a session cookie is sent: Django does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+from django.conf import settings
+from django.http import parse_cookie
+from redis.exceptions import RedisError
+
+from seckill_site.front_door.ledger_node import cache_node
+from seckill_site.front_door.requests import Environ
+from seckill_site.front_door.threads import threads
+from seckill_site.sessions import Buyer, find_buyer, session_call
+
+_finding: dict[str, asyncio.Task[Buyer | None]] = {}
+
+
+def session_key_of(environ: Environ) -> str:
+    """Return the session that a request names, or nothing."""
+    cookies = environ.get("HTTP_COOKIE")
+    return parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME, "") if cookies else ""
+
+
+async def buyer_of(session_key: str) -> Buyer | None:
+    """Return the user of this session; None if Django must decide.
+
+    :raises Busy: too much waits for a thread.
+    :raises django.db.DatabaseError: neither the cache nor the database can tell.
+    """
+    try:
+        found = await cache_node().run(session_call(session_key=session_key))
+    except RedisError:
+        found = None
+    if found is not None:
+        return found
+    task = _finding.get(session_key)
+    if task is None:
+        work = partial(find_buyer, session_key=session_key)
+        task = _finding[session_key] = asyncio.ensure_future(threads().query(work))
+        task.add_done_callback(lambda done: _finding.pop(session_key, None) and done.exception())
+    return await asyncio.shield(task)

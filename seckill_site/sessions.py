@@ -1,0 +1,161 @@
+"""Sessions as Django's own engine keeps them, and facts about users, for requests without SQL.
+
+The facts of a user are id, name, whether the account is active, and the hash that Django signs into
+each session: it changes with the password and is not the password's hash.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
+from django.contrib.auth.models import User
+from django.contrib.sessions.backends import cached_db, db
+from django.core.cache import cache
+from django.db import transaction
+from django.utils.crypto import constant_time_compare
+
+from locks.lua_script import LuaScript, ScriptCall
+from seckill_site.cached_facts import (
+    drop_after_commit,
+    drop_now,
+    fill_fact,
+    record_stale_fact,
+    stored_key,
+    take_lease,
+)
+
+USER_LIFE_S = 60 * 60
+"""How long the cache keeps a user's facts; each change drops them."""
+
+_USER = "seckill.user"
+_READ_SESSION = LuaScript(Path(__file__).parent / "lua" / "read_session.lua")
+
+
+class Buyer(NamedTuple):
+    """A signed-in user."""
+
+    user_id: int
+    name: str
+
+
+class SessionStore(cached_db.SessionStore):
+    """Django's cached sessions, which never return from the cache once they have ended."""
+
+    def load(self) -> dict[str, Any]:
+        """Return the session from the cache, else from the database."""
+        found = cache.get(self.cache_key)
+        if found is not None:
+            return dict(found)
+        lease = take_lease(self.cache_key)
+        row = self._get_session_from_db()  # type: ignore[attr-defined]
+        if not row:
+            return {}
+        data: dict[str, Any] = self.decode(row.session_data)
+        life_s = int(self.get_expiry_age(expiry=row.expire_date))
+        if life_s > 0:
+            fill_fact(self.cache_key, json.dumps(data), lease=lease, life_s=life_s)
+        return data
+
+    def save(self, must_create: bool = False) -> None:
+        """Write the session; the cache takes it unless it ends meanwhile."""
+        if self.session_key is None:
+            return self.create()
+        lease = take_lease(self.cache_key)
+        db.SessionStore.save(self, must_create)
+        life_s, text = int(self.get_expiry_age()), json.dumps(dict(self))
+        if life_s <= 0 or not fill_fact(self.cache_key, text, lease=lease, life_s=life_s):
+            drop_now(self.cache_key)  # another reader may be about to fill in what was before
+        return None
+
+    def delete(self, session_key: str | None = None) -> None:
+        """End the session, and have the cache drop it."""
+        key = session_key or self.session_key
+        if key is None:
+            return
+        name = self.cache_key_prefix + key
+        with transaction.atomic():
+            record_id = record_stale_fact(name)
+            db.SessionStore.delete(self, key)
+            drop_after_commit(name, record_id)
+
+
+# --- One command ----------------------------------------------------------------------------------
+
+
+def session_call(*, session_key: str) -> ScriptCall[Buyer | None]:
+    """Build the call to the cache that reads a session and its user; None if that is not enough."""
+    return ScriptCall(
+        script=_READ_SESSION,
+        keys=[stored_key(SessionStore.cache_key_prefix + session_key)],
+        args=[stored_key(_USER)],
+        read=_read_session,
+    )
+
+
+def _read_session(reply: list[str]) -> Buyer | None:
+    session, facts = [json.loads(text) if text else {} for text in reply]
+    return _buyer(session, facts)
+
+
+def _buyer(session: dict[str, Any], facts: dict[str, Any]) -> Buyer | None:
+    """Return the user that the session belongs to, if the facts are this user's and confirm it."""
+    if not facts or session.get(SESSION_KEY) != str(facts["id"]) or not facts["is_active"]:
+        return None
+    if session.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+        return None
+    if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), facts["session_hash"]):
+        return None
+    return Buyer(facts["id"], facts["name"])
+
+
+# --- From the database ----------------------------------------------------------------------------
+
+
+def find_buyer(*, session_key: str) -> Buyer | None:
+    """Return a session's user from the database, for the cache to keep; None if Django must decide.
+
+    One statement for each of the two that the cache does not know.
+    """
+    session = SessionStore(session_key).load()
+    user_id = session.get(SESSION_KEY)
+    return _buyer(session, _read_facts(int(user_id))) if user_id else None
+
+
+def _read_facts(user_id: int) -> dict[str, Any]:
+    name = f"{_USER}{user_id}"
+    lease = take_lease(name)
+    user = User.objects.filter(pk=user_id).only("username", "password", "is_active").first()
+    if user is None:
+        return {}
+    facts = {
+        "id": user.pk,
+        "name": user.username,
+        "is_active": user.is_active,
+        "session_hash": user.get_session_auth_hash(),
+    }
+    fill_fact(name, json.dumps(facts), lease=lease, life_s=USER_LIFE_S)
+    return facts
+
+
+# --- Changes of users -----------------------------------------------------------------------------
+
+
+def before_change(instance: User, **kwargs: Any) -> None:
+    """Record, with the change, that the facts about a user change (a receiver of signals)."""
+    if instance.pk and not _only_login(kwargs):
+        instance._stale_facts = record_stale_fact(f"{_USER}{instance.pk}")  # type: ignore[attr-defined]
+
+
+def after_change(instance: User, **kwargs: Any) -> None:
+    """Have the cache drop the facts about a user (a receiver of signals)."""
+    record_id = instance.__dict__.pop("_stale_facts", None)
+    if record_id is not None:
+        drop_after_commit(f"{_USER}{instance.pk}", record_id)
+
+
+def _only_login(kwargs: dict[str, Any]) -> bool:
+    return set(kwargs.get("update_fields") or ()) == {"last_login"}

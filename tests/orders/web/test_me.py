@@ -1,0 +1,261 @@
+"""``me/`` and ``token/``: the same from both doors, within their budget, and never of another."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+from unittest.mock import ANY
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries
+
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, VoucherOrder
+from orders.placing.tokens import read_token
+from orders.receipts import buyer_in_sale
+from seckill_site.clocks.machine import epoch_ms, now_ms
+from seckill_site.front_door.buyers import buyer_of
+from seckill_site.ledger_connection import ledger_connection
+from tests.support import wsgi
+from tests.support.asgi import ask, loop
+from tests.support.inspection import redis_commands
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from tests.support.sales import make_waiting
+from tests.support.wsgi import Answer
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import SaleStage, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin as a process and a cache that know nothing; what is learned is good for the test."""
+    cache.clear()
+    buyer_in_sale._public.clear()
+    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+
+
+def cookie_of(user: User) -> str:
+    client = Client()
+    client.force_login(user)
+    return f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+
+
+def me(cookie: str = "", sale: SeckillVoucher | None = None, **headers: Any) -> Answer:
+    if cookie:
+        headers["HTTP_COOKIE"] = cookie
+    return ask("GET", f"/me/?sale={sale.pk}" if sale else "/me/", **headers)
+
+
+def same_of(body: dict[str, Any]) -> dict[str, Any]:
+    """Return an answer without what differs from one request to the next."""
+    sale = body.get("sale")
+    if sale:
+        body = {**body, "sale": {**sale, "server_time_ms": ANY, "token": bool(sale["token"])}}
+    return {**body, "server_time_ms": ANY}
+
+
+def test_visitor_is_told_to_be_one_without_redis_and_sql(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    me()
+    with redis_commands() as commands, django_assert_num_queries(0):
+        answer = me(sale=SeckillVoucher(pk=4711))
+    assert answer.json == {"signed_in": False, "server_time_ms": ANY}
+    assert answer.headers["cache-control"] == "private, no-store"
+    assert list(commands) == []
+
+
+def test_known_buyer_costs_one_command_to_each_redis_and_no_sql(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    cookie = cookie_of(buyer)
+    me(cookie, sale)
+    with redis_commands() as commands, django_assert_num_queries(0):
+        answer = me(cookie, sale)
+    assert len(commands.cache) == 1
+    assert len(commands.ledger) == 1
+    assert answer.json["name"] == buyer.username
+    assert answer.json["sale"]["buyer_id"] == str(buyer.pk)
+    assert answer.json["sale"]["expires_at_ms"] == epoch_ms(sale.ends_at) + 600_000
+
+
+def test_token_costs_one_command_to_each_redis_and_no_sql(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    cookie, path = cookie_of(buyer), f"/vouchers/{sale.pk}/token/"
+    first = ask("GET", path, HTTP_COOKIE=cookie).json
+    with redis_commands() as commands, django_assert_num_queries(0):
+        second = ask("GET", path, HTTP_COOKIE=cookie).json
+    assert (len(commands.cache), len(commands.ledger)) == (1, 1)
+    tokens = [read_token(it["token"], sale_id=sale.pk, now_ms=now_ms()) for it in (first, second)]
+    assert len({it.order_id for it in tokens}) == 2
+    assert {it.user_id for it in tokens} == {buyer.pk}
+
+
+def test_unpaid_order_with_a_copy_needs_no_sql(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    cookie = cookie_of(buyer)
+    me(cookie, sale)
+    (token,) = reserved(sale, [buyer])
+    with django_assert_num_queries(0):
+        assert me(cookie, sale).json["sale"]["own_state"] == "queued"
+    fulfill_sale(sale_id=sale.pk)
+    with django_assert_num_queries(0):
+        found = me(cookie, sale).json["sale"]
+    assert (found["status"], found["order_id"]) == ("unpaid", str(token.order_id))
+    assert found["pay_by_ms"] is not None
+
+
+def _nothing(sale: SeckillVoucher, buyer: User) -> None:
+    """The buyer has nothing."""
+
+
+def _queued(sale: SeckillVoucher, buyer: User) -> None:
+    reserved(sale, [make_buyer(), buyer])
+
+
+def _unpaid(sale: SeckillVoucher, buyer: User) -> None:
+    reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+
+
+def _paid(sale: SeckillVoucher, buyer: User) -> None:
+    (token,) = reserved(sale, [buyer])
+    fulfill_sale(sale_id=sale.pk)
+    VoucherOrder.objects.filter(pk=token.order_id).update(status=OrderStatus.PAID)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(rebuy=True)
+    forget_copies(sale)
+
+
+def _barred(sale: SeckillVoucher, buyer: User) -> None:
+    make_order(sale, buyer, status=OrderStatus.CANCELLED)
+    forget(sale)
+
+
+def _waits(sale: SeckillVoucher, buyer: User) -> None:
+    reserved(sale, make_buyers(sale.stock))
+    make_waiting(sale, buyer, order_id=1)
+    forget(sale)
+
+
+def _not_loaded(sale: SeckillVoucher, buyer: User) -> None:
+    forget(sale)
+
+
+def forget(sale: SeckillVoucher) -> None:
+    ledger_connection().delete(*LedgerKeys(sale.pk).contents)
+
+
+def forget_copies(sale: SeckillVoucher) -> None:
+    ledger_connection().delete(*LedgerKeys(sale.pk).copies)
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize(
+    "prepare", [_nothing, _queued, _unpaid, _paid, _barred, _waits, _not_loaded]
+)
+def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
+    sale, buyer = make_sale(stock=2, rebuy=False), make_buyer()
+    prepare(sale, buyer)
+    sent = {"HTTP_COOKIE": cookie_of(buyer), "HTTP_ACCEPT_LANGUAGE": language}
+    assert_same(f"/me/?sale={sale.pk}", sent)
+    assert_same("/me/", sent)
+    assert_same(f"/vouchers/{sale.pk}/token/", sent)
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("query", ["", "?sale=999", "?sale=0", "?sale=x", "?other=1"])
+@pytest.mark.parametrize("cookie", ["", "none", "user"])
+def test_queries_are_answered_as_django_does(cookie: str, query: str, language: str) -> None:
+    sent = {"HTTP_ACCEPT_LANGUAGE": language}
+    if cookie:
+        sent["HTTP_COOKIE"] = cookie_of(make_buyer()) if cookie == "user" else "sessionid=unknown"
+    assert_same(f"/me/{query}", sent)
+    assert_same("/vouchers/999/token/", sent)
+
+
+def wsgi_ask(path: str, **sent: Any) -> Answer:
+    path, _, query = path.partition("?")
+    return wsgi.ask("GET", path, QUERY_STRING=query, **sent)
+
+
+def assert_same(path: str, sent: dict[str, Any]) -> None:
+    cache.clear()
+    fast, again = ask("GET", path, **sent), ask("GET", path, **sent)
+    complete = wsgi_ask(path, **sent)
+    for answer in (fast, again):
+        assert answer.status == complete.status
+        assert {**answer.headers, "content-length": ANY} == {
+            **complete.headers,
+            "content-length": ANY,
+        }
+        assert same_body(answer) == same_body(complete)
+
+
+def same_body(answer: Answer) -> dict[str, Any]:
+    body = same_of(answer.json)
+    return {**body, "token": ANY} if "token" in body else body
+
+
+def test_draft_sale_is_unknown_even_while_loaded() -> None:
+    sale, cookie = make_sale(), cookie_of(make_buyer())
+    SeckillVoucher.objects.filter(pk=sale.pk).update(stage=SaleStage.DRAFT)
+    answer = me(cookie, sale)
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
+def test_sale_that_is_over_has_no_token() -> None:
+    sale = make_sale(begins_in_s=-60, ends_in_s=-1)
+    found = me(cookie_of(make_buyer()), sale).json["sale"]
+    assert (found["token"], found["expires_at_ms"]) == ("", None)
+
+
+def test_lost_ledger_is_unavailable(lose_ledger: Any) -> None:
+    sale, cookie = make_sale(), cookie_of(make_buyer())
+    lose_ledger()
+    answer = wsgi_ask(f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie)
+    assert (answer.status, answer.json["code"]) == (503, "unavailable")
+    assert answer.headers["retry-after"] == "1"
+
+
+def test_no_mix_of_sessions_facts_and_caches_shows_another_person() -> None:
+    """Put each user's facts in the place of each other's: a cookie still gets its owner."""
+    sale, buyers = make_sale(), make_buyers(3)
+    cookies = {buyer.username: cookie_of(buyer) for buyer in buyers}
+    for cookie in cookies.values():
+        me(cookie, sale)
+    names = [f"seckill.user{buyer.pk}" for buyer in buyers]
+    texts = [cache.get(name) for name in names]
+    assert all(texts)
+    for shift in (1, 2):
+        for name, text in zip(names, texts[shift:] + texts[:shift], strict=True):
+            cache.set(name, text)
+        for username, cookie in cookies.items():
+            answer = me(cookie, sale).json
+            assert answer["name"] == username
+        for name, text in zip(names, texts, strict=True):
+            cache.set(name, text)
+
+
+def test_answers_of_many_at_once_go_to_their_owners() -> None:
+    sale, buyers = make_sale(), make_buyers(5)
+    cookies = {buyer: cookie_of(buyer) for buyer in buyers}
+    for cookie in cookies.values():
+        me(cookie, sale)
+
+    async def all_at_once() -> list[Any]:
+        keys = [cookie.partition("=")[2] for cookie in cookies.values()] * 20
+        return await asyncio.gather(*map(buyer_of, keys))
+
+    found = asyncio.run_coroutine_threadsafe(all_at_once(), loop()).result(60)
+    assert [it.user_id for it in found] == [buyer.pk for buyer in buyers] * 20

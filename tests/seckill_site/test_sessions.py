@@ -1,0 +1,201 @@
+"""Sessions and users in the cache: they end with their change, and no refill brings them back."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
+from redis.exceptions import ConnectionError as NotConnected
+
+from seckill_site import cached_facts, sessions
+from seckill_site.cached_facts import cache_connection, drop_stale_facts
+from seckill_site.models import StaleFact
+from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
+from tests.support.orders import make_buyer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> None:
+    cache.clear()
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+@pytest.fixture
+def client(buyer: User) -> Client:
+    client = Client()
+    client.force_login(buyer)
+    return client
+
+
+def key_of(client: Client) -> str:
+    return client.cookies[settings.SESSION_COOKIE_NAME].value
+
+
+def cached(key: str) -> Buyer | None:
+    return session_call(session_key=key).run(cache_connection())
+
+
+@pytest.fixture
+def key(client: Client, buyer: User) -> str:
+    """A session that the cache knows, with its user."""
+    key = key_of(client)
+    assert find_buyer(session_key=key) == Buyer(buyer.pk, buyer.username)
+    assert cached(key) == Buyer(buyer.pk, buyer.username)
+    StaleFact.objects.all().delete()  # of the sign-in, in a transaction that never ends
+    return key
+
+
+def sign_out(client: Client, buyer: User) -> None:
+    assert client.post("/accounts/logout/").status_code == 302
+
+
+def change_password(client: Client, buyer: User) -> None:
+    buyer.set_password("another, and a long one")
+    buyer.save()
+
+
+def deactivate(client: Client, buyer: User) -> None:
+    buyer.is_active = False
+    buyer.save()
+
+
+def delete(client: Client, buyer: User) -> None:
+    buyer.delete()
+
+
+Change = Callable[[Client, User], None]
+each_change = pytest.mark.parametrize("change", [sign_out, change_password, deactivate, delete])
+
+
+@each_change
+def test_session_ends_with_the_commit(
+    change: Change,
+    key: str,
+    client: Client,
+    buyer: User,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+) -> None:
+    with django_capture_on_commit_callbacks(execute=True):
+        change(client, buyer)
+    assert cached(key) is None
+    assert find_buyer(session_key=key) is None
+    assert cached(key) is None
+    assert not StaleFact.objects.exists()
+
+
+@each_change
+def test_session_ends_once_a_lost_cache_responds(
+    change: Change,
+    key: str,
+    client: Client,
+    buyer: User,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Lost:
+        def __getattr__(self, name: str) -> Any:
+            raise NotConnected("lost")
+
+    with monkeypatch.context() as lost:
+        lost.setattr(cached_facts, "cache_connection", Lost)
+        with django_capture_on_commit_callbacks(execute=True):
+            change(client, buyer)
+        assert drop_stale_facts() == 0
+    assert cached(key) is not None  # the control: nothing but the repetition ends it
+    assert drop_stale_facts() == 1
+    assert cached(key) is None
+    assert find_buyer(session_key=key) is None
+    assert not StaleFact.objects.exists()
+
+
+@each_change
+@pytest.mark.parametrize("guarded", [True, False], ids=["lease", "control"])
+def test_refill_begun_before_the_change_brings_nothing_back(
+    change: Change,
+    guarded: bool,
+    key: str,
+    client: Client,
+    buyer: User,
+    django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    real_fill = cached_facts.fill_fact
+    late: list[tuple[str, str, str, int]] = []
+
+    def wait(name: str, text: str, *, lease: str, life_s: int) -> bool:
+        late.append((name, text, lease, life_s))
+        return True
+
+    cache.clear()
+    monkeypatch.setattr(sessions, "fill_fact", wait)
+    assert find_buyer(session_key=key) is not None
+    monkeypatch.undo()
+    with django_capture_on_commit_callbacks(execute=True):
+        change(client, buyer)
+    for name, text, lease, life_s in late:
+        if guarded:
+            real_fill(name, text, lease=lease, life_s=life_s)
+        else:
+            cache.set(name, json.loads(text), life_s)
+    assert (cached(key) is None) == guarded
+
+
+def test_session_that_changed_meanwhile_is_not_cached_as_it_was(key: str) -> None:
+    cache.clear()
+    name = SessionStore.cache_key_prefix + key
+    writer = SessionStore(key)
+    writer["colour"] = "red"
+    lease = cached_facts.take_lease(name)  # a reader reads what was before ...
+    writer.save()
+    assert not cached_facts.fill_fact(name, "{}", lease=lease, life_s=60)
+    assert SessionStore(key)["colour"] == "red"
+
+
+def test_lost_cache_costs_one_statement_for_each_of_both(
+    key: str, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    cache.clear()
+    assert cached(key) is None
+    with django_assert_num_queries(2):
+        assert find_buyer(session_key=key) == Buyer(buyer.pk, buyer.username)
+    assert cached(key) == Buyer(buyer.pk, buyer.username)
+
+
+def test_cache_holds_the_session_hash_and_no_password_hash(key: str, buyer: User) -> None:
+    buyer.set_password("a password of some length")
+    buyer.save()
+    cache.clear()
+    find_buyer(session_key=key)
+    for stored in cache_connection().scan_iter():
+        text = cache_connection().get(stored)
+        assert buyer.password.encode() not in text
+
+
+def test_sign_in_alone_drops_nothing(key: str, buyer: User) -> None:
+    buyer.save(update_fields=["last_login"])
+    assert not StaleFact.objects.exists()
+    assert cached(key)
+
+
+def test_facts_of_another_user_confirm_no_session(key: str, buyer: User) -> None:
+    other = make_buyer()
+    name, texts = f"seckill.user{buyer.pk}", cache.get(f"seckill.user{buyer.pk}")
+    cache.set(name, {**texts, "id": other.pk, "name": other.username})
+    assert cached(key) is None
+    cache.set(name, {**texts, "session_hash": "another"})
+    assert cached(key) is None
+    cache.set(name, texts)
+    assert cached(key) == Buyer(buyer.pk, buyer.username)
