@@ -4,13 +4,13 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.sale import pending, profiles, replicas, requests, sizes, whole_sales
+from bench.sale import pending, profiles, replicas, requests, scripts, sizes, whole_sales
 from bench.sale.outcome import EXACT, Outcome, draw
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghik"
+ROWS = "abcdefghijk"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -53,6 +53,7 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     lines += pending.measure_commits(run) if "e" in rows else []
     lines += pending.measure_memory(run) if "h" in rows else []
     lines += replicas.measure(run) if "i" in rows else []
+    lines += scripts.measure(run) if "j" in rows else []
     return sorted(lines, key=lambda line: line.row), outcomes
 
 

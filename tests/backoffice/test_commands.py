@@ -21,7 +21,7 @@ from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import read_token
 from tests.support.inspection import assert_conserved, ledger_contents, live_ids, pending_ids, rows
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
-from vouchers.inventory.keys import LedgerKeys
+from tests.support.sales import change_state
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -184,7 +184,7 @@ def test_reconcile_json_without_sales_is_empty() -> None:
 
 def test_reconcile_exits_1_until_repaired(ledger: Redis) -> None:
     sale, good = make_sale(), make_sale()
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
+    change_state(sale.pk, total=13)
     assert [entry["difference"] for entry in reconcile_json(status=1)] == [3, 0]
     assert reconcile_json(str(good.pk))[0]["difference"] == 0
     assert reconcile_json(str(sale.pk), status=1)[0]["difference"] == 3
@@ -206,7 +206,7 @@ def test_progress_is_not_in_the_output() -> None:
 
 def test_reconciling_a_missing_sale_repairs_nothing(ledger: Redis) -> None:
     sale = make_sale()
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 13)
+    change_state(sale.pk, total=13)
     before = ledger_contents()
     refusal = refusal_of("reconcile", "--repair", str(sale.pk), str(sale.pk + 1))
     assert str(sale.pk + 1) in str(refusal)

@@ -75,7 +75,7 @@ def test_control_check_and_write_in_two_calls_oversell() -> None:
 
     def reserve_in_two_calls(user_id: int) -> bool:
         client = ledger_connection()
-        left = int(client.hget(keys.sale, "total")) - (client.hlen(keys.buyers) - 1)
+        left = snapshot(sale_id=sale.pk).terms.total - (client.hlen(keys.buyers) - 1)
         both_have_read.wait()
         if left > 0:
             client.hset(keys.buyers, f"{user_id}:1", str(user_id))

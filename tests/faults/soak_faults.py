@@ -154,7 +154,7 @@ class Faults:
         with ledger() as client, suppress(ResponseError):  # of a wrong type, from another fault
             client.zadd(keys.pending, {"junk": 1, "1:2:3:4": float("inf")})
             client.hset(keys.buyers, "junk", "x")
-            client.hset(keys.sale, self.random.choice(("total", "batch", "ends_ms")), "many")
+            client.hset(keys.sale, self.random.choice(("state", "run_id")), "many")
         return ""
 
     def ledger_failed_over(self, sale: SeckillVoucher) -> str:

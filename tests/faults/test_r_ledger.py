@@ -32,6 +32,7 @@ from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome, receipt_of
 from tests.support.crowd import Answer, fire
 from tests.support.patience import wait_for
+from tests.support.sales import change_state
 from tests.support.stack import ROOT, Shop, Stack
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import Release, SoldOut, pending_entries, release, reserve
@@ -414,7 +415,7 @@ def broken_sale() -> SeckillVoucher:
     client.hdel(keys.buyers, f"{orders[0].user_id}:1", f"{orders[1].user_id}:1")  # missing
     client.hdel(keys.buyers, f"{waiting[0].user_id}:1")  # promised only
     client.zrem(keys.pending, f"{waiting[1].order_id}:{waiting[1].user_id}:1")  # stray
-    client.hset(keys.sale, "total", 35)
+    change_state(keys.sale_id, total=35)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
     return sale
 

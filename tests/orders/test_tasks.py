@@ -29,6 +29,7 @@ from tests.support.inspection import (
 )
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
 from tests.support.patience import wait_for
+from tests.support.sales import change_state
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import AnswerCount, SeckillVoucher
 
@@ -137,7 +138,7 @@ def test_reconcile_task_repairs_running_sales(ledger: Redis) -> None:
     reserved(sale, make_buyers(2))
     tasks.fulfill_sale(sale_id=sale.pk)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 3)
+    change_state(sale.pk, total=3)
     tasks.reconcile()
     assert_conserved(sale)
 

@@ -139,7 +139,7 @@ def _sample(name: str, **labels: str) -> float:
 
 
 class Commands(list[tuple[int, str]]):
-    """The commands that clients sent to Redis, as (database, words); not what scripts did."""
+    """The commands that clients or scripts sent to Redis, as (database, words)."""
 
     @property
     def ledger(self) -> list[str]:
@@ -159,8 +159,11 @@ class Commands(list[tuple[int, str]]):
 
 
 @contextmanager
-def redis_commands() -> Iterator[Commands]:
-    """Collect what Redis itself says that it was sent, by MONITOR, while the block ran."""
+def redis_commands(*, of_scripts: bool = False) -> Iterator[Commands]:
+    """Collect what Redis itself says that it was sent, by MONITOR, while the block ran.
+
+    Commands of scripts are collected instead, if so wanted.
+    """
     commands = Commands()
     mark = secrets.token_hex(8)
     with (
@@ -170,7 +173,7 @@ def redis_commands() -> Iterator[Commands]:
         yield commands
         client.echo(mark)
         while mark not in (seen := monitor.next_command())["command"]:
-            if seen["client_type"] != "lua" and not _greeting(seen["command"]):
+            if (seen["client_type"] == "lua") == of_scripts and not _greeting(seen["command"]):
                 commands.append((int(seen["db"]), seen["command"]))
 
 

@@ -17,6 +17,7 @@ from vouchers.catalogue.sales import SaleTerms, edit_sale, terms_of
 from vouchers.inventory.keys import SENTINEL, LedgerKeys
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
+from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher, Voucher
 
@@ -101,9 +102,9 @@ def future_ms(ms: int = 60_000) -> int:
 
 
 def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
-    """Write the ledger of an open sale with no row behind it; ``changes`` are its hash fields."""
+    """Write the ledger of an open sale without a row; ``changes`` are words of its state."""
     keys, client, now_ms = LedgerKeys(sale_id), ledger_connection(), redis_now_ms()
-    fields = {
+    words = {
         "epoch": 1,
         "total": 5,
         "begins_at_ms": now_ms - 60_000,
@@ -114,10 +115,27 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "loaded_at_ms": now_ms,
         "batch": 0,
         "identity": 0,
+        "sold_out_at_ms": "",
+        **changes,
     }
-    client.hset(keys.sale, mapping={**fields, **changes})
-    client.hset(keys.buyers, SENTINEL, f"{changes.get('epoch', 1)}:{changes.get('identity', 0)}")
+    client.hset(keys.sale, "state", _state_of(words))
+    client.hset(keys.buyers, SENTINEL, f"{words['epoch']}:{words['identity']}")
     return keys
+
+
+def change_state(sale_id: int, **changes: Any) -> None:
+    """Change words of a loaded ledger's state, as no script does."""
+    key, client = LedgerKeys(sale_id).sale, ledger_connection()
+    words = parse_state(client.hget(key, "state"))
+    assert set(changes) <= set(words), "the state has no such word"
+    client.hset(key, "state", _state_of({**words, **changes}))
+
+
+def _state_of(words: dict[str, Any]) -> str:
+    return (
+        "{epoch}:{identity} {total} {begins_at_ms} {ends_at_ms} {limit} {paused} {rebuy} "
+        "{loaded_at_ms} {batch} {sold_out_at_ms}"
+    ).format(**words)
 
 
 def reserve_entry(*, sale_id: int, order_id: int, user_id: int) -> PendingEntry:

@@ -14,6 +14,7 @@ from django.db import DatabaseError, transaction
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
+from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -32,16 +33,17 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
     run_id = current_run_id()
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
         for sale_id, _ in sales:
-            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "identity", "epoch"])
+            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "state"])
         built_on = pipe.execute(raise_on_error=False)
     rebuilt = []
     for (sale_id, identity), built in zip(sales, built_on, strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
-        if not isinstance(built, list) or not built[0] or built[:2] == [run_id, str(identity)]:
+        state = parse_state(built[1]) if isinstance(built, list) else {}
+        if not state or (built[0], state["identity"]) == (run_id, str(identity)):
             continue
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         try:
-            rebuild_sale(sale_id=sale_id, epoch=built[2] or "")
+            rebuild_sale(sale_id=sale_id, epoch=state["epoch"])
             rebuilt.append(sale_id)
         except (LedgerUnavailable, DatabaseError, SeckillVoucher.DoesNotExist) as error:
             logger.warning("sale %s is not rebuilt now: %s", sale_id, error)
@@ -50,10 +52,10 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
     """Return whether the ledger loaded at that time still exists, on the server's current run."""
-    names = ["loaded_at_ms", "run_id"]
     with ledger_errors():
-        found = ledger_connection().hmget(LedgerKeys(sale_id).sale, names)
-    return bool(found == [str(loaded_at_ms), current_run_id()])
+        found = ledger_connection().hmget(LedgerKeys(sale_id).sale, ["state", "run_id"])
+    loaded = parse_state(found[0]).get("loaded_at_ms")
+    return (loaded, found[1]) == (str(loaded_at_ms), current_run_id())
 
 
 def is_ledger_behind_row(*, sale_id: int) -> bool:
@@ -64,5 +66,6 @@ def is_ledger_behind_row(*, sale_id: int) -> bool:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         with ledger_errors():
-            batch = ledger_connection().hget(LedgerKeys(sale_id).sale, "batch")
-    return batch is not None and int(batch) < sale.batch
+            found = ledger_connection().hget(LedgerKeys(sale_id).sale, "state")
+    state = parse_state(found)
+    return bool(state) and int(state["batch"]) < sale.batch

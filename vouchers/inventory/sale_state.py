@@ -14,6 +14,7 @@ the sale's row is held ``FOR UPDATE``, from the row just read.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
@@ -34,6 +35,13 @@ from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
 _WRITE_TERMS = ledger_script("write_terms")
+
+_STATE = re.compile(
+    r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
+    r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<loaded_at_ms>\d+) (?P<batch>\d+)"
+    r" (?P<sold_out_at_ms>\d*)",
+    re.ASCII,
+)
 
 
 class BelowTaken(Exception):
@@ -127,6 +135,15 @@ class Snapshot:
         return SaleState.at(
             self.now_ms, window=window, closed=self.terms.paused, sold_out=self.remaining == 0
         )
+
+
+def parse_state(text: str | None) -> dict[str, str]:
+    """Return the words of ``state`` in the ledger by name; none if it is missing or malformed.
+
+    The scripts read and write it (``lua/include/read_sale.lua``, ``write_state.lua``).
+    """
+    match = _STATE.fullmatch(text or "")
+    return match.groupdict() if match else {}
 
 
 def snapshot(*, sale_id: int) -> Snapshot:

@@ -45,6 +45,7 @@ from tests.support.payments import (
     status_of,
     trade_state,
 )
+from tests.support.sales import change_state
 from vouchers.admin import sale_list
 from vouchers.catalogue.staff_texts import NO_ANSWER
 from vouchers.inventory.keys import LedgerKeys
@@ -946,7 +947,7 @@ def test_surplus_beyond_pending_is_a_difference(boss: Client, ledger: Redis) -> 
 
 def test_differing_total_in_redis_is_a_difference(boss: Client, ledger: Redis) -> None:
     sale = sale_with(ordered=1)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 105)
+    change_state(sale.pk, total=105)
     assert sum_of(boss, sale) == "100 ≠ 104 + 0 + 1 difference −5"
 
 

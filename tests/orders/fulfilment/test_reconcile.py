@@ -37,6 +37,7 @@ from tests.support.orders import (
     make_sale,
     reserved,
 )
+from tests.support.sales import change_state
 from vouchers.inventory.holdings import add_buyers
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import PendingEntry, Release, release
@@ -158,7 +159,7 @@ def test_wrong_sold_count_is_recounted(off: int) -> None:
 @pytest.mark.parametrize(("total", "off"), [(17, 3), (23, 3), (20, 0)])
 def test_wrong_total_is_copied_from_the_row(ledger: Redis, total: int, off: int) -> None:
     sale = sale_with(ordered=3)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
+    change_state(sale.pk, total=total)
     assert difference(sale) == off
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
     assert snapshot(sale_id=sale.pk).terms.total == 20
@@ -169,7 +170,7 @@ def test_other_wrong_term_counts_one_and_is_copied(ledger: Redis, name: str) -> 
     sale = sale_with(ordered=1)
     key = LedgerKeys(sale.pk).sale
     before = ledger.hgetall(key)
-    ledger.hset(key, name, 1 if name == "paused" else 12)
+    change_state(sale.pk, **{name: 1 if name == "paused" else 12})
     assert difference(sale) == 1
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
     assert ledger.hgetall(key) == before
@@ -193,7 +194,7 @@ def test_all_differences_at_once_are_repaired(ledger: Redis) -> None:
     a_stray_buyer(ledger, sale)
     a_stray_buyer(ledger, sale)
     a_missing_buyer(ledger, sale)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 25)
+    change_state(sale.pk, total=25)
     SeckillVoucher.objects.filter(pk=sale.pk).update(sold=1)
     assert difference(sale) == 2 + 1 + 5 + 3
     assert reconcile(sale_id=sale.pk, repair=True).difference == 0
@@ -393,7 +394,7 @@ def test_beat_repairs_active_sales(ledger: Redis) -> None:
         make_sale(begins_in_s=-200_000, ends_in_s=-100_000),
     )
     for sale in (broken, just_over, long_over):
-        ledger.hset(LedgerKeys(sale.pk).sale, "total", 3)
+        change_state(sale.pk, total=3)
     healthy = sale_with(ordered=2, waiting=1)
     compared = reconcile_running(now=timezone.now())
     changing = [broken.pk, never_loaded.pk, just_over.pk, healthy.pk]

@@ -51,6 +51,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
+from tests.support.sales import change_state
 from vouchers.inventory.batch_journal import count_failure
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.reservations import (
@@ -283,7 +284,7 @@ def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
     order_id = set_aside(sale)
     reserved(sale, make_buyers(1))
     fulfill_sale(sale_id=sale.pk)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 5)
+    change_state(sale.pk, total=5)
     assert snapshot(sale_id=sale.pk).remaining == 4
     assert_nothing_changes(order_id, SoldOut)
 
@@ -291,7 +292,7 @@ def test_retry_is_sold_out_by_the_database(ledger: Redis) -> None:
 def test_retry_is_sold_out_by_the_ledger(ledger: Redis) -> None:
     sale = make_sale(stock=2)
     order_id = set_aside(sale)
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", 0)
+    change_state(sale.pk, total=0)
     assert_nothing_changes(order_id, SoldOut)
 
 

@@ -47,6 +47,7 @@ from tests.support.orders import (
     token_for,
 )
 from tests.support.patience import wait_for
+from tests.support.sales import change_state
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
@@ -71,7 +72,7 @@ def reserve_for(sale: SeckillVoucher, buyer: User) -> Reservation:
 
 def offer_too_much(ledger: Redis, sale: SeckillVoucher, total: int) -> None:
     """Give the ledger more units than the row has."""
-    ledger.hset(LedgerKeys(sale.pk).sale, "total", total)
+    change_state(sale.pk, total=total)
 
 
 # --- From pending to rows ------------------------------------------------------------------------

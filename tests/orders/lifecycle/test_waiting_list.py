@@ -31,6 +31,7 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
+from tests.support.sales import change_state
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
@@ -253,7 +254,7 @@ def test_unfinished_edit_ends_no_waiting(ledger: Redis) -> None:
     buyer = make_buyer()
     wait_in(sale, buyer)
     keys = LedgerKeys(sale.pk)
-    ledger.hset(keys.sale, "ends_at_ms", 1)
+    change_state(keys.sale_id, ends_at_ms=1)
     ledger.delete(keys.waiting)
     restore_lines(now=timezone.now())
     with pytest.raises(SaleEnded):
@@ -269,7 +270,6 @@ def test_waiting_buyers_receipt_is_never_lost(ledger: Redis) -> None:
     token = token_for(sale, buyer)._replace(order_id=id_minted(seconds_ago=60))
     place = wait_in(sale, buyer, token)
     ledger.delete(LedgerKeys(sale.pk).sale)
-    ledger.hset(LedgerKeys(sale.pk).sale, "loaded_at_ms", 1)
     load_sale(sale_id=sale.pk)
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)
@@ -310,10 +310,10 @@ def test_beat_gives_a_free_unit_to_the_line(ledger: Redis) -> None:
     sale, held = sold_out()
     place = wait_in(sale, make_buyer())
     keys = LedgerKeys(sale.pk)
-    begins_at_ms = ledger.hget(keys.sale, "begins_at_ms")
-    ledger.hset(keys.sale, "begins_at_ms", 2**52)  # an edit has moved the begin: nothing is given
+    begins_at_ms = snapshot(sale_id=sale.pk).terms.begins_at_ms
+    change_state(keys.sale_id, begins_at_ms=2**52)  # an edit has moved the begin: nothing is given
     cancel_order(order_id=held, by=SYSTEM, now=timezone.now())
-    ledger.hset(keys.sale, "begins_at_ms", begins_at_ms)
+    change_state(keys.sale_id, begins_at_ms=begins_at_ms)
     assert (snapshot(sale_id=sale.pk).remaining, snapshot(sale_id=sale.pk).waiting) == (1, 1)
     restore_lines(now=timezone.now())
     fulfill_sale(sale_id=sale.pk)

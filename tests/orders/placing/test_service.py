@@ -34,6 +34,7 @@ from tests.support.orders import (
     tokens_for,
 )
 from tests.support.patience import MOMENT_S
+from tests.support.sales import change_state
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
@@ -233,7 +234,7 @@ def test_accepted_token_stays_accepted_after_closing(ledger: Redis, edit: dict[s
     sale = make_sale()
     token = token_for(sale, make_buyer())
     place(token)
-    ledger.hset(LedgerKeys(sale.pk).sale, *next(iter(edit.items())))
+    change_state(sale.pk, **edit)
     assert place(token) == token
     with pytest.raises((AlreadyOrdered, ReservationRefused)):
         place(token_for(sale, make_buyer()))
@@ -293,7 +294,7 @@ def test_first_request_loads_the_sale(client: Client, ledger: Redis) -> None:
     tokens = tokens_for(sale, make_buyers(2))
     assert not ledger.exists(LedgerKeys(sale.pk).sale)
     assert post(client, tokens[0]).status_code == 202
-    assert ledger.hget(LedgerKeys(sale.pk).sale, "total") == "7"
+    assert snapshot(sale_id=sale.pk).terms.total == 7
     with redis_commands() as commands:
         assert post(client, tokens[1]).status_code == 202
     assert len(commands.ledger) == 1

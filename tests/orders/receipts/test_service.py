@@ -34,12 +34,14 @@ from tests.support.orders import (
     reserved,
     tokens_for,
 )
+from tests.support.sales import change_state
 from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.receipt_cache import cache_row
 from vouchers.inventory.reservations import confirm, reserve
 from vouchers.inventory.restart_watch import rebuild_after_restart
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -280,7 +282,7 @@ def test_other_buyers_order_has_no_receipt(ledger: Redis, written: bool) -> None
     if written:
         fulfill_sale(sale_id=sale.pk)
     # An id tells whole seconds only: let the ledger be older than any of this test.
-    ledger.hincrby(LedgerKeys(sale.pk).sale, "loaded_at_ms", -2_000)
+    change_state(sale.pk, loaded_at_ms=snapshot(sale_id=sale.pk).loaded_at_ms - 2_000)
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=sale.pk, order_id=token.order_id, user_id=other.pk)
 

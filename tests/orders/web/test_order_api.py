@@ -38,8 +38,9 @@ from tests.support.orders import (
     token_for,
     tokens_for,
 )
-from tests.support.sales import make_waiting, redis_now_ms
+from tests.support.sales import change_state, make_waiting, redis_now_ms
 from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -207,7 +208,7 @@ def test_impossible_sold_out_time_is_left_out(
     sale, buyer = make_sale(stock=0), make_buyer()
     if gone_in_ms:
         gone_at_ms = redis_now_ms() + gone_in_ms
-        ledger.hset(LedgerKeys(sale.pk).sale, "sold_out_at_ms", gone_at_ms)
+        change_state(sale.pk, sold_out_at_ms=gone_at_ms)
     response = place(client, sale, token_for(sale, buyer).sign())
     arrived_at_ms = response.json()["arrived_at_ms"]
     assert_refused(response, 409, "sold_out", arrived_at_ms=arrived_at_ms)
@@ -636,7 +637,7 @@ def test_other_buyers_order_returns_404(
     if written:
         fulfill_sale(sale_id=sale.pk)
     # An id tells whole seconds only: let the ledger be older than any of this test.
-    ledger.hincrby(LedgerKeys(sale.pk).sale, "loaded_at_ms", -2_000)
+    change_state(sale.pk, loaded_at_ms=snapshot(sale_id=sale.pk).loaded_at_ms - 2_000)
     theirs = PurchaseToken(token.order_id, other.pk, sale.pk, token.expires_at_ms)
     assert_refused(ask(client, theirs, by, accept), 404, "not_found")
 

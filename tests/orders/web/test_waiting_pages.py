@@ -21,6 +21,7 @@ from seckill_site.ledger_connection import ledger_connection
 from tests.support.html_forms import fields_of, get_page, send
 from tests.support.orders import make_buyer, make_sale, token_for
 from tests.support.payments import make_unpaid_order
+from tests.support.sales import change_state
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SeckillVoucher
 
@@ -182,7 +183,7 @@ def end_now(sale: SeckillVoucher) -> None:
     """Let the sale be over, and the line forgotten."""
     keys = LedgerKeys(sale.pk)
     ledger_connection().delete(keys.waiting)
-    ledger_connection().hset(keys.sale, "ends_at_ms", 1)
+    change_state(keys.sale_id, ends_at_ms=1)
     now = timezone.now()
     SeckillVoucher.objects.filter(pk=sale.pk).update(
         begins_at=now - dt.timedelta(hours=2), ends_at=now - dt.timedelta(seconds=1)

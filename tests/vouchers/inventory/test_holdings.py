@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import all_pending, open_ledger, redis_now_ms, reserve_entry
+from tests.support.sales import all_pending, change_state, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.holdings import (
     JUNK_KEPT_MS,
     HeldUnit,
@@ -242,9 +242,9 @@ def test_junk_in_place_of_a_buyer_is_overwritten(ledger: Any) -> None:
 
 
 @pytest.mark.parametrize("field", ["epoch", "total", "ends_at_ms", "limit", "batch"])
-def test_term_that_is_no_number_closes_the_ledger(ledger: Any, field: str) -> None:
-    keys = open_ledger(1)
-    ledger.hset(keys.sale, field, "1e3")
+def test_term_that_is_no_number_closes_the_ledger(field: str) -> None:
+    open_ledger(1)
+    change_state(1, **{field: "1e3"})
 
     with pytest.raises(NotLoaded):
         reserve(sale_id=1, order_id=501, user_id=7)

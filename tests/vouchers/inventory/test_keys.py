@@ -12,7 +12,7 @@ import pytest
 
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump
-from tests.support.sales import open_ledger
+from tests.support.sales import change_state, open_ledger
 from vouchers.inventory import keys as keys_module
 from vouchers.inventory.batch_journal import (
     back_off,
@@ -61,7 +61,14 @@ from vouchers.inventory.reservations import (
     set_kick,
 )
 from vouchers.inventory.restart_watch import is_same_ledger
-from vouchers.inventory.sale_state import LedgerTerms, WriteCode, snapshot, snapshots, write_terms
+from vouchers.inventory.sale_state import (
+    LedgerTerms,
+    WriteCode,
+    parse_state,
+    snapshot,
+    snapshots,
+    write_terms,
+)
 from vouchers.inventory.waiting_list import (
     JoinCode,
     clear_waiting_list,
@@ -107,14 +114,17 @@ def test_every_script_that_returns_codes_has_an_enum() -> None:
 # --- a ledger that is not whole -------------------------------------------------------------------
 
 NEED_LEDGER: dict[str, Callable[[], object]] = {
-    "reserve": lambda: reserve(sale_id=1, order_id=501, user_id=7),
+    "reserve": lambda: reserve(sale_id=1, order_id=502, user_id=8),
     "claim": lambda: claim(sale_id=1, holding=HOLDING),
     "snapshot": lambda: snapshot(sale_id=1),
     "write_terms": lambda: write_terms(sale_id=1, terms=TERMS),
     "join_waiting": lambda: join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1),
     "record_batch": lambda: record_batch(sale_id=1, entries=[ENTRY]),
 }
-TERM_FIELDS = ("total", "begins_at_ms", "ends_at_ms", "limit", "paused", "rebuy")
+WORDS = (
+    *("epoch", "identity", "total", "begins_at_ms", "ends_at_ms", "limit", "paused", "rebuy"),
+    *("loaded_at_ms", "batch"),
+)
 
 
 def set_old_sentinel(ledger: Any, keys: LedgerKeys) -> None:
@@ -129,6 +139,17 @@ def delete_field(key: str, field: str) -> Callable[[Any, LedgerKeys], None]:
     return lambda ledger, keys: ledger.hdel(getattr(keys, key), field)
 
 
+def change_word(name: str, value: str) -> Callable[[Any, LedgerKeys], None]:
+    return lambda ledger, keys: change_state(keys.sale_id, **{name: value})
+
+
+def write_older_form(ledger: Any, keys: LedgerKeys) -> None:
+    """Write the sale as releases did that kept each term in a field."""
+    words = parse_state(ledger.hget(keys.sale, "state"))
+    ledger.delete(keys.sale)
+    ledger.hset(keys.sale, mapping={**words, "run_id": "run"})
+
+
 def replace_by_string(name: str) -> Callable[[Any, LedgerKeys], None]:
     return lambda ledger, keys: ledger.set(getattr(keys, name), "of a wrong type")
 
@@ -139,10 +160,10 @@ BREAKS = {
     "sentinel lost": delete_field("buyers", "epoch"),
     "sentinel of an older epoch": set_old_sentinel,
     **{f"{name} of a wrong type": replace_by_string(name) for name in CONTENTS},
-    **{
-        f"{name} lost": delete_field("sale", name)
-        for name in ("epoch", *TERM_FIELDS, "loaded_at_ms")
-    },
+    "state lost": delete_field("sale", "state"),
+    "state of an older release": write_older_form,
+    **{f"{name} lost": change_word(name, "") for name in WORDS},
+    **{f"{name} is no number": change_word(name, "1e3") for name in (*WORDS, "sold_out_at_ms")},
 }
 
 

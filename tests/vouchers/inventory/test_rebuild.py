@@ -25,6 +25,7 @@ from tests.support.orders import another_session, at_once, hold_row
 from tests.support.sales import (
     HOUR,
     all_pending,
+    change_state,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -66,9 +67,9 @@ from vouchers.inventory.waiting_list import join_waiting, waiting_order_ids
 from vouchers.models import SeckillVoucher
 
 LOAD = ledger_script("load")
-FIELDS = (
+WORDS = (
     *("epoch", "total", "limit", "paused", "rebuy", "begins_at_ms", "ends_at_ms"),
-    "loaded_at_ms",
+    *("loaded_at_ms", "batch"),
 )
 
 
@@ -532,10 +533,10 @@ def test_load_repairs_key_of_wrong_type(ledger: Any, name: str) -> None:
 
 
 @pytest.mark.django_db
-@pytest.mark.parametrize("field", FIELDS)
-def test_load_repairs_lost_field(ledger: Any, field: str) -> None:
+@pytest.mark.parametrize("word", WORDS)
+def test_load_repairs_lost_word(word: str) -> None:
     running = RunningSale()
-    ledger.hdel(running.keys.sale, field)
+    change_state(running.pk, **{word: ""})
 
     load_sale(sale_id=running.pk)
 
@@ -633,7 +634,7 @@ def test_build_with_expired_side_keys_is_built_again(
 
 def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
     keys = LedgerKeys(1)
-    ledger.hset(keys.sale, "epoch", 1)  # without its buyers: not whole
+    ledger.hset(keys.sale, "state", "1:0")  # without its buyers: not whole
     ledger.set(keys.kick, "1")
     ledger.hset(keys.ended, "500", "1:sold_out")
     ledger.hset(keys.barred, "1", "500")

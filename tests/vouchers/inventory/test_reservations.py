@@ -12,8 +12,10 @@ import time_machine
 from pytest_django import Settings
 
 from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.support.inspection import redis_commands
 from tests.support.sales import (
     all_pending,
+    change_state,
     future_ms,
     open_ledger,
     past_ms,
@@ -257,7 +259,7 @@ def test_sold_out_carries_arrival_and_time_of_last_unit() -> None:
 def test_unit_sold_again_updates_sold_out_time(ledger: Any) -> None:
     keys = open_ledger(1, total=1)
     first = reserve_entry(sale_id=1, order_id=501, user_id=1)
-    ledger.hset(keys.sale, "sold_out_at_ms", 1)
+    change_state(keys.sale_id, sold_out_at_ms=1)
     release(sale_id=1, releases=[Release(first, "cancelled")])
     second = reserve_entry(sale_id=1, order_id=502, user_id=2)
 
@@ -340,7 +342,7 @@ def test_already_ordered_comes_before_sold_out_or_closed(
 ) -> None:
     keys = open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
-    ledger.hset(keys.sale, mapping=changes())
+    change_state(keys.sale_id, **changes())
     before = dump()
 
     with pytest.raises(AlreadyOrdered) as refused:
@@ -356,7 +358,7 @@ def test_same_order_id_is_accepted_when_sold_out_or_closed(
 ) -> None:
     keys = open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
-    ledger.hset(keys.sale, mapping=changes())
+    change_state(keys.sale_id, **changes())
 
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
 
@@ -474,7 +476,7 @@ def test_barring_order_comes_before_sold_out_or_closed(
 ) -> None:
     keys = open_ledger(1, rebuy=0)
     end_order()
-    ledger.hset(keys.sale, mapping={**changes(), "total": 0})
+    change_state(keys.sale_id, **{**changes(), "total": 0})
 
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=502, user_id=7)
@@ -503,6 +505,34 @@ def test_barring_ids_above_53_bits_are_exact() -> None:
     assert refused.value.order_id == ABOVE_53_BITS
 
 
+# --- reserve: its cost ----------------------------------------------------------------------------
+
+REFUSAL = ["HGET sale", "HMGET buyers", "EXISTS ended", "TIME", "HLEN buyers"]
+WIN = [*REFUSAL, "ZCOUNT pending", "HSET buyers", "ZADD pending", "EXISTS kick"]
+
+
+def commands_of_script(call: Callable[[], object]) -> list[str]:
+    """Return each command that scripts sent meanwhile, with the last part of its key."""
+    with redis_commands(of_scripts=True) as commands:
+        call()
+    words = [it.split(" ") for it in commands.ledger]
+    return [" ".join([it[0], *(key.rpartition(":")[2] for key in it[1:2])]) for it in words]
+
+
+def test_win_takes_nine_commands_in_redis() -> None:
+    open_ledger(1)
+    first = commands_of_script(lambda: reserve(sale_id=1, order_id=501, user_id=7))
+    second = commands_of_script(lambda: reserve(sale_id=1, order_id=502, user_id=8))
+
+    assert (first, second) == ([*WIN, "SET kick"], WIN)
+
+
+def test_sold_out_refusal_takes_five_commands_in_redis() -> None:
+    open_ledger(1, total=0)
+
+    assert commands_of_script(lambda: refuse_as_sold_out(user_id=7)) == REFUSAL
+
+
 # --- reserve: not loaded --------------------------------------------------------------------------
 
 
@@ -518,7 +548,7 @@ def test_lost_buyers_do_not_look_like_unsold_sale(ledger: Any) -> None:
 def test_control_without_sentinel_sells_lost_units_again(
     ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = "if redis.call('HGET', KEYS[2], 'epoch') ~= sentinel then return nil end"
+    guard = "if units[1] ~= sentinel then return nil end"
     monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, ""))
     keys = open_ledger(1, total=2)
     reserve(sale_id=1, order_id=501, user_id=7)
@@ -697,7 +727,7 @@ def test_ended_ids_outlive_tokens_by_an_hour(ledger: Any, settings: Any) -> None
 def test_ended_ids_of_past_sale_are_kept_from_now(ledger: Any) -> None:
     keys = open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
-    ledger.hset(keys.sale, "ends_at_ms", past_ms(86_400_000))
+    change_state(keys.sale_id, ends_at_ms=past_ms(86_400_000))
 
     before_ms = redis_now_ms()
     release(sale_id=1, releases=[Release(entry, "sold_out")])
@@ -711,7 +741,7 @@ def test_earlier_end_does_not_shorten_retention_of_ended_ids(ledger: Any) -> Non
     first, second = (reserve_entry(sale_id=1, order_id=500 + n, user_id=n) for n in (1, 2))
     release(sale_id=1, releases=[Release(first, "sold_out")])
     kept_until_ms = ledger.pexpiretime(keys.ended)
-    ledger.hset(keys.sale, "ends_at_ms", future_ms(60_000))
+    change_state(keys.sale_id, ends_at_ms=future_ms(60_000))
 
     release(sale_id=1, releases=[Release(second, "sold_out")])
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.support.sales import make_loaded_sale, make_sale
+from tests.support.sales import change_state, make_loaded_sale, make_sale
 from vouchers.inventory import restart_watch
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
@@ -77,7 +77,7 @@ def test_two_watches_at_once_close_a_sale_once(
 
 def test_ledger_is_the_same_until_rebuilt_or_of_another_run(ledger: Any) -> None:
     sale = make_loaded_sale()
-    loaded_at_ms = int(ledger.hget(LedgerKeys(sale.pk).sale, "loaded_at_ms"))
+    loaded_at_ms = snapshot(sale_id=sale.pk).loaded_at_ms
 
     assert is_same_ledger(sale_id=sale.pk, loaded_at_ms=loaded_at_ms)
     assert not is_same_ledger(sale_id=sale.pk, loaded_at_ms=loaded_at_ms - 1)
@@ -90,10 +90,23 @@ def test_ledger_is_behind_a_row_that_stores_a_higher_batch(
     ledger: Any, row: int, behind: bool
 ) -> None:
     sale = make_loaded_sale()
-    ledger.hset(LedgerKeys(sale.pk).sale, "batch", 4)
+    change_state(sale.pk, batch=4)
     SeckillVoucher.objects.filter(pk=sale.pk).update(batch=row)
 
     assert is_ledger_behind_row(sale_id=sale.pk) is behind
+
+
+@pytest.mark.parametrize("form", ["of another release", "malformed"])
+def test_unreadable_state_counts_as_missing(ledger: Any, form: str) -> None:
+    """Its first buyer or reconcile loads it."""
+    sale = make_loaded_sale()
+    key = LedgerKeys(sale.pk).sale
+    ledger.hdel(key, "state")
+    ledger.hset(key, mapping={"epoch": 1} if form == "of another release" else {"state": "1:2 3"})
+
+    assert not is_same_ledger(sale_id=sale.pk, loaded_at_ms=1)
+    assert not is_ledger_behind_row(sale_id=sale.pk)
+    assert rebuild_after_restart(now=timezone.now()) == []
 
 
 def test_missing_ledger_is_not_behind() -> None:

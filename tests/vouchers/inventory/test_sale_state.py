@@ -13,7 +13,14 @@ from tests.fixtures.vouchers import Dump
 from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve_entry
 from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.reservations import reserve
-from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
+from vouchers.inventory.sale_state import (
+    BelowTaken,
+    LedgerTerms,
+    parse_state,
+    snapshot,
+    snapshots,
+    write_terms,
+)
 from vouchers.models import SaleState
 
 OPEN = LedgerTerms(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=False, rebuy=True)
@@ -140,7 +147,7 @@ def test_sold_out_time_is_cleared_when_total_changes(ledger: Any, total: int, kn
 
     write_terms(sale_id=1, terms=replace(OPEN, total=total))
 
-    assert ledger.hexists(keys.sale, "sold_out_at_ms") is known
+    assert bool(parse_state(ledger.hget(keys.sale, "state"))["sold_out_at_ms"]) is known
 
 
 def test_terms_without_ledger_create_no_key(ledger: Any) -> None:

@@ -12,6 +12,7 @@ from orders.fulfilment.worker import fulfill_sale
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.sales import (
     all_pending,
+    change_state,
     change_stock,
     future_ms,
     make_loaded_sale,
@@ -94,9 +95,9 @@ def change_terms(**changes: Any) -> None:
     write_terms(sale_id=1, terms=replace(snapshot(sale_id=1).terms, **changes))
 
 
-def add_units_without_giving(ledger: Any, count: int = 1) -> None:
+def add_units_without_giving(count: int = 1) -> None:
     """Free units without giving them to the waiting list."""
-    ledger.hincrby(LedgerKeys(1).sale, "total", count)
+    change_state(1, total=snapshot(sale_id=1).terms.total + count)
 
 
 # --- joining --------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ def test_buyer_may_wait_in_paused_sale_with_free_units(ledger: Any) -> None:
 def test_buyer_joins_behind_others_despite_free_unit(ledger: Any) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
 
     assert join(502, 8) == 2
 
@@ -269,7 +270,7 @@ def test_given_unit_comes_before_closed_sale(ledger: Any, change: dict[str, Any]
     [entry] = sell_out()
     join(501, 7)
     give_back(entry)
-    ledger.hset(LedgerKeys(1).sale, mapping=change)
+    change_state(1, **change)
 
     with pytest.raises(NoLongerWaiting):
         join(501, 7)
@@ -469,7 +470,7 @@ CLOSED = [
 def test_closed_sale_keeps_freed_unit_and_waiting_list(ledger: Any, closed: dict[str, Any]) -> None:
     [entry] = sell_out()
     join(501, 7)
-    ledger.hset(LedgerKeys(1).sale, mapping=closed)
+    change_state(1, **closed)
 
     give_back(entry)
 
@@ -512,7 +513,7 @@ def test_units_added_while_closed_are_given_on_reopening(
 def test_refused_total_gives_nothing(ledger: Any, dump: Dump) -> None:
     sell_out(total=2)
     join(501, 7)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
     before = dump()
 
     lower = replace(snapshot(sale_id=1).terms, total=1)
@@ -609,7 +610,7 @@ def test_malformed_entries_are_dropped_for_the_next(ledger: Any) -> None:
 def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
 
     with pytest.raises(SoldOut):
         reserve(sale_id=1, order_id=601, user_id=20)
@@ -622,15 +623,11 @@ def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
 def test_control_without_check_newcomer_takes_the_unit(
     ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    give = "if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then"
-    compare = "if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then"
-    without = script_without(
-        "reserve", give, "if false then", compare, "if free_units(sale) <= 0 then"
-    )
+    without = script_without("reserve", "if waiting > 0 then", "if false then")
     monkeypatch.setattr(reservations, "_RESERVE", without)
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
 
     assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
@@ -644,7 +641,7 @@ def test_newcomer_waits_when_one_call_gives_too_few(
     sell_out()
     for order_id in (501, 502, 503):
         join(order_id, order_id)
-    ledger.hset(LedgerKeys(1).sale, "total", 4)
+    change_state(1, total=4)
     few = script_without("reserve", "local MAX_UNITS_GIVEN = 1000", "local MAX_UNITS_GIVEN = 2")
     monkeypatch.setattr(reservations, "_RESERVE", few)
 
@@ -658,7 +655,7 @@ def test_newcomer_waits_when_one_call_gives_too_few(
 def test_lost_entry_is_restored_despite_free_unit(ledger: Any) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
     ledger.delete(LedgerKeys(1).waiting)
 
     place = join_waiting(sale_id=1, order_id=501, user_id=7, joined_at_ms=1, restoring=True)
@@ -670,7 +667,7 @@ def test_lost_entry_is_restored_despite_free_unit(ledger: Any) -> None:
 def test_newcomer_gets_unit_left_after_waiting_buyers(ledger: Any) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger, 2)
+    add_units_without_giving(2)
 
     assert reserve(sale_id=1, order_id=601, user_id=20).kick_due is False  # the first buyer set it
 
@@ -682,7 +679,7 @@ def test_newcomer_gets_unit_of_dropped_buyer(ledger: Any) -> None:
     [entry] = sell_out(limit=2, rebuy=0)
     join(501, entry.user_id)
     ledger.hset(LedgerKeys(1).barred, entry.user_id, 99)
-    add_units_without_giving(ledger)
+    add_units_without_giving()
 
     assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
@@ -692,7 +689,7 @@ def test_newcomer_gets_unit_of_dropped_buyer(ledger: Any) -> None:
 def test_waiting_buyer_with_other_id_is_told_of_given_unit(ledger: Any) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger, 2)
+    add_units_without_giving(2)
 
     with pytest.raises(AlreadyOrdered) as refused:
         reserve(sale_id=1, order_id=502, user_id=7)
@@ -706,7 +703,7 @@ def test_waiting_buyer_with_other_id_is_told_of_given_unit(ledger: Any) -> None:
 def test_waiting_buyer_with_same_id_gets_unit(ledger: Any, limit: int) -> None:
     sell_out(limit=limit)
     join(501, 7)
-    add_units_without_giving(ledger, 2)
+    add_units_without_giving(2)
 
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
 
@@ -721,7 +718,7 @@ def test_buyer_far_back_in_list_leaves_it_by_ordering(ledger: Any) -> None:
     others = range(1_001, 2_001)
     ledger.zadd(LedgerKeys(1).waiting, {f"{order_id}:{order_id}": 1 for order_id in others})
     join(5_001, 7)
-    add_units_without_giving(ledger, 1_500)
+    add_units_without_giving(1_500)
 
     assert reserve(sale_id=1, order_id=5_001, user_id=7).order_id == 5_001
 
@@ -735,8 +732,8 @@ def test_newcomer_to_closed_sale_writes_nothing(
 ) -> None:
     sell_out()
     join(501, 7)
-    add_units_without_giving(ledger)
-    ledger.hset(LedgerKeys(1).sale, mapping=closed)
+    add_units_without_giving()
+    change_state(1, **closed)
     before = dump()
 
     with pytest.raises(reservations.ReservationRefused):

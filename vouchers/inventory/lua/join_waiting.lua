@@ -18,10 +18,10 @@
 -- @include free_units
 
 local order_id, user_id, restoring = ARGV[1], ARGV[2], ARGV[4] == '1'
-local sale = read_ledger()
+local sale, units = read_ledger(user_id)
 if not sale then return {'NOT_LOADED', '', 0} end
 
-local code, known_id = check_buyer(sale, order_id, user_id)
+local code, known_id = check_buyer(sale, units, order_id, user_id)
 if code then return {code, known_id, 0} end
 
 local now_ms = now_in_ms()

@@ -21,6 +21,7 @@
 -- @include read_ledger
 -- @include now_in_ms
 -- @include integer
+-- @include write_state
 -- @include give_units
 
 local SIDE = {KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]}
@@ -51,9 +52,11 @@ for i, key in ipairs(SIDE) do
 end
 local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[9]) - now_ms
 redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
-redis.call('HSET', KEYS[1], 'epoch', ARGV[1], 'total', ARGV[2],
-  'begins_at_ms', ARGV[3], 'ends_at_ms', ARGV[4], 'limit', ARGV[5], 'paused', ARGV[6],
-  'rebuy', ARGV[7], 'identity', ARGV[8], 'loaded_at_ms', integer(now_ms), 'batch', ARGV[10],
-  'run_id', ARGV[11])
+redis.call('HSET', KEYS[1], 'run_id', ARGV[11])
+write_state({
+  sentinel = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
+  ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7],
+  loaded_at_ms = integer(now_ms), batch = ARGV[10], sold_out_at_ms = '',
+})
 give_units(read_ledger(), now_ms)
 return 'LOADED'

@@ -7,13 +7,12 @@
 -- ARGV[2]  milliseconds for which the other ledger is kept, under the same names and `:foreign`
 --
 -- Returns the identity of the ledger that was moved, or '' if there is none of another sale.
--- @include digits_or_nil
 
 local function field(key, name)
   return redis.call('TYPE', key)['ok'] == 'hash' and redis.call('HGET', key, name) or ''
 end
 
-local found = digits_or_nil(field(KEYS[1], 'identity'))
+local found = string.match(field(KEYS[1], 'state'), '^%d+:(%d+) ')
   or string.match(field(KEYS[2], 'epoch'), '^%d+:(%d+)$')
 if not found or found == ARGV[1] then return '' end
 for _, key in ipairs(KEYS) do

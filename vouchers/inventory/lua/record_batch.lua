@@ -11,10 +11,13 @@
 --
 -- Returns the number in digits, or '' if the ledger is not loaded, or is that of another sale.
 -- @include read_ledger
+-- @include write_state
 -- @include integer
 -- @include now_in_ms
 
 local sale = read_ledger()
 if not sale or (ARGV[1] ~= '0' and ARGV[1] ~= sale.identity) then return '' end
 redis.call('SET', KEYS[8], integer(now_in_ms()) .. ';' .. table.concat(ARGV, ' ', 2))
-return integer(redis.call('HINCRBY', KEYS[1], 'batch', 1))
+sale.batch = integer(sale.batch + 1)
+write_state(sale)
+return sale.batch

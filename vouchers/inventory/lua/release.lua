@@ -43,7 +43,7 @@ for i = 2, #ARGV, 6 do
 end
 
 local now_ms = now_in_ms()
-local ends_at_ms = tonumber(redis.call('HGET', KEYS[1], 'ends_at_ms') or 0)
+local ends_at_ms = sale and tonumber(sale.ends_at_ms) or 0
 local keep_ms = math.max(ends_at_ms, now_ms) + tonumber(ARGV[1]) - now_ms
 -- Never shorten it: tokens issued under a later end are still valid.
 if redis.call('PTTL', KEYS[4]) < keep_ms then

@@ -2,7 +2,7 @@
 --
 -- Times are Redis TIME in milliseconds. Ids are strings: a Lua number is a double.
 -- Everything is checked before anything is written, because a script that fails keeps its earlier
--- writes.
+-- writes. A refusal does not read `pending`: it is right whatever that holds.
 --
 -- KEYS[1…7]  the contents of the ledger (read_ledger)
 -- KEYS[8]    kick  string  1: a fulfil task is queued; 0: it has started
@@ -24,28 +24,24 @@
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
--- @include read_ledger
+-- @include read_sale
 -- @include check_buyer
 -- @include now_in_ms
 -- @include integer
+-- @include free_units
+-- @include take_unit
 -- @include give_units
 
-local order_id, user_id, kick_ms = ARGV[1], ARGV[2], ARGV[3]
-
--- Return 1 if the caller must publish a fulfil task.
-local function set_kick()
-  return redis.call('SET', KEYS[8], '1', 'NX', 'PX', kick_ms) and 1 or 0
-end
-
-local sale = read_ledger()
+local order_id, user_id = ARGV[1], ARGV[2]
+local sale, units = read_sale(user_id)
 if not sale then return {'NOT_LOADED'} end
 if ARGV[5] ~= '' and ARGV[5] ~= sale.identity then return {'OTHER_SALE'} end
 
 -- The limit, and the same answer for the same order id.
-local code, known_id, free_unit = check_buyer(sale, order_id, user_id)
+local code, known_id, free_unit = check_buyer(sale, units, order_id, user_id)
 if code then
   -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
-  if ARGV[6] and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'epoch', sale.epoch) end
+  if ARGV[6] and code == 'ACCEPTED' then redis.call('HSET', KEYS[2], 'epoch', sale.sentinel) end
   return {code, known_id, 0}
 end
 
@@ -53,20 +49,32 @@ local now_ms = now_in_ms()
 if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED'} end
 if sale.paused ~= '0' then return {'PAUSED'} end
 if now_ms < tonumber(sale.begins_at_ms) then return {'NOT_STARTED'} end
-if free_units(sale) > 0 and redis.call('ZCARD', KEYS[7]) > 0 then
-  give_units(sale, now_ms) -- the waiting list comes first, and this buyer may be on it
-  code, known_id, free_unit = check_buyer(sale, order_id, user_id)
-  if code then return {code, known_id, code == 'ACCEPTED' and set_kick() or 0} end
-end
-if free_units(sale) <= redis.call('ZCARD', KEYS[7]) then
-  return {'SOLD_OUT', integer(now_ms), redis.call('HGET', KEYS[1], 'sold_out_at_ms') or ''}
-end
-if tonumber(ARGV[4]) > 0 then
-  local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  if oldest_ms and now_ms - oldest_ms > tonumber(ARGV[4]) then
-    return {'BEHIND', integer(now_ms - oldest_ms)}
-  end
+local free, now = free_units(sale), integer(now_ms)
+if free <= 0 then return {'SOLD_OUT', now, sale.sold_out_at_ms} end
+
+-- Return 1 if the caller must publish a fulfil task.
+local function set_kick()
+  if redis.call('EXISTS', KEYS[8]) == 1 then return 0 end
+  redis.call('SET', KEYS[8], '1', 'PX', ARGV[3])
+  return 1
 end
 
-take_unit(sale, order_id, user_id, free_unit, now_ms)
+local behind_ms = tonumber(ARGV[4])
+local late = redis.pcall('ZCOUNT', KEYS[3], 0, '(' .. integer(now_ms - behind_ms))
+if type(late) ~= 'number' then return {'NOT_LOADED'} end
+local waiting = sale.plain and 0 or redis.call('ZCARD', KEYS[7])
+if waiting > 0 then
+  give_units(sale, now_ms) -- the waiting list comes first, and this buyer may be on it
+  units = read_units(user_id, sale.limit)
+  code, known_id, free_unit = check_buyer(sale, units, order_id, user_id)
+  if code then return {code, known_id, code == 'ACCEPTED' and set_kick() or 0} end
+  free = free_units(sale)
+  if free <= redis.call('ZCARD', KEYS[7]) then return {'SOLD_OUT', now, sale.sold_out_at_ms} end
+end
+if behind_ms > 0 and late > 0 then
+  local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+  return {'BEHIND', integer(now_ms - oldest_ms)}
+end
+
+take_unit(sale, order_id, user_id, free_unit, now, free)
 return {'ACCEPTED', order_id, set_kick()}

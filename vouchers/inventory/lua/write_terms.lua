@@ -13,6 +13,7 @@
 --   BELOW_TAKEN  nothing was written; `taken` units are reserved or ordered
 --   NOT_LOADED   nothing was written; the ledger is not loaded
 -- @include read_ledger
+-- @include write_state
 -- @include now_in_ms
 -- @include give_units
 
@@ -21,11 +22,9 @@ if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[2]) - 1
 if ARGV[8] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
 -- The time at which the last unit went holds for one total only.
-if redis.call('HGET', KEYS[1], 'total') ~= ARGV[1] then
-  redis.call('HDEL', KEYS[1], 'sold_out_at_ms')
-end
-redis.call('HSET', KEYS[1], 'total', ARGV[1], 'begins_at_ms', ARGV[2],
-  'ends_at_ms', ARGV[3], 'limit', ARGV[4], 'paused', ARGV[5],
-  'rebuy', ARGV[6])
-give_units(read_ledger(), now_in_ms())
+if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end
+sale.total, sale.begins_at_ms, sale.ends_at_ms = ARGV[1], ARGV[2], ARGV[3]
+sale.limit, sale.paused, sale.rebuy = ARGV[4], ARGV[5], ARGV[6]
+write_state(sale)
+give_units(sale, now_in_ms())
 return {'WRITTEN', taken}

@@ -1,7 +1,9 @@
+-- @include read_units
 -- @include buyer_units
 -- @include barring_order
 -- @include free_units
 -- @include take_unit
+-- @include integer
 -- One call gives at most this many units, so that no script runs for long.
 local MAX_UNITS_GIVEN = 1000
 
@@ -12,14 +14,16 @@ local function give_units(sale, now_ms)
       or now_ms >= tonumber(sale.ends_at_ms) then
     return
   end
-  local free = math.min(free_units(sale), MAX_UNITS_GIVEN)
-  while free > 0 do
+  local free = free_units(sale)
+  local last = math.max(free - MAX_UNITS_GIVEN, 0)
+  while free > last do
     local first = redis.call('ZPOPMIN', KEYS[7])[1]
     if not first then return end
     local order_id, user_id = string.match(first, '^(%d+):(%d+)$')
-    local unit = user_id and not barring_order(sale, user_id) and buyer_units(sale, user_id)
+    local unit = user_id and not barring_order(sale, user_id)
+      and buyer_units(read_units(user_id, sale.limit))
     if unit then
-      take_unit(sale, order_id, user_id, unit, now_ms)
+      take_unit(sale, order_id, user_id, unit, integer(now_ms), free)
       free = free - 1
     end
   end

@@ -1,4 +1,4 @@
--- Return a number as digits: Lua would write a large one with an exponent.
+-- Return a whole number as digits: Lua would write a large one with an exponent.
 local function integer(number)
-  return string.format('%.0f', number)
+  return string.format('%d', number)
 end
