@@ -20,6 +20,7 @@ missing_packages() {
     printf '%s\n' mariadb-server-core mariadb-client-core
   fi
   has redis-server || say redis-server
+  has nginx || say nginx-light
   if [[ $browser == yes ]] && ! has chromium-headless-shell; then
     printf '%s\n' chromium-headless-shell fonts-noto-cjk
   fi
