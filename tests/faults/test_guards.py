@@ -49,7 +49,7 @@ def take_out(patch: pytest.MonkeyPatch, guard: str, *, instead: str = "") -> Non
 def test_repeated_token_takes_one_unit(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """Same id, same answer: without it a double click burns stock."""
     if not guarded:
-        take_out(monkeypatch, "if held[unit] == order_id then return 'ACCEPTED', order_id end")
+        take_out(monkeypatch, "if held and held == order_id then return nil, held, true end")
     sale, buyer = make_sale(limit=2), make_buyer()
     (token,) = tokens_for(sale, [buyer])
     for _ in range(2):
@@ -61,7 +61,7 @@ def test_repeated_token_takes_one_unit(monkeypatch: pytest.MonkeyPatch, guarded:
 def test_two_tokens_of_buyer_make_one_order(monkeypatch: pytest.MonkeyPatch, guarded: bool) -> None:
     """The buyer check: without it both are accepted, and one turns into a refusal."""
     if not guarded:
-        take_out(monkeypatch, "  if held[unit] then\n", instead="  if false then\n")
+        take_out(monkeypatch, "    if held then\n", instead="    if false then\n")
     sale, buyer = make_sale(), make_buyer()
     accepted = []
     for token in tokens_for(sale, [buyer, buyer]):
@@ -82,9 +82,7 @@ def test_accepted_order_survives_a_lost_message(
 ) -> None:
     """The pending set: without it the only word of an accepted order is a message."""
     if not guarded:
-        take_out(
-            monkeypatch, "redis.call('ZADD', KEYS[3], integer(now_ms), order_id .. ':' .. field)"
-        )
+        take_out(monkeypatch, "redis.call('ZADD', KEYS[3], now, order_id .. ':' .. field)")
     sale = make_sale()
     tokens = reserved(sale, make_buyers(3))
     # The message of the reservations is lost; this is the one that the sweep sends.

@@ -99,5 +99,6 @@ def test_r5_entries_that_cannot_be_parsed_are_put_aside(shop: Shop, report: Repo
     wait_for(lambda: not reconcile(sale_id=sale.pk).difference, what="no difference")
     outcome = history.check(sale)
     assert outcome.orders == 3 * BUYERS
-    assert client.llen(keys.junk) == len(junk) + 2 + 3  # the first buyer took the place of one
+    # The first buyer takes the place of one, unless beat has put that aside before.
+    assert client.llen(keys.junk) - len(junk) - 2 in (3, 4)
     report(outcome)

@@ -19,7 +19,7 @@ from tests.support.stack import ROOT, processes_of
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
-SALE_ROWS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 4, "g": 4, "h": 3, "i": 2, "k": 4}
+SALE_ROWS = {"a": 3, "b": 1, "c": 1, "d": 2, "e": 2, "f": 4, "g": 4, "h": 3, "i": 2, "j": 2, "k": 4}
 ROWS = {
     "1 uncontended": 2,
     "2 one key, 16 threads": 7,
