@@ -39,6 +39,7 @@ from orders.models import OrderStatus, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
 from orders.placing.tokens import PurchaseToken
+from orders.receipts.buyer_in_sale import buyer_call
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
@@ -46,7 +47,7 @@ from tests.support.orders import make_buyers, make_sale, tokens_for
 from tests.support.payments import choose_outcome, make_payment, notify_shop
 from vouchers.catalogue.live_changes import resize_sale
 from vouchers.inventory.batch_journal import Decision
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, send
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
 from vouchers.inventory.request_stats import flush_request_counts, read_request_counts
 from vouchers.inventory.reservations import StillPending
@@ -289,6 +290,11 @@ class Shop:
 
     # What there is to see
 
+    def is_known_at_the_front_door(self) -> bool:
+        """Ask for the first buyer as ``me/`` does there."""
+        send(buyer_call(sale_id=self.sale.pk, user_id=self.users[0].pk))
+        return True
+
     def ledger(self) -> Snapshot:
         return snapshot(sale_id=self.sale.pk)
 
@@ -319,6 +325,7 @@ class Shop:
         for token in self.tokens[:STOCK]:
             assert self.order(token).status == 202
         self.ask(self.users[0], "get", "mine/")
+        self.wait(self.is_known_at_the_front_door, what="an answer to me/")
         self.storm()
         self.wait(
             lambda: (
@@ -440,10 +447,11 @@ def build(settings: Settings) -> Iterator[Callable[..., Shop]]:
 # --- The tests ------------------------------------------------------------------------------------
 
 
-def test_r6_scripts_are_all_of_the_shop_but_the_broker() -> None:
-    """``test_broker_errors.py`` has the broker's; ``fail_once`` asserts that each script failed."""
+def test_r6_scripts_are_all_of_the_ledger() -> None:
+    """Those of broker and cache are no ledger's; ``fail_once`` asserts that each script failed."""
     folders = {path.parent for app in APPS for path in (ROOT / app).rglob("lua/*.lua")}
-    assert folders == {*FOLDERS.values(), ROOT / "seckill_site/broker/lua"}
+    others = {ROOT / "seckill_site/broker/lua", ROOT / "seckill_site/lua"}
+    assert folders == {*FOLDERS.values(), *others}
     assert UNUSED.keys() < SCRIPTS.keys()
     assert len(NAMES) == 2 * len(SCRIPTS)
 
