@@ -97,9 +97,10 @@ hash_of() { cat "$@" | sha256sum | cut -d ' ' -f 1; }
 
 has_mysqlclient() { "$VENV/bin/python" -c 'import MySQLdb' 2>/dev/null; }
 
-# pip_install FILE: quiet on success; a failure is in .run/install.log.
+# pip_install FILE: quiet on success; a failure is in .run/install.log. The locks name every package, so
+# pip resolves nothing: it would ask for a hash of "coverage[toml]" although coverage itself has one.
 pip_install() {
-  attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input \
+  attended "$VENV/bin/python" -m pip install --disable-pip-version-check --no-input --no-deps \
     --require-hashes --requirement "$1" >"$RUN/install.log" 2>&1
 }
 
