@@ -66,9 +66,17 @@ def test_first_calls_wait_for_the_first_answer(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_old_answer_is_replaced_in_the_background(monkeypatch: pytest.MonkeyPatch) -> None:
+    go_on = threading.Event()
+
+    def slow_refresh() -> None:
+        go_on.wait(10)
+        refresh_ledger_time()
+
     wrong = ledger_time._Reading(0, 0.0)
     monkeypatch.setattr(ledger_time, "_last", wrong)
-    assert not is_right(ledger_now_ms())
+    monkeypatch.setattr(ledger_time, "refresh_ledger_time", slow_refresh)
+    assert not is_right(ledger_now_ms()), "nobody waits for the new answer"
+    go_on.set()
     wait_for(lambda: is_right(ledger_now_ms()), what="a new answer")
 
 
