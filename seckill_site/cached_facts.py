@@ -113,4 +113,5 @@ def _drop(records: list[tuple[int, str]]) -> int:
 
 
 def _lease_key(name: str) -> str:
-    return f"{stored_key(name)}:lease"
+    # Not behind the fact's key: a session cookie chooses how that one ends.
+    return f"lease:{stored_key(name)}"

@@ -174,6 +174,14 @@ def test_lost_cache_costs_one_statement_for_each_of_both(
     assert cached(key) == Buyer(buyer.pk, buyer.username)
 
 
+@pytest.mark.parametrize("form", ["{}:lease", "lease:{}", "{}lease", "lease"])
+def test_no_cookie_takes_a_lease_for_a_session(form: str) -> None:
+    unknown = "x" * 32
+    assert find_buyer(session_key=unknown) is None
+    assert len(cache_connection().keys("*lease*")) == 1  # the control: there is one to be taken
+    assert SessionStore(form.format(unknown)).load() == {}
+
+
 def test_cache_holds_the_session_hash_and_no_password_hash(key: str, buyer: User) -> None:
     buyer.set_password("a password of some length")
     buyer.save()
