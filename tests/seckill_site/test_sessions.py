@@ -15,9 +15,10 @@ from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as NotConnected
 
 from seckill_site import cached_facts, sessions
-from seckill_site.cached_facts import cache_connection, drop_stale_facts
+from seckill_site.cached_facts import cache_connection, drop_stale_facts, stored_key
 from seckill_site.models import StaleFact
 from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
+from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer
 
 pytestmark = pytest.mark.django_db
@@ -174,12 +175,38 @@ def test_lost_cache_costs_one_statement_for_each_of_both(
     assert cached(key) == Buyer(buyer.pk, buyer.username)
 
 
-@pytest.mark.parametrize("form", ["{}:lease", "lease:{}", "{}lease", "lease"])
-def test_no_cookie_takes_a_lease_for_a_session(form: str) -> None:
-    unknown = "x" * 32
-    assert find_buyer(session_key=unknown) is None
-    assert len(cache_connection().keys("*lease*")) == 1  # the control: there is one to be taken
-    assert SessionStore(form.format(unknown)).load() == {}
+def upper(key: str) -> str:
+    return key.upper()
+
+
+def with_space(key: str) -> str:
+    return f"{key} "
+
+
+@pytest.mark.parametrize("other_form", [upper, with_space])
+def test_session_has_one_key_only(key: str, other_form: Callable[[str], str]) -> None:
+    """To MariaDB they are the same, and a sign-out drops the copy of one."""
+    assert SessionStore(key).model.objects.filter(session_key=other_form(key)).exists()
+    cache.clear()
+    assert find_buyer(session_key=other_form(key)) is None
+    assert cached(other_form(key)) is None
+    SessionStore(other_form(key)).delete()
+    assert find_buyer(session_key=key) is not None
+
+
+def test_lease_has_a_key_that_no_fact_can_have() -> None:
+    assert find_buyer(session_key="x" * 32) is None
+    (lease,) = cache_connection().keys("*lease*")
+    assert not lease.decode().startswith(stored_key(""))
+
+
+@pytest.mark.parametrize("form", ["{}:lease", "lease:{}", "../{}", "{}\n", "{}é", ""])
+def test_key_unlike_those_of_django_costs_nothing(
+    form: str, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert find_buyer(session_key=form.format("x" * 32)) is None
+    assert list(commands) == []
 
 
 def test_cache_holds_the_session_hash_and_no_password_hash(key: str, buyer: User) -> None:
