@@ -32,10 +32,11 @@ async def buyer_of(session_key: str) -> Buyer | None:
     :raises Busy: too much waits for a thread.
     :raises django.db.DatabaseError: neither the cache nor the database can tell.
     """
-    try:
-        found = await cache_node().run(session_call(session_key=session_key))
-    except RedisError:
-        found = None
+    found = await _cached_buyer(session_key)
+    if found is None and (running := _finding.get(session_key)):
+        # It may have begun before a sign-out that this request comes after: ask again after it.
+        await asyncio.wait([running])
+        found = await _cached_buyer(session_key)
     if found is not None:
         return found
     task = _finding.get(session_key)
@@ -44,3 +45,10 @@ async def buyer_of(session_key: str) -> Buyer | None:
         task = _finding[session_key] = asyncio.ensure_future(threads().query(work))
         task.add_done_callback(lambda done: _finding.pop(session_key, None) and done.exception())
     return await asyncio.shield(task)
+
+
+async def _cached_buyer(session_key: str) -> Buyer | None:
+    try:
+        return await cache_node().run(session_call(session_key=session_key))
+    except RedisError:
+        return None
