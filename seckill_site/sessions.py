@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -33,6 +34,15 @@ from seckill_site.cached_facts import (
 USER_LIFE_S = 60 * 60
 """How long the cache keeps a user's facts; each change drops them."""
 
+UNKNOWN_S = 1.0
+"""How long a process remembers that a session key is unknown.
+
+That hides no new session: its key is random, and nobody is told it before its row is committed.
+"""
+
+MOST_UNKNOWN = 1_000
+
+_unknown: dict[str, float] = {}
 _SESSION_KEY = re.compile(f"[{VALID_KEY_CHARS}]{{32}}")
 _USER = "seckill.user"
 _READ_SESSION = LuaScript(Path(__file__).parent / "lua" / "read_session.lua")
@@ -57,7 +67,9 @@ class SessionStore(cached_db.SessionStore):
 
     def load(self) -> dict[str, Any]:
         """Return the session from the cache, else from the database."""
-        if self.session_key is None:
+        key = self.session_key
+        if key is None or is_unknown(key):
+            self._session_key = None  # as Django: a key of the client's choice is never used
             return {}
         found = cache.get(self.cache_key)
         if found is not None:
@@ -65,6 +77,7 @@ class SessionStore(cached_db.SessionStore):
         lease = take_lease(self.cache_key)
         row = self._get_session_from_db()  # type: ignore[attr-defined]
         if not row:
+            _remember_unknown(key)
             return {}
         data: dict[str, Any] = self.decode(row.session_data)
         life_s = int(self.get_expiry_age(expiry=row.expire_date))
@@ -93,6 +106,17 @@ class SessionStore(cached_db.SessionStore):
             record_id = record_stale_fact(name)
             db.SessionStore.delete(self, key)
             drop_after_commit(name, record_id)
+
+
+def is_unknown(session_key: str) -> bool:
+    """Return whether the database knew no such session within the last second."""
+    return monotonic() - _unknown.get(session_key, -UNKNOWN_S) < UNKNOWN_S
+
+
+def _remember_unknown(session_key: str) -> None:
+    if len(_unknown) >= MOST_UNKNOWN:
+        _unknown.clear()
+    _unknown[session_key] = monotonic()
 
 
 # --- One command ----------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from seckill_site.front_door.ledger_node import cache_node
 from seckill_site.front_door.requests import Environ
 from seckill_site.front_door.threads import threads
-from seckill_site.sessions import Buyer, find_buyer, session_call
+from seckill_site.sessions import Buyer, find_buyer, is_unknown, session_call
 
 _finding: dict[str, asyncio.Task[Buyer | None]] = {}
 
@@ -32,6 +32,8 @@ async def buyer_of(session_key: str) -> Buyer | None:
     :raises Busy: too much waits for a thread.
     :raises django.db.DatabaseError: neither the cache nor the database can tell.
     """
+    if is_unknown(session_key):
+        return None
     found = await _cached_buyer(session_key)
     if found is None and (running := _finding.get(session_key)):
         # It may have begun before a sign-out that this request comes after: ask again after it.

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture(autouse=True)
 def empty_cache() -> None:
     cache.clear()
+    sessions._unknown.clear()
 
 
 @pytest.fixture
@@ -207,6 +208,39 @@ def test_key_unlike_those_of_django_costs_nothing(
     with redis_commands() as commands, django_assert_num_queries(0):
         assert find_buyer(session_key=form.format("x" * 32)) is None
     assert list(commands) == []
+
+
+def test_unknown_session_is_asked_for_once_a_second(
+    monkeypatch: pytest.MonkeyPatch, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    key = "x" * 32
+    monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
+    with django_assert_num_queries(1):
+        assert find_buyer(session_key=key) is None
+    with redis_commands() as commands, django_assert_num_queries(0):
+        assert find_buyer(session_key=key) is None
+        assert SessionStore(key).load() == {}
+    assert list(commands) == []
+    monkeypatch.setattr(sessions, "UNKNOWN_S", 0.0)
+    with django_assert_num_queries(1):
+        assert SessionStore(key).load() == {}
+
+
+def test_remembered_unknown_sessions_are_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions, "MOST_UNKNOWN", 3)
+    for number in range(10):
+        find_buyer(session_key=f"{number:032}")
+    assert 0 < len(sessions._unknown) <= 3
+
+
+def test_unknown_key_is_never_used_for_a_new_session() -> None:
+    key = "x" * 32
+    for _ in range(2):  # once from the database, once from memory
+        session = SessionStore(key)
+        session["colour"] = "red"
+        session.save()
+        assert session.session_key != key
+        assert SessionStore(session.session_key)["colour"] == "red"
 
 
 def test_cache_holds_the_session_hash_and_no_password_hash(key: str, buyer: User) -> None:

@@ -17,6 +17,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import read_token
 from orders.receipts import buyer_in_sale
+from seckill_site import sessions
 from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.front_door.buyers import buyer_of
 from seckill_site.ledger_connection import ledger_connection
@@ -37,7 +38,9 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a process and a cache that know nothing; what is learned is good for the test."""
     cache.clear()
     buyer_in_sale._public.clear()
+    sessions._unknown.clear()
     monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
 
 
 def cookie_of(user: User) -> str:
@@ -175,11 +178,11 @@ def test_front_door_answers_as_django_does(prepare: Any, language: str) -> None:
 
 @pytest.mark.parametrize("language", ["en", "zh-hans"])
 @pytest.mark.parametrize("query", ["", "?sale=999", "?sale=0", "?sale=x", "?other=1"])
-@pytest.mark.parametrize("cookie", ["", "none", "user"])
+@pytest.mark.parametrize("cookie", ["", "unknown", "x" * 32, "user"])
 def test_queries_are_answered_as_django_does(cookie: str, query: str, language: str) -> None:
     sent = {"HTTP_ACCEPT_LANGUAGE": language}
     if cookie:
-        sent["HTTP_COOKIE"] = cookie_of(make_buyer()) if cookie == "user" else "sessionid=unknown"
+        sent["HTTP_COOKIE"] = cookie_of(make_buyer()) if cookie == "user" else f"sessionid={cookie}"
     assert_same(f"/me/{query}", sent)
     assert_same("/vouchers/999/token/", sent)
 
@@ -226,6 +229,17 @@ def test_lost_ledger_is_unavailable(lose_ledger: Any) -> None:
     answer = wsgi_ask(f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie)
     assert (answer.status, answer.json["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"] == "1"
+
+
+def test_flood_of_one_unknown_cookie_costs_one_statement(
+    django_assert_num_queries: DjangoAssertNumQueries,
+) -> None:
+    me("sessionid=" + "y" * 32)
+    cookie = "sessionid=" + "x" * 32
+    with redis_commands() as commands, django_assert_num_queries(1):
+        answers = [me(cookie) for _ in range(5)]
+    assert {it.json["signed_in"] for it in answers} == {False}
+    assert len(commands.cache) == 3  # the front door's, the session's and the lease
 
 
 def test_no_mix_of_sessions_facts_and_caches_shows_another_person() -> None:
