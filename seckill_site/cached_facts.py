@@ -26,6 +26,12 @@ from seckill_site.models import StaleFact
 LEASE_MS = 10_000
 """A reader of the database that takes longer than this fills nothing."""
 
+LONGEST_LIFE_S = 10 * 60
+"""The cache keeps no fact longer, so that a change by SQL is noticed at last.
+
+A whole crowd that refills within the minute before a sale costs what one costs that just signed in.
+"""
+
 LONGEST_SAVE_S = 10
 """A change outside of a transaction is over after this time at the latest."""
 
@@ -58,8 +64,9 @@ def take_lease(name: str) -> str:
 def fill_fact(name: str, text: str, *, lease: str, life_s: int) -> bool:
     """Let the cache keep a fact; False if the lease is over or the fact was dropped since."""
     keys = [stored_key(name), _lease_key(name)]
+    life_ms = 1000 * min(life_s, LONGEST_LIFE_S)
     try:
-        return bool(_FILL.run(cache_connection(), keys=keys, args=[lease, text, life_s * 1000]))
+        return bool(_FILL.run(cache_connection(), keys=keys, args=[lease, text, life_ms]))
     except RedisError as error:
         logger.warning("the cache takes no fact: %s", error)
         return False

@@ -2,6 +2,9 @@
 
 The facts of a user are id, name, whether the account is active, and the hash that Django signs into
 each session: it changes with the password and is not the password's hash.
+
+Change users by ``save()`` and ``delete()``, and end sessions through their store. What changes them
+otherwise (``update()``, ``bulk_update()``, SQL) has to empty the cache after its commit.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from django.utils.crypto import constant_time_compare
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.cached_facts import (
+    LONGEST_LIFE_S,
     drop_after_commit,
     drop_now,
     fill_fact,
@@ -30,9 +34,6 @@ from seckill_site.cached_facts import (
     stored_key,
     take_lease,
 )
-
-USER_LIFE_S = 60 * 60
-"""How long the cache keeps a user's facts; each change drops them."""
 
 UNKNOWN_S = 1.0
 """How long a process remembers that a session key is unknown.
@@ -173,7 +174,7 @@ def _read_facts(user_id: int) -> dict[str, Any]:
         "is_active": user.is_active,
         "session_hash": user.get_session_auth_hash(),
     }
-    fill_fact(name, json.dumps(facts), lease=lease, life_s=USER_LIFE_S)
+    fill_fact(name, json.dumps(facts), lease=lease, life_s=LONGEST_LIFE_S)
     return facts
 
 

@@ -15,11 +15,17 @@ from pytest_django import DjangoAssertNumQueries, DjangoCaptureOnCommitCallbacks
 from redis.exceptions import ConnectionError as NotConnected
 
 from seckill_site import cached_facts, sessions
-from seckill_site.cached_facts import cache_connection, drop_stale_facts, stored_key
+from seckill_site.cached_facts import (
+    LONGEST_LIFE_S,
+    cache_connection,
+    drop_stale_facts,
+    stored_key,
+)
 from seckill_site.models import StaleFact
 from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer
+from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.django_db
 
@@ -164,6 +170,13 @@ def test_session_that_changed_meanwhile_is_not_cached_as_it_was(key: str) -> Non
     writer.save()
     assert not cached_facts.fill_fact(name, "{}", lease=lease, life_s=60)
     assert SessionStore(key)["colour"] == "red"
+
+
+def test_cache_keeps_neither_session_nor_user_for_long(key: str, buyer: User) -> None:
+    """What is changed past all signals is noticed then."""
+    for name in (SessionStore.cache_key_prefix + key, f"seckill.user{buyer.pk}"):
+        life_s = cache_connection().ttl(stored_key(name))
+        assert LONGEST_LIFE_S - GENEROUS_S < life_s <= LONGEST_LIFE_S
 
 
 def test_lost_cache_costs_one_statement_for_each_of_both(
