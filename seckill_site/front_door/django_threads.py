@@ -9,16 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import partial
 from itertools import chain
+from threading import Semaphore
 from typing import Any
 
 from seckill_site.front_door.requests import Environ, Receive, Send
 from seckill_site.front_door.threads import Busy, threads
 
 WsgiApplication = Callable[[Environ, Callable[..., Any]], Iterable[bytes]]
-Start = dict[str, Any]
+Message = dict[str, Any]
 
 WHOLE_BYTES = 1024 * 1024
 """An answer up to this size is complete before it is sent."""
@@ -26,74 +27,6 @@ WHOLE_BYTES = 1024 * 1024
 MOST_STREAMS = 2
 LONGEST_STALL_S = 10.0
 """A client that reads nothing of a stream for this long loses it."""
-
-
-class _Aborted(Exception):
-    """Nobody reads this stream any more."""
-
-
-class DjangoThreads:
-    """A WSGI application in threads, called from one event loop."""
-
-    def __init__(self, application: WsgiApplication) -> None:
-        """Call nothing yet."""
-        self._application = application
-        self.streams = 0
-
-    async def answer(self, environ: Environ, receive: Receive, send: Send) -> None:
-        """Let Django answer a request whose body is complete.
-
-        :raises Busy: too many requests wait for a thread, or too many streams are being sent.
-        """
-        whole = await self._run(environ, _Stream(self, receive, send))
-        if whole is not None:
-            start, content = whole
-            await send(start)
-            is_head = environ["REQUEST_METHOD"] == "HEAD"
-            await send({"type": "http.response.body", "body": b"" if is_head else content})
-
-    async def ask(self, environ: Environ) -> tuple[Start, bytes]:
-        """Return the whole answer to a request of our own.
-
-        :raises Busy: too many requests wait for a thread.
-        """
-        return await threads().run(partial(self.whole_answer, environ))
-
-    def whole_answer(self, environ: Environ) -> tuple[Start, bytes]:
-        """Return the whole answer to a request of our own, in the calling thread."""
-        whole = self._call(environ, None)
-        assert whole is not None
-        return whole
-
-    async def _run(self, environ: Environ, stream: _Stream | None) -> tuple[Start, bytes] | None:
-        return await threads().run(partial(self._call, environ, stream))
-
-    def _call(self, environ: Environ, stream: _Stream | None) -> tuple[Start, bytes] | None:
-        """Return the whole answer, or None after a stream; in a thread."""
-        start: Start = {}
-
-        def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
-            start.update(start_of(status, headers))
-
-        environ.update(_WSGI, **{"wsgi.errors": sys.stderr})
-        body = self._application(environ, start_response)
-        try:
-            chunks = iter(body)
-            first, size = [], 0
-            for chunk in chunks:
-                first.append(chunk)
-                size += len(chunk)
-                if stream and size > WHOLE_BYTES and getattr(body, "streaming", True):
-                    stream.run(start, chain([b"".join(first)], chunks))
-                    return None
-            return start, b"".join(first)
-        except _Aborted:
-            return None
-        finally:
-            close = getattr(body, "close", None)
-            if close:
-                close()  # Django's signals, which give the database connection back
-
 
 _WSGI = {
     "wsgi.version": (1, 0),
@@ -103,65 +36,107 @@ _WSGI = {
 }
 
 
-def start_of(status: str, headers: Iterable[tuple[str, str]]) -> Start:
-    """Return the message that begins an ASGI answer."""
-    pairs = [(name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers]
-    return {"type": "http.response.start", "status": int(status[:3]), "headers": pairs}
+class DjangoThreads:
+    """A WSGI application in threads, called from one event loop."""
+
+    def __init__(self, application: WsgiApplication) -> None:
+        """Call nothing yet."""
+        self._application = application
+        self._streams = Semaphore(MOST_STREAMS)
+
+    async def answer(self, environ: Environ, receive: Receive, send: Send) -> None:
+        """Let Django answer a request whose body is complete.
+
+        :raises Busy: too many requests wait for a thread, or too many streams are being sent.
+        """
+        client = _Client(receive, send)
+        whole = await threads().run(partial(self._call, environ, client))
+        if whole is not None:
+            start, content = whole
+            await send(start)
+            await send(_part(b"" if environ["REQUEST_METHOD"] == "HEAD" else content))
+
+    async def ask(self, environ: Environ) -> tuple[Message, bytes]:
+        """Return the whole answer to a request of our own.
+
+        :raises Busy: too many requests wait for a thread.
+        """
+        return await threads().run(partial(self.whole_answer, environ))
+
+    def whole_answer(self, environ: Environ) -> tuple[Message, bytes]:
+        """Return the whole answer to a request of our own, in the calling thread."""
+        whole = self._call(environ, None)
+        assert whole is not None
+        return whole
+
+    def _call(self, environ: Environ, client: _Client | None) -> tuple[Message, bytes] | None:
+        """Return the whole answer, or None after a stream; in a thread."""
+        start: Message = {"type": "http.response.start"}
+
+        def start_response(status: str, headers: list[tuple[str, str]], _: Any = None) -> None:
+            start["status"] = int(status[:3])
+            start["headers"] = [
+                (name.lower().encode("latin-1"), value.encode("latin-1")) for name, value in headers
+            ]
+
+        environ.update(_WSGI, **{"wsgi.errors": sys.stderr})
+        body = self._application(environ, start_response)
+        try:
+            chunks = iter(body)
+            first, size = [], 0
+            for chunk in chunks:
+                first.append(chunk)
+                size += len(chunk)
+                if client and size > WHOLE_BYTES and getattr(body, "streaming", True):
+                    self._stream(client, start, chain([b"".join(first)], chunks))
+                    return None
+            return start, b"".join(first)
+        finally:
+            close = getattr(body, "close", None)
+            if close:
+                close()  # Django's signals, which give the database connection back
+
+    def _stream(self, client: _Client, start: Message, chunks: Iterable[bytes]) -> None:
+        if not self._streams.acquire(blocking=False):
+            raise Busy
+        parts = (_part(chunk, more=True) for chunk in chunks if chunk)
+        try:
+            client.give(chain([start], parts, [_part(b"")]))
+        finally:
+            self._streams.release()
 
 
-class _Stream:
-    """The way of a long answer from its thread to the client, chunk by chunk."""
+def _part(content: bytes, *, more: bool = False) -> Message:
+    return {"type": "http.response.body", "body": content, "more_body": more}
 
-    def __init__(self, threads: DjangoThreads, receive: Receive, send: Send) -> None:
-        self._threads = threads
+
+class _Client:
+    """The client of an answer, for the answer's thread."""
+
+    def __init__(self, receive: Receive, send: Send) -> None:
         self._loop = asyncio.get_running_loop()
         self._receive = receive
         self._send = send
-        self._counted = False
 
-    def run(self, start: Start, chunks: Iterator[bytes]) -> None:
-        """Send a long answer, in its thread.
-
-        :raises Busy: enough streams are being sent already; nothing of this one was.
-        :raises _Aborted: the client has gone, or reads no more.
-        """
+    def give(self, messages: Iterable[Message]) -> None:
+        """Send messages one by one, until the client goes away or reads no more."""
         gone = asyncio.run_coroutine_threadsafe(self._watch(), self._loop)
         try:
-            self._await(self._begin(start))
-            for chunk in chunks:
-                if gone.done():
-                    raise _Aborted
-                if chunk:
-                    self._await(self._put(chunk, more=True))
-            self._await(self._put(b"", more=False))
+            for message in messages:
+                if gone.done() or not self._takes(message):
+                    return
         finally:
             gone.cancel()
-            self._loop.call_soon_threadsafe(self._end)
-
-    async def _begin(self, start: Start) -> None:
-        if self._threads.streams >= MOST_STREAMS:
-            raise Busy
-        self._threads.streams += 1
-        self._counted = True
-        await self._send(start)
-
-    async def _put(self, chunk: bytes, *, more: bool) -> None:
-        await self._send({"type": "http.response.body", "body": chunk, "more_body": more})
 
     async def _watch(self) -> None:
         """Return once the client has gone."""
         while (await self._receive())["type"] != "http.disconnect":
             pass
 
-    def _end(self) -> None:
-        if self._counted:
-            self._threads.streams -= 1
-
-    def _await(self, step: Coroutine[Any, Any, None]) -> None:
-        limited = asyncio.wait_for(step, LONGEST_STALL_S)
+    def _takes(self, message: Message) -> bool:
+        limited = asyncio.wait_for(self._send(message), LONGEST_STALL_S)
         try:
             asyncio.run_coroutine_threadsafe(limited, self._loop).result()
-        except Busy:
-            raise
-        except Exception as error:  # whatever a server raises when its client has gone
-            raise _Aborted from error
+        except Exception:  # whatever a server raises when its client has gone
+            return False
+        return True

@@ -249,3 +249,20 @@ def test_error_of_the_application_is_raised() -> None:
         return threads().all_work
 
     assert serve(application, use) is False
+
+
+def test_error_in_a_stream_is_raised_and_frees_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(django_threads, "MOST_STREAMS", 1)
+
+    def broken() -> Iterator[bytes]:
+        yield b"x" * (WHOLE_BYTES + 1)
+        raise RuntimeError("a fault of ours")
+
+    async def use(django: DjangoThreads) -> None:
+        for _ in range(2):
+            client = Client()
+            with pytest.raises(RuntimeError, match="a fault of ours"):
+                await answered(django, client)
+            assert client.got[-1]["more_body"]
+
+    serve(answering_with(broken), use)
