@@ -100,9 +100,13 @@ def drop_after_commit(name: str, record_id: int) -> None:
 
 def drop_stale_facts() -> int:
     """Drop the facts that changed while the cache did not respond; return how many."""
-    due = StaleFact.objects.filter(due_at__lte=database_now()).order_by("pk")
-    records = list(due.values_list("pk", "name")[:_DROPPED_AT_ONCE])
-    return _drop(records) if records else 0
+    now = database_now()
+    rows = StaleFact.objects.order_by("due_at").values_list("pk", "name", "due_at")
+    records = list(rows[:_DROPPED_AT_ONCE])
+    if early := [name for _, name, due_at in records if due_at > now]:
+        drop_now(*early)  # the change may be over, or not: these are dropped again
+    due = [(record_id, name) for record_id, name, due_at in records if due_at <= now]
+    return _drop(due) if due else 0
 
 
 def _drop(records: list[tuple[int, str]]) -> int:

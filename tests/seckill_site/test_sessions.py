@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 from collections.abc import Callable
 from typing import Any
@@ -17,10 +18,13 @@ from redis.exceptions import ConnectionError as NotConnected
 from seckill_site import cached_facts, sessions
 from seckill_site.cached_facts import (
     LONGEST_LIFE_S,
+    LONGEST_SAVE_S,
     cache_connection,
     drop_stale_facts,
+    record_stale_fact,
     stored_key,
 )
+from seckill_site.clocks.database import database_now
 from seckill_site.models import StaleFact
 from seckill_site.sessions import Buyer, SessionStore, find_buyer, session_call
 from tests.support.inspection import redis_commands
@@ -64,6 +68,13 @@ def key(client: Client, buyer: User) -> str:
     assert cached(key) == Buyer(buyer.pk, buyer.username)
     StaleFact.objects.all().delete()  # of the sign-in, in a transaction that never ends
     return key
+
+
+class Lost:
+    """A cache that does not respond."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise NotConnected("lost")
 
 
 def sign_out(client: Client, buyer: User) -> None:
@@ -113,10 +124,6 @@ def test_session_ends_once_a_lost_cache_responds(
     django_capture_on_commit_callbacks: DjangoCaptureOnCommitCallbacks,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    class Lost:
-        def __getattr__(self, name: str) -> Any:
-            raise NotConnected("lost")
-
     with monkeypatch.context() as lost:
         lost.setattr(cached_facts, "cache_connection", Lost)
         with django_capture_on_commit_callbacks(execute=True):
@@ -127,6 +134,53 @@ def test_session_ends_once_a_lost_cache_responds(
     assert cached(key) is None
     assert find_buyer(session_key=key) is None
     assert not StaleFact.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_fact_is_dropped_after_a_save_without_transaction(
+    key: str, client: Client, buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def record_and_refill(name: str) -> int:
+        record_id = record_stale_fact(name)
+        assert find_buyer(session_key=key) is not None  # as before the change, which follows
+        return record_id
+
+    cache.clear()
+    monkeypatch.setattr(sessions, "record_stale_fact", record_and_refill)
+    deactivate(client, buyer)
+    assert cached(key) is None
+    assert find_buyer(session_key=key) is None
+    assert not StaleFact.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_save_without_transaction_is_repeated_once_a_lost_cache_responds(
+    key: str, client: Client, buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as lost:
+        lost.setattr(cached_facts, "cache_connection", Lost)
+        deactivate(client, buyer)
+    assert cached(key) is not None
+    assert drop_stale_facts() == 1
+    assert cached(key) is None
+
+
+@pytest.mark.django_db(transaction=True)
+def test_save_without_transaction_is_repeated_if_its_process_dies(
+    key: str, client: Client, buyer: User, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name = f"seckill.user{buyer.pk}"
+    facts = cache.get(name)
+    monkeypatch.setattr(sessions, "drop_after_commit", lambda *args: None)
+    deactivate(client, buyer)
+    assert cached(key) is not None
+    assert drop_stale_facts() == 0
+    assert cached(key) is None
+    cache.set(name, facts)  # by a reader, had the save not been over
+    over_at = database_now() + dt.timedelta(seconds=LONGEST_SAVE_S)
+    monkeypatch.setattr(cached_facts, "database_now", lambda: over_at)
+    assert drop_stale_facts() == 1
+    assert cached(key) is None
 
 
 @each_change
