@@ -117,7 +117,7 @@ def test_lost_cache_is_filled_by_one_look_up(servers: Servers) -> None:
 def test_look_ups_of_many_unknown_sessions_are_bounded(servers: Servers) -> None:
     servers.row = None
 
-    async def use() -> list[Buyer | None | BaseException]:
+    async def use() -> list[Buyer | BaseException | None]:
         flood = await come(*[f"{number:032}" for number in range(20)])
         servers.may_end.set()
         return await asyncio.gather(*flood, return_exceptions=True)
