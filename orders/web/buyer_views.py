@@ -19,7 +19,7 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.payments.providers import current_provider
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, start_payment
-from orders.receipts.purchase_page import purchase_offer
+from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
@@ -27,7 +27,7 @@ from orders.web.request_parsing import read_order_request
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.web.responses import allow, for_owner, for_visitors, wants_html
+from seckill_site.web.responses import allow, as_shell, for_owner, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
@@ -82,22 +82,39 @@ def _page_of(request: HttpRequest) -> str:
 @allow("GET", "HEAD")
 @refusals_answered
 def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Show a sale; a signed-in buyer's form carries a purchase token."""
+    """Show a sale to everybody alike; the page's script asks ``me/`` who is there."""
+    offer = purchase_offer(sale_id=sale_id, user_id=None, now_ms=ledger_now_ms())
+    return as_shell(render(request, "orders/purchase.html", _context(request, offer)))
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Show a sale to one buyer, without JavaScript, or a draft to staff.
+
+    A signed-in buyer's form carries a purchase token.
+    """
     user = request.user
     offer = purchase_offer(
         sale_id=sale_id, user_id=user.pk, now_ms=ledger_now_ms(), drafts_too=user.is_staff
     )
     context = {
-        "sale": offer.sale,
+        **_context(request, offer),
         "live": live_json(offer.snapshot) if offer.snapshot else None,
+        "token": offer.token,
+        "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
+    }
+    return for_owner(render(request, "orders/purchase_form.html", context))
+
+
+def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
+    return {
+        "sale": offer.sale,
         "state": offer.state.value,
         "remaining": offer.remaining,
         "total": offer.total,
-        "token": offer.token,
-        "mine": buyer_status_json(offer.buyer) if offer.buyer else None,
-        "urls": _urls(request, sale_id),
+        "urls": _urls(request, offer.sale.pk),
     }
-    return for_visitors(render(request, "orders/purchase.html", context), request)
 
 
 @allow("GET", "HEAD")
@@ -124,11 +141,12 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
 def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
     return {
         "live": reverse("live", args=[sale_id]),
-        "mine": reverse("mine", args=[sale_id]),
+        "me": f"{reverse('me')}?sale={sale_id}",
         "token": reverse("token", args=[sale_id]),
         "place": reverse("place-order", args=[sale_id]),
+        "waiting": reverse("waiting", args=[sale_id]),
+        "form": reverse("purchase-form", args=[sale_id]),
         "login": f"{reverse('login')}?next={request.path}",
-        "page": request.path,
     }
 
 

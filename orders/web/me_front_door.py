@@ -29,6 +29,7 @@ from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import ask
 from vouchers.inventory.reservations import SaleEnded
 from vouchers.models import SeckillVoucher
+from vouchers.web.pace import count_me_request
 
 IDS_AT_ONCE = 64
 """How many order ids a process mints at once. Those that it does not use are never used."""
@@ -88,6 +89,7 @@ async def me(environ: Environ) -> Answer | None:
         return None
     except REFUSED as error:
         return _refused(error, environ)
+    count_me_request()
     return me_answer(buyer, now_ms=ledger_now_ms(may_wait=False), sale=sale)
 
 

@@ -1,11 +1,11 @@
-"""The order path over HTTP: purchase token, order request, buyer status, receipt."""
+"""The order path over HTTP: purchase token, order request, who is there, receipt."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
@@ -14,7 +14,6 @@ from django.views.decorators.csrf import csrf_exempt
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import issue_token, read_token
 from orders.receipts.buyer_in_sale import buyer_call, buyer_from_rows, learn_public
-from orders.receipts.purchase_page import buyer_status
 from orders.receipts.service import find_receipt
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import (
@@ -33,13 +32,14 @@ from orders.web.refusals import (
     refusals_answered,
 )
 from orders.web.request_parsing import InvalidRequest, read_order_request
-from orders.web.serializers import accepted_json, buyer_status_json, receipt_json
+from orders.web.serializers import accepted_json, receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.sessions import Buyer
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.keys import send
 from vouchers.models import SeckillVoucher
+from vouchers.web.pace import count_me_request
 
 
 @csrf_exempt  # the token proves who asks; no cookie is read here
@@ -76,6 +76,7 @@ def me(request: HttpRequest) -> HttpResponse:
         return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
     except REFUSED as error:
         return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
+    count_me_request()
     buyer = None if user_id is None else Buyer(user_id, request.user.get_username())
     return as_response(me_answer(buyer, now_ms=ledger_now_ms(), sale=sale))
 
@@ -100,17 +101,6 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     sale = public_sale(sale_id=sale_id)
     issued = issue_token(sale=sale, user_id=user_id, now_ms=ledger_now_ms())
     return as_response(owner_answer(token_json(issued)))
-
-
-@allow("GET", "HEAD")
-@refusals_answered
-def mine(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Return the signed-in buyer's status in a sale."""
-    user_id = request.user.pk
-    if user_id is None:
-        return login_required_answer(request)
-    status = buyer_status(sale_id=sale_id, user_id=user_id)
-    return for_owner(JsonResponse(buyer_status_json(status)))
 
 
 @allow("GET", "HEAD")

@@ -139,6 +139,7 @@ class FrontDoor:
     async def _send(self, answer: Answer | StoredAnswer, environ: Environ, send: Send) -> None:
         if isinstance(answer, StoredAnswer):
             status, headers, body = answer
+            body = b"" if environ["REQUEST_METHOD"] == "HEAD" else body
         else:
             status, body = answer.status, answer.content.encode()
             headers = [*await self._headers_of(answer, environ), length_of(body)]

@@ -150,6 +150,16 @@ def for_owner(response: HttpResponse) -> HttpResponse:
     return response
 
 
+def as_shell(response: HttpResponse) -> HttpResponse:
+    """Let any cache keep a page that is the same for everybody, and ask whether it is still new.
+
+    The cookie may choose the language.
+    """
+    response["Cache-Control"] = "public, max-age=0, must-revalidate"
+    patch_vary_headers(response, ["Accept", "Cookie"])
+    return response
+
+
 def for_visitors(response: HttpResponse, request: HttpRequest) -> HttpResponse:
     """Let caches keep the page of a visitor, but not of a signed-in user."""
     return for_everybody(response) if request.user.pk is None else for_owner(response)

@@ -1,4 +1,4 @@
-// Polls mine/: the state of the signed-in buyer in this sale.
+// Polls me/: who is signed in, and what they have of this sale.
 
 import { ask } from "./wire.js";
 

@@ -25,10 +25,6 @@ export class ServerClock {
     this.#aheadMs = Math.max(this.#aheadMs, serverMs - receivedAt);
   }
 
-  startAt(serverMs, receivedAt) {
-    this.#aheadMs = serverMs - receivedAt;
-  }
-
   /** Start again from fresh samples, after sleep or after the server's clock was set back. */
   replaceBy(other) {
     if (other.known) this.#aheadMs = other.#aheadMs;
@@ -37,8 +33,11 @@ export class ServerClock {
 
 const two = (number) => String(number).padStart(2, "0");
 
+const UNKNOWN = "--:--:--";
+
 /** "00:12:34", with days before it if needed. Rounded up, so that 00:00:00 is the moment itself. */
 export function leftText(leftMs, daysSentence) {
+  if (!Number.isFinite(leftMs)) return UNKNOWN; // the server has not told the time yet
   const seconds = Math.max(0, Math.ceil(leftMs / 1000));
   const days = Math.floor(seconds / 86400);
   const clock = [Math.floor(seconds / 3600) % 24, Math.floor(seconds / 60) % 60, seconds % 60]

@@ -1,15 +1,19 @@
-// The list of sales: the countdowns of its cards, by the server's clock.
+// The list of sales: who is signed in, and the countdowns of the cards, by the server's clock.
 
+import { showAccount } from "./account.js";
 import { ServerClock, leftText, tickMs } from "./clock.js";
-import { ask, pause, readJson } from "./wire.js";
+import { ask, backoffMs, pause, readJson } from "./wire.js";
+
+const TRIES = 5;
 
 const list = document.getElementById("sales");
 const texts = readJson("sentences");
-const cards = [...list.querySelectorAll("[data-begins-at-ms]")];
+const cards = [...document.querySelectorAll("[data-begins-at-ms]")];
 const clock = new ServerClock();
 let ticker;
 
 function tick() {
+  if (!clock.known) return;
   const now = clock.now();
   clearTimeout(ticker);
   if (now >= list.dataset.dayEndsAtMs) showDates();
@@ -54,10 +58,27 @@ async function measure() {
   tick();
 }
 
-if (cards.length) {
-  clock.startAt(Number(list.dataset.serverTimeMs), performance.now());
-  tick();
-  measure();
-  document.addEventListener("visibilitychange", () => document.hidden || measure());
-  window.addEventListener("pageshow", ({ persisted }) => persisted && measure());
+/** Ask who is there, and what time it is. */
+async function meet() {
+  const { meUrl } = document.getElementById("main").dataset;
+  for (let tries = 1; tries <= TRIES; tries += 1) {
+    const { status, body, receivedAt, retryAfterMs } = await ask(meUrl);
+    if (status === 200) {
+      showAccount(body);
+      clock.addSample(body.server_time_ms, receivedAt);
+      if (cards.length) tick();
+      return;
+    }
+    await pause(Math.max(backoffMs(tries), retryAfterMs));
+  }
 }
+
+function look() {
+  meet();
+  if (cards.length) measure();
+}
+
+look();
+document.addEventListener("visibilitychange", () => document.hidden || look());
+window.addEventListener("pageshow", ({ persisted }) => persisted && look());
+

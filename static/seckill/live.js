@@ -15,19 +15,18 @@ export class Live {
   #timer;
 
   /**
-   * `figures` come from live/ or, without that, from the page itself. `buttonState` returns the
-   * state that the button shows. `onAnswer` is called after each answer.
+   * `figures` are those of the page, until live/ answers. `buttonState` returns the state that the
+   * button shows. `onAnswer` is called after each answer.
    */
-  constructor({ url, figures, serverTimeMs, buttonState, onAnswer }) {
+  constructor({ url, figures, buttonState, onAnswer }) {
     this.#url = url;
     this.figures = figures;
     this.#buttonState = buttonState;
     this.#onAnswer = onAnswer;
-    // The page itself is the first sample. It is late by its transfer time, which is safe.
-    this.clock.startAt(serverTimeMs, performance.now());
   }
 
   get state() {
+    if (!this.clock.known) return this.figures.state;
     return saleState(this.figures, this.clock.now());
   }
 
@@ -42,8 +41,7 @@ export class Live {
   async ask() {
     const { status, body, receivedAt } = await ask(this.#url, { timeoutMs: 3000 });
     if (status !== 200) return null;
-    if (this.figures.unloaded) this.clock.startAt(body.server_time_ms, receivedAt);
-    else this.clock.addSample(body.server_time_ms, receivedAt);
+    this.clock.addSample(body.server_time_ms, receivedAt);
     if (!(body.server_time_ms < this.figures.server_time_ms)) this.figures = body;
     this.#onAnswer();
     return { serverMs: body.server_time_ms, receivedAt };
@@ -63,14 +61,15 @@ export class Live {
 
   async poll() {
     this.stop();
-    const early = this.state === "scheduled" && this.leftToBeginMs > 6000;
+    const early = this.clock.known && this.state === "scheduled" && this.leftToBeginMs > 6000;
     await (early ? this.measure() : this.ask());
     this.schedule();
   }
 
   schedule() {
     this.stop();
-    const { state: sale, leftToBeginMs } = this;
+    const { state: sale } = this;
+    const leftToBeginMs = this.clock.known ? this.leftToBeginMs : 0; // then ask soon
     const wait = pollMs({ state: this.#buttonState(), sale, leftToBeginMs, random: Math.random() });
     if (wait !== null && !document.hidden) this.#timer = setTimeout(() => this.poll(), wait);
   }

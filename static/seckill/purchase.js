@@ -1,10 +1,11 @@
 // The purchase page: the countdown by the server's clock, the button, and the buyer's own orders.
 
+import { canBeSent, showAccount } from "./account.js";
 import { order } from "./buying.js";
 import { BuyerStatusPoller } from "./buyer_status.js";
 import { fill, leftText, milestone, shortLeftText, tickMs } from "./clock.js";
 import { Live } from "./live.js";
-import { STATES, minePollMs, move, shownState } from "./purchase_states.js";
+import { STATES, meDelayMs, mePollMs, move, shownState } from "./purchase_states.js";
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { whySoldOut } from "./why.js";
@@ -18,13 +19,13 @@ const button = element("buy");
 const link = element("order-link");
 const texts = readJson("sentences");
 const urls = readJson("urls");
-const visitor = "visitor" in page.dataset;
-const ticket = { token: element("token")?.value ?? "", attempt: 0 };
+const ticket = { token: "", attempt: 0 };
 const queue = new Queue();
 const spent = new Set(); // ids of orders that exist: their tokens buy nothing more
 
-let mine = readJson("mine");
-let own = mine?.own_state ?? null;
+let visitor = false; // until me/ has answered, the page takes everybody for a buyer
+let mine = null; // what the buyer has of the sale
+let own = null;
 let note = { state: null, text: "" }; // replaces the text of that state while it lasts
 let reading = { end: null, leftMs: 0, payMs: 0 }; // the last clock readings, to notice milestones
 let buying = false;
@@ -33,18 +34,18 @@ let ticker;
 
 const live = new Live({
   url: urls.live,
-  figures: readJson("live") ?? figuresOf(page.dataset),
-  serverTimeMs: Number(page.dataset.serverTimeMs),
+  figures: figuresOf(page.dataset),
   buttonState: stateNow,
   onAnswer: tick,
 });
-const statusPoller = new BuyerStatusPoller(urls.mine, onMine);
+const statusPoller = new BuyerStatusPoller(urls.me, onMe);
 const tabs = new Tabs(page.dataset.sale, () => statusPoller.poll());
 
-/** The sale by its database row alone, until live/ answers: its first buyer loads it. */
-function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total }) {
+/** The sale as the page shows it, until live/ answers. */
+function figuresOf({ saleState: state, beginsAtMs, endsAtMs, total, remaining }) {
   const times = { begins_at_ms: Number(beginsAtMs), ends_at_ms: Number(endsAtMs) };
-  return { state, ...times, total: Number(total), remaining: null, unloaded: true };
+  const left = remaining === "" ? null : Number(remaining);
+  return { state, ...times, total: Number(total), remaining: left };
 }
 
 function stateNow() {
@@ -73,7 +74,7 @@ function showCountdown() {
   setText(element("countdown-label"), texts.clock[end]);
   setText(element("countdown-left"), leftText(leftMs, texts.clock.days));
   announce(reading.end === end ? texts[end][milestone(reading.leftMs, leftMs)] : "");
-  reading = { ...reading, end, leftMs };
+  reading = { ...reading, end: live.clock.known ? end : null, leftMs };
 }
 
 /** Show the link to the buyer's order and, while it is unpaid, the time left to pay. */
@@ -89,15 +90,24 @@ function showOrder(state) {
   if (timed) announce(texts.pay_end[milestone(reading.payMs, leftMs)]);
   if (state === "yours" && !toPay) note = { state, text: texts.note.overdue };
   reading.payMs = timed ? leftMs : 0;
-  if (mine) showHoldings();
+  showHoldings();
+  showLine();
 }
 
 function showHoldings() {
-  setText(element("holds"), fill(texts.holds, mine));
-  element("holds").hidden = !(mine.may_buy && mine.holds);
-  if (!element("line-join")) return;
-  element("line-place").hidden = !mine.waits;
-  element("line-join").hidden = mine.waits;
+  if (mine) setText(element("holds"), fill(texts.holds, mine));
+  element("holds").hidden = !(mine?.may_buy && mine.holds);
+}
+
+/** Show the way to the waiting list: without Django's token for forms it leads over the form page. */
+function showLine() {
+  const join = element("line-join");
+  const maySend = canBeSent(join) && ticket.token !== "";
+  element("line-sign-in").hidden = !visitor;
+  element("line-place").hidden = !mine?.waits;
+  element("line-form").hidden = !mine || mine.waits || maySend;
+  join.elements.token.value = ticket.token;
+  join.hidden = !mine || mine.waits || !maySend;
 }
 
 function showButton(state) {
@@ -110,10 +120,10 @@ function showButton(state) {
   setText(element("buy-left"), beside);
   element("buy-left").hidden = !beside;
   // Not `disabled`: that would take the focus away from a buyer waiting on the button.
-  button.setAttribute("aria-disabled", String(press === null || visitor));
+  button.setAttribute("aria-disabled", String(press === null));
   button.hidden = state === "yours" || (visitor && press === "signIn");
-  if (visitor) element("sign-in").hidden = press !== "signIn";
-  if (hadFocus && button.hidden) link.focus();
+  element("sign-in").hidden = !button.hidden || press !== "signIn";
+  if (hadFocus && button.hidden) (visitor ? element("sign-in") : link).focus();
   if (note.state !== state) note = { state: null, text: "" };
   setText(element("status"), note.text || texts.status[state]);
 }
@@ -162,39 +172,55 @@ function step(event, text = "") {
   live.schedule();
 }
 
-// --- What the buyer has --------------------------------------------------------------------------
+// --- Who is there, and what they have ------------------------------------------------------------
 
-function onMine({ status, body, receivedAt, retryAfterMs }) {
+function onMe({ status, body, receivedAt, retryAfterMs }) {
   if (buying) return statusPoller.schedule(LATER_MS); // the running request will tell more
-  if (status === 200) {
-    const same = mine?.buyer_id === body.buyer_id && own !== "sign_in";
-    // Another user has signed in: this page's forms are not theirs.
-    return same ? takeMine(body, receivedAt) : location.reload();
-  }
-  if (visitor || status === 404) return undefined;
-  if (status !== 401) return statusPoller.schedule(Math.max(LATER_MS, retryAfterMs));
-  return own === "sign_in" ? undefined : step("login_required", texts.note.signed_out);
+  if (status === 404) return undefined;
+  if (status !== 200) return statusPoller.schedule(Math.max(LATER_MS, retryAfterMs));
+  showAccount(body);
+  live.clock.addSample(body.server_time_ms, receivedAt);
+  if (!body.signed_in) return takeVisitor();
+  const isSomebodyElse = mine && mine.buyer_id !== body.sale.buyer_id;
+  return isSomebodyElse || own === "sign_in" ? location.reload() : takeBuyer(body.sale, receivedAt);
 }
 
-function takeMine(now, receivedAt) {
-  const isOver = mine.order_id && !now.order_id;
-  if (mine.waits && !now.waits && !element("line-join")) location.reload();
-  live.clock.addSample(now.server_time_ms, receivedAt);
+/** Nobody is signed in: a visitor, or a buyer who was signed out since. */
+function takeVisitor() {
+  if (own === "sign_in") return undefined;
+  if (mine) return step("login_required", texts.note.signed_out);
+  visitor = true;
+  return step("free");
+}
+
+function takeBuyer(now, receivedAt) {
+  if (visitor) return location.reload(); // signed in since: begin again
+  const isOver = mine?.order_id && !now.order_id;
   mine = now;
   useMine(receivedAt);
   step(mine.own_state ?? "free");
   // The link still leads to the old order: a success does not just disappear.
   if (isOver) step("over", texts.note.over);
+  return undefined;
 }
 
-/** Take over an answer of mine/: the link to the order, the spent token, the place, the pace. */
+/** Take over what the buyer has: the link to the order, the tokens, the place, the pace. */
 function useMine(receivedAt) {
-  if (!mine) return;
   if (mine.order_id) spent.add(mine.order_id);
   if (mine.status_url) link.href = mine.status_url;
+  if (!ticket.token || isSpent()) Object.assign(ticket, { token: mine.token, attempt: 0 });
   queue.addSample({ place: mine.place, atMs: receivedAt });
   const queuePaceMs = queue.paceMs(mine.poll_after_ms);
-  statusPoller.schedule(minePollMs({ mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() }));
+  statusPoller.schedule(mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() }));
+}
+
+const isSpent = () => spent.has(orderIdOf(ticket.token));
+
+/** Ask me/ in this page's turn. */
+function askMe() {
+  const { state: sale, leftToBeginMs, figures } = live;
+  const paceMs = figures.me_pace_ms ?? 0;
+  statusPoller.schedule(meDelayMs({ sale, leftToBeginMs, paceMs, random: Math.random() }));
 }
 
 // --- Buying --------------------------------------------------------------------------------------
@@ -202,9 +228,8 @@ function useMine(receivedAt) {
 async function buy() {
   buying = true;
   step("press");
-  if (spent.has(orderIdOf(ticket.token))) ticket.token = "";
+  if (isSpent()) ticket.token = "";
   const { event, answer } = await order({ ticket, urls, step: onTheWay });
-  for (const field of document.getElementsByName("token")) field.value = ticket.token;
   buying = false;
   answered(event, answer);
 }
@@ -229,7 +254,7 @@ function goToReceipt(url) {
   location.assign(url);
 }
 
-/** Another tab or device was faster: ask mine/ which order there is. */
+/** Another tab or device was faster: ask me/ which order there is. */
 function askWhich(orderId) {
   link.href = `${urls.place}${orderId}/`;
   step("already_ordered");
@@ -252,16 +277,13 @@ function refused(answer) {
 
 const PRESSES = { buy, signIn: () => location.assign(urls.login) };
 
-element("order-form")?.addEventListener("submit", (event) => {
-  event.preventDefault();
-  PRESSES[STATES[stateNow()].press]?.();
-});
+button.addEventListener("click", () => PRESSES[STATES[stateNow()].press]?.());
 
 /** The page is visible again: it may be out of date, or another user's. */
 function seenAgain() {
   tick();
   live.wake();
-  statusPoller.poll();
+  askMe();
 }
 
 document.addEventListener("visibilitychange", () => {
@@ -276,6 +298,8 @@ window.addEventListener("pageshow", ({ persisted }) => {
 });
 
 button.disabled = false;
-useMine(performance.now());
 tick();
-live.wake();
+await live.ask(); // it names the pace for me/
+askMe();
+if (live.state === "scheduled") live.wake();
+else live.schedule();

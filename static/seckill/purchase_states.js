@@ -36,8 +36,8 @@ const ON_ITS_WAY = {
   missing: "again",
 };
 
-/** Events from mine/, which may come at any other time: its `own_state`, or "free" for null. */
-const FROM_MINE = {
+/** Events from me/, which may come at any other time: its `own_state`, or "free" for null. */
+const FROM_ME = {
   queued: "queued",
   yours: "yours",
   already_ordered: "already_ordered",
@@ -48,14 +48,14 @@ const FROM_MINE = {
 
 /** Moves between the buyer's own states; null: the button shows the state of the sale. */
 const MOVES = Object.freeze({
-  null: { press: "sending", ...FROM_MINE },
+  null: { press: "sending", ...FROM_ME },
   sending: ON_ITS_WAY,
   busy: ON_ITS_WAY,
-  queued: FROM_MINE,
-  yours: FROM_MINE,
-  already_ordered: FROM_MINE,
-  barred: FROM_MINE,
-  again: { press: "sending", ...FROM_MINE, free: "again" },
+  queued: FROM_ME,
+  yours: FROM_ME,
+  already_ordered: FROM_ME,
+  barred: FROM_ME,
+  again: { press: "sending", ...FROM_ME, free: "again" },
   sign_in: {},
 });
 
@@ -110,9 +110,18 @@ export function pollMs({ state, sale, leftToBeginMs, random }) {
   return Math.min(wait, 3_600_000); // a longer timer would overflow and fire at once
 }
 
-/** Return the milliseconds until mine/ is polled again; null: not without an event. */
-export function minePollMs({ mine, payLeftMs, queuePaceMs, random }) {
-  if (mine?.status === "queued") return queuePaceMs;
-  if (mine?.status !== "unpaid") return null;
+/**
+ * Return the milliseconds until the page asks me/: at once, but before the start a crowd spreads its
+ * requests over the time that the server names.
+ */
+export function meDelayMs({ sale, leftToBeginMs, paceMs, random }) {
+  if (sale !== "scheduled") return 0;
+  return random * Math.max(0, Math.min(paceMs, leftToBeginMs - 5000));
+}
+
+/** Return the milliseconds until me/ is polled again; null: not without an event. */
+export function mePollMs({ own, payLeftMs, queuePaceMs, random }) {
+  if (own?.status === "queued") return queuePaceMs;
+  if (own?.status !== "unpaid") return null;
   return (payLeftMs > 0 ? 8000 : 2500) * (0.8 + 0.4 * random);
 }

@@ -192,7 +192,7 @@ function wake() {
   if (isOpen()) poll();
 }
 
-clock.startAt(receipt.server_time_ms, performance.now());
+clock.addSample(receipt.server_time_ms, performance.now());
 showPlace(performance.now());
 tick();
 schedule();

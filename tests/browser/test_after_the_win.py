@@ -30,10 +30,10 @@ def signed_in(people: Callable[..., Page], name: str, **options: object) -> Page
     return people(make_person(name), **options)
 
 
-def buy(page: Page, sale: SeckillVoucher) -> VoucherOrder:
+def buy(page: Page, sale: SeckillVoucher, *, path: str = "") -> VoucherOrder:
     """Buy and stay on the receipt, which shows the unpaid order."""
-    page.goto(f"/vouchers/{sale.pk}/")
-    page.click("#buy")
+    page.goto(f"/vouchers/{sale.pk}/{path}")
+    page.get_by_role("button", name="Buy now").click()
     page.wait_for_url("**/orders/*/")
     expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     return VoucherOrder.objects.get(pk=page.url.rstrip("/").rpartition("/")[2])
@@ -154,8 +154,8 @@ def test_turn_while_offline_leads_to_the_order_later(
 def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page]) -> None:
     sale = make_sale(stock=1)
     ann, ben = (signed_in(people, name, java_script_enabled=False) for name in ("ann", "ben"))
-    order = buy(ann, sale)
-    ben.goto(f"/vouchers/{sale.pk}/")
+    order = buy(ann, sale, path="form/")
+    ben.goto(f"/vouchers/{sale.pk}/form/")
     ben.click("text=Join the waiting list")
     expect(ben.locator("#heading")).to_have_text("You are next in line")
 
@@ -169,6 +169,6 @@ def test_paying_and_waiting_work_without_javascript(people: Callable[..., Page])
 
     bens = VoucherOrder.objects.filter(seckill_voucher=sale, user__username="ben")
     wait_for(bens.exists, what="an order")
-    ben.goto(f"/vouchers/{sale.pk}/")
-    ben.click("#order-link")
+    ben.goto(f"/vouchers/{sale.pk}/form/")
+    ben.get_by_role("link", name="It's yours! Pay by").click()
     expect(ben.locator("#pay")).to_be_visible()

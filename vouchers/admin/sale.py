@@ -119,7 +119,8 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         return actions
 
     def view_on_site(self, obj: SeckillVoucher) -> str:
-        return reverse("purchase", args=[obj.pk])
+        page = "purchase-form" if obj.stage == SaleStage.DRAFT else "purchase"
+        return reverse(page, args=[obj.pk])
 
     def has_change_permission(
         self, request: HttpRequest, obj: SeckillVoucher | None = None

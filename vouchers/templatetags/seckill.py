@@ -13,7 +13,6 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import pgettext
 
-from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
@@ -50,7 +49,6 @@ for function in (
     spelled_duration,
 ):
     register.filter(function.__name__, _empty_for_none(function))
-register.simple_tag(ledger_now_ms, name="now_ms")
 
 
 def _exact_time(local: dt.datetime) -> str:
@@ -149,14 +147,14 @@ def stock_words(remaining: int | None, total: int) -> str:
 
 
 @register.simple_tag
-def button_state(*, state: str, signed_in: bool, mine: Mapping[str, Any] | None) -> str:
+def button_state(*, state: str, signed_in: bool, buyer: Mapping[str, Any] | None) -> str:
     """Return the button's first state: the buyer's own, else the sale's as this visitor sees it.
 
-    ``mine`` is the JSON of ``mine/``, or None for a visitor.
+    ``buyer`` is the buyer's status, or None for a visitor.
     """
     if not signed_in:
         return VISITOR_STATES.get(state, state)
-    own_state: str | None = mine["own_state"] if mine else None
+    own_state: str | None = buyer["own_state"] if buyer else None
     return own_state or state
 
 

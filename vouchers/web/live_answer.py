@@ -7,6 +7,7 @@ from django.utils.translation import gettext_noop
 
 from seckill_site.web.responses import Answer
 from vouchers.inventory.sale_state import Snapshot
+from vouchers.web.pace import me_pace_ms
 
 NOT_LOADED_TEXT = gettext_noop("The sale is not loaded yet. Try again in a moment.")
 
@@ -14,7 +15,8 @@ NOT_LOADED_TEXT = gettext_noop("The sale is not loaded yet. Try again in a momen
 def live_answer(snapshot: Snapshot) -> Answer:
     """Return the answer of ``live/``, cacheable for a second."""
     headers = (("Cache-Control", "public, max-age=1"), ("Vary", "Accept"))
-    return Answer(200, json.dumps(live_json(snapshot)), headers)
+    content = live_json(snapshot) | {"me_pace_ms": me_pace_ms()}
+    return Answer(200, json.dumps(content), headers)
 
 
 def live_json(snapshot: Snapshot) -> dict[str, Any]:

@@ -13,9 +13,9 @@ from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.web.responses import (
     allow,
     as_response,
+    as_shell,
     for_ever,
     for_everybody,
-    for_visitors,
     problem,
     unavailable,
     wants_html,
@@ -54,8 +54,7 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
     cards = list_sales(now=from_epoch_ms(ledger_now_ms()))
     if not wants_html(request):
         return for_everybody(JsonResponse({"vouchers": [_card_json(card) for card in cards]}))
-    response = render(request, "vouchers/list.html", {"cards": cards})
-    return for_visitors(response, request)
+    return as_shell(render(request, "vouchers/list.html", {"cards": cards}))
 
 
 @allow("GET", "HEAD")

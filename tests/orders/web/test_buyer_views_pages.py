@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+import time_machine
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -17,9 +19,15 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken
-from tests.support.inspection import assert_refused, broker_length, ledger_contents, pending_ids
+from tests.support.inspection import (
+    assert_refused,
+    broker_length,
+    ledger_contents,
+    pending_ids,
+    redis_commands,
+)
 from tests.support.orders import id_minted, make_buyer, make_buyers, make_order, make_sale, reserved
-from vouchers.models import SeckillVoucher
+from vouchers.models import SaleStage, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
 
@@ -38,6 +46,10 @@ def get_page(client: Client, sale: SeckillVoucher) -> Any:
     return client.get(f"/vouchers/{sale.pk}/", headers=HTML)
 
 
+def get_form(client: Client, sale: SeckillVoucher) -> Any:
+    return client.get(f"/vouchers/{sale.pk}/form/", headers=HTML)
+
+
 def receipt_path(token: PurchaseToken) -> str:
     return f"/vouchers/{token.sale_id}/orders/{token.order_id}/"
 
@@ -52,19 +64,62 @@ def token_in(page: Any) -> str:
 # --- The purchase page ---------------------------------------------------------------------------
 
 
-def test_visitor_page_is_cacheable_without_token_and_cookie(client: Client) -> None:
-    page = get_page(client, make_sale())
+def test_page_is_the_same_for_everybody(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    reserved(sale, [buyer])
+    page, visitors = get_page(client, sale), get_page(Client(), sale)
     assert page.status_code == 200
     assert page["Content-Type"].startswith("text/html")
-    assert re.fullmatch(r"public, max-age=[1-9][0-9]*", page["Cache-Control"])
-    assert "Cookie" in page["Vary"]
+    assert page["Cache-Control"] == "public, max-age=0, must-revalidate"
+    assert {"Cookie", "Accept", "Accept-Language"} <= set(page["Vary"].split(", "))
+    assert page.content == visitors.content
     assert not page.cookies
+    assert not visitors.cookies
+    assert buyer.username not in page.text
     assert token_in(page) == ""
 
 
-def test_buyer_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
+def test_page_tells_no_time_of_the_server(client: Client) -> None:
+    sale = make_sale(begins_in_s=600)
+    with time_machine.travel(timezone.now() + dt.timedelta(seconds=1)):
+        later = get_page(client, sale).content
+    assert get_page(client, sale).content == later
+
+
+def test_page_costs_one_statement_and_one_command(
+    client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
     sale = make_sale()
-    page = get_page(client, sale)
+    get_page(client, sale)
+    with redis_commands() as commands, django_assert_num_queries(1):
+        get_page(client, sale)
+    assert len(commands.ledger) == 1
+
+
+def test_draft_has_a_page_for_staff_alone(client: Client, buyer: User) -> None:
+    sale = make_sale(stage=SaleStage.DRAFT)
+    assert get_page(client, sale).status_code == get_form(client, sale).status_code == 404
+    buyer.is_staff = True
+    buyer.save()
+    assert get_page(client, sale).status_code == 404
+    assert get_form(client, sale).status_code == 200
+
+
+# --- The page without JavaScript -----------------------------------------------------------------
+
+
+def test_visitors_form_page_leads_to_the_sign_in_and_back(client: Client) -> None:
+    sale = make_sale()
+    page = get_form(client, sale)
+    assert page.status_code == 200
+    assert page["Cache-Control"] == "private, no-store"
+    assert f"/accounts/login/?next=/vouchers/{sale.pk}/form/" in page.text
+    assert token_in(page) == ""
+
+
+def test_form_page_is_private_and_its_form_orders(client: Client, buyer: User) -> None:
+    sale = make_sale()
+    page = get_form(client, sale)
     assert page.status_code == 200
     assert page["Cache-Control"] == "private, no-store"
     action = re.search(r'<form method="post" action="([^"]+)" id="order-form"', page.text)
@@ -77,11 +132,11 @@ def test_buyer_page_is_private_and_its_form_orders(client: Client, buyer: User) 
 
 
 def test_page_has_a_token_before_the_start(client: Client, buyer: User) -> None:
-    assert token_in(get_page(client, make_sale(begins_in_s=600)))
+    assert token_in(get_form(client, make_sale(begins_in_s=600)))
 
 
 def test_page_has_no_token_after_the_end(client: Client, buyer: User) -> None:
-    page = get_page(client, make_sale(begins_in_s=-60, ends_in_s=-1))
+    page = get_form(client, make_sale(begins_in_s=-60, ends_in_s=-1))
     assert page.status_code == 200
     assert token_in(page) == ""
 
@@ -112,7 +167,7 @@ def test_page_starts_in_the_state_of_the_held_order(
         VoucherOrder.objects.filter(pk=token.order_id).update(status=status)
     if loses_redis:
         lose_ledger()
-    page = get_page(client, sale).text
+    page = get_form(client, sale).text
     if loses_redis and status == "queued":  # only the ledger knows of it
         assert 'data-state="open"' in page
     else:
@@ -124,11 +179,11 @@ def test_page_shows_deadline_or_queue_position(client: Client, buyer: User) -> N
     sale = make_sale()
     reserved(sale, [make_buyer(), buyer])
     client.cookies["django_language"] = "en"
-    assert "number 2" in get_page(client, sale).text
+    assert "number 2" in get_form(client, sale).text
     fulfill_sale(sale_id=sale.pk)
     pay_by = VoucherOrder.objects.get(user=buyer).pay_by
     assert pay_by
-    page = get_page(client, sale).text
+    page = get_form(client, sale).text
     assert f"It's yours! Pay by {timezone.localtime(pay_by):%-d %b, %H:%M}" in page
 
 
@@ -138,31 +193,31 @@ def test_ended_order_shows_only_if_it_bars_another(
 ) -> None:
     sale = make_sale(rebuy=rebuy)
     order = make_order(sale, buyer, status=OrderStatus.CANCELLED)
-    page = get_page(client, sale).text
+    page = get_form(client, sale).text
     assert ('data-state="barred"' in page) is not rebuy
     assert (f"/orders/{order.pk}/" in page) is not rebuy
 
 
-def test_buyer_page_costs_two_statements_plus_session(
+def test_form_page_costs_two_statements_plus_session(
     client: Client, buyer: User, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     sale = make_sale()
     reserved(sale, [buyer])
-    get_page(client, sale)
+    get_form(client, sale)
     with django_assert_num_queries(1 + 2):
-        get_page(client, sale)
+        get_form(client, sale)
 
 
 def test_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> None:
     sale = make_sale(limit=2)
     (token,) = reserved(sale, [buyer])
-    page = get_page(client, sale)
+    page = get_form(client, sale)
     assert 'data-state="open"' in page.text
     assert f'href="{receipt_path(token)}"' in page.text
     assert token_in(page)
     answer = client.post(f"/vouchers/{sale.pk}/orders/", {"token": token_in(page)}, headers=HTML)
     assert answer.status_code == 303
-    assert 'data-state="queued"' in get_page(client, sale).text
+    assert 'data-state="queued"' in get_form(client, sale).text
 
 
 @pytest.mark.parametrize(
@@ -170,15 +225,16 @@ def test_buyer_below_the_limit_may_order_more(client: Client, buyer: User) -> No
 )
 def test_sale_in_any_state_has_a_page(client: Client, buyer: User, terms: dict[str, Any]) -> None:
     sale = make_sale(**terms)
+    assert get_form(client, sale).status_code == 200
     assert get_page(client, sale).status_code == 200
-    assert get_page(Client(), sale).status_code == 200
 
 
 def test_page_changes_nothing(client: Client) -> None:
     sale = make_sale()
     before = ledger_contents()
     get_page(client, sale)
-    assert client.head(f"/vouchers/{sale.pk}/").status_code == 200
+    get_form(client, sale)
+    assert client.head(f"/vouchers/{sale.pk}/form/").status_code == 200
     assert ledger_contents() == before
     assert broker_length() == 0
 
@@ -188,8 +244,8 @@ def test_page_works_without_redis(
 ) -> None:
     sale = make_sale()
     lose_ledger()
+    assert get_form(client, sale).status_code == 200
     assert get_page(client, sale).status_code == 200
-    assert get_page(Client(), sale).status_code == 200
 
 
 def test_missing_sale_returns_404(client: Client) -> None:

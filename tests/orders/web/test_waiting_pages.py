@@ -53,7 +53,7 @@ def waiting_url(sale: SeckillVoucher) -> str:
 
 
 def page_of(client: Client, sale: SeckillVoucher) -> str:
-    return str(get_page(client, f"/vouchers/{sale.pk}/").text)
+    return str(get_page(client, f"/vouchers/{sale.pk}/form/").text)
 
 
 def let_wait(sale: SeckillVoucher, user: User) -> int:

@@ -155,18 +155,27 @@ def test_each_variant_has_a_page_of_its_own(
 @pytest.mark.parametrize(
     "left",
     [
-        {"HTTP_COOKIE": "a=b; sessionid=abc"},
-        {"QUERY_STRING": "x=1"},
         {"REQUEST_METHOD": "POST"},
-        {"REQUEST_METHOD": "HEAD"},
         {"PATH_INFO": "/orders/"},
+        {"PATH_INFO": "/vouchers/7/form/"},
         {"PATH_INFO": "/vouchers/7/waiting/"},
     ],
-    ids=["session", "query", "POST", "HEAD", "my orders", "waiting list"],
+    ids=["POST", "my orders", "form", "waiting list"],
 )
 def test_everything_else_is_left_to_django(pages: Shells, left: dict[str, str]) -> None:
     answer(pages, "/vouchers/7/")
     assert answers(pages, {**request("/vouchers/7/"), **left}) == [None]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{"HTTP_COOKIE": "a=b; sessionid=abc"}, {"QUERY_STRING": "x=1"}, {"REQUEST_METHOD": "HEAD"}],
+    ids=["session", "query", "HEAD"],
+)
+def test_everybody_gets_the_same_page(pages: Shells, django: Django, other: dict[str, str]) -> None:
+    first = answer(pages, "/vouchers/7/")
+    assert answers(pages, {**request("/vouchers/7/"), **other}) == [first]
+    assert len(django.asked) == 1
 
 
 def test_django_is_asked_without_anything_personal(pages: Shells, django: Django) -> None:

@@ -185,8 +185,8 @@ def test_stock_words_show_left_or_total() -> None:
 def test_button_starts_in_state_of_its_buyer(
     state: str, signed_in: bool, own_state: str | None, shown: str
 ) -> None:
-    mine = {"own_state": own_state} if signed_in else None
-    assert seckill.button_state(state=state, signed_in=signed_in, mine=mine) == shown
+    buyer = {"own_state": own_state} if signed_in else None
+    assert seckill.button_state(state=state, signed_in=signed_in, buyer=buyer) == shown
 
 
 @pytest.mark.parametrize(
@@ -240,7 +240,7 @@ def test_exact_date_has_milliseconds() -> None:
 def test_tags_work_in_a_template() -> None:
     source = (
         "{% load seckill %}{% sentences 'purchase' as say %}"
-        "{% button_state state='open' signed_in=True mine=None as shown %}"
+        "{% button_state state='open' signed_in=True buyer=None as shown %}"
         "{{ say.button|at:shown }} {{ 1250|money }} {{ say.button|at:'nothing' }}"
     )
     with translation.override("en"):

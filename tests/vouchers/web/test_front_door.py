@@ -19,7 +19,7 @@ from seckill_site import asgi
 from tests.support import wsgi
 from tests.support.asgi import ask, loop, open_door
 from tests.support.inspection import redis_commands
-from tests.support.orders import make_buyer
+from tests.support.orders import make_buyer, reserved
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
 from tests.support.wsgi import Answer
 from vouchers.inventory import keys
@@ -161,7 +161,7 @@ def page(path: str, **headers: Any) -> Answer:
 
 @pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
-def test_visitors_page_is_djangos_and_costs_nothing_twice(
+def test_page_is_djangos_and_costs_nothing_twice(
     path: str, django_assert_num_queries: DjangoAssertNumQueries
 ) -> None:
     path = path.format(make_loaded_sale().pk)
@@ -176,21 +176,28 @@ def test_visitors_page_is_djangos_and_costs_nothing_twice(
 
 @pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("buyer_first", [True, False])
-def test_buyers_page_is_shown_to_nobody_else(client: Client, buyer_first: bool) -> None:
-    buyer = make_buyer()
+def test_page_shows_nobody_whoever_asks_first(client: Client, buyer_first: bool) -> None:
+    buyer, sale = make_buyer(), make_loaded_sale()
     client.force_login(buyer)
+    reserved(sale, [buyer])
     cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    for path in ("/", f"/vouchers/{sale.pk}/"):
+        with_cookie: dict[str, str] = {"HTTP_COOKIE": f"theme=dark; {cookie}"}
+        asked = (with_cookie, {}) if buyer_first else ({}, with_cookie)
+        first, second = (page(path, **headers) for headers in asked)
+        assert first == second
+        assert buyer.username not in first.body.decode()
+    form = page(f"/vouchers/{sale.pk}/form/", HTTP_COOKIE=cookie)
+    assert 'data-state="queued"' in form.body.decode()
+    assert 'data-state="queued"' not in page(f"/vouchers/{sale.pk}/form/").body.decode()
+
+
+@pytest.mark.usefixtures("no_pages")
+def test_head_tells_of_the_page_and_has_no_body() -> None:
     path = f"/vouchers/{make_loaded_sale().pk}/"
-
-    def buyers_page() -> str:
-        return page(path, HTTP_COOKIE=f"theme=dark; {cookie}").body.decode()
-
-    his, visitors = (buyers_page(), "") if buyer_first else ("", page(path).body.decode())
-    his, visitors = his or buyers_page(), visitors or page(path).body.decode()
-    assert buyer.username in his
-    assert 'id="token"' in his
-    assert buyer.username not in visitors
-    assert 'id="token"' not in visitors
+    whole = page(path)
+    head = ask("HEAD", path, accept="text/html", HTTP_ACCEPT_LANGUAGE="en")
+    assert (head.status, head.headers, head.body) == (200, whole.headers, b"")
 
 
 @pytest.mark.usefixtures("no_pages")

@@ -1,0 +1,19 @@
+// Who is signed in, on a page that is the same for everybody.
+
+const CSRF_COOKIE = /(?:^|; )csrftoken=([^;]+)/;
+
+/** Show the links of a buyer or of a visitor, by an answer of me/. */
+export function showAccount({ signed_in: signedIn, name = "" }) {
+  for (const part of document.querySelectorAll("[data-who]")) {
+    part.hidden = (part.dataset.who === "buyer") !== signedIn || !canBeSent(part);
+  }
+  document.getElementById("sign-out").title = name;
+}
+
+/** Put Django's token into a form. Return whether there is one: each page with a form sets it. */
+export function canBeSent(form) {
+  const field = form.elements?.csrfmiddlewaretoken;
+  if (!field) return true;
+  field.value = CSRF_COOKIE.exec(document.cookie)?.[1] ?? "";
+  return field.value !== "";
+}
