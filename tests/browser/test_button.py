@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -516,6 +517,46 @@ def test_queue_and_lateness_texts_follow_the_answers(
     assert late(page, arrived, None) == (
         "Your request arrived at 20:00:00.007. No units were left by then."
     )
+
+
+@pytest.mark.parametrize(
+    ("sale", "left_ms", "pace_ms", "latest_ms"),
+    [
+        ("scheduled", 50_000, 20_000, 20_000),
+        ("scheduled", 12_000, 20_000, 7_000),  # everybody is known before the start
+        ("scheduled", 3_000, 20_000, 0),
+        ("scheduled", 50_000, 0, 0),
+        ("open", -1_000, 20_000, 0),
+    ],
+)
+def test_pages_of_a_crowd_take_turns_before_the_start(
+    opened: Callable[..., Page], sale: str, left_ms: int, pace_ms: int, latest_ms: int
+) -> None:
+    page = opened(make_sale(stock=1))
+    ask = """async ([path, asked]) => (await import(path)).meDelayMs(asked)"""
+    asked = {"sale": sale, "leftToBeginMs": left_ms, "paceMs": pace_ms}
+    delays = [
+        page.evaluate(ask, [module(page, "purchase_states"), {**asked, "random": random}])
+        for random in (0, 0.5, 1)
+    ]
+    assert delays == [0, latest_ms / 2, latest_ms]
+
+
+def test_page_asks_who_is_there_at_the_pace_of_the_server(people: Callable[..., Page]) -> None:
+    sale, page = make_sale(stock=1, begins_in_s=120), people(make_buyer())
+    page.add_init_script("Math.random = () => 0.5;")
+    asked: list[float] = []
+    page.on("request", lambda it: asked.append(time.monotonic()) if "/me/" in it.url else None)
+
+    def with_a_crowd(route: Route) -> None:
+        answer = route.fetch()
+        route.fulfill(response=answer, json={**answer.json(), "me_pace_ms": 6_000})
+
+    page.route("**/live/", with_a_crowd)
+    began_at = time.monotonic()
+    page.goto(f"/vouchers/{sale.pk}/")
+    expect(page.locator("#sign-out")).to_be_visible(timeout=15_000)
+    assert asked[0] - began_at >= 3
 
 
 def module(page: Page, name: str) -> str:

@@ -19,7 +19,7 @@ from tests.concurrency.sales import (
     make_sale,
     wait_until_quiet,
 )
-from tests.support.stack import Web
+from tests.support.stack import Stack, Web
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
@@ -131,6 +131,16 @@ def test_everything_works_without_javascript(people: Callable[..., Page]) -> Non
     expect(ann).to_have_url(re.compile(r"/orders/\d+/$"))
     expect(ann.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     expect(ben.locator("main")).to_contain_text("Sold out")
+    assert_the_sum_is_right(sale, ordered=1)
+
+
+def test_buyer_buys_from_django_alone(people: Callable[..., Page], module_stack: Stack) -> None:
+    web, sale = module_stack.web(server="wsgi", threads=6), make_sale(stock=1)
+    page = people(make_person("ann"))
+    page.goto(f"{web.url}/vouchers/{sale.pk}/")
+    page.click("#buy")
+    page.wait_for_url(f"{web.url}/vouchers/*/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
     assert_the_sum_is_right(sale, ordered=1)
 
 

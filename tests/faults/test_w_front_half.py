@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -52,7 +52,10 @@ QUICK: dict[str, Any] = {
 
 @dataclass
 class Front:
-    """Two web servers, of which ``far`` has its lines to Redis and the broker through proxies."""
+    """Web servers, of which ``far`` has its lines to Redis and the broker through proxies.
+
+    ``plain`` is as far, and Django alone.
+    """
 
     stack: Stack
     redis: OwnRedis
@@ -60,6 +63,7 @@ class Front:
     broker_line: FaultProxy
     near: Web
     far: Web
+    plain: Web
 
 
 @pytest.fixture(scope="module")
@@ -74,16 +78,20 @@ def standing(django_db_setup: None, tmp_path_factory: pytest.TempPathFactory) ->
     ):
         with stack.together():
             near = stack.web(threads=THREADS, REDIS_URL=redis.url(), **QUICK)
-            far = stack.web(
-                threads=THREADS,
-                REDIS_URL=ledger_line.url(0),
-                CELERY_BROKER_URL=broker_line.url(parse_url(settings.CELERY_BROKER_URL)["db"]),
-                SECKILL_PUBLISH_PAUSE_MS="1",
-                **QUICK,
+            far, plain = (
+                stack.web(
+                    threads=THREADS,
+                    server=server,
+                    REDIS_URL=ledger_line.url(0),
+                    CELERY_BROKER_URL=broker_line.url(parse_url(settings.CELERY_BROKER_URL)["db"]),
+                    SECKILL_PUBLISH_PAUSE_MS="1",
+                    **QUICK,
+                )
+                for server in ("granian", "wsgi")
             )
             stack.worker(concurrency=1, REDIS_URL=redis.url(), **QUICK)
             stack.beat(REDIS_URL=redis.url(), **QUICK)
-        yield Front(stack, redis, ledger_line, broker_line, near, far)
+        yield Front(stack, redis, ledger_line, broker_line, near, far, plain)
         for process in stack.processes:
             process.kill()
 
@@ -208,8 +216,13 @@ def test_w2_late_reply_answers_no_other_request(front: Front, report: Report) ->
 # --- W3: Redis ------------------------------------------------------------------------------------
 
 
-def test_w3_refusing_redis_returns_quick_503_and_recovers(front: Front, report: Report) -> None:
-    history = History("W3", "Redis refuses connections")
+@pytest.mark.parametrize("alone", [False, True], ids=["front door", "Django alone"])
+def test_w3_refusing_redis_returns_quick_503_and_recovers(
+    front: Front, report: Report, alone: bool
+) -> None:
+    if alone:
+        front = replace(front, far=front.plain)
+    history = History("W3", f"Redis refuses connections{', Django alone' if alone else ''}")
     sale = a_warm_sale(front, history)
 
     with history.fault():
