@@ -207,8 +207,12 @@ class FaultProxy:
 
     async def _refuse(self) -> None:
         if self._server:
-            self._server.close()
-            self._server = None
+            server, self._server = self._server, None
+            for listening in server.sockets:
+                self._loop.remove_reader(listening.fileno())
+            # A closed server would drop, unclosed, what was accepted just now: give it its turn.
+            await asyncio.sleep(0)
+            server.close()
 
     async def _heal(self) -> None:
         self._faults.end()
