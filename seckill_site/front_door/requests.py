@@ -3,11 +3,14 @@
 The environment is that of WSGI (PEP 3333), so that both ask the same questions of it.
 """
 
+from __future__ import annotations
+
 import asyncio
 from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from io import SEEK_END, BytesIO
 from tempfile import SpooledTemporaryFile
+from types import TracebackType
 from typing import IO, Any
 from urllib.parse import unquote_to_bytes
 
@@ -15,6 +18,7 @@ from django.conf import settings
 from django.http import HttpRequest, parse_cookie
 from django.utils import translation
 
+from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.threads import Busy
 
 Environ = dict[str, Any]
@@ -33,8 +37,6 @@ LONGEST_BODY_S, LONGEST_UPLOAD_S = 2.0, 30.0
 
 MOST_BODIES = 1_000
 """The most bodies that are being read; with ``IN_MEMORY_BYTES`` it bounds their memory."""
-
-_reading = 0
 
 
 class BodyTooLong(Exception):
@@ -96,45 +98,111 @@ async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
     :raises ClientGone: the client did not finish it.
     :raises Busy: enough others are being read.
     """
-    global _reading
     length = environ.get("CONTENT_LENGTH", "")
     declared = int(length) if length.isdecimal() and len(length) < 20 else 0
     if declared > LONGEST_BODY_BYTES:
         raise BodyTooLong
-    if _reading >= MOST_BODIES:
+    in_chunks = not declared or "HTTP_TRANSFER_ENCODING" in environ
+    bodies = _bodies()
+    if len(bodies.being_read) >= MOST_BODIES:
         raise Busy
-    longest_s = LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S
-    _reading += 1
-    try:
-        async with asyncio.timeout(longest_s):
-            body = await _received(receive)
-    except TimeoutError as error:
-        raise BodyTooSlow from error
-    finally:
-        _reading -= 1
-    if not declared:
-        environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))  # it came in chunks
-    body.seek(0)
+    with _Reading(bodies, LONGEST_UPLOAD_S if declared > UPLOAD_BYTES else LONGEST_BODY_S):
+        message = await receive()
+        chunk = message.get("body", b"")
+        # Granian says that more may come even if this is all; to ask takes turns of three threads.
+        is_all = not message.get("more_body") or (len(chunk) == declared and not in_chunks)
+        if is_all and len(chunk) <= IN_MEMORY_BYTES and message["type"] == "http.request":
+            body: IO[bytes] = BytesIO(chunk)  # as nearly always
+        else:
+            body = await _body_in_parts(message, receive)
+    if in_chunks:
+        environ["CONTENT_LENGTH"] = str(body.seek(0, SEEK_END))
+        body.seek(0)
     return body
 
 
-async def _received(receive: Receive) -> IO[bytes]:
-    message = await receive()
-    if message["type"] == "http.request" and not message.get("more_body"):
-        return BytesIO(message.get("body", b""))  # as nearly always
+async def _body_in_parts(message: dict[str, Any], receive: Receive) -> IO[bytes]:
     body: IO[bytes] = SpooledTemporaryFile(IN_MEMORY_BYTES)  # noqa: SIM115 (its request closes it)
-    size = 0
-    while True:
-        if message["type"] != "http.request":
-            raise ClientGone
-        chunk, more = message.get("body", b""), message.get("more_body", False)
-        size += len(chunk)
-        if size > LONGEST_BODY_BYTES:
-            raise BodyTooLong
-        body.write(chunk)
-        if not more:
-            return body
-        message = await receive()
+    try:
+        while message["type"] == "http.request":
+            body.write(message.get("body", b""))
+            if body.tell() > LONGEST_BODY_BYTES:
+                raise BodyTooLong
+            if not message.get("more_body"):
+                body.seek(0)
+                return body
+            message = await receive()
+        raise ClientGone
+    except BaseException:
+        body.close()
+        raise
+
+
+class _Bodies:
+    """The bodies that an event loop reads. One timer watches them: one for each costs too much."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._due_at_s = 0.0
+        self.being_read: set[_Reading] = set()
+
+    def watch(self, reading: _Reading) -> None:
+        self.being_read.add(reading)
+        if self._timer is None or reading.due_at_s < self._due_at_s:
+            self._look_at(reading.due_at_s)
+
+    def _look_at(self, due_at_s: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._due_at_s = due_at_s
+        self._timer = self._loop.call_at(due_at_s, self._end_overdue)
+
+    def _end_overdue(self) -> None:
+        self._timer = None
+        now_s = self._loop.time()
+        for reading in self.being_read:
+            if reading.due_at_s <= now_s:
+                reading.end()
+        due = [it.due_at_s for it in self.being_read if not it.is_overdue]
+        if due:
+            self._look_at(min(due))
+
+
+class _Reading:
+    """The reading of one body: ended after some time as ``asyncio.timeout`` would end it."""
+
+    __slots__ = ("_bodies", "_cancelling", "_task", "due_at_s", "is_overdue")
+
+    def __init__(self, bodies: _Bodies, longest_s: float) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        self._bodies, self._task = bodies, task
+        self._cancelling = task.cancelling()
+        self.due_at_s = asyncio.get_running_loop().time() + longest_s
+        self.is_overdue = False
+
+    def __enter__(self) -> None:
+        self._bodies.watch(self)
+
+    def end(self) -> None:
+        if not self.is_overdue:
+            self.is_overdue = True
+            self._task.cancel()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._bodies.being_read.discard(self)
+        is_ours = self.is_overdue and self._task.uncancel() <= self._cancelling
+        if is_ours and kind is asyncio.CancelledError:
+            raise BodyTooSlow from error
+
+
+_bodies = PerLoop(_Bodies)
 
 
 def request_path(environ: Environ) -> str:

@@ -9,10 +9,11 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import TypeVar
-from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from django.db import close_old_connections
+
+from seckill_site.front_door.per_loop import PerLoop
 
 T = TypeVar("T")
 
@@ -81,14 +82,10 @@ class Threads:
         self._pool.shutdown(wait=False, cancel_futures=True)
 
 
-_threads: WeakKeyDictionary[asyncio.AbstractEventLoop, Threads] = WeakKeyDictionary()
+def _own_threads() -> Threads:
+    return Threads(
+        threads=settings.SECKILL_DJANGO_THREADS, most_waiting=settings.SECKILL_DJANGO_WAITING
+    )
 
 
-def threads() -> Threads:
-    """Return the threads of the running loop."""
-    loop = asyncio.get_running_loop()
-    if loop not in _threads:
-        _threads[loop] = Threads(
-            threads=settings.SECKILL_DJANGO_THREADS, most_waiting=settings.SECKILL_DJANGO_WAITING
-        )
-    return _threads[loop]
+threads = PerLoop(_own_threads)

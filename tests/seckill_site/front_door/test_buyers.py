@@ -11,8 +11,7 @@ import pytest
 
 from seckill_site.front_door import buyers
 from seckill_site.front_door.buyers import buyer_of
-from seckill_site.front_door.threads import Busy, Threads
-from seckill_site.front_door.threads import _threads as threads_of_loops
+from seckill_site.front_door.threads import Busy, Threads, threads
 from seckill_site.sessions import Buyer
 from tests.support.patience import GENEROUS_S
 
@@ -59,8 +58,7 @@ def servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[Servers]:
 
 def serve(use: Callable[[], Awaitable[Any]], *, most_waiting: int = 100) -> Any:
     async def run() -> Any:
-        pool = Threads(threads=THREADS, most_waiting=most_waiting)
-        threads_of_loops[asyncio.get_running_loop()] = pool
+        pool = threads.use(Threads(threads=THREADS, most_waiting=most_waiting))
         try:
             return await asyncio.wait_for(use(), GENEROUS_S)
         finally:

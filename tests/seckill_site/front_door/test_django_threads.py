@@ -12,7 +12,6 @@ import pytest
 from seckill_site.front_door import django_threads
 from seckill_site.front_door.django_threads import WHOLE_BYTES, DjangoThreads
 from seckill_site.front_door.threads import Busy, Threads, threads
-from seckill_site.front_door.threads import _threads as threads_of_loops
 from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.quick
@@ -70,7 +69,7 @@ def serve(application: Any, use: Callable[[DjangoThreads], Any], *, most_waiting
 
     async def run() -> Any:
         bounded = Threads(threads=THREADS, most_waiting=most_waiting)
-        threads_of_loops[asyncio.get_running_loop()] = bounded
+        threads.use(bounded)
         try:
             return await asyncio.wait_for(use(DjangoThreads(application)), GENEROUS_S)
         finally:

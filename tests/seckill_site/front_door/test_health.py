@@ -11,7 +11,6 @@ from prometheus_client import REGISTRY
 
 from seckill_site.front_door import health
 from seckill_site.front_door.threads import Threads, threads
-from seckill_site.front_door.threads import _threads as threads_of_loops
 from tests.support import wsgi
 from tests.support.asgi import ask
 from tests.support.patience import GENEROUS_S
@@ -29,7 +28,7 @@ def with_threads(use: Any, *, all_work: bool) -> Any:
     done = threading.Event()
 
     async def run() -> Any:
-        pool = threads_of_loops[asyncio.get_running_loop()] = Threads(threads=1, most_waiting=9)
+        pool = threads.use(Threads(threads=1, most_waiting=9))
         work = asyncio.ensure_future(pool.run(lambda: all_work and done.wait(GENEROUS_S)))
         await asyncio.sleep(0)
         try:

@@ -1,0 +1,118 @@
+"""Bodies at the front door: whole at once, in parts, too slow, given up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+import pytest
+
+from seckill_site.front_door import requests
+from seckill_site.front_door.requests import (
+    IN_MEMORY_BYTES,
+    UPLOAD_BYTES,
+    BodyTooSlow,
+    ClientGone,
+    read_body,
+)
+from tests.support.patience import GENEROUS_S
+
+pytestmark = pytest.mark.quick
+
+
+class Client:
+    """A client that sends these messages and then nothing more."""
+
+    def __init__(self, *messages: dict[str, Any]) -> None:
+        self._messages = iter(messages)
+        self.asked = 0
+
+    async def receive(self) -> dict[str, Any]:
+        self.asked += 1
+        message = next(self._messages, None)
+        return message if message is not None else await asyncio.Event().wait()  # type: ignore
+
+    async def read(self, **headers: str) -> bytes:
+        with await read_body(headers, self.receive) as body:
+            return body.read()
+
+
+def part(body: bytes, *, more: bool = True) -> dict[str, Any]:
+    return {"type": "http.request", "body": body, "more_body": more}
+
+
+def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(coroutine, GENEROUS_S))
+
+
+def test_body_of_the_declared_length_is_not_asked_for_again() -> None:
+    client = Client(part(b"all of it"))  # as granian sends it
+    assert run(client.read(CONTENT_LENGTH="9")) == b"all of it"
+    assert client.asked == 1
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"CONTENT_LENGTH": "10"},
+        {"HTTP_TRANSFER_ENCODING": "chunked"},
+        {"HTTP_TRANSFER_ENCODING": "chunked", "CONTENT_LENGTH": "3"},
+        {"CONTENT_LENGTH": "3,10"},
+    ],
+)
+def test_body_of_another_length_is_read_to_its_end(headers: dict[str, str]) -> None:
+    client = Client(part(b"one"), part(b" and two", more=False))
+    assert run(client.read(**headers)) == b"one and two"
+
+
+def test_length_of_a_body_in_chunks_is_that_of_its_parts() -> None:
+    environ = {"HTTP_TRANSFER_ENCODING": "chunked"}
+    client = Client(part(b"one"), part(b"two", more=False))
+    run(read_body(environ, client.receive)).close()
+    assert environ["CONTENT_LENGTH"] == "6"
+
+
+def test_long_body_is_not_kept_in_memory() -> None:
+    content = b"x" * (IN_MEMORY_BYTES + 1)
+    client = Client(part(content, more=False))
+    with run(read_body({"CONTENT_LENGTH": str(len(content))}, client.receive)) as body:
+        assert body._rolled
+        assert body.read() == content
+
+
+def test_client_that_goes_away_gets_no_answer() -> None:
+    with pytest.raises(ClientGone):
+        run(Client(part(b"half"), {"type": "http.disconnect"}).read(CONTENT_LENGTH="8"))
+    with pytest.raises(ClientGone):
+        run(Client({"type": "http.disconnect"}).read(CONTENT_LENGTH="8"))
+
+
+def test_slow_bodies_end_each_in_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(requests, "LONGEST_BODY_S", 0.05)
+    monkeypatch.setattr(requests, "LONGEST_UPLOAD_S", GENEROUS_S / 2)
+
+    async def read() -> list[Any]:
+        upload = asyncio.ensure_future(Client().read(CONTENT_LENGTH=str(UPLOAD_BYTES + 1)))
+        both = [Client(*messages).read(CONTENT_LENGTH="1") for messages in ([], [part(b"x")])]
+        found = await asyncio.gather(*both, return_exceptions=True)
+        later = await asyncio.gather(Client().read(CONTENT_LENGTH="1"), return_exceptions=True)
+        assert not upload.done()
+        upload.cancel()
+        return [*found, *later]
+
+    first, quick, later = run(read())
+    assert (type(first), quick, type(later)) == (BodyTooSlow, b"x", BodyTooSlow)
+
+
+def test_cancelled_reading_is_cancelled_and_forgotten() -> None:
+    async def read() -> int:
+        reading = asyncio.ensure_future(Client().read(CONTENT_LENGTH="1"))
+        await asyncio.sleep(0)
+        assert len(requests._bodies().being_read) == 1
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        return len(requests._bodies().being_read)
+
+    assert run(read()) == 0
