@@ -7,9 +7,9 @@ A script is one file. It is sent by its SHA-1. If the server does not know it (a
 import hashlib
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from hiredis import pack_command
 from redis import Redis
@@ -75,8 +75,7 @@ class LuaScript:
         return (name, text, len(keys), *keys, *args)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ScriptCall(Generic[T]):
+class ScriptCall(NamedTuple, Generic[T]):
     """One call of a script, separate from sending it.
 
     ``read`` turns the raw reply into the result; with commands in ``then``, which follow in the
@@ -107,11 +106,16 @@ class ScriptCall(Generic[T]):
         """Return what is sent; ``in_full`` if the server has said that it lacks the script."""
         return [self.script.command(self.keys, self.args, in_full=in_full), *self.then]
 
+    def packed(self) -> bytes:
+        """Return the command that runs the script, as it is sent; without ``then``."""
+        args = pack_command(tuple(self.args))  # type: ignore[arg-type]
+        count = 3 + len(self.keys) + len(self.args)
+        start = _packed_start(self.script.sha, tuple(self.keys))
+        return b"*%d\r\n%b%b" % (count, start, args[args.index(b"\n") + 1 :])
+
     def with_read(self, read: Callable[[Any], U]) -> "ScriptCall[U]":
         """Return the same call with another ``read``."""
-        return ScriptCall(
-            script=self.script, keys=self.keys, args=self.args, read=read, then=self.then
-        )
+        return ScriptCall(self.script, self.keys, self.args, read, self.then)
 
     def read_replies(self, replies: list[Any]) -> T:
         """Return the result of the replies to all commands.
@@ -120,6 +124,13 @@ class ScriptCall(Generic[T]):
         """
         checked(replies)
         return self.read(replies if self.then else replies[0])
+
+
+@lru_cache(maxsize=1024)
+def _packed_start(sha: str, keys: tuple[str, ...]) -> bytes:
+    """Return what all calls of a script with these keys begin with, after the first line."""
+    packed: bytes = pack_command(("EVALSHA", sha, len(keys), *keys))  # type: ignore[arg-type]
+    return packed[packed.index(b"\n") + 1 :]
 
 
 def _unread(reply: Any) -> Any:

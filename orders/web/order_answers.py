@@ -13,7 +13,7 @@ from orders.placing.service import load_and_send, place_call, read_order_token
 from orders.placing.tokens import PurchaseToken
 from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
 from orders.web.request_parsing import OrderRequest
-from orders.web.serializers import accepted_json
+from orders.web.serializers import accepted_text
 from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.web.responses import Answer
 from vouchers.inventory import sold_out_cache
@@ -25,6 +25,8 @@ _COUNTED_PER_SALE = {
 }  # fmt: skip
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 
+
+_OWNER_HEADERS = (("Cache-Control", "private, no-store"), ("Vary", "Accept-Language, Cookie"))
 
 Outcome = PurchaseToken | Refusal
 """What an order request led to: its token if it was accepted."""
@@ -83,13 +85,12 @@ def order_answer(outcome: Outcome, *, path: str, language: str) -> Answer:
     """Return the JSON answer to an order request; ``path`` is the request's."""
     if isinstance(outcome, Refusal):
         return refusal_answer(outcome, language=language)
-    return owner_answer(accepted_json(outcome, path=path), status=202)
+    return Answer(202, accepted_text(outcome.order_id, path=path), _OWNER_HEADERS)
 
 
 def owner_answer(content: dict[str, Any], *, status: int = 200) -> Answer:
     """Return JSON that only its owner may see and no cache may keep."""
-    headers = (("Cache-Control", "private, no-store"), ("Vary", "Accept-Language, Cookie"))
-    return Answer(status, json.dumps(content), headers)
+    return Answer(status, json.dumps(content), _OWNER_HEADERS)
 
 
 def count_refusal(refusal: Refusal, *, sale_id: int) -> Refusal:

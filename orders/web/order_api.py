@@ -32,7 +32,7 @@ from orders.web.refusals import (
     refusals_answered,
 )
 from orders.web.request_parsing import InvalidRequest, read_order_request
-from orders.web.serializers import accepted_json, receipt_json
+from orders.web.serializers import receipt_json, receipt_path
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.sessions import Buyer
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
@@ -58,7 +58,7 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         return as_response(answer)
     if isinstance(outcome, Refusal):
         return refusal_response(request, outcome, sale_id=sale_id, token=token)
-    receipt_url = accepted_json(outcome, path=request.path)["status_url"]
+    receipt_url = receipt_path(outcome.order_id, path=request.path)
     return HttpResponse(status=303, headers={"Location": receipt_url})
 
 

@@ -3,6 +3,7 @@
 Everything a client can send ends as a value or as :class:`InvalidRequest`, never as a server error.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -18,6 +19,11 @@ LARGEST_BODY_BYTES = 8 * 1024
 """An order request is a token and a number; a longer one is a mistake or worse."""
 
 _FEW = 20
+
+_USUAL = re.compile(
+    rb'\{"token": ?"([0-9A-Za-z_:-]*)"(?:, ?"attempt": ?([1-9][0-9]{0,3}))?\}', re.ASCII
+)
+"""What nearly every program sends; whatever else JSON allows is left to its parser."""
 
 
 class InvalidRequest(Exception):
@@ -41,6 +47,8 @@ def read_order_request(request: HttpRequest) -> OrderRequest:
 
     :raises InvalidRequest: with 400, 413 or 415.
     """
+    if request.content_type == "application/json":
+        return read_json_order(_body(request))
     return _order_request(_read_fields(request))
 
 
@@ -49,7 +57,11 @@ def read_json_order(body: bytes) -> OrderRequest:
 
     :raises InvalidRequest: with 400.
     """
-    return _order_request(_json_object(body))
+    match = _USUAL.fullmatch(body)
+    if match is None:
+        return _order_request(_json_object(body))
+    token, attempt = match.groups()
+    return OrderRequest(token.decode(), None if attempt is None else int(attempt))
 
 
 def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
@@ -57,8 +69,6 @@ def _order_request(fields: Mapping[str, Any]) -> OrderRequest:
 
 
 def _read_fields(request: HttpRequest) -> Mapping[str, Any]:
-    if request.content_type == "application/json":
-        return _json_object(_body(request))
     if request.content_type in ("application/x-www-form-urlencoded", ""):
         return _form(_body(request))
     if request.content_type == "multipart/form-data":
@@ -123,8 +133,6 @@ def _multipart(request: HttpRequest) -> Mapping[str, Any]:
 
 def _attempt(value: object) -> int | None:
     """Return the number of the attempt; a form sends text, JSON a number."""
-    if type(value) is int and value == 1:
-        return 1  # nearly every request
     if value is None or value == "":
         return None
     text = str(value) if isinstance(value, str | int) and not isinstance(value, bool) else ""

@@ -1,24 +1,34 @@
 """The JSON of the HTTP contract (``docs/http.md``), as dictionaries."""
 
+import json
+from functools import lru_cache
 from typing import Any
 
 from django.urls import reverse
 
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.waiting_list import Place
-from orders.placing.tokens import PurchaseToken
 from orders.receipts.purchase_page import BuyerStatus
 from orders.receipts.service import QUEUED, Receipt, poll_after_ms
 
 
-def accepted_json(token: PurchaseToken, *, path: str) -> dict[str, Any]:
-    """Return the answer to an accepted order request; ``path`` is the request's."""
-    return {
-        "order_id": str(token.order_id),
-        "status": QUEUED,
-        "status_url": f"{path}{token.order_id}/",  # what reverse("receipt") returns, for free
-        "poll_after_ms": poll_after_ms(place=None),
-    }
+def accepted_text(order_id: int, *, path: str) -> str:
+    """Return the answer to an accepted order request, written out; ``path`` is the request's."""
+    return (
+        f'{{"order_id": "{order_id}", "status": "{QUEUED}", '
+        f'"status_url": "{receipt_path(order_id, path=_quoted(path))}", '
+        f'"poll_after_ms": {poll_after_ms(place=None)}}}'
+    )
+
+
+def receipt_path(order_id: int, *, path: str) -> str:
+    """Return what ``reverse("receipt")`` returns, for free; ``path`` is the order request's."""
+    return f"{path}{order_id}/"
+
+
+@lru_cache(maxsize=256)
+def _quoted(path: str) -> str:
+    return json.dumps(path)[1:-1]
 
 
 def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, Any]:

@@ -37,6 +37,7 @@ from seckill_site.front_door.requests import (
 )
 from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visit
 from seckill_site.front_door.threads import Busy, threads
+from seckill_site.kept_settings import kept
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
@@ -83,8 +84,8 @@ class FrontDoor:
     def __init__(self, django: WsgiApplication, *, responders: Sequence[Responder]) -> None:
         """Prepare it; what belongs to an event loop is made in it, with the first request."""
         self._django = DjangoThreads(django)
-        self._responders = responders
         self._shells = Shells(self._django.ask)
+        self._responders = (*responders, self._shells.answer)
         self._site_headers: dict[_Kind, dict[str, str]] = {}
         self._headers: dict[tuple[_Kind, Headers], Pairs] = {}
 
@@ -99,11 +100,10 @@ class FrontDoor:
                 return
 
     async def _answer(self, environ: Environ, receive: Receive, send: Send) -> None:
-        body: IO[bytes] = io.BytesIO()
-        environ["wsgi.input"] = body
+        body: IO[bytes] | None = None
         try:
-            if has_body(environ):
-                body = environ["wsgi.input"] = await read_body(environ, receive)
+            body = await read_body(environ, receive) if has_body(environ) else io.BytesIO()
+            environ["wsgi.input"] = body
             answer = await self._respond(environ)
             if answer is None:
                 await self._django.answer(environ, receive, send)
@@ -115,16 +115,16 @@ class FrontDoor:
         except Busy:
             answer = await _refusal(environ, 503, "unavailable", UNAVAILABLE_TEXT)
         finally:
-            body.close()
+            if body is not None:
+                body.close()
         await self._send(answer, environ, send)
 
     async def _respond(self, environ: Environ) -> Answer | StoredAnswer | None:
         """Return the first answer of the responders, if they may answer this request at all."""
-        is_secure = environ.get("HTTP_X_FORWARDED_PROTO") == "https"
-        is_plain = settings.HTTPS_ONLY and not is_secure and environ["PATH_INFO"] not in PROBES
-        if is_plain or not _is_our_host(environ):
+        is_plain = _https_only() and not _is_secure(environ) and environ["PATH_INFO"] not in PROBES
+        if is_plain or not _is_allowed(environ.get("HTTP_HOST", ""), *_hosts()):
             return None
-        for respond in (*self._responders, self._shells.answer):
+        for respond in self._responders:
             try:
                 answer = await respond(environ)
             except Busy:
@@ -142,18 +142,19 @@ class FrontDoor:
             body = b"" if environ["REQUEST_METHOD"] == "HEAD" else body
         else:
             status, body = answer.status, answer.content.encode()
-            headers = [*await self._headers_of(answer, environ), length_of(body)]
+            kind = request_language(environ), _is_secure(environ)
+            found = self._headers.get((kind, answer.headers))
+            if found is None:
+                found = await self._merge_headers(kind, answer.headers, environ)
+            headers = [*found, length_of(body)]
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
-    async def _headers_of(self, answer: Answer, environ: Environ) -> Pairs:
-        kind = request_language(environ), environ.get("HTTP_X_FORWARDED_PROTO") == "https"
-        found = self._headers.get((kind, answer.headers))
-        if found is None:
-            found = _merged(await self._headers_of_the_site(kind, environ), answer.headers)
-            if len(self._headers) < MOST_HEADERS:
-                self._headers[kind, answer.headers] = found
-        return found
+    async def _merge_headers(self, kind: _Kind, headers: Headers, environ: Environ) -> Pairs:
+        merged = _merged(await self._headers_of_the_site(kind, environ), headers)
+        if len(self._headers) < MOST_HEADERS:
+            self._headers[kind, headers] = merged
+        return merged
 
     async def _headers_of_the_site(self, kind: _Kind, environ: Environ) -> dict[str, str]:
         """Return the headers that Django's middleware gives to any answer in this language."""
@@ -208,9 +209,18 @@ def _page(status: int, code: str, text: str, language: str, retry_after_s: int |
     return Answer(status, response.content.decode(), tuple(response.items()))
 
 
-def _is_our_host(environ: Environ) -> bool:
-    host = environ.get("HTTP_HOST", "")
-    return _is_allowed(host, tuple(settings.ALLOWED_HOSTS), settings.DEBUG)
+def _is_secure(environ: Environ) -> bool:
+    return bool(environ.get("HTTP_X_FORWARDED_PROTO") == "https")
+
+
+@kept
+def _https_only() -> bool:
+    return bool(settings.HTTPS_ONLY)
+
+
+@kept
+def _hosts() -> tuple[tuple[str, ...], bool]:
+    return tuple(settings.ALLOWED_HOSTS), settings.DEBUG
 
 
 @lru_cache(maxsize=256)

@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from django.conf import settings
 from hiredis import pack_command
@@ -39,6 +38,8 @@ from redis.exceptions import TimeoutError as NoReply
 
 from locks.lua_script import Command, ScriptCall, is_unknown_script
 from seckill_site.clocks.ledger import learn_ledger_time
+from seckill_site.front_door.per_loop import PerLoop
+from seckill_site.kept_settings import kept
 from seckill_site.primary import HANDSHAKE, Primary, is_doubt
 
 T = TypeVar("T")
@@ -58,11 +59,12 @@ MOST_QUESTIONS = 2_000
 class _Question:
     """A script that was sent, and what is done with its reply and those to what follows it."""
 
-    __slots__ = ("_in_full", "answer", "asked_at_s", "call", "commands", "replies")
+    __slots__ = ("_in_full", "answer", "asked_at_s", "call", "packed", "replies", "wanted")
 
     def __init__(self, call: ScriptCall[Any], loop: asyncio.AbstractEventLoop) -> None:
         self.call = call
-        self.commands: list[Command] = call.commands()[:1]
+        self.packed = call.packed()
+        self.wanted = 1
         self.replies: list[Any] = []
         self._in_full = False
         self.asked_at_s = loop.time()
@@ -73,7 +75,7 @@ class _Question:
         if self._in_full:
             return False
         self._in_full = True
-        self.commands, self.replies = self.call.commands(in_full=True)[:1], []
+        self.packed, self.replies = _packed(self.call.commands(in_full=True)[:1]), []
         return True
 
     def settle(self) -> None:
@@ -96,7 +98,8 @@ class _Then:
 
     def __init__(self, burst: Sequence[_Question]) -> None:
         self.burst = burst
-        self.commands = burst[0].call.then
+        self.packed = _packed(burst[0].call.then)
+        self.wanted = len(burst[0].call.then)
         self.replies: list[Any] = []
         self.asked_at_s = burst[0].asked_at_s
         self.answered = asyncio.Event()
@@ -246,12 +249,12 @@ class LedgerNode:
             burst = list(self._unwritten)
             self._unwritten.clear()
             self._written.extend(burst)
-            commands = [it for question in burst for it in question.commands]
+            packed = [it.packed for it in burst]
             then = _Then(burst) if burst and burst[0].call.then else None
             if then:
                 self._written.append(then)
-                commands += then.commands
-            await connection.send_packed_command([_packed(commands)], check_health=False)
+                packed.append(then.packed)
+            await connection.send_packed_command([b"".join(packed)], check_health=False)
             if then:
                 await then.answered.wait()
 
@@ -263,7 +266,7 @@ class LedgerNode:
                 reply = error
             asked = self._written[0]
             asked.replies.append(reply)
-            if len(asked.replies) < len(asked.commands):
+            if len(asked.replies) < asked.wanted:
                 continue
             self._written.popleft()
             if isinstance(asked, _Then):
@@ -307,8 +310,7 @@ def _asyncio_pool(url: str) -> ConnectionPool:
     )
 
 
-_Nodes = dict[tuple[str, bool], LedgerNode]
-_nodes: WeakKeyDictionary[asyncio.AbstractEventLoop, _Nodes] = WeakKeyDictionary()
+_nodes = PerLoop[dict[tuple[str, bool], LedgerNode]](dict)
 
 
 def ledger_node(*, with_then: bool = False) -> LedgerNode:
@@ -316,8 +318,7 @@ def ledger_node(*, with_then: bool = False) -> LedgerNode:
 
     Calls with commands in ``then`` have another one.
     """
-    nodes = _nodes.setdefault(asyncio.get_running_loop(), {})
-    url: str = settings.CACHES["ledger"]["LOCATION"]
+    nodes, url = _nodes(), _addresses()["ledger"]
     if (url, with_then) not in nodes:
         nodes[url, with_then] = LedgerNode(url)
     return nodes[url, with_then]
@@ -325,14 +326,17 @@ def ledger_node(*, with_then: bool = False) -> LedgerNode:
 
 def cache_node() -> LedgerNode:
     """Return the running loop's connection to the Redis of ``CACHE_URL``."""
-    nodes = _nodes.setdefault(asyncio.get_running_loop(), {})
-    url: str = settings.CACHES["default"]["LOCATION"]
+    nodes, url = _nodes(), _addresses()["default"]
     if (url, False) not in nodes:
         nodes[url, False] = LedgerNode(url, keeps_time=False)
     return nodes[url, False]
 
 
+@kept
+def _addresses() -> dict[str, str]:
+    return {name: cache["LOCATION"] for name, cache in settings.CACHES.items()}
+
+
 async def close_ledger_nodes() -> None:
     """Close all connections of the running loop, once their replies have come."""
-    nodes = _nodes.get(asyncio.get_running_loop(), {})
-    await asyncio.gather(*[it.close() for it in nodes.values()])
+    await asyncio.gather(*[it.close() for it in _nodes().values()])

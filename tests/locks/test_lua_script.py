@@ -9,6 +9,7 @@ from contextlib import ExitStack, closing
 
 import pytest
 from django.test import override_settings
+from hiredis import pack_command
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import ResponseError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -69,6 +70,13 @@ def test_call_reads_the_replies_of_following_commands(script, ledger):
     call = ScriptCall(script=script, keys=["k"], args=[3], read=list, then=[("GET", "k")])
 
     assert call.run(ledger) == [["k", "3", "3"], "3"]
+
+
+@pytest.mark.parametrize("args", [[], [1], ["a", 2, b"\xff\r\n"], ["ä"] * 12])
+def test_packed_call_is_its_packed_command(script, args):
+    for keys in ([], ["k"], ["k", "l{1}"] * 5):
+        call = ScriptCall(script=script, keys=keys, args=args, read=list, then=[("GET", "k")])
+        assert call.packed() == pack_command(call.commands()[0])  # type: ignore[arg-type]
 
 
 def test_known_script_takes_one_round_trip(script, ledger, ledger_trips):

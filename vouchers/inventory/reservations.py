@@ -8,14 +8,15 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import partial
+from functools import lru_cache, partial
 from math import isfinite
-from typing import Any, assert_never
+from typing import Any, NamedTuple, assert_never
 
 from django.conf import settings
 from redis.exceptions import RedisError
 
 from locks.lua_script import ScriptCall
+from seckill_site.kept_settings import kept
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.holdings import Holding, put_junk_aside
@@ -127,8 +128,7 @@ class ClaimCode(StrEnum):
     NOT_LOADED = "NOT_LOADED"
 
 
-@dataclass(frozen=True)
-class Reservation:
+class Reservation(NamedTuple):
     """An accepted buyer. If ``kick_due``, the caller publishes one fulfil task."""
 
     order_id: int
@@ -189,25 +189,29 @@ def reserve_call(
     *, sale_id: int, order_id: int, user_id: int, identity: int = 0
 ) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
-    keys = LedgerKeys(sale_id)
+    kick_ms, behind_ms, replicas = _reserve_settings()
     call = ScriptCall(
         script=_RESERVE,
-        keys=[*keys.contents, keys.kick],
-        args=[
-            str(order_id),
-            str(user_id),
-            settings.SECKILL_KICK_MS,
-            settings.SECKILL_BEHIND_MS,
-            str(identity or ""),
-        ],
+        keys=_reserve_keys(sale_id),
+        args=[str(order_id), str(user_id), kick_ms, behind_ms, str(identity or "")],
         read=partial(_read_reservation, sale_id),
     )
-    return _replicated(call) if settings.SECKILL_LEDGER_REPLICAS else call
+    return _replicated(call, wanted=replicas) if replicas else call
 
 
-def _replicated(call: ScriptCall[Reservation]) -> ScriptCall[Reservation]:
+@kept
+def _reserve_settings() -> tuple[int, int, int]:
+    return settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS, settings.SECKILL_LEDGER_REPLICAS
+
+
+@lru_cache(maxsize=1024)
+def _reserve_keys(sale_id: int) -> tuple[str, ...]:
+    keys = LedgerKeys(sale_id)
+    return (*keys.contents, keys.kick)
+
+
+def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
     """Let ``WAIT`` follow in the same write; reading the replies raises :class:`NotReplicated`."""
-    wanted = settings.SECKILL_LEDGER_REPLICAS
 
     def read(replies: Sequence[Any]) -> Reservation:
         reservation, replicas = call.read(replies[0]), int(replies[1])
@@ -216,7 +220,7 @@ def _replicated(call: ScriptCall[Reservation]) -> ScriptCall[Reservation]:
         return reservation
 
     wait = ("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS)
-    return replace(call, args=[*call.args, 1], then=[wait], read=read)
+    return call._replace(args=[*call.args, 1], then=[wait], read=read)
 
 
 REFUSALS: dict[str, tuple[type[Exception], str]] = {
@@ -233,16 +237,16 @@ def _read_reservation(sale_id: int, reply: list[Any]) -> Reservation:
     match ReserveCode(reply[0]):
         case ReserveCode.ACCEPTED:
             return Reservation(int(reply[1]), kick_due=bool(reply[2]))
-        case ReserveCode.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(reply[1]))
-        case ReserveCode.BEHIND:
-            raise SaleBehind(int(reply[1]))
         case ReserveCode.SOLD_OUT:
             arrived_at_ms, sold_out_at_ms = int(reply[1]), int(reply[2]) if reply[2] else None
             sold_out_cache.remember_sold_out(
                 sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
             )
             raise SoldOut(arrived_at_ms, sold_out_at_ms)
+        case ReserveCode.ALREADY_ORDERED:
+            raise AlreadyOrdered(int(reply[1]))
+        case ReserveCode.BEHIND:
+            raise SaleBehind(int(reply[1]))
         case code:
             kind, text = REFUSALS[code]
             raise kind(f"sale {sale_id} {text}")

@@ -4,15 +4,14 @@ After the ledger (``reserve.lua``) answers "sold out", ``orders/web/order_answer
 to first attempts. A unit that comes back is seen within ``SOLD_OUT_TTL_S``; a retry always asks.
 """
 
-from dataclasses import dataclass
 from time import monotonic
+from typing import NamedTuple
 
 SOLD_OUT_TTL_S = 0.2
 MAX_SALES = 10_000
 
 
-@dataclass(frozen=True)
-class SoldOutAnswer:
+class SoldOutAnswer(NamedTuple):
     """A "sold out" of the ledger: when its request arrived, and when the last unit went if known.
 
     Both are by the clock of Redis. ``remembered_at_s`` is by this process's monotonic clock.
