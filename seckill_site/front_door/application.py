@@ -7,6 +7,7 @@ the headers that Django's middleware gives to its own.
 from __future__ import annotations
 
 import asyncio
+import gc
 import io
 import logging
 from collections.abc import Awaitable, Callable, Sequence
@@ -60,6 +61,9 @@ DRAIN_S = 4.0
 
 TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
 TOO_LONG = gettext_noop("The request is too large.")
+
+YOUNG_OBJECTS = 20_000
+"""The new objects after which garbage is collected; Python's own number is 700."""
 
 MOST_HEADERS = 256
 """The most sets of headers that are kept, merged with those of the site."""
@@ -173,6 +177,7 @@ class FrontDoor:
     async def _live(self, receive: Receive, send: Send) -> None:
         await receive()
         await ledger_node().open()
+        _spare_the_collector()
         lag = asyncio.create_task(watch_lag())
         await send({"type": "lifespan.startup.complete"})
         await receive()
@@ -207,6 +212,17 @@ def _page(status: int, code: str, text: str, language: str, retry_after_s: int |
             request, status=status, code=code, message=gettext(text), retry_after_s=retry_after_s
         )
     return Answer(status, response.content.decode(), tuple(response.items()))
+
+
+def _spare_the_collector() -> None:
+    """Leave the modules and all that they hold to no collection of garbage, and collect rarely.
+
+    A loop with hundreds of requests in flight starts a collection after each few hundred new
+    objects, nearly all of them still in use. Collections took a fifth of the time of an order.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(YOUNG_OBJECTS, *gc.get_threshold()[1:])
 
 
 def _is_secure(environ: Environ) -> bool:
