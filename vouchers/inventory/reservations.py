@@ -233,22 +233,24 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
 """The exceptions of codes that carry no figures; the scripts share these codes."""
 
 
-def _read_reservation(sale_id: int, reply: list[Any]) -> Reservation:
-    match ReserveCode(reply[0]):
+def _read_reservation(sale_id: int, reply: str) -> Reservation:
+    code, *figures = reply.split(" ")
+    match ReserveCode(code):
         case ReserveCode.ACCEPTED:
-            return Reservation(int(reply[1]), kick_due=bool(reply[2]))
+            return Reservation(int(figures[0]), kick_due=figures[1] == "1")
         case ReserveCode.SOLD_OUT:
-            arrived_at_ms, sold_out_at_ms = int(reply[1]), int(reply[2]) if reply[2] else None
+            arrived_at_ms = int(figures[0])
+            sold_out_at_ms = int(figures[1]) if figures[1] else None
             sold_out_cache.remember_sold_out(
                 sale_id=sale_id, arrived_at_ms=arrived_at_ms, sold_out_at_ms=sold_out_at_ms
             )
             raise SoldOut(arrived_at_ms, sold_out_at_ms)
         case ReserveCode.ALREADY_ORDERED:
-            raise AlreadyOrdered(int(reply[1]))
+            raise AlreadyOrdered(int(figures[0]))
         case ReserveCode.BEHIND:
-            raise SaleBehind(int(reply[1]))
-        case code:
-            kind, text = REFUSALS[code]
+            raise SaleBehind(int(figures[0]))
+        case other:
+            kind, text = REFUSALS[other]
             raise kind(f"sale {sale_id} {text}")
 
 
