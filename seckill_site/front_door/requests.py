@@ -20,6 +20,7 @@ from django.utils import translation
 
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.threads import Busy
+from seckill_site.kept_settings import kept
 
 Environ = dict[str, Any]
 Scope = dict[str, Any]
@@ -212,9 +213,14 @@ def request_path(environ: Environ) -> str:
 
 def request_language(environ: Environ) -> str:
     """Return the language that Django's ``LocaleMiddleware`` would choose for a request."""
-    cookies = environ.get("HTTP_COOKIE")
-    chosen = parse_cookie(cookies).get(settings.LANGUAGE_COOKIE_NAME, "") if cookies else ""
+    cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
+    chosen = parse_cookie(cookies).get(name, "") if name in cookies else ""
     return _language(chosen[:16], environ.get("HTTP_ACCEPT_LANGUAGE", "")[:128])
+
+
+@kept
+def _language_cookie() -> str:
+    return str(settings.LANGUAGE_COOKIE_NAME)
 
 
 @lru_cache(maxsize=512)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from pytest_django import Settings
 
 from seckill_site.front_door import requests
-from seckill_site.front_door.application import FrontDoor
+from seckill_site.front_door.application import YOUNG_OBJECTS, FrontDoor
 from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer
 from seckill_site.wsgi import django
@@ -101,3 +103,20 @@ def test_more_slow_bodies_than_allowed_are_refused(monkeypatch: pytest.MonkeyPat
     assert ask("POST", "/x/", body=b"text", door=FrontDoor(behind, responders=[])).status == 503
     monkeypatch.setattr(requests, "MOST_BODIES", 1)
     assert ask("POST", "/x/", body=b"text", door=FrontDoor(behind, responders=[])).status == 301
+
+
+def test_process_leaves_what_it_starts_with_to_no_collection() -> None:
+    before, frozen = gc.get_threshold(), []
+
+    async def receive() -> dict[str, Any]:
+        return {"type": "lifespan"}
+
+    async def send(message: dict[str, Any]) -> None:
+        frozen.append((gc.get_freeze_count() > 0, gc.get_threshold()[0]))
+
+    try:
+        asyncio.run(FrontDoor(behind, responders=[])({"type": "lifespan"}, receive, send))
+    finally:
+        gc.unfreeze()
+        gc.set_threshold(*before)
+    assert frozen[0] == (True, YOUNG_OBJECTS)
