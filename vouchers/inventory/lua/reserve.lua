@@ -51,8 +51,10 @@ local free, now = free_units(sale), integer(now_ms)
 if free <= 0 then return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms end
 
 -- Redis makes the functions of a script anew with each call. A refusal needs none of these.
+-- luacheck: push ignore 431 (their parameters have the names of the variables above)
 -- @include take_unit
 -- @include give_units
+-- luacheck: pop
 -- Return 1 if the caller must publish a fulfil task.
 local function set_kick()
   if redis.call('EXISTS', KEYS[8]) == 1 then return '0' end
