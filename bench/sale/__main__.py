@@ -4,13 +4,23 @@ import argparse
 import sys
 from pathlib import Path
 
-from bench.sale import pending, profiles, replicas, requests, scripts, sizes, whole_sales
+from bench.sale import (
+    admin,
+    evening,
+    pending,
+    profiles,
+    replicas,
+    requests,
+    scripts,
+    sizes,
+    whole_sales,
+)
 from bench.sale.outcome import EXACT, Outcome, draw
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijk"
+ROWS = "abcdefghijklm"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -42,18 +52,20 @@ def rows_of(text: str) -> str:
 
 
 def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
-    """Measure the rows, g and f first, before others leave entries pending.
+    """Measure the rows; those with a worker first, before others leave entries pending.
 
-    The worker of row f would write those entries.
+    The worker would write them. Row m, which fills the shop with orders, is the last.
     """
     lines = sizes.measure(run) if "g" in rows else []
     of_sales, outcomes = whole_sales.measure(run) if "f" in rows else ([], [])
     lines += of_sales
+    lines += evening.measure(run) if "l" in rows else []
     lines += requests.measure(run, rows=rows)
     lines += pending.measure_commits(run) if "e" in rows else []
     lines += pending.measure_memory(run) if "h" in rows else []
     lines += replicas.measure(run) if "i" in rows else []
     lines += scripts.measure(run) if "j" in rows else []
+    lines += admin.measure(run) if "m" in rows else []
     return sorted(lines, key=lambda line: line.row), outcomes
 
 

@@ -14,11 +14,20 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from django.contrib.auth import get_user_model
+from django.conf import settings
+from django.contrib.auth import (
+    BACKEND_SESSION_KEY,
+    HASH_SESSION_KEY,
+    SESSION_KEY,
+    get_user_model,
+)
+from django.contrib.sessions.models import Session
+from django.core.cache import cache
 from django.db import connection
 from django.db.models import Model
 from django.test import override_settings
 from django.utils import timezone
+from django.utils.crypto import get_random_string
 
 from backoffice.buyers import create_buyers
 from bench.sale.plan import Size
@@ -27,6 +36,7 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.sessions import SessionStore
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
@@ -43,10 +53,10 @@ FIRST_ORDER_ID = 1 << 32
 CHUNK = 5_000
 
 
-def open_sale(*, stock: int = MOST_UNITS) -> SeckillVoucher:
-    """Make a loaded sale that is open for hours."""
+def open_sale(*, stock: int = MOST_UNITS, begins_in_s: int = -1) -> SeckillVoucher:
+    """Make a loaded sale that is open for hours, at once or from a full second on."""
     now = timezone.now().replace(microsecond=0)  # a sale starts at a full second
-    begins_at, ends_at = now - dt.timedelta(seconds=1), now + dt.timedelta(hours=4)
+    begins_at, ends_at = now + dt.timedelta(seconds=begins_in_s), now + dt.timedelta(hours=4)
     terms = SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at)
     return create_voucher_on_sale(details=DETAILS, terms=terms)
 
@@ -67,6 +77,27 @@ def users(*, count: int) -> list[int]:
     return list(found.values_list("pk", flat=True)[:count])
 
 
+def sign_in(*, user_ids: Sequence[int]) -> list[str]:
+    """Give users sessions, in database and cache as signing in leaves them; return the cookies."""
+    store, stored, cached = SessionStore(), [], {}
+    for user in get_user_model().objects.filter(pk__in=user_ids).order_by("pk"):
+        content = {
+            SESSION_KEY: str(user.pk),
+            BACKEND_SESSION_KEY: settings.AUTHENTICATION_BACKENDS[-1],
+            HASH_SESSION_KEY: user.get_session_auth_hash(),
+        }
+        row = Session(
+            session_key=get_random_string(32),
+            session_data=store.encode(content),
+            expire_date=store.get_expiry_date(),
+        )
+        stored.append(row)
+        cached[store.cache_key_prefix + row.session_key] = content
+    Session.objects.bulk_create(stored, batch_size=CHUNK)
+    cache.set_many(cached, timeout=store.get_expiry_age())
+    return [f"{settings.SESSION_COOKIE_NAME}={it.session_key}" for it in stored]
+
+
 def reserve_all(tokens: Sequence[PurchaseToken]) -> None:
     """Reserve a unit for each token, in this process and without a task."""
     with override_settings(SECKILL_BEHIND_MS=0):  # no worker runs meanwhile, however long it takes
@@ -81,6 +112,19 @@ def insert_statement(model: type[Model], columns: Sequence[str]) -> str:
     return f"INSERT INTO {model._meta.db_table} ({names}) VALUES ({marks})"
 
 
+def insert_orders(orders: Sequence[tuple[int, int, int, int]]) -> None:
+    """Insert unpaid orders: order id, user, sale, unit."""
+    at = connection.ops.adapt_datetimefield_value(timezone.now())
+    rest = (OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
+    statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
+    with connection.cursor() as cursor:
+        for start in range(0, len(orders), CHUNK):
+            rows = [(*order, *rest) for order in orders[start : start + CHUNK]]
+            cursor.executemany(statement, rows)
+        cursor.execute(f"ANALYZE TABLE {VoucherOrder._meta.db_table}")
+        cursor.fetchall()
+
+
 # --- A whole shop ---------------------------------------------------------------------------------
 
 
@@ -90,7 +134,7 @@ def fill(size: Size, *, requests: int) -> dict[str, Any]:
     user_ids = users(count=-(-size.orders // len(sales)))
     pairs = ((user_id, sale.pk) for user_id in user_ids for sale in sales)
     orders = [(FIRST_ORDER_ID + n, *of) for n, of in zip(range(size.orders), pairs, strict=False)]
-    _insert(orders)
+    insert_orders([(*order, 1) for order in orders])
     crowded = sales[len(sales) // 2]
     # A sale has at most a million units, so the requests are from the last of a million buyers.
     _hold(crowded, count=min(size.buyers, MOST_UNITS - requests))
@@ -104,18 +148,6 @@ def fill(size: Size, *, requests: int) -> dict[str, Any]:
         "reserve": [token.sign() for token in strangers(crowded, count=requests)],
         "receipts": [(token.sale_id, token.order_id, token.sign()) for token in tokens],
     }
-
-
-def _insert(orders: Sequence[tuple[int, int, int]]) -> None:
-    at = connection.ops.adapt_datetimefield_value(timezone.now())
-    rest = (1, OrderStatus.UNPAID.value, True, "", 100, at, None, at, at)
-    statement = insert_statement(VoucherOrder, ORDER_COLUMNS)
-    with connection.cursor() as cursor:
-        for start in range(0, len(orders), CHUNK):
-            rows = [(*order, *rest) for order in orders[start : start + CHUNK]]
-            cursor.executemany(statement, rows)
-        cursor.execute(f"ANALYZE TABLE {VoucherOrder._meta.db_table}")
-        cursor.fetchall()
 
 
 def _hold(sale: SeckillVoucher, *, count: int) -> None:

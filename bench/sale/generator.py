@@ -4,6 +4,9 @@ The requests are packed before anything is measured. The generator shares the co
 that it measures, so it uses a fast event loop and reads only the status and the end of each answer.
 If several requests are in flight on one connection, their answers come in the same order
 (HTTP/1.1).
+
+A :class:`Shot` sends a list of requests as fast as their answers come. A :class:`Crowd` has visitors
+instead, whose requests are due at their own times and may depend on what was answered before.
 """
 
 import asyncio
@@ -13,12 +16,14 @@ import math
 import re
 import time
 from collections import Counter, deque
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import cycle, islice
 from typing import Any, NamedTuple, cast
 
 import uvloop
+
+from bench.tables import percentile
 
 _LENGTH = re.compile(rb"content-length: *(\d+)", re.IGNORECASE)
 _LAST_CHUNK = b"\r\n0\r\n\r\n"
@@ -30,12 +35,16 @@ class ConnectionBroken(Exception):
 
 
 class Answer(NamedTuple):
-    """One request's answer; times are seconds of the monotonic clock."""
+    """The answer to a shot's request of this number, or to a request of the visitor of this number.
+
+    Times are seconds of the monotonic clock.
+    """
 
     number: int
     status: int
     at: float
     latency_s: float
+    name: str = ""
 
 
 @dataclass(frozen=True)
@@ -50,9 +59,37 @@ class Shot:
     again: bool = False
 
 
+class Step(NamedTuple):
+    """The next request of a visitor, due this many seconds after the start, or at once if later."""
+
+    name: str
+    request: bytes
+    due_s: float = 0.0
+
+
+class Reply(NamedTuple):
+    """The answer to a step; ``at_s`` is seconds after the start."""
+
+    status: int
+    body: bytes
+    at_s: float
+
+
+Visit = Generator[Step, Reply, None]
+
+
+@dataclass(frozen=True)
+class Crowd:
+    """Visitors, made in the generator's process; latency counts from when a request is due."""
+
+    port: int
+    visits: Callable[[], Iterable[Visit]]
+    connections: int
+
+
 @dataclass(frozen=True)
 class Hits:
-    """The answers to a shot."""
+    """The answers to a shot or to a crowd."""
 
     began_at: float
     answers: list[Answer]
@@ -72,12 +109,20 @@ class Hits:
         """Return the share of one core that the generator used: near 1, it was the limit."""
         return self.generator_cpu_s / (self.ended_at - self.began_at)
 
+    def latency_ms(self, share: float) -> float:
+        """Return the latency that this share of the answers does not exceed."""
+        return percentile([answer.latency_s for answer in self.answers], share) * 1000
+
     def statuses(self) -> Counter[int]:
         return Counter(answer.status for answer in self.answers)
 
+    def of(self, name: str) -> "Hits":
+        """Return the answers to the steps of this name alone."""
+        return replace(self, answers=[it for it in self.answers if it.name == name])
 
-def fire(shot: Shot) -> Hits:
-    """Send a shot over connections opened beforehand; return when every answer has arrived."""
+
+def fire(shot: Shot | Crowd) -> Hits:
+    """Send requests over connections opened beforehand; return when every answer has arrived."""
     gc.disable()
     try:
         return uvloop.run(_fire(shot))
@@ -86,33 +131,72 @@ def fire(shot: Shot) -> Hits:
         gc.collect()
 
 
-async def _fire(shot: Shot) -> Hits:
+async def _fire(shot: Shot | Crowd) -> Hits:
     loop = asyncio.get_running_loop()
-    volley = _Volley(shot, loop.create_future())
+    over: asyncio.Future[None] = loop.create_future()
+    volley = _Visits(shot, over) if isinstance(shot, Crowd) else _Volley(shot, over)
     for _ in range(shot.connections):
         await loop.create_connection(lambda: _Connection(volley), "127.0.0.1", shot.port)
     cpu_s = time.process_time()
     began_at = volley.begin()
     async with asyncio.timeout(LONGEST_S):
-        await volley.over
+        await over
     hits = Hits(began_at, volley.answers, time.process_time() - cpu_s)
     for connection in volley.connections:
         connection.transport.close()
     return hits
 
 
-class _Volley:
-    """The shared state of the connections: the next requests and the answers."""
+class _Sent(NamedTuple):
+    """A request and the time from which its latency counts."""
 
-    def __init__(self, shot: Shot, over: asyncio.Future[None]) -> None:
-        numbers = range(len(shot.requests))
-        self.numbers = cycle(numbers) if shot.again else iter(numbers)
-        self.shot = shot
+    number: int
+    request: bytes
+    since: float
+    name: str = ""
+
+
+class _Source:
+    """What connections share: the next requests and the answers."""
+
+    def __init__(self, over: asyncio.Future[None]) -> None:
         self.over = over
-        self.until = math.inf
         self.connections: list[_Connection] = []
         self.answers: list[Answer] = []
         self.busy = 0
+
+    def begin(self) -> float:
+        """Start sending; return the time."""
+        raise NotImplementedError
+
+    def take(self, count: int) -> list[_Sent]:
+        """Return the next requests, at most ``count``."""
+        raise NotImplementedError
+
+    def rest(self, connection: "_Connection") -> None:
+        """Leave a connection alone that has nothing to send and nothing to wait for."""
+        raise NotImplementedError
+
+    def put(self, sent: _Sent, now: float, answer: bytes) -> None:
+        """Record an answer."""
+        status, latency_s = int(answer[9:12]), now - sent.since
+        self.answers.append(Answer(sent.number, status, now, latency_s, sent.name))
+
+    def finish_one(self) -> None:
+        self.busy -= 1
+        if not self.busy and not self.over.done():
+            self.over.set_result(None)
+
+
+class _Volley(_Source):
+    """A shot: as long as there are requests, each connection sends one for each answer."""
+
+    def __init__(self, shot: Shot, over: asyncio.Future[None]) -> None:
+        super().__init__(over)
+        numbers = range(len(shot.requests))
+        self.numbers = cycle(numbers) if shot.again else iter(numbers)
+        self.shot = shot
+        self.until = math.inf
 
     def begin(self) -> float:
         began_at = time.monotonic()
@@ -122,21 +206,76 @@ class _Volley:
             connection.send(self.shot.depth)
         return began_at
 
-    def next_numbers(self, count: int) -> list[int]:
-        if time.monotonic() >= self.until:
+    def take(self, count: int) -> list[_Sent]:
+        now, requests = time.monotonic(), self.shot.requests
+        if now >= self.until:
             return []
-        return list(islice(self.numbers, count))
+        return [_Sent(it, requests[it], now) for it in islice(self.numbers, count)]
 
-    def finish_one(self) -> None:
-        self.busy -= 1
-        if not self.busy and not self.over.done():
-            self.over.set_result(None)
+    def rest(self, connection: "_Connection") -> None:
+        connection.done = True
+        self.finish_one()
+
+
+class _Visits(_Source):
+    """A crowd: a request that is due takes the connection that has been idle for longest."""
+
+    def __init__(self, crowd: Crowd, over: asyncio.Future[None]) -> None:
+        super().__init__(over)
+        self.loop = asyncio.get_running_loop()
+        self.visits = list(crowd.visits())
+        self.waiting: deque[_Sent] = deque()
+        self.idle: deque[_Connection] = deque()
+        self.began_at = 0.0
+
+    def begin(self) -> float:
+        self.began_at = time.monotonic()
+        self.busy = len(self.visits)
+        self.idle.extend(self.connections)
+        for number in range(len(self.visits)):
+            self.go_on(number, None)
+        return self.began_at
+
+    def take(self, count: int) -> list[_Sent]:
+        return [self.waiting.popleft() for _ in range(min(count, len(self.waiting)))]
+
+    def rest(self, connection: "_Connection") -> None:
+        self.idle.append(connection)
+
+    def put(self, sent: _Sent, now: float, answer: bytes) -> None:
+        super().put(sent, now, answer)
+        body = answer[answer.index(b"\r\n\r\n") + 4 :]
+        self.go_on(sent.number, Reply(self.answers[-1].status, body, now - self.began_at))
+
+    def go_on(self, number: int, reply: Reply | None) -> None:
+        """Let a visitor say what comes next."""
+        try:
+            # Only the first call, which starts the visit, has no reply.
+            step = self.visits[number].send(cast(Reply, reply))
+        except StopIteration:
+            self.finish_one()
+        except Exception as error:
+            if not self.over.done():
+                self.over.set_exception(error)
+        else:
+            now = time.monotonic()
+            since = max(now, self.began_at + step.due_s)
+            due = _Sent(number, step.request, since, step.name)
+            if since > now:
+                self.loop.call_later(since - now, self.send, due)
+            else:
+                self.send(due)
+
+    def send(self, due: _Sent) -> None:
+        self.waiting.append(due)
+        if self.idle:
+            self.idle.popleft().send(1)
 
 
 class _Connection(asyncio.Protocol):
-    def __init__(self, volley: _Volley) -> None:
-        self.volley = volley
-        self.sent: deque[tuple[int, float]] = deque()
+    def __init__(self, source: _Source) -> None:
+        self.source = source
+        self.sent: deque[_Sent] = deque()
         self.rest = b""
         self.transport: asyncio.Transport
         self.made_at = time.monotonic()
@@ -145,40 +284,36 @@ class _Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)  # uvloop's has another base
-        self.volley.connections.append(self)
+        self.source.connections.append(self)
 
     def connection_lost(self, error: Exception | None) -> None:
-        if self.done or self.volley.over.done():
+        if self.done or self.source.over.done():
             return  # a server may close an idle connection: no answer is lost
-        now, volley = time.monotonic(), self.volley
-        waited_s = now - self.sent[0][1] if self.sent else 0
+        now, source = time.monotonic(), self.source
+        waited_s = now - self.sent[0].since if self.sent else 0
         how = repr(error) if error else "the server closed it"
         text = (
-            f"connection {volley.connections.index(self)}, {now - self.made_at:.3f} s old, "
+            f"connection {source.connections.index(self)}, {now - self.made_at:.3f} s old, "
             f"{self.answered} answered, {len(self.sent)} open for {waited_s:.3f} s, "
             f"read of the next answer: {self.rest[:200]!r}: {how}; "
-            f"{len(volley.answers)} answers came, {volley.busy} connections were busy"
+            f"{len(source.answers)} answers came, {source.busy} connections were busy"
         )
-        volley.over.set_exception(ConnectionBroken(text))
+        source.over.set_exception(ConnectionBroken(text))
 
     def send(self, count: int) -> None:
         """Send the next requests, at most ``count``."""
-        numbers = self.volley.next_numbers(count)
-        if numbers:
-            now = time.monotonic()
-            self.sent.extend((number, now) for number in numbers)
-            self.transport.write(b"".join([self.volley.shot.requests[it] for it in numbers]))
+        taken = self.source.take(count)
+        if taken:
+            self.sent.extend(taken)
+            self.transport.write(b"".join([it.request for it in taken]))
         elif not self.sent:
-            self.done = True
-            self.volley.finish_one()
+            self.source.rest(self)
 
     def data_received(self, data: bytes) -> None:
         data = self.rest + data if self.rest else data
         now, start, count = time.monotonic(), 0, 0
         while (end := end_of_answer(data, start)) is not None:
-            number, sent_at = self.sent.popleft()
-            status = int(data[start + 9 : start + 12])
-            self.volley.answers.append(Answer(number, status, now, now - sent_at))
+            self.source.put(self.sent.popleft(), now, data[start:end])
             start, count = end, count + 1
         self.rest = data[start:]
         self.answered += count
@@ -216,6 +351,26 @@ def packed(
 
 
 EMPTY_REQUEST = packed("/bench/empty/")
+
+
+def list_request() -> bytes:
+    """Return a browser's request for the list of sales."""
+    return _page("/")
+
+
+def page_request(sale_id: int, cookie: str = "") -> bytes:
+    """Return a browser's request for the purchase page."""
+    return _page(f"/vouchers/{sale_id}/", cookie)
+
+
+def _page(path: str, cookie: str = "") -> bytes:
+    headers = {"Accept": "text/html", "Accept-Encoding": "gzip"}
+    return packed(path, headers=headers | ({"Cookie": cookie} if cookie else {}))
+
+
+def me_request(sale_id: int, cookie: str) -> bytes:
+    """Return a signed-in buyer's request for what they have of a sale, with a purchase token."""
+    return packed(f"/me/?sale={sale_id}", headers={"Cookie": cookie})
 
 
 def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:

@@ -38,6 +38,10 @@ class Plan:
     size_repetitions: int
     single_requests: int
     held: int
+    cut_off_s: float
+    evening_buyers: int
+    evening_s: int
+    admin_orders: int
 
 
 DEPTH = 16
@@ -65,6 +69,10 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "size_repetitions": (9, 2, 1),
     "single_requests": (2_000, 304, 16),
     "held": (100_000, 5_000, 100),
+    "cut_off_s": (3, 2, 1),
+    "evening_buyers": (20_000, 2_000, 40),
+    "evening_s": (60, 6, 1),
+    "admin_orders": (200_000, 20_000, 200),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

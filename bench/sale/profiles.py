@@ -68,14 +68,15 @@ async def _forget(message: dict[str, Any]) -> None:
 def asgi_request(request: bytes) -> tuple[dict[str, Any], bytes]:
     """Return a packed request as an ASGI server would pass it on: its scope and its body."""
     stream = io.BytesIO(request)
-    method, path, protocol = stream.readline().decode().split()
+    method, target, protocol = stream.readline().decode().split()
+    path, _, query = target.partition("?")
     headers = parse_headers(stream)  # what is left is the body
     scope = {
         "type": "http",
         "method": method,
         "path": path,
         "raw_path": path.encode(),
-        "query_string": b"",
+        "query_string": query.encode(),
         "http_version": protocol.removeprefix("HTTP/"),
         "headers": [(name.lower().encode(), value.encode()) for name, value in headers.items()],
         "client": ("127.0.0.1", 50_000),

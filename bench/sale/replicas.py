@@ -2,8 +2,13 @@
 
 Two web servers of one shop answer in turn; one has ``SECKILL_LEDGER_REPLICAS=1``. The replica
 follows the ledger during both, so the difference is the wait alone. It shares the cores.
+
+Then the replica is cut off: its process is stopped, so that its connection stays and nothing is
+acknowledged. Orders are sent as fast as they are refused, and receipts are read meanwhile.
 """
 
+import os
+import signal
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
@@ -15,11 +20,11 @@ from redis import Redis as Client
 from scratch import running
 from servers import Redis
 
-from bench.sale.generator import Shot
-from bench.sale.plan import DEPTH
+from bench.sale.generator import Hits, Shot
+from bench.sale.plan import DEPTH, SALE_CONNECTIONS
 from bench.sale.report import Line, Target
-from bench.sale.requests import wins
-from bench.sale.run import Run, Sample, Site, web
+from bench.sale.requests import queued, wins
+from bench.sale.run import Run, Sample, Site, Web, WrongAnswers, web
 from bench.tables import ratios
 from seckill_site.ledger_connection import ledger_connection
 
@@ -27,6 +32,7 @@ SITE_NUMBER = 9
 WAIT = {"SECKILL_LEDGER_REPLICAS": "1", "SECKILL_LEDGER_REPLICAS_MS": "800"}
 LOADED, ALONE = "under load", "one at a time"
 LEAST = 0.33
+LONGEST_REFUSAL_MS, MOST_TIMES = 1_500, 1.5
 LONGEST_S = 60.0
 LOOK_S = 0.05
 
@@ -39,16 +45,18 @@ def measure(run: Run) -> list[Line]:
     samples: defaultdict[tuple[str, bool], list[Sample]] = defaultdict(list)
     turns = [(turn, how) for turn in range(run.plan.repetitions) for how in (LOADED, ALONE)]
     site = Site(SITE_NUMBER, {**run.site.environ, **WAIT})
-    with _replica(run.site), web(site) as waiting:
+    with _replica(run.site) as replica, web(site) as waiting:
         for turn, how in run.steps(turns, what="i orders that wait for a replica"):
             for waits in (True, False)[:: -1 if turn % 2 else 1]:
                 server = waiting if waits else run.web
                 shot = _shot(run, port=server.port, how=how)
                 samples[how, waits].append(run.sample_warm(shot, web=server, expect=202))
+        of_cut_off = _measure_cut_off(run, waiting, replica)
     loaded, alone = ([samples[how, waits] for waits in (True, False)] for how in (LOADED, ALONE))
     return [
         _line(LOADED, "/s", lambda it: it.hits.rate, *loaded, target=Target(LEAST)),
         _line(ALONE, "µs", _latency_us, *alone),
+        *of_cut_off,
     ]
 
 
@@ -83,7 +91,7 @@ def _line(
 
 
 @contextmanager
-def _replica(site: Site) -> Iterator[None]:
+def _replica(site: Site) -> Iterator[Client]:
     """Run a replica of the ledger's Redis; it has all of the ledger when the block starts."""
     server, primary = Redis(site.scratch / "replica"), urlsplit(site.environ["REDIS_URL"])
     with running(site.scratch / "replicated", server) as wait, Client.from_url(server.url()) as it:
@@ -96,7 +104,7 @@ def _replica(site: Site) -> Iterator[None]:
             if time.monotonic() > deadline:
                 raise NotInStep(f"after {LONGEST_S:.0f} s")
             time.sleep(LOOK_S)
-        yield
+        yield it
 
 
 def _shot(run: Run, *, port: int, how: str) -> Shot:
@@ -108,3 +116,61 @@ def _shot(run: Run, *, port: int, how: str) -> Shot:
 
 def _latency_us(sample: Sample) -> float:
     return median(answer.latency_s for answer in sample.hits.answers) * 1e6
+
+
+# --- The replica is cut off -----------------------------------------------------------------------
+
+
+def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
+    plan, receipts = run.plan, queued(run)
+    orders = Shot(
+        waiting.port, wins(run), SALE_CONNECTIONS, seconds=plan.cut_off_s, again=True
+    )
+    reads = Shot(waiting.port, receipts, connections=1, seconds=plan.cut_off_s / 2, again=True)
+    refusals: list[Hits] = []
+    meanwhile: list[Sample] = []
+    before: list[Sample] = []
+    for _ in run.steps(range(plan.repetitions), what="i a replica that is cut off"):
+        before.append(run.sample_warm(reads, web=waiting, expect=200))
+        with _cut_off(replica):
+            firing = run.start(orders)
+            meanwhile.append(run.sample_warm(reads, web=waiting, expect=200))
+            refusals.append(firing.result())
+    statuses = {it for hits in refusals for it in hits.statuses()}
+    if statuses != {503}:
+        raise WrongAnswers(f"statuses {statuses} without the replica, where 503 was expected")
+    mine, others = ([_latency_us(it) for it in of] for of in (meanwhile, before))
+    name, waited = "order request while the replica is cut off", WAIT["SECKILL_LEDGER_REPLICAS_MS"]
+    longest = Target(LONGEST_REFUSAL_MS, at_least=False, unit="ms")
+    slower = Target(MOST_TIMES, at_least=False)
+    return [
+        Line(
+            "i",
+            f"{name}: the longest wait for its 503",
+            "–",
+            longest,
+            [it.latency_ms(1) for it in refusals],
+            note=f"SECKILL_LEDGER_REPLICAS_MS={waited}, {SALE_CONNECTIONS} in flight",
+        ),
+        Line("i", f"{name}: 503", "–", None, [it.rate for it in refusals], "/s"),
+        Line(
+            "i",
+            "receipt of a queued order meanwhile, one at a time",
+            "the same before, without orders",
+            slower,
+            ratios(mine, others),
+            "µs",
+            mine,
+            others,
+        ),
+    ]
+
+
+@contextmanager
+def _cut_off(replica: Client) -> Iterator[None]:
+    process = int(replica.info("server")["process_id"])
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)

@@ -11,17 +11,17 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from django.conf import settings
-from django.contrib.auth import (
-    BACKEND_SESSION_KEY,
-    HASH_SESSION_KEY,
-    SESSION_KEY,
-    get_user_model,
+from bench.sale.data import open_sale, reserve_all, sign_in, strangers, users
+from bench.sale.generator import (
+    EMPTY_REQUEST,
+    Shot,
+    list_request,
+    me_request,
+    order_request,
+    packed,
+    page_request,
+    receipt_request,
 )
-from django.contrib.sessions.backends.cached_db import SessionStore
-
-from bench.sale.data import open_sale, reserve_all, strangers, users
-from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed, receipt_request
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
@@ -39,7 +39,10 @@ SESSIONS = 32
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of request, its status, and its minimum rate relative to the empty view."""
+    """A kind of request, its status, and its minimum rate relative to the empty view.
+
+    ``parts`` requests in a row count as one.
+    """
 
     row: str
     name: str
@@ -47,6 +50,7 @@ class Kind:
     status: int
     make: Callable[[Run], Sequence[bytes]]
     again: bool = True
+    parts: int = 1
 
 
 def measure(run: Run, *, rows: str) -> list[Line]:
@@ -66,18 +70,20 @@ def measure(run: Run, *, rows: str) -> list[Line]:
 
 
 def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
-    rates, empty_rates = [it.hits.rate for it in ours], [it.hits.rate for it in empty]
-    by_cpu = ratios([it.web_cpu_s for it in empty], [it.web_cpu_s for it in ours])
+    rates = [it.hits.rate / kind.parts for it in ours]
+    empty_rates = [it.hits.rate for it in empty]
+    costs = [it.web_cpu_s * kind.parts for it in ours]
+    by_cpu = ratios([it.web_cpu_s for it in empty], costs)
     limited = any(it.hits.generator_load >= GENERATOR_LIMIT for it in (*ours, *empty))
 
-    def cost(of: Callable[[Sample], float], by: Sequence[Sample]) -> str:
-        return f"{median(of(it) for it in by) * 1e6:.0f} µs"
+    def cost(of: Callable[[Sample], float], by: Sequence[Sample], parts: int = kind.parts) -> str:
+        return f"{median(of(it) for it in by) * parts * 1e6:.0f} µs"
 
     note = (
         f"web {cost(lambda it: it.web_cpu_s, ours)}, "
         f"Redis {cost(lambda it: it.redis_cpu_s, ours)}, "
         f"MariaDB {cost(lambda it: it.database_cpu_s, ours)} "
-        f"(empty {cost(lambda it: it.web_cpu_s, empty)})"
+        f"(empty {cost(lambda it: it.web_cpu_s, empty, 1)})"
     )
     return Line(
         row=kind.row,
@@ -114,7 +120,7 @@ def _ordered_already(run: Run) -> list[bytes]:
     return [order_request(sale.pk, token.sign(), attempt=1) for token in tokens]
 
 
-def _queued(run: Run) -> list[bytes]:
+def queued(run: Run) -> list[bytes]:
     sale = open_sale()
     tokens = strangers(sale, count=DIFFERENT)
     reserve_all(tokens)
@@ -129,23 +135,15 @@ def _finished(run: Run) -> list[bytes]:
     return [receipt_request(sale.pk, token.order_id, token.sign()) for token in tokens]
 
 
-def _page(path: str) -> bytes:
-    return packed(path, headers={"Accept": "text/html"})
+def _of_buyers(*requests: Callable[[int, str], bytes]) -> list[bytes]:
+    """Return these requests, for a sale, of each of some buyers with a session."""
+    sale_id = open_sale().pk
+    cookies = sign_in(user_ids=users(count=SESSIONS))
+    return [request(sale_id, cookie) for cookie in cookies for request in requests]
 
 
-def _of_signed_in(make: Callable[[int], str], *, accept: str) -> list[bytes]:
-    """Return a request of each of some buyers with a session."""
-    path = make(open_sale().pk)
-    found = []
-    for user in get_user_model().objects.filter(pk__in=users(count=SESSIONS)):
-        session = SessionStore()
-        session[SESSION_KEY] = str(user.pk)
-        session[BACKEND_SESSION_KEY] = settings.AUTHENTICATION_BACKENDS[-1]
-        session[HASH_SESSION_KEY] = user.get_session_auth_hash()
-        session.create()
-        cookie = f"{settings.SESSION_COOKIE_NAME}={session.session_key}"
-        found.append(packed(path, headers={"Accept": accept, "Cookie": cookie}))
-    return found
+def _token_request(sale_id: int, cookie: str) -> bytes:
+    return packed(f"/vouchers/{sale_id}/token/", headers={"Cookie": cookie})
 
 
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
@@ -155,28 +153,19 @@ KINDS = (
     Kind("a", "refused by the ledger: has ordered", 2.4, 409, _ordered_already),
     Kind("b", "sold out, first attempt", 3.5, 409, partial(_sold_out, attempt=1)),
     Kind("c", "live/", 4, 200, lambda run: [packed(f"/vouchers/{open_sale().pk}/live/")]),
-    Kind("d", "receipt of a queued order", 0.5, 200, _queued),
+    Kind("d", "receipt of a queued order", 0.5, 200, queued),
     Kind("d", "receipt of a finished order", 0.5, 200, _finished),
-    Kind("k", "list page, visitor", 3, 200, lambda run: [_page("/")]),
+    Kind("k", "list page, visitor", 3, 200, lambda run: [list_request()]),
+    Kind("k", "purchase page, visitor", 3, 200, lambda run: [page_request(open_sale().pk)]),
+    Kind("k", "purchase page, buyer", 0.8, 200, lambda run: _of_buyers(page_request)),
     Kind(
         "k",
-        "purchase page, visitor",
-        3,
-        200,
-        lambda run: [_page(f"/vouchers/{open_sale().pk}/")],
-    ),
-    Kind(
-        "k",
-        "purchase page, buyer",
+        "purchase page and its me/, buyer",
         0.8,
         200,
-        lambda run: _of_signed_in("/vouchers/{}/".format, accept="text/html"),
+        lambda run: _of_buyers(page_request, me_request),
+        parts=2,
     ),
-    Kind(
-        "k",
-        "token/",
-        1.5,
-        200,
-        lambda run: _of_signed_in("/vouchers/{}/token/".format, accept="application/json"),
-    ),
+    Kind("k", "me/ with token", 1.5, 200, lambda run: _of_buyers(me_request)),
+    Kind("k", "token/", 1.5, 200, lambda run: _of_buyers(_token_request)),
 )

@@ -22,7 +22,7 @@ from servers import celery, free_port, granian, granian_wsgi, part, web_answers
 from tqdm import tqdm
 
 from bench.processes import cpu_s, family_of, spawned
-from bench.sale.generator import Hits, Shot, fire
+from bench.sale.generator import Crowd, Hits, Shot, fire
 from bench.sale.plan import THREADS, WORKERS, Plan
 from seckill_site.ledger_connection import ledger_connection
 
@@ -84,25 +84,30 @@ class Run:
     web: Web
     plain: Web
     generator: Executor
+    """Two processes, for two shots at a time."""
 
     def steps(self, items: Sequence[Item], *, what: str) -> Iterator[Item]:
         """Yield the items and show the progress."""
         yield from tqdm(items, desc=what, disable=None)
 
-    def start(self, shot: Shot) -> Future[Hits]:
+    def start(self, shot: Shot | Crowd) -> Future[Hits]:
         """Let the generator fire without waiting for it."""
         return self.generator.submit(fire, shot)
+
+    def parts(self, web: Web) -> list[Sequence[int]]:
+        """Return the processes of the web server, of Redis and of MariaDB."""
+        with connection.cursor() as cursor:
+            cursor.execute("SELECT @@pid_file")
+            mariadb = int(Path(cursor.fetchone()[0]).read_text())
+        redis = int(ledger_connection().info("server")["process_id"])
+        return [web.pids, [redis], [mariadb]]
 
     def sample(self, shot: Shot, *, web: Web, expect: int) -> Sample:
         """Fire, and return the cost.
 
         :raises WrongAnswers: an answer had an unexpected status.
         """
-        with connection.cursor() as cursor:
-            cursor.execute("SELECT @@pid_file")
-            mariadb = int(Path(cursor.fetchone()[0]).read_text())
-        redis = int(ledger_connection().info("server")["process_id"])
-        parts = (web.pids, [redis], [mariadb])
+        parts = self.parts(web)
         before = [cpu_s(pids) for pids in parts]
         hits = self.start(shot).result()
         after = [cpu_s(pids) for pids in parts]
@@ -127,7 +132,7 @@ def run_on_shop(plan: Plan) -> Iterator[Run]:
     call_command("migrate", interactive=False, verbosity=0)
     call_command("collectstatic", interactive=False, verbosity=0)  # pages name them by their hashes
     site = Site(0, dict(os.environ))
-    with web(site) as server, _plain(site) as plain, spawned(1) as generator:
+    with web(site) as server, _plain(site) as plain, spawned(2) as generator:
         yield Run(plan, site, server, plain, generator)
 
 

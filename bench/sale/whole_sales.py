@@ -119,16 +119,21 @@ def _prepare_ours(*, units: int, asking: Sequence[int]) -> Prepared:
         attempts[user_id] += 1
         requests.append(order_request(sale.pk, tokens[user_id], attempt=attempts[user_id]))
     sales = SeckillVoucher.objects.filter(pk=sale.pk)
-    rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
     return Prepared(
         requests=requests,
         sold=lambda: sales.values_list("sold", flat=True).get(),
-        rows=lambda: list(rows.values_list("user_id", flat=True)),
-        books_agree=partial(_ours_agree, sale.pk, units),
+        rows=partial(owners, sale),
+        books_agree=partial(ours_agree, sale.pk, units),
     )
 
 
-def _ours_agree(sale_id: int, units: int) -> bool:
+def owners(sale: SeckillVoucher) -> list[int]:
+    """Return the owner of each live order."""
+    rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
+    return list(rows.values_list("user_id", flat=True))
+
+
+def ours_agree(sale_id: int, units: int) -> bool:
     """Return whether ledger and database agree, once the last batch is confirmed."""
     deadline = time.monotonic() + LONGEST_S
     while (books := reconcile(sale_id=sale_id)).pending and time.monotonic() < deadline:

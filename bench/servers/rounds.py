@@ -18,7 +18,7 @@ from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed
 from bench.sale.report import machine_line
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample, Web
 from bench.servers.choices import OF_THE_SHOP, Choice
-from bench.tables import Report, percentile, ratios, shown, spread
+from bench.tables import Report, ratios, shown, spread
 
 
 @dataclass(frozen=True)
@@ -76,12 +76,11 @@ def _round(run: Run, web: Web, live: bytes) -> Round:
     shot = Shot(web.port, requests, plan.connections)
     orders = run.sample_warm(shot, web=web, expect=202)
     lively = _again(run, web, live)
-    latencies = [answer.latency_s for answer in orders.hits.answers]
     return Round(
         empty_rate=empty.hits.rate,
         order_rate=orders.hits.rate,
         live_rate=lively.hits.rate,
-        order_p99_ms=percentile(latencies, 0.99) * 1e3,
+        order_p99_ms=orders.hits.latency_ms(0.99),
         order_cpu_us=orders.web_cpu_s * 1e6,
         generator_load=max(it.hits.generator_load for it in (empty, orders, lively)),
     )

@@ -1,0 +1,174 @@
+"""Row l: an evening, against the same sale without page loads.
+
+Each buyer loads the purchase page and reloads it, at random times of the last minute; each page
+asks ``me/``, and the last one gets the token from it. When the sale starts, all of them press at
+once, and whoever gets a unit follows the receipt until the order is written. The latency of an
+order counts from the press, so it includes whatever the pages have left to do.
+"""
+
+import json
+import random
+import time
+from collections.abc import Generator, Sequence
+from functools import partial
+
+from bench.processes import cpu_s
+from bench.sale.data import open_sale, sign_in, users
+from bench.sale.generator import (
+    Crowd,
+    Hits,
+    Reply,
+    Step,
+    Visit,
+    me_request,
+    order_request,
+    page_request,
+    receipt_request,
+)
+from bench.sale.outcome import EXACT, verdict_on
+from bench.sale.plan import SALE_CONNECTIONS
+from bench.sale.report import Line, Target
+from bench.sale.run import Run, WrongAnswers, back_half
+from bench.sale.whole_sales import ACCEPTED, REFUSED, ours_agree, owners
+from bench.tables import ratios
+from orders.placing.tokens import issue_tokens
+from vouchers.models import SeckillVoucher
+
+PAGE, ME, ORDER, RECEIPT = "page", "me/", "order", "receipt"
+LOADS = 3
+LEAD_S = 2
+"""Time to start a crowd before the first page load, or before a sale without any."""
+
+UNAVAILABLE, RETRY_S = 503, 1.0
+MOST_TIMES = 1.5
+
+
+def measure(run: Run) -> list[Line]:
+    user_ids = users(count=run.plan.evening_buyers)
+    without: list[Hits] = []
+    with back_half(run.site):
+        for has_pages in run.steps([False, True, False], what="l an evening"):
+            if has_pages:
+                evening, shares = _evening(run, user_ids)
+            else:
+                without.append(_sale_alone(run, user_ids))
+    return _lines(run, evening, without, shares)
+
+
+def _evening(run: Run, user_ids: Sequence[int]) -> tuple[Hits, str]:
+    """Return the answers, and the shares of the processor time."""
+    cookies, seconds = sign_in(user_ids=user_ids), run.plan.evening_s
+    sale = open_sale(stock=run.plan.sale_units, begins_in_s=LEAD_S + seconds)
+    opens_at = sale.begins_at.timestamp()
+    parts = run.parts(run.web)
+    before = [cpu_s(pids) for pids in parts]
+    hits = _sell(run, sale, user_ids, partial(_visits, sale.pk, cookies, opens_at, seconds))
+    spent = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    spent.append(hits.generator_cpu_s)
+    names = ("web", "Redis", "MariaDB", "generator")
+    shares = [f"{name} {it / sum(spent):.0%}" for name, it in zip(names, spent, strict=True)]
+    return hits, f"{', '.join(shares)} of {sum(spent):.0f} s"
+
+
+def _sale_alone(run: Run, user_ids: Sequence[int]) -> Hits:
+    sale = open_sale(stock=run.plan.sale_units, begins_in_s=LEAD_S)
+    tokens = [token.sign() for token in issue_tokens(sale=sale, user_ids=user_ids)]
+    return _sell(run, sale, user_ids, partial(_orders, sale.pk, tokens, sale.begins_at.timestamp()))
+
+
+def _sell(
+    run: Run, sale: SeckillVoucher, user_ids: Sequence[int], visits: "partial[list[Visit]]"
+) -> Hits:
+    """Let the crowd come.
+
+    :raises WrongAnswers: the sale was not sold exactly, to those who were told so.
+    """
+    hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
+    orders = hits.of(ORDER)
+    verdict = verdict_on(
+        units=sale.stock,
+        winners={user_ids[it.number] for it in orders.answers if it.status == ACCEPTED},
+        rows=owners(sale),
+        books_agree=ours_agree(sale.pk, sale.stock),
+        others=set(orders.statuses()) - {ACCEPTED, REFUSED, UNAVAILABLE},
+    )
+    if verdict != EXACT:
+        raise WrongAnswers(verdict)
+    return hits
+
+
+# --- Buyers, in the generator's process -----------------------------------------------------------
+
+
+def _visits(sale_id: int, cookies: Sequence[str], opens_at: float, seconds: int) -> list[Visit]:
+    opens_s, chance = opens_at - time.time(), random.Random(7)  # the same times in every run
+
+    def loads() -> list[float]:
+        return sorted(opens_s - chance.uniform(0, seconds) for _ in range(LOADS))
+
+    return [_load_and_order(sale_id, cookie, loads(), opens_s) for cookie in cookies]
+
+
+def _orders(sale_id: int, tokens: Sequence[str], opens_at: float) -> list[Visit]:
+    opens_s = opens_at - time.time()
+    return [_order(sale_id, token, opens_s) for token in tokens]
+
+
+def _load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
+    for due_s in loads:
+        yield Step(PAGE, page_request(sale_id, cookie), due_s)
+        known = yield from _patient(Step(ME, me_request(sale_id, cookie)))
+    yield from _order(sale_id, json.loads(known.body)["sale"]["token"], opens_s)
+
+
+def _order(sale_id: int, token: str, opens_s: float) -> Visit:
+    reply = yield from _patient(Step(ORDER, order_request(sale_id, token, attempt=1), opens_s))
+    if reply.status != ACCEPTED:
+        return
+    order = json.loads(reply.body)
+    request = receipt_request(sale_id, order["order_id"], token)
+    while order["status"] == "queued":
+        due_s = reply.at_s + order["poll_after_ms"] / 1000
+        reply = yield from _patient(Step(RECEIPT, request, due_s))
+        order = json.loads(reply.body)
+
+
+def _patient(step: Step) -> Generator[Step, Reply, Reply]:
+    """Ask again while the answer is 503."""
+    while (reply := (yield step)).status == UNAVAILABLE:
+        step = step._replace(due_s=reply.at_s + RETRY_S)
+    return reply
+
+
+# --- The lines ------------------------------------------------------------------------------------
+
+
+def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> list[Line]:
+    plan = run.plan
+    others = [it.of(ORDER).latency_ms(0.99) for it in without]
+    mine = [evening.of(ORDER).latency_ms(0.99)] * len(others)
+    what = f"an evening of {plan.evening_buyers:,} buyers for {plan.sale_units:,} units"
+    against, note = "a sale without page loads", f"processor time: {shares}"
+    most = Target(MOST_TIMES, at_least=False)
+    busy = evening.statuses()[UNAVAILABLE]
+    answers = f"of {len(evening.answers):,} answers"
+
+    def shown(name: str) -> Line:
+        value = evening.of(name).latency_ms(0.99)
+        return Line("l", f"p99 of its {name} requests", "–", None, [value], "ms")
+
+    return [
+        Line(
+            "l",
+            f"{what}: p99 of orders, from the press",
+            against,
+            most,
+            ratios(mine, others),
+            "ms",
+            mine,
+            others,
+            note=note,
+        ),
+        Line("l", "its 503", "–", Target(0, at_least=False, unit=""), [busy], note=answers),
+        *map(shown, (PAGE, ME)),
+    ]
