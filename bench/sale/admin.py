@@ -7,7 +7,7 @@ program, as ``deploy/nginx.conf`` sends them, or to those that answer the orders
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection
@@ -41,8 +41,9 @@ def measure(run: Run) -> list[Line]:
     answered_s: defaultdict[str, Seconds] = defaultdict(lambda: defaultdict(list))
     with web(Site(SITE_NUMBER, run.site.environ)) as other:
         ports = {APART: other.port, TOGETHER: run.web.port, ALONE: 0}
-        turns = [(turn, how) for turn in range(plan.repetitions) for how in ports]
-        for turn, how in run.steps(turns, what="m orders beside a report and an export"):
+        each = list(ports)
+        turns = [how for turn in range(plan.repetitions) for how in each[:: -1 if turn % 2 else 1]]
+        for how in run.steps(turns, what="m orders beside a report and an export"):
             asked = paths if ports[how] else {}
             shot = Shot(run.web.port, wins(run), plan.connections, seconds=plan.shot_s)
             with _readers(ports[how], asked, cookie, answered_s[how]):
@@ -70,13 +71,11 @@ def _line(orders: int, how: str, p99_ms: dict[str, list[float]], answered_s: Sec
 def _large_sale(count: int) -> int:
     """Return a sale with this many orders in the table."""
     sale = open_sale()
-    pairs = [(user, unit) for user in users(count=-(-count // MAX_LIMIT)) for unit in UNITS]
+    units = range(1, MAX_LIMIT + 1)
+    pairs = [(user, unit) for user in users(count=-(-count // MAX_LIMIT)) for unit in units]
     orders = [(FIRST_ORDER_ID + n, user, sale.pk, unit) for n, (user, unit) in enumerate(pairs)]
     insert_orders(orders[:count])
     return sale.pk
-
-
-UNITS = range(1, MAX_LIMIT + 1)
 
 
 def _sign_in_staff() -> str:

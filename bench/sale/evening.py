@@ -1,30 +1,16 @@
-"""Row l: an evening, against the same sale without page loads.
+"""Row l: an evening, from the page loads of the last minute to the last receipt.
 
-Each buyer loads the purchase page and reloads it, at random times of the last minute; each page
-asks ``me/``, and the last one gets the token from it. When the sale starts, all of them press at
-once, and whoever gets a unit follows the receipt until the order is written. The latency of an
-order counts from the press, so it includes whatever the pages have left to do.
+It is compared with the same sale without page loads. The latency of an order counts from the press,
+so it includes whatever the pages have left to do.
 """
 
-import json
-import random
-import time
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 from bench.processes import cpu_s
+from bench.sale.buyers import ME, ORDER, PAGE, buyers_with_pages, buyers_with_tokens
 from bench.sale.data import open_sale, sign_in, users
-from bench.sale.generator import (
-    Crowd,
-    Hits,
-    Reply,
-    Step,
-    Visit,
-    me_request,
-    order_request,
-    page_request,
-    receipt_request,
-)
+from bench.sale.generator import Crowd, Hits, Visit
 from bench.sale.outcome import EXACT, verdict_on
 from bench.sale.plan import SALE_CONNECTIONS
 from bench.sale.report import Line, Target
@@ -34,12 +20,10 @@ from bench.tables import ratios
 from orders.placing.tokens import issue_tokens
 from vouchers.models import SeckillVoucher
 
-PAGE, ME, ORDER, RECEIPT = "page", "me/", "order", "receipt"
-LOADS = 3
 LEAD_S = 2
 """Time to start a crowd before the first page load, or before a sale without any."""
 
-UNAVAILABLE, RETRY_S = 503, 1.0
+UNAVAILABLE = 503
 MOST_TIMES = 1.5
 
 
@@ -62,7 +46,9 @@ def _evening(run: Run, user_ids: Sequence[int]) -> tuple[Hits, str]:
     opens_at = sale.begins_at.timestamp()
     parts = run.parts(run.web)
     before = [cpu_s(pids) for pids in parts]
-    hits = _sell(run, sale, user_ids, partial(_visits, sale.pk, cookies, opens_at, seconds))
+    hits = _sell(
+        run, sale, user_ids, partial(buyers_with_pages, sale.pk, cookies, opens_at, seconds)
+    )
     spent = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
     spent.append(hits.generator_cpu_s)
     names = ("web", "Redis", "MariaDB", "generator")
@@ -73,7 +59,8 @@ def _evening(run: Run, user_ids: Sequence[int]) -> tuple[Hits, str]:
 def _sale_alone(run: Run, user_ids: Sequence[int]) -> Hits:
     sale = open_sale(stock=run.plan.sale_units, begins_in_s=LEAD_S)
     tokens = [token.sign() for token in issue_tokens(sale=sale, user_ids=user_ids)]
-    return _sell(run, sale, user_ids, partial(_orders, sale.pk, tokens, sale.begins_at.timestamp()))
+    opens_at = sale.begins_at.timestamp()
+    return _sell(run, sale, user_ids, partial(buyers_with_tokens, sale.pk, tokens, opens_at))
 
 
 def _sell(
@@ -95,49 +82,6 @@ def _sell(
     if verdict != EXACT:
         raise WrongAnswers(verdict)
     return hits
-
-
-# --- Buyers, in the generator's process -----------------------------------------------------------
-
-
-def _visits(sale_id: int, cookies: Sequence[str], opens_at: float, seconds: int) -> list[Visit]:
-    opens_s, chance = opens_at - time.time(), random.Random(7)  # the same times in every run
-
-    def loads() -> list[float]:
-        return sorted(opens_s - chance.uniform(0, seconds) for _ in range(LOADS))
-
-    return [_load_and_order(sale_id, cookie, loads(), opens_s) for cookie in cookies]
-
-
-def _orders(sale_id: int, tokens: Sequence[str], opens_at: float) -> list[Visit]:
-    opens_s = opens_at - time.time()
-    return [_order(sale_id, token, opens_s) for token in tokens]
-
-
-def _load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
-    for due_s in loads:
-        yield Step(PAGE, page_request(sale_id, cookie), due_s)
-        known = yield from _patient(Step(ME, me_request(sale_id, cookie)))
-    yield from _order(sale_id, json.loads(known.body)["sale"]["token"], opens_s)
-
-
-def _order(sale_id: int, token: str, opens_s: float) -> Visit:
-    reply = yield from _patient(Step(ORDER, order_request(sale_id, token, attempt=1), opens_s))
-    if reply.status != ACCEPTED:
-        return
-    order = json.loads(reply.body)
-    request = receipt_request(sale_id, order["order_id"], token)
-    while order["status"] == "queued":
-        due_s = reply.at_s + order["poll_after_ms"] / 1000
-        reply = yield from _patient(Step(RECEIPT, request, due_s))
-        order = json.loads(reply.body)
-
-
-def _patient(step: Step) -> Generator[Step, Reply, Reply]:
-    """Ask again while the answer is 503."""
-    while (reply := (yield step)).status == UNAVAILABLE:
-        step = step._replace(due_s=reply.at_s + RETRY_S)
-    return reply
 
 
 # --- The lines ------------------------------------------------------------------------------------

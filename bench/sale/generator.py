@@ -5,8 +5,8 @@ that it measures, so it uses a fast event loop and reads only the status and the
 If several requests are in flight on one connection, their answers come in the same order
 (HTTP/1.1).
 
-A :class:`Shot` sends a list of requests as fast as their answers come. A :class:`Crowd` has visitors
-instead, whose requests are due at their own times and may depend on what was answered before.
+A :class:`Shot` sends a list of requests as fast as their answers come. A :class:`Crowd` has
+visitors instead, whose requests are due at their own times and may depend on earlier answers.
 """
 
 import asyncio
@@ -135,16 +135,17 @@ async def _fire(shot: Shot | Crowd) -> Hits:
     loop = asyncio.get_running_loop()
     over: asyncio.Future[None] = loop.create_future()
     volley = _Visits(shot, over) if isinstance(shot, Crowd) else _Volley(shot, over)
-    for _ in range(shot.connections):
-        await loop.create_connection(lambda: _Connection(volley), "127.0.0.1", shot.port)
-    cpu_s = time.process_time()
-    began_at = volley.begin()
-    async with asyncio.timeout(LONGEST_S):
-        await over
-    hits = Hits(began_at, volley.answers, time.process_time() - cpu_s)
-    for connection in volley.connections:
-        connection.transport.close()
-    return hits
+    try:
+        for _ in range(shot.connections):
+            await loop.create_connection(lambda: _Connection(volley), "127.0.0.1", shot.port)
+        cpu_s = time.process_time()
+        began_at = volley.begin()
+        async with asyncio.timeout(LONGEST_S):
+            await over
+        return Hits(began_at, volley.answers, time.process_time() - cpu_s)
+    finally:
+        for connection in volley.connections:
+            connection.transport.close()
 
 
 class _Sent(NamedTuple):

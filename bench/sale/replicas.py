@@ -123,9 +123,7 @@ def _latency_us(sample: Sample) -> float:
 
 def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
     plan, receipts = run.plan, queued(run)
-    orders = Shot(
-        waiting.port, wins(run), SALE_CONNECTIONS, seconds=plan.cut_off_s, again=True
-    )
+    orders = Shot(waiting.port, wins(run), SALE_CONNECTIONS, seconds=plan.cut_off_s, again=True)
     reads = Shot(waiting.port, receipts, connections=1, seconds=plan.cut_off_s / 2, again=True)
     refusals: list[Hits] = []
     meanwhile: list[Sample] = []

@@ -11,7 +11,17 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from bench.sale.generator import ConnectionBroken, Hits, Shot, end_of_answer, fire, packed
+from bench.sale.generator import (
+    ConnectionBroken,
+    Crowd,
+    Hits,
+    Shot,
+    Step,
+    Visit,
+    end_of_answer,
+    fire,
+    packed,
+)
 
 pytestmark = pytest.mark.quick
 
@@ -20,7 +30,7 @@ CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nhello\r\n0
 EMPTY_CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n\r\n"
 
 
-def fired(shot: Shot) -> Hits:
+def fired(shot: Shot | Crowd) -> Hits:
     """Fire in a thread of its own: a browser test leaves an event loop running in this one."""
     with ThreadPoolExecutor(1) as thread:
         return thread.submit(fire, shot).result()
@@ -93,3 +103,47 @@ def test_broken_connection_raises(port: int) -> None:
     told = r"1 answered, 1 open for .* the server closed it; 1 answers came"
     with pytest.raises(ConnectionBroken, match=told):
         fired(Shot(port, [packed("/200"), packed("/599")], connections=1))
+
+
+def test_visitor_goes_on_with_the_answer(port: int) -> None:
+    told = []
+
+    def visit(first: int) -> Visit:
+        reply = yield Step("first", packed(f"/{first}"))
+        told.append((first, reply.status, reply.body))
+        yield Step("second", packed(f"/{reply.status + 1}"))
+
+    hits = fired(Crowd(port, lambda: [visit(200), visit(300), visit(400)], connections=2))
+    assert sorted(told) == [(first, first, b"ok") for first in (200, 300, 400)]
+    assert hits.of("first").statuses() == Counter([200, 300, 400])
+    second = hits.of("second").answers
+    assert {it.number: it.status for it in second} == {0: 201, 1: 301, 2: 401}
+
+
+def test_request_of_a_visitor_waits_until_it_is_due(port: int) -> None:
+    def visit() -> Visit:
+        reply = yield Step("late", packed("/200"), due_s=0.3)
+        assert reply.at_s >= 0.3
+        yield Step("at once", packed("/200"), due_s=0.1)
+
+    hits = fired(Crowd(port, lambda: [visit()], connections=1))
+    assert [it.at - hits.began_at >= 0.3 for it in hits.answers] == [True, True]
+    assert all(it.latency_s < it.at - hits.began_at for it in hits.answers)
+
+
+def test_latency_of_a_visitor_includes_the_wait_for_a_connection(port: int) -> None:
+    def visit(status: int) -> Visit:
+        yield Step("", packed(f"/{status}"))
+
+    hits = fired(Crowd(port, lambda: [visit(208), visit(200)], connections=1))
+    slow, waited = sorted(hits.answers)
+    assert min(slow.latency_s, waited.latency_s) >= 0.2
+
+
+def test_visit_that_fails_ends_the_run(port: int) -> None:
+    def visit() -> Visit:
+        yield Step("", packed("/200"))
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fired(Crowd(port, lambda: [visit()], connections=1))

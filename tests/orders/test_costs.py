@@ -10,10 +10,14 @@ from dataclasses import dataclass
 
 import pytest
 from django.contrib.auth.models import User
-from pytest_django import DjangoAssertNumQueries
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfill_sale
-from orders.placing.tokens import PurchaseToken
+from orders.placing.tokens import PurchaseToken, read_token
+from orders.receipts import buyer_in_sale
+from seckill_site.clocks.machine import now_ms
+from seckill_site.front_door import shells
 from tests.support.asgi import ask
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
@@ -27,9 +31,10 @@ pytestmark = pytest.mark.django_db
 
 @dataclass(frozen=True)
 class Cost:
-    """Commands to the Redis of the ledger, SQL statements, messages; none to the cache at all."""
+    """Commands to the Redis of the ledger and to that of the cache, SQL statements, messages."""
 
     redis: int
+    cache: int = 0
     sql: int = 0
     messages: int = 0
 
@@ -49,6 +54,17 @@ def receipt(token: PurchaseToken) -> Request:
 
 def live(sale: SeckillVoucher) -> Request:
     return lambda: ask("GET", f"/vouchers/{sale.pk}/live/")
+
+
+def page(sale: SeckillVoucher) -> Request:
+    return lambda: ask("GET", f"/vouchers/{sale.pk}/", accept="text/html")
+
+
+def me(sale: SeckillVoucher, buyer: User) -> Request:
+    client = Client()
+    client.force_login(buyer)
+    cookie = client.cookies.output(attrs=[], header="")
+    return lambda: ask("GET", f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie)
 
 
 def begun(stock: int = 10) -> SeckillVoucher:
@@ -121,11 +137,41 @@ def the_next_who_looks_at_the_sale(buyer: User) -> Request:
     return live(sale)
 
 
+def one_who_reloads_the_page(buyer: User) -> Request:
+    sale = begun()
+    page(sale)()
+    return page(sale)
+
+
+def one_whose_page_asks_again(buyer: User) -> Request:
+    request = me(begun(), buyer)
+    request()
+    return request
+
+
+def one_with_a_whole_evening(buyer: User) -> Request:
+    """Load the page twice, with its requests for the buyer; order, and follow the receipt."""
+    sale = begun()
+    load = (page(sale), me(sale, buyer))
+    for request in load:
+        request()
+
+    def evening() -> Answer:
+        *_, known = [request() for request in load * 2]
+        token = read_token(known.json["sale"]["token"], sale_id=sale.pk, now_ms=now_ms())
+        assert order(token, attempt=1)().status == 202
+        return receipt(token)()
+
+    return evening
+
+
 @pytest.fixture(autouse=True)
 def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Connections are open and scripts known; what a process remembers does not grow old."""
     monkeypatch.setattr(door, "FRESH_S", 3600.0)
     monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
+    monkeypatch.setattr(shells, "FRESH_S", 3600.0)
+    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 3600.0)
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()
     empty_broker()
@@ -149,6 +195,9 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (one_who_has_an_order, 200, Cost(redis=1)),
         (one_who_looks_at_the_sale, 200, Cost(redis=1)),
         (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
+        (one_who_reloads_the_page, 200, Cost(redis=0)),
+        (one_whose_page_asks_again, 200, Cost(redis=1, cache=1)),
+        (one_with_a_whole_evening, 200, Cost(redis=4, cache=2)),
     ],
 )
 def test_request_costs_no_more_than_its_budget(
@@ -163,5 +212,16 @@ def test_request_costs_no_more_than_its_budget(
         answer = request()
     assert answer.status == status
     assert len(commands.ledger) == cost.redis
-    assert commands.cache == []
+    assert len(commands.cache) == cost.cache
     assert len(commands.broker) == broker_length() == cost.messages
+
+
+def test_order_without_its_replica_costs_one_command_more(settings: Settings) -> None:
+    sale = begun()
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    order(token_for(sale, make_buyer()))()  # on the connection of such orders
+    request = order(token_for(sale, make_buyer()))
+    with redis_commands() as commands:
+        answer = request()
+    assert answer.status == 503
+    assert len(commands.ledger) == 2

@@ -1,0 +1,70 @@
+"""The buyers of an evening, each a visit of the load generator.
+
+Each loads the purchase page and reloads it, at random times of the last minute; each page asks
+``me/``, and the last one gets the token from it. When the sale starts, all of them press at once,
+and whoever gets a unit follows the receipt until the order is written.
+"""
+
+import json
+import random
+import time
+from collections.abc import Generator, Sequence
+
+from bench.sale.generator import (
+    Reply,
+    Step,
+    Visit,
+    me_request,
+    order_request,
+    page_request,
+    receipt_request,
+)
+
+PAGE, ME, ORDER, RECEIPT = "page", "me/", "order", "receipt"
+LOADS = 3
+RETRY_S = 1.0
+
+
+def buyers_with_pages(
+    sale_id: int, cookies: Sequence[str], opens_at: float, seconds: int
+) -> list[Visit]:
+    """Make a visit for each cookie; the sale starts at ``opens_at`` (seconds since 1970)."""
+    opens_s, chance = opens_at - time.time(), random.Random(7)  # the same times in every run
+
+    def loads() -> list[float]:
+        return sorted(opens_s - chance.uniform(0, seconds) for _ in range(LOADS))
+
+    return [load_and_order(sale_id, cookie, loads(), opens_s) for cookie in cookies]
+
+
+def buyers_with_tokens(sale_id: int, tokens: Sequence[str], opens_at: float) -> list[Visit]:
+    """Make a visit for each token, without pages."""
+    opens_s = opens_at - time.time()
+    return [_order(sale_id, token, opens_s) for token in tokens]
+
+
+def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
+    """Load the page at these times and press at the start, all in seconds after now."""
+    for due_s in loads:
+        yield Step(PAGE, page_request(sale_id, cookie), due_s)
+        known = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
+    yield from _order(sale_id, json.loads(known.body)["sale"]["token"], opens_s)
+
+
+def _order(sale_id: int, token: str, opens_s: float) -> Visit:
+    reply = yield from _patiently(Step(ORDER, order_request(sale_id, token, attempt=1), opens_s))
+    if reply.status != 202:
+        return
+    order = json.loads(reply.body)
+    request = receipt_request(sale_id, order["order_id"], token)
+    while order["status"] == "queued":
+        due_s = reply.at_s + order["poll_after_ms"] / 1000
+        reply = yield from _patiently(Step(RECEIPT, request, due_s))
+        order = json.loads(reply.body)
+
+
+def _patiently(step: Step) -> Generator[Step, Reply, Reply]:
+    """Ask again while the answer is 503."""
+    while (reply := (yield step)).status == 503:
+        step = step._replace(due_s=reply.at_s + RETRY_S)
+    return reply

@@ -1,0 +1,76 @@
+"""The buyers of the benchmark's evening: what each of them asks for, and in what order."""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+import pytest
+
+from bench.sale.buyers import buyers_with_pages, load_and_order
+from bench.sale.generator import Reply, Step, Visit
+
+pytestmark = pytest.mark.quick
+
+ME = {"signed_in": True, "sale": {"token": "7-1-5-0:signed"}}
+
+
+@pytest.fixture
+def visit() -> Visit:
+    """A buyer who loads the page after one and two seconds; the sale starts after ten."""
+    return load_and_order(5, "sessionid=key", [1.0, 2.0], 10.0)
+
+
+def next_step(visit: Visit, answered: int, at_s: float, **body: Any) -> Step:
+    return visit.send(Reply(answered, json.dumps(body).encode(), at_s))
+
+
+def press(visit: Visit) -> Step:
+    """Load the pages; return the order."""
+    steps = [next(visit), *(next_step(visit, 200, 3.0, **ME) for _ in range(4))]
+    assert [it.name for it in steps] == ["page", "me/", "page", "me/", "order"]
+    assert [it.due_s for it in steps] == [1.0, 0.0, 2.0, 0.0, 10.0]
+    assert all(b"Cookie: sessionid=key" in it.request for it in steps[:4])
+    return steps[4]
+
+
+def test_buyer_orders_with_the_token_of_the_page(visit: Visit) -> None:
+    order = press(visit)
+    assert order.request.startswith(b"POST /vouchers/5/orders/ ")
+    assert ME["sale"]["token"].encode() in order.request  # type: ignore[index]
+
+
+def test_buyer_follows_the_receipt_at_the_servers_pace(visit: Visit) -> None:
+    press(visit)
+    queued = {"order_id": "7", "status": "queued", "poll_after_ms": 500}
+    receipt = next_step(visit, 202, 11.0, **queued)
+    assert (receipt.name, receipt.due_s) == ("receipt", 11.5)
+    assert receipt.request.startswith(b"GET /vouchers/5/orders/7/ ")
+    assert next_step(visit, 200, 12.0, **queued).due_s == 12.5
+    with pytest.raises(StopIteration):
+        next_step(visit, 200, 13.0, status="unpaid")
+
+
+def test_refused_buyer_leaves(visit: Visit) -> None:
+    press(visit)
+    with pytest.raises(StopIteration):
+        next_step(visit, 409, 11.0, code="sold_out")
+
+
+def test_buyer_sends_the_same_order_again_after_a_503(visit: Visit) -> None:
+    order = press(visit)
+    again = next_step(visit, 503, 11.0, code="unavailable")
+    assert again == order._replace(due_s=12.0)
+
+
+def test_pages_are_loaded_three_times_in_the_last_minute() -> None:
+    opens_at = time.time() + 100
+    for visit in buyers_with_pages(5, ["sessionid=key"] * 50, opens_at, 60):
+        steps = [next(visit), *(next_step(visit, 200, 0.0, **ME) for _ in range(6))]
+        *loads, opens_s = [it.due_s for it in steps if it.due_s]
+        assert len(loads) == 3
+        assert loads == sorted(loads)
+        assert opens_s - 60 <= loads[0]
+        assert loads[-1] <= opens_s
+        assert 90 < opens_s <= 100
