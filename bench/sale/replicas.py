@@ -20,11 +20,11 @@ from redis import Redis as Client
 from scratch import running
 from servers import Redis
 
-from bench.sale.generator import Hits, Shot
+from bench.sale.generator import Shot
 from bench.sale.plan import DEPTH, SALE_CONNECTIONS
 from bench.sale.report import Line, Target
 from bench.sale.requests import queued, wins
-from bench.sale.run import Run, Sample, Site, Web, WrongAnswers, web
+from bench.sale.run import Run, Sample, Site, Web, expect_status, web
 from bench.tables import ratios
 from seckill_site.ledger_connection import ledger_connection
 
@@ -69,13 +69,6 @@ def _line(
     *,
     target: Target | None = None,
 ) -> Line:
-    def cost(samples: Sequence[Sample]) -> str:
-        web_us, redis_us = (
-            median(part) * 1e6
-            for part in zip(*((it.web_cpu_s, it.redis_cpu_s) for it in samples), strict=True)
-        )
-        return f"web {web_us:.0f} µs, Redis {redis_us:.0f} µs"
-
     mine, others = [value(it) for it in ours], [value(it) for it in theirs]
     return Line(
         row="i",
@@ -86,8 +79,16 @@ def _line(
         unit=unit,
         ours=mine,
         theirs=others,
-        note=f"{cost(ours)} (without: {cost(theirs)})",
+        note=f"{_cost(ours)} (without: {_cost(theirs)})",
     )
+
+
+def _cost(samples: Sequence[Sample]) -> str:
+    web_us, redis_us = (
+        median(part) * 1e6
+        for part in zip(*((it.web_cpu_s, it.redis_cpu_s) for it in samples), strict=True)
+    )
+    return f"web {web_us:.0f} µs, Redis {redis_us:.0f} µs"
 
 
 @contextmanager
@@ -125,18 +126,17 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
     plan, receipts = run.plan, queued(run)
     orders = Shot(waiting.port, wins(run), SALE_CONNECTIONS, seconds=plan.cut_off_s, again=True)
     reads = Shot(waiting.port, receipts, connections=1, seconds=plan.cut_off_s / 2, again=True)
-    refusals: list[Hits] = []
+    refusals: list[Sample] = []
     meanwhile: list[Sample] = []
     before: list[Sample] = []
     for _ in run.steps(range(plan.repetitions), what="i a replica that is cut off"):
         before.append(run.sample_warm(reads, web=waiting, expect=200))
         with _cut_off(replica):
+            refusals.append(run.sample(orders, web=waiting, expect=503))
             firing = run.start(orders)
             meanwhile.append(run.sample_warm(reads, web=waiting, expect=200))
-            refusals.append(firing.result())
-    statuses = {it for hits in refusals for it in hits.statuses()}
-    if statuses != {503}:
-        raise WrongAnswers(f"statuses {statuses} without the replica, where 503 was expected")
+            expect_status(firing.result(), 503)
+    rates = [it.hits.rate for it in refusals]
     mine, others = ([_latency_us(it) for it in of] for of in (meanwhile, before))
     name, waited = "order request while the replica is cut off", WAIT["SECKILL_LEDGER_REPLICAS_MS"]
     longest = Target(LONGEST_REFUSAL_MS, at_least=False, unit="ms")
@@ -147,10 +147,10 @@ def _measure_cut_off(run: Run, waiting: Web, replica: Client) -> list[Line]:
             f"{name}: the longest wait for its 503",
             "–",
             longest,
-            [it.latency_ms(1) for it in refusals],
+            [it.hits.latency_ms(1) for it in refusals],
             note=f"SECKILL_LEDGER_REPLICAS_MS={waited}, {SALE_CONNECTIONS} in flight",
         ),
-        Line("i", f"{name}: 503", "–", None, [it.rate for it in refusals], "/s"),
+        Line("i", f"{name}: 503", "–", None, rates, "/s", note=_cost(refusals)),
         Line(
             "i",
             "receipt of a queued order meanwhile, one at a time",

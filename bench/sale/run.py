@@ -111,8 +111,7 @@ class Run:
         before = [cpu_s(pids) for pids in parts]
         hits = self.start(shot).result()
         after = [cpu_s(pids) for pids in parts]
-        if set(hits.statuses()) != {expect}:
-            raise WrongAnswers(f"statuses {dict(hits.statuses())}, where {expect} was expected")
+        expect_status(hits, expect)
         count = len(hits.answers)
         costs = [(b - a) / count for a, b in zip(before, after, strict=True)]
         return Sample(hits, *costs)
@@ -124,6 +123,15 @@ class Run:
         self.sample(warm_up, web=web, expect=expect)
         rest = shot.requests if shot.again else shot.requests[count:]
         return self.sample(replace(shot, requests=rest), web=web, expect=expect)
+
+
+def expect_status(hits: Hits, status: int) -> None:
+    """Raise if any answer has another status.
+
+    :raises WrongAnswers: one has.
+    """
+    if set(hits.statuses()) != {status}:
+        raise WrongAnswers(f"statuses {dict(hits.statuses())}, where {status} was expected")
 
 
 @contextmanager
