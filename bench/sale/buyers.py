@@ -1,27 +1,34 @@
 """The buyers of an evening, each a visit of the load generator.
 
-Each loads the purchase page and reloads it, at random times of the last minute; each page asks
-``me/``, and the last one gets the token from it. When the sale starts, all of them press at once,
-and whoever gets a unit follows the receipt until the order is written.
+Each loads the purchase page and reloads it, at random times of the last minute. As the page's
+script does, it then asks ``live/`` and, in the time that this names, ``me/``, unless it is reloaded
+before. When the sale starts, all of them press at once, with the token of their last ``me/``, and
+whoever gets a unit follows the receipt until the order is written.
 """
 
 import json
+import math
 import random
 import time
 from collections.abc import Generator, Sequence
+from itertools import pairwise
 
 from bench.sale.generator import (
     Reply,
     Step,
     Visit,
+    live_request,
     me_request,
     order_request,
     page_request,
     receipt_request,
 )
 
-PAGE, ME, ORDER, RECEIPT = "page", "me/", "order", "receipt"
+PAGE, LIVE, ME, ORDER, RECEIPT = "page", "live/", "me/", "order", "receipt"
 LOADS = 3
+QUIET_S = 5.0
+"""No page plans to ask ``me/`` as shortly before the start as this."""
+
 RETRY_S = 1.0
 
 
@@ -45,10 +52,15 @@ def buyers_with_tokens(sale_id: int, tokens: Sequence[str], opens_at: float) -> 
 
 def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
     """Load the page at these times and press at the start, all in seconds after now."""
-    for due_s in loads:
+    for due_s, reload_s in pairwise([*loads, math.inf]):
         yield Step(PAGE, page_request(sale_id, cookie), due_s)
-        known = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
-    yield from _order(sale_id, json.loads(known.body)["sale"]["token"], opens_s)
+        live = yield from _patiently(Step(LIVE, live_request(sale_id)))
+        pace_s = json.loads(live.body)["me_pace_ms"] / 1000
+        left_s = opens_s - QUIET_S - live.at_s
+        ask_at_s = live.at_s + random.random() * max(0.0, min(pace_s, left_s))
+        if ask_at_s < reload_s:
+            me = yield from _patiently(Step(ME, me_request(sale_id, cookie), ask_at_s))
+    yield from _order(sale_id, json.loads(me.body)["sale"]["token"], opens_s)
 
 
 def _order(sale_id: int, token: str, opens_s: float) -> Visit:

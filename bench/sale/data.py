@@ -21,8 +21,8 @@ from django.contrib.auth import (
     SESSION_KEY,
     get_user_model,
 )
+from django.contrib.sessions.backends.base import VALID_KEY_CHARS
 from django.contrib.sessions.models import Session
-from django.core.cache import cache
 from django.db import connection
 from django.db.models import Model
 from django.test import override_settings
@@ -78,24 +78,24 @@ def users(*, count: int) -> list[int]:
 
 
 def sign_in(*, user_ids: Sequence[int]) -> list[str]:
-    """Give users sessions, in database and cache as signing in leaves them; return the cookies."""
-    store, stored, cached = SessionStore(), [], {}
-    for user in get_user_model().objects.filter(pk__in=user_ids).order_by("pk"):
-        content = {
-            SESSION_KEY: str(user.pk),
-            BACKEND_SESSION_KEY: settings.AUTHENTICATION_BACKENDS[-1],
-            HASH_SESSION_KEY: user.get_session_auth_hash(),
-        }
-        row = Session(
-            session_key=get_random_string(32),
-            session_data=store.encode(content),
+    """Give users sessions that the cache does not know yet; return the cookies."""
+    store = SessionStore()
+    sessions = [
+        Session(
+            session_key=get_random_string(32, VALID_KEY_CHARS),
+            session_data=store.encode(
+                {
+                    SESSION_KEY: str(user.pk),
+                    BACKEND_SESSION_KEY: settings.AUTHENTICATION_BACKENDS[-1],
+                    HASH_SESSION_KEY: user.get_session_auth_hash(),
+                }
+            ),
             expire_date=store.get_expiry_date(),
         )
-        stored.append(row)
-        cached[store.cache_key_prefix + row.session_key] = content
-    Session.objects.bulk_create(stored, batch_size=CHUNK)
-    cache.set_many(cached, timeout=store.get_expiry_age())
-    return [f"{settings.SESSION_COOKIE_NAME}={it.session_key}" for it in stored]
+        for user in get_user_model().objects.filter(pk__in=user_ids).order_by("pk")
+    ]
+    Session.objects.bulk_create(sessions, batch_size=CHUNK)
+    return [f"{settings.SESSION_COOKIE_NAME}={it.session_key}" for it in sessions]
 
 
 def reserve_all(tokens: Sequence[PurchaseToken]) -> None:

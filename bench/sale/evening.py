@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from bench.processes import cpu_s
-from bench.sale.buyers import ME, ORDER, PAGE, buyers_with_pages, buyers_with_tokens
+from bench.sale.buyers import LIVE, ME, ORDER, PAGE, buyers_with_pages, buyers_with_tokens
 from bench.sale.data import open_sale, sign_in, users
 from bench.sale.generator import Crowd, Hits, Visit
 from bench.sale.outcome import EXACT, verdict_on
@@ -114,5 +114,5 @@ def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> lis
             note=note,
         ),
         Line("l", "its 503", "–", Target(0, at_least=False, unit=""), [busy], note=answers),
-        *map(shown, (PAGE, ME)),
+        *map(shown, (PAGE, LIVE, ME)),
     ]

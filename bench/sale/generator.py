@@ -369,6 +369,11 @@ def _page(path: str, cookie: str = "") -> bytes:
     return packed(path, headers=headers | ({"Cookie": cookie} if cookie else {}))
 
 
+def live_request(sale_id: int) -> bytes:
+    """Return a request for the live figures of a sale."""
+    return packed(f"/vouchers/{sale_id}/live/")
+
+
 def me_request(sale_id: int, cookie: str) -> bytes:
     """Return a signed-in buyer's request for what they have of a sale, with a purchase token."""
     return packed(f"/me/?sale={sale_id}", headers={"Cookie": cookie})

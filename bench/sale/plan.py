@@ -70,8 +70,8 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "single_requests": (2_000, 304, 16),
     "held": (100_000, 5_000, 100),
     "cut_off_s": (3, 2, 1),
-    "evening_buyers": (20_000, 2_000, 40),
-    "evening_s": (60, 6, 1),
+    "evening_buyers": (20_000, 4_000, 40),
+    "evening_s": (60, 12, 1),
     "admin_orders": (200_000, 20_000, 200),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))

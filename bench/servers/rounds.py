@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any
 
 from bench.sale.data import open_sale, strangers
-from bench.sale.generator import EMPTY_REQUEST, Shot, order_request, packed
+from bench.sale.generator import EMPTY_REQUEST, Shot, live_request, order_request
 from bench.sale.report import machine_line
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample, Web
 from bench.servers.choices import OF_THE_SHOP, Choice
@@ -45,7 +45,7 @@ Rounds = Mapping[Choice, Sequence[Round]]
 
 
 def measure(run: Run, choices: Sequence[Choice]) -> dict[Choice, list[Round]]:
-    live = packed(f"/vouchers/{open_sale().pk}/live/")
+    live = live_request(open_sale().pk)
     rounds: defaultdict[Choice, list[Round]] = defaultdict(list)
     with ExitStack() as stack:
         webs = {OF_THE_SHOP: run.web}
