@@ -1,9 +1,9 @@
 """The buyers of an evening, each a visit of the load generator.
 
-Each loads the purchase page and reloads it, at random times of the last minute. As the page's
-script does, it then asks ``live/`` and, in the time that this names, ``me/``, unless it is reloaded
-before. When the sale starts, all of them press at once, with the token of their last ``me/``, and
-whoever gets a unit follows the receipt until the order is written.
+Each loads the purchase page in the last minute but one, and reloads it twice in the last one, at
+random times. As the page's script does, it then asks ``live/`` and, in the time that this names,
+``me/``, unless it is reloaded before. When the sale starts, all of them press at once, with the
+token of their last ``me/``, and whoever gets a unit follows the receipt until the order is written.
 """
 
 import json
@@ -25,7 +25,7 @@ from bench.sale.generator import (
 )
 
 PAGE, LIVE, ME, ORDER, RECEIPT = "page", "live/", "me/", "order", "receipt"
-LOADS = 3
+RELOADS = 2
 QUIET_S = 5.0
 """No page plans to ask ``me/`` as shortly before the start as this."""
 
@@ -33,13 +33,14 @@ RETRY_S = 1.0
 
 
 def buyers_with_pages(
-    sale_id: int, cookies: Sequence[str], opens_at: float, seconds: int
+    sale_id: int, cookies: Sequence[str], opens_at: float, minute_s: int
 ) -> list[Visit]:
     """Make a visit for each cookie; the sale starts at ``opens_at`` (seconds since 1970)."""
     opens_s, chance = opens_at - time.time(), random.Random(7)  # the same times in every run
 
     def loads() -> list[float]:
-        return sorted(opens_s - chance.uniform(0, seconds) for _ in range(LOADS))
+        minutes_before = (1 + chance.random(), *(chance.random() for _ in range(RELOADS)))
+        return sorted(opens_s - minute_s * it for it in minutes_before)
 
     return [load_and_order(sale_id, cookie, loads(), opens_s) for cookie in cookies]
 

@@ -20,7 +20,10 @@ class Size:
 
 @dataclass(frozen=True)
 class Plan:
-    """The sizes of one run; ``shot_s`` is how long one kind of request is sent at a time."""
+    """The sizes of one run; ``shot_s`` is how long one kind of request is sent at a time.
+
+    ``minute_s`` is how long a minute of an evening takes.
+    """
 
     repetitions: int
     shot_s: float
@@ -40,7 +43,7 @@ class Plan:
     held: int
     cut_off_s: float
     evening_buyers: int
-    evening_s: int
+    minute_s: int
     admin_orders: int
 
 
@@ -71,7 +74,7 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "held": (100_000, 5_000, 100),
     "cut_off_s": (3, 2, 1),
     "evening_buyers": (20_000, 4_000, 40),
-    "evening_s": (60, 12, 1),
+    "minute_s": (60, 12, 1),
     "admin_orders": (200_000, 20_000, 200),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))

@@ -91,14 +91,12 @@ def test_buyer_sends_the_same_order_again_after_a_503(visit: Visit) -> None:
     assert again == order._replace(due_s=12.0)
 
 
-def test_pages_are_loaded_three_times_in_the_last_minute() -> None:
-    opens_at = time.time() + 100
+def test_page_is_loaded_once_and_reloaded_twice_in_the_last_minute() -> None:
+    opens_at = time.time() + 150
     for visit in buyers_with_pages(5, ["sessionid=key"] * 50, opens_at, 60):
         step, loads = next(visit), []
         while step.name != "order":
             loads += [step.due_s] if step.name == "page" else []
             step = next_step(visit, 200, step.due_s, me_pace_ms=0, **ME)
-        assert len(loads) == 3
-        assert loads == sorted(loads)
-        assert 30 < step.due_s - 60 <= loads[0]
-        assert loads[-1] <= step.due_s <= 100
+        first, second, third = (step.due_s - it for it in loads)
+        assert 0 <= third <= second <= 60 <= first <= 120
