@@ -67,10 +67,11 @@ def measure(run: Run, *, rows: str) -> list[Line]:
             shot = Shot(web.port, them, run.plan.connections, DEPTH, run.plan.shot_s, sent.again)
             sample = run.sample_warm(shot, web=web, expect=sent.status)
             samples[kind, sent].append(sample)
-    return [_line(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
+    return [line_of(kind, samples[kind, kind], samples[kind, EMPTY]) for kind in kinds]
 
 
-def _line(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
+def line_of(kind: Kind, ours: Sequence[Sample], empty: Sequence[Sample]) -> Line:
+    """Return the line of a kind: its rate by that of the empty view, in the same repetition."""
     rates = [it.hits.rate / kind.parts for it in ours]
     empty_rates = [it.hits.rate for it in empty]
     costs = [it.web_cpu_s * kind.parts for it in ours]
