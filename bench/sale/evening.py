@@ -112,6 +112,13 @@ def _lines(run: Run, evening: Hits, without: Sequence[Hits], shares: str) -> lis
             others,
             note=note,
         ),
-        Line("l", "its 503", "–", Target(0, at_least=False, unit=""), [busy], note=answers),
+        Line(
+            "l",
+            "its answers with 503",
+            "–",
+            Target(0, at_least=False, unit=""),
+            [busy],
+            note=answers,
+        ),
         *map(shown, (PAGE, LIVE, ME)),
     ]
