@@ -21,6 +21,7 @@ from redis.exceptions import RedisError
 
 from locks.lua_script import LuaScript
 from seckill_site.clocks.database import database_now
+from seckill_site.kept_settings import kept
 from seckill_site.models import StaleFact
 
 LEASE_MS = 10_000
@@ -48,7 +49,12 @@ def cache_connection() -> Any:
 
 def stored_key(name: str) -> str:
     """Return the key in Redis for a key of Django's cache."""
-    return str(cache.make_key(name))
+    return _prefix() + name
+
+
+@kept
+def _prefix() -> str:
+    return str(cache.make_key(""))
 
 
 def take_lease(name: str) -> str:

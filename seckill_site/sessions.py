@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import re
+from hmac import compare_digest
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -22,7 +23,6 @@ from django.contrib.sessions.backends import cached_db, db
 from django.contrib.sessions.backends.base import VALID_KEY_CHARS
 from django.core.cache import cache
 from django.db import transaction
-from django.utils.crypto import constant_time_compare
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.cached_facts import (
@@ -34,6 +34,7 @@ from seckill_site.cached_facts import (
     stored_key,
     take_lease,
 )
+from seckill_site.kept_settings import kept
 
 UNKNOWN_S = 1.0
 """How long a process remembers that a session key is unknown.
@@ -138,13 +139,18 @@ def _read_session(reply: list[str]) -> Buyer | None:
     return _buyer(session, facts)
 
 
+@kept
+def _backends() -> tuple[str, ...]:
+    return tuple(settings.AUTHENTICATION_BACKENDS)
+
+
 def _buyer(session: dict[str, Any], facts: dict[str, Any]) -> Buyer | None:
     """Return the user that the session belongs to, if the facts are this user's and confirm it."""
     if not facts or session.get(SESSION_KEY) != str(facts["id"]) or not facts["is_active"]:
         return None
-    if session.get(BACKEND_SESSION_KEY) not in settings.AUTHENTICATION_BACKENDS:
+    if session.get(BACKEND_SESSION_KEY) not in _backends():
         return None
-    if not constant_time_compare(session.get(HASH_SESSION_KEY, ""), facts["session_hash"]):
+    if not compare_digest(session.get(HASH_SESSION_KEY, ""), facts["session_hash"]):
         return None
     return Buyer(facts["id"], facts["name"])
 

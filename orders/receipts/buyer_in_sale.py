@@ -25,6 +25,7 @@ from orders.receipts.purchase_page import BuyerStatus, OwnOrder, buyer_status, m
 from orders.receipts.row_copy import ReceiptRow
 from orders.receipts.service import QUEUED
 from seckill_site.clocks.machine import epoch_ms
+from seckill_site.kept_settings import kept
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
 from vouchers.models import SaleStage, SeckillVoucher
@@ -50,9 +51,14 @@ class BuyerInSale(NamedTuple):
 
     def token(self, order_id: int) -> PurchaseToken:
         """Return a token with this order id."""
-        expires_at_ms = self.ends_at_ms + settings.SECKILL_TOKEN_GRACE_MS
+        expires_at_ms = self.ends_at_ms + _grace_ms()
         ids = (order_id, self.status.user_id, self.status.sale_id)
         return PurchaseToken(*ids, expires_at_ms, self.identity)
+
+
+@kept
+def _grace_ms() -> int:
+    return int(settings.SECKILL_TOKEN_GRACE_MS)
 
 
 def buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[BuyerInSale | None]:

@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 
@@ -33,8 +33,7 @@ class OwnOrder:
     place: int | None = None
 
 
-@dataclass(frozen=True)
-class BuyerStatus:
+class BuyerStatus(NamedTuple):
     """A buyer's status in a sale at one moment: the order to show first, and the units held.
 
     ``barred``: an ended order rules out another, and is the one shown. ``waits``: the buyer is in

@@ -6,7 +6,6 @@ import asyncio
 import re
 from functools import partial
 from time import monotonic
-from weakref import WeakKeyDictionary
 
 from django.db import DatabaseError
 
@@ -23,6 +22,7 @@ from orders.web.order_answers import owner_answer
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.buyers import buyer_of, session_key_of
+from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
 from seckill_site.web.responses import Answer, names_html
@@ -66,7 +66,7 @@ class _OrderIds:
         return bool(self._ids) and monotonic() < self._until_s
 
 
-_order_ids: WeakKeyDictionary[asyncio.AbstractEventLoop, _OrderIds] = WeakKeyDictionary()
+_order_ids = PerLoop(_OrderIds)
 _learning: dict[int, asyncio.Task[bool]] = {}
 
 
@@ -139,8 +139,7 @@ async def _is_public(sale_id: int) -> bool:
 
 
 async def _next_order_id() -> int:
-    ids = _order_ids.setdefault(asyncio.get_running_loop(), _OrderIds())
-    return await ids.next()
+    return await _order_ids().next()
 
 
 def _refused(error: Exception, environ: Environ) -> Answer:

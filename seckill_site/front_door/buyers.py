@@ -15,6 +15,7 @@ from redis.exceptions import RedisError
 from seckill_site.front_door.ledger_node import cache_node
 from seckill_site.front_door.requests import Environ
 from seckill_site.front_door.threads import threads
+from seckill_site.kept_settings import kept
 from seckill_site.sessions import Buyer, find_buyer, is_unknown, session_call
 
 _finding: dict[str, asyncio.Task[Buyer | None]] = {}
@@ -23,7 +24,12 @@ _finding: dict[str, asyncio.Task[Buyer | None]] = {}
 def session_key_of(environ: Environ) -> str:
     """Return the session that a request names, or nothing."""
     cookies = environ.get("HTTP_COOKIE")
-    return parse_cookie(cookies).get(settings.SESSION_COOKIE_NAME, "") if cookies else ""
+    return parse_cookie(cookies).get(_cookie_name(), "") if cookies else ""
+
+
+@kept
+def _cookie_name() -> str:
+    return str(settings.SESSION_COOKIE_NAME)
 
 
 async def buyer_of(session_key: str) -> Buyer | None:

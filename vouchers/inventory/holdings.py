@@ -8,8 +8,9 @@ import logging
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import isfinite
-from typing import Self
+from typing import NamedTuple, Self
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
@@ -71,8 +72,7 @@ class HeldUnit(Holding):
     queue_position: int | None
 
 
-@dataclass(frozen=True)
-class BuyerHoldings:
+class BuyerHoldings(NamedTuple):
     """The units that one buyer holds at one moment by the clock of Redis."""
 
     now_ms: int
@@ -97,8 +97,7 @@ def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
     )
 
 
-@dataclass(frozen=True)
-class KnownBuyer:
+class KnownBuyer(NamedTuple):
     """What the ledger of a loaded sale says about one buyer, and the terms that matter to them.
 
     ``barred_by`` is the ended order that rules out another, or 0. ``copies`` has what is cached of
@@ -130,13 +129,13 @@ def known_buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[KnownBuyer | N
         holdings = BuyerHoldings(now_ms, units)
         return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies)
 
+    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), [str(user_id), MAX_LIMIT], read)
+
+
+@lru_cache(maxsize=1024)
+def _keys_of_buyers(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return ScriptCall(
-        script=_READ_BUYER,
-        keys=[*keys.contents, *keys.copies],
-        args=[str(user_id), MAX_LIMIT],
-        read=read,
-    )
+    return (*keys.contents, *keys.copies)
 
 
 def held_order_ids(*, sale_id: int, user_id: int) -> list[int]:
