@@ -117,11 +117,11 @@ def known_buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[KnownBuyer | N
     """Build the call that reads a buyer in one command; None if the sale is not loaded."""
 
     def read(reply: list[str]) -> KnownBuyer | None:
-        if len(reply) == 1:
+        about, *parts = reply
+        if not about:
             return None
-        now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, reply[:6])
+        now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, about.split(" "))
         units, copies = [], {}
-        parts = reply[6:]
         for unit, order, place, copy in zip(*[iter(parts)] * 4, strict=True):
             units.append(HeldUnit(int(order), user_id, int(unit), int(place) or None))
             if copy:
@@ -129,7 +129,7 @@ def known_buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[KnownBuyer | N
         holdings = BuyerHoldings(now_ms, units)
         return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies)
 
-    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), [str(user_id), MAX_LIMIT], read)
+    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), [str(user_id)], read)
 
 
 @lru_cache(maxsize=1024)

@@ -1,37 +1,42 @@
 -- read_buyer: read what one buyer has in a loaded sale, at one moment. Writes nothing.
 --
 -- KEYS[1..7]  the contents of the ledger (read_ledger)  KEYS[8..9] the copies of rows
--- ARGV[1]     user id  ARGV[2] the highest possible unit
+-- ARGV[1]     user id
 --
--- Returns {now_ms} if the ledger is not loaded, else, as strings or integers,
---   {now_ms, limit, ends_at_ms, identity, the ended order that bars another or 0, waiting},
+-- Returns {''} if the ledger is not loaded or not whole, else
+--   {now_ms limit ends_at_ms identity, the ended order that bars another or 0, waiting: in one text},
 --   followed for each unit held by its unit, its order id, its queue position from 1, or 0 if it
 --   is not pending, and the copy of its row or ''
 -- @include now_in_ms
 -- @include integer
--- @include read_ledger
+-- @include read_sale
 -- @include barring_order
 
-local now_ms = integer(now_in_ms())
-local sale = read_ledger()
-if not sale then return {now_ms} end
-local found = {now_ms, sale.limit, sale.ends_at_ms, sale.identity,
-  barring_order(sale, ARGV[1]) or '0', redis.call('ZCARD', KEYS[7])}
-local fields = {}
-for unit = 1, tonumber(ARGV[2]) do
-  fields[unit] = ARGV[1] .. ':' .. unit
+local user_id = ARGV[1]
+local sale, units = read_sale(user_id)
+if not sale then return {''} end
+local barred_by, waiting = '0', '0'
+if not sale.plain then
+  barred_by = barring_order(sale, user_id) or '0'
+  waiting = integer(redis.call('ZCARD', KEYS[7]))
 end
-local held = redis.call('HMGET', KEYS[2], unpack(fields))
-for unit, field in ipairs(fields) do
-  if digits_or_nil(held[unit]) then
-    local ahead = redis.call('ZRANK', KEYS[3], held[unit] .. ':' .. field)
+local found = {
+  integer(now_in_ms()) .. ' ' .. sale.limit .. ' ' .. sale.ends_at_ms .. ' ' .. sale.identity .. ' '
+    .. barred_by .. ' ' .. waiting,
+}
+for unit = 1, tonumber(sale.limit) do
+  local order_id = digits_or_nil(units[unit + 1])
+  if order_id then
+    local member = order_id .. ':' .. user_id .. ':' .. unit
+    local ahead = redis.pcall('ZRANK', KEYS[3], member)
+    if type(ahead) == 'table' then return {''} end -- a wrong type
     local copy = ''
     for i = 8, 9 do
-      local row = redis.pcall('HGET', KEYS[i], held[unit])
+      local row = redis.pcall('HGET', KEYS[i], order_id)
       if type(row) == 'string' then copy = row end -- an error (wrong type) is a table
     end
     found[#found + 1] = integer(unit)
-    found[#found + 1] = held[unit]
+    found[#found + 1] = order_id
     found[#found + 1] = integer(ahead and ahead + 1 or 0)
     found[#found + 1] = copy
   end
