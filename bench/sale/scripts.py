@@ -90,7 +90,7 @@ def _cost_us(calls: Sequence[ScriptCall[Any]], code: str) -> float:
     began_s = _redis_cpu_s(client)
     for start in range(0, len(pairs), DEPTH):
         for reply in script.run_many(client, pairs[start : start + DEPTH]):
-            if (reply.split(" ") if calls[0].script is not COURSE else reply)[0] != code:
+            if reply.split(" ")[0] != code:
                 raise WrongReplies(f"{reply}, where {code} was expected")
     return (_redis_cpu_s(client) - began_s) / len(pairs) * 1e6
 
