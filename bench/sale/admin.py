@@ -24,6 +24,10 @@ from bench.tables import ratios
 from vouchers.models import MAX_LIMIT
 
 SITE_NUMBER = 8
+
+NICE = 10
+"""The priority of the other processes, as ``deploy/`` gives it to them."""
+
 APART, TOGETHER, ALONE = "in other processes", "in the same processes", "without"
 TARGETS = {APART: Target(2, at_least=False), TOGETHER: None}
 PART_BYTES = 1 << 16
@@ -39,7 +43,7 @@ def measure(run: Run) -> list[Line]:
     }
     p99_ms: defaultdict[str, list[float]] = defaultdict(list)
     answered_s: defaultdict[str, Seconds] = defaultdict(lambda: defaultdict(list))
-    with web(Site(SITE_NUMBER, run.site.environ)) as other:
+    with web(Site(SITE_NUMBER, run.site.environ), nice=NICE) as other:
         ports = {APART: other.port, TOGETHER: run.web.port, ALONE: 0}
         each = list(ports)
         turns = [how for turn in range(plan.repetitions) for how in each[:: -1 if turn % 2 else 1]]

@@ -164,9 +164,12 @@ def another(number: int) -> Site:
     return Site(number, environ)
 
 
-def web(site: Site) -> AbstractContextManager[Web]:
-    """Run the front door as the shop does."""
-    command = partial(granian, "127.0.0.1", workers=WORKERS)
+def web(site: Site, *, nice: int = 0) -> AbstractContextManager[Web]:
+    """Run the front door as the shop does; with ``nice``, other processes go before it."""
+
+    def command(port: int) -> list[str]:
+        return ["bench.niced", str(nice), *granian("127.0.0.1", port, workers=WORKERS)]
+
     return serving(site, f"web-{site.number}", command, workers=WORKERS)
 
 

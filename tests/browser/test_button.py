@@ -366,7 +366,8 @@ def test_page_says_that_time_to_pay_has_run_out(
     fulfill_sale(sale_id=sale.pk)
     notify_from_another_tab(second_tab(page))
     expect_state(page, "yours", "It's yours! Pay within", "00:0[1-5]")
-    expect(page.locator("#status")).to_contain_text("The time to pay has run out")
+    told = expect(page.locator("#status"))
+    told.to_contain_text("The time to pay has run out", timeout=15_000)  # it has five seconds
     expect_state(page, "yours", "See your order")
 
 
