@@ -1,4 +1,4 @@
-"""Run a module behind all other processes: ``python -m bench.niced 10 granian …``."""
+"""Run a module at a lower priority: ``python -m bench.niced 10 granian …``."""
 
 import os
 import sys

@@ -63,7 +63,7 @@ TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
 TOO_LONG = gettext_noop("The request is too large.")
 
 YOUNG_OBJECTS = 20_000
-"""The new objects after which garbage is collected; Python's own number is 700."""
+"""How many new objects trigger a garbage collection; Python's default is 700."""
 
 MOST_HEADERS = 256
 """The most sets of headers that are kept, merged with those of the site."""
@@ -215,7 +215,7 @@ def _page(status: int, code: str, text: str, language: str, retry_after_s: int |
 
 
 def _spare_the_collector() -> None:
-    """Leave the modules and all that they hold to no collection of garbage, and collect rarely.
+    """Exclude everything loaded at startup from garbage collection, and collect less often.
 
     A loop with hundreds of requests in flight starts a collection after each few hundred new
     objects, nearly all of them still in use. Collections took a fifth of the time of an order.

@@ -224,7 +224,7 @@ def test_request_costs_no_more_than_its_budget(
 
 def test_order_without_its_replica_costs_one_command_more(settings: Settings) -> None:
     sale = begun()
-    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
     order(token_for(sale, make_buyer()))()  # on the connection of such orders
     request = order(token_for(sale, make_buyer()))
     with redis_commands() as commands:

@@ -199,7 +199,7 @@ def test_each_sale_has_its_own_task() -> None:
 
 
 def test_unreplicated_order_is_published_all_the_same(client: Client, settings: Settings) -> None:
-    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
     sale = make_sale()
     tokens = tokens_for(sale, make_buyers(2))
     assert {post(client, token).status_code for token in tokens} == {503}

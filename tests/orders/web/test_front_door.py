@@ -366,7 +366,7 @@ def test_redis_down_returns_503_on_both_paths(
 def test_unreplicated_order_gets_503_on_both_paths(
     settings: Settings,
 ) -> None:
-    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
     order = an_order(one_token())
     ours, djangos = at_the_door(order), through_django(order)
     assert ours.status == djangos.status == 503

@@ -277,7 +277,7 @@ def test_unavailable_page_can_resend_the_token(
 @both
 def test_unreplicated_order_returns_503_and_keeps_its_unit(settings: Settings, accept: str) -> None:
     client = Client(headers={"Accept-Language": "en"})
-    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # there is none
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
     sale = make_sale()
     token = token_for(sale, make_buyer())
     answer = place(client, sale, token.sign(), accept)

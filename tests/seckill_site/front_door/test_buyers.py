@@ -1,4 +1,4 @@
-"""Who asks at the front door: requests share a look-up unless it began before they came."""
+"""Session look-ups at the front door: no request shares one that started before it arrived."""
 
 from __future__ import annotations
 
