@@ -15,7 +15,7 @@ from hiredis import pack_command
 from redis import Redis
 from redis.exceptions import NoScriptError, ResponseError
 
-_INCLUDE = re.compile(r"-- @include (\w+)")
+_INCLUDE = re.compile(r"(?P<indent> *)-- @include (?P<name>\w+)")
 
 Argument = str | int | bytes
 Command = tuple[Argument, ...]
@@ -143,16 +143,22 @@ def is_unknown_script(replies: list[Any]) -> bool:
 
 
 def _with_includes(path: Path, included: set[str]) -> str:
-    """Return a file with each ``-- @include NAME`` replaced, once, by ``include/NAME.lua``."""
-    lines = []
+    """Return a file with each ``-- @include NAME`` replaced, once, by ``include/NAME.lua``.
+
+    One in an indented block is for that block alone.
+    """
+    lines, in_block = [], set(included)
     for line in path.read_text(encoding="utf-8").splitlines():
+        if line and not line.startswith(" "):
+            in_block = set(included)
         match = _INCLUDE.fullmatch(line)
+        known = in_block if match and match["indent"] else included
         if match is None:
             lines.append(line)
-        elif match[1] not in included:
-            included.add(match[1])
+        elif match["name"] not in known:
+            known.add(match["name"])
             folder = path.parent if path.parent.name == "include" else path.parent / "include"
-            lines.append(_with_includes(folder / f"{match[1]}.lua", included))
+            lines.append(_with_includes(folder / f"{match['name']}.lua", known))
     return "\n".join(lines) + "\n"
 
 

@@ -37,7 +37,6 @@ from typing import Any
 Steps = Generator[str, None, None]
 Token = tuple[int, int]
 
-SENTINEL = "epoch"
 BATCH = 2
 MAX_TRIES = 3
 AGE, LEASE, JUMP = 3, 200, 10_000
@@ -60,7 +59,7 @@ class Cure(StrEnum):
     BATCH_NUMBER = "a batch number that the row has seen is refused"
     RUN_ID = "a ledger of another run of Redis is built anew"
     OWN_ID = "a release deletes only a field that holds this very id"
-    SENTINEL = "buyers without the ledger's epoch are no buyers"
+    ONE_KEY = "the sale's state is lost with its buyers"
     ONE_SCRIPT = "reservation and promise are one script"
     SWEEP = "what is pending for too long is sent again"
     CONFIRM_LAST = "a promise is confirmed only after the commit"
@@ -141,7 +140,10 @@ class Redis:
     """One Redis: the ledger's keys (an empty one is a missing one), the locks, the side keys."""
 
     run_id: int = 1
+    state: dict[str, int] = field(default_factory=dict)
+    """The sale's terms, which are a field of ``buyers``."""
     sale: dict[str, int] = field(default_factory=dict)
+    """Whose ledger it is, and the run of Redis on which it was built."""
     buyers: dict[str, int] = field(default_factory=dict)
     pending: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)
@@ -190,15 +192,11 @@ class World:
 
     def stands(self) -> bool:
         """Say whether the ledger is loaded and whole (``lua/include/read_ledger.lua``)."""
-        sale, buyers = self.redis.sale, self.redis.buyers
-        return bool(sale) and (
-            not self.has(Cure.SENTINEL)
-            or buyers.get(SENTINEL) == sentinel(sale["epoch"], sale["identity"])
-        )
+        return bool(self.redis.state)
 
     def stands_for_row(self) -> bool:
         """Say whether a ledger stands that is this very sale's, not one of another with its id."""
-        own = self.redis.sale.get("identity") == self.row.identity
+        own = self.redis.state.get("identity") == self.row.identity
         return self.stands() and (own or not self.has(Cure.OWN_LEDGER))
 
     def redis_now(self) -> int:
@@ -225,7 +223,7 @@ class World:
         return {i: user for i, user in self.redis.pending.items() if i not in aside}
 
     def held(self) -> dict[str, int]:
-        return {user: i for user, i in self.redis.buyers.items() if user != SENTINEL}
+        return dict(self.redis.buyers)
 
     def take_lock(self, me: str, epoch: int) -> Token | None:
         """``locks/lua/acquire.lua``: a token above the counter and above the floor."""
@@ -264,7 +262,7 @@ class World:
         """A known limit: entries of another sale that name none are taken for this one's."""
         redis, ids = self.redis, {*self.held().values(), *self.redis.pending}
         foreign = any(self.sale_of[i] != self.row.identity for i in ids)
-        if foreign and not redis.sale and SENTINEL not in redis.buyers:
+        if foreign and not redis.state and not redis.sale:
             redis.buyers, redis.pending = {}, {}
 
     def publish(self) -> None:
@@ -355,12 +353,8 @@ class World:
             raise Violation("conservation: a live order without a buyer in the ledger")
         if self.stands() and set(self.held().values()) - live:
             raise Violation("conservation: a buyer without a live order")
-        if self.stands() and (redis.sale["total"], self.row.sold) != (self.row.stock, len(live)):
+        if self.stands() and (redis.state["total"], self.row.sold) != (self.row.stock, len(live)):
             raise Violation("conservation: total or sold is off")
-
-
-def sentinel(epoch: int, identity: int) -> int:
-    return epoch * 1_000 + identity
 
 
 # --- Front half -----------------------------------------------------------------------------------
@@ -374,7 +368,7 @@ def place(w: World, me: str, order_id: int) -> Steps:
     held = redis.buyers.get(user)
     if not w.stands():
         return
-    if redis.sale["identity"] != w.sale_of[order_id] and w.has(Cure.TOKEN_IDENTITY):
+    if redis.state["identity"] != w.sale_of[order_id] and w.has(Cure.TOKEN_IDENTITY):
         yield f"{order_id} is of another sale"
         yield from load(w, me)
         return
@@ -382,7 +376,7 @@ def place(w: World, me: str, order_id: int) -> Steps:
         w.told_lost.discard(order_id)
         yield f"{order_id} is known already"
         return
-    if held or len(w.held()) >= redis.sale["total"]:
+    if held or len(w.held()) >= redis.state["total"]:
         yield f"{order_id} is refused"
         return
     yield from _reserve(w, order_id)
@@ -415,7 +409,7 @@ def ask(w: World, me: str, order_id: int) -> Steps:
     yield f"{order_id} has no row"
     if not w.stands():
         yield from load(w, me)
-    loaded_at = w.redis.sale.get("loaded_at", 0)
+    loaded_at = w.redis.state.get("loaded_at", 0)
     yield "reads when the ledger was loaded"
     known = {*w.held().values(), *w.redis.pending, *w.redis.ended}
     if not w.stands() or order_id in known:
@@ -425,8 +419,8 @@ def ask(w: World, me: str, order_id: int) -> Steps:
     if order_id in w.orders or w.accepted[order_id] >= asked_at:
         return
     yield f"{order_id} still has no row"
-    sale, run_id = w.redis.sale, w.redis.run_id
-    sure = (sale.get("loaded_at"), sale.get("run_id")) == (loaded_at, run_id)
+    found = w.redis.state.get("loaded_at"), w.redis.sale.get("run_id")
+    sure = found == (loaded_at, w.redis.run_id)
     if sure or not w.has(Cure.SURE_RECEIPT):
         w.tell(order_id, asked_at, loaded_at)
         yield f"tells that {order_id} is lost"
@@ -443,7 +437,7 @@ def fulfil(w: World, me: str) -> Steps:
     w.sql()
     if not w.stands_for_row():
         yield from load(w, me)
-    epoch = w.redis.sale.get("epoch", 0)
+    epoch = w.redis.state.get("epoch", 0)
     yield f"reads epoch {epoch}"
     token = w.take_lock(me, epoch)
     if token is None:
@@ -494,7 +488,7 @@ def _write_or_recover(w: World, me: str, entries: dict[int, str], token: Token) 
         yield from _raise_fence(w, me, stored)
     except StaleBatchNumber:
         yield f"is refused: the row has seen batch {w.row.batch}"
-        if w.redis.sale.get("batch", w.row.batch) < w.row.batch:
+        if w.redis.state.get("batch", w.row.batch) < w.row.batch:
             yield from rebuild(w, me)
 
 
@@ -548,8 +542,8 @@ def _write_numbered(
 ) -> Generator[str, None, dict[int, int | None]]:
     if not w.stands_for_row():
         raise NotLoaded
-    w.redis.sale["batch"] += 1
-    number = w.redis.sale["batch"]
+    w.redis.state["batch"] += 1
+    number = w.redis.state["batch"]
     yield f"begins batch {number}"
     return (yield from write_batch(w, me, entries, token, number))
 
@@ -569,7 +563,7 @@ def _count_failure(w: World, order_id: int) -> Steps:
 
 def _raise_fence(w: World, me: str, stored: Token) -> Steps:
     """Let the next token be above the row's, but never one of an epoch that a build may use."""
-    epoch = w.redis.sale.get("epoch")
+    epoch = w.redis.state.get("epoch")
     if epoch is None:
         return
     if stored[0] > epoch:
@@ -654,7 +648,7 @@ def load(w: World, me: str) -> Steps:
     yield from w.lock_row(me)
     yield "holds the row"
     if w.stands_for_row():
-        w.redis.sale["total"] = w.row.stock
+        w.redis.state["total"] = w.row.stock
         yield f"copies total {w.row.stock}"
         w.unlock_row(me)
         return
@@ -691,7 +685,7 @@ def build(w: World, me: str, epoch: int) -> Steps:
     if not w.has(Cure.ROW_HELD):
         w.unlock_row(me)
     epoch, identity = w.row.epoch, w.row.identity
-    buyers = {SENTINEL: sentinel(epoch, identity)} | survivors | live
+    buyers = survivors | live
     promised = {i: user for i, user in promised.items() if i not in live.values()}
     promised |= {i: u for u, i in survivors.items() if i == buyers[u] and i not in live.values()}
     w.redis.side |= {f"{me} buyers": buyers}
@@ -700,20 +694,20 @@ def build(w: World, me: str, epoch: int) -> Steps:
     yield "writes side keys: pending, ended"
     run_id = w.redis.run_id
     yield f"reads run id {run_id}"
-    side = [w.redis.side.pop(f"{me} {name}", {}) for name in ("buyers", "pending", "ended")]
-    if side[0] and not (w.stands() and w.has(Cure.ONLY_IF_NONE)):
-        w.redis.buyers, w.redis.pending, w.redis.ended = side
-        w.redis.sale = {"epoch": epoch, "identity": identity, "total": stock, "batch": batch}
-        w.redis.sale |= {"run_id": run_id, "loaded_at": w.redis_now()}
+    side = [w.redis.side.pop(f"{me} {name}", None) for name in ("buyers", "pending", "ended")]
+    if None not in side and not (w.stands() and w.has(Cure.ONLY_IF_NONE)):
+        w.redis.buyers, w.redis.pending, w.redis.ended = (it or {} for it in side)
+        w.redis.sale = {"identity": identity, "run_id": run_id}
+        w.redis.state = {"epoch": epoch, "identity": identity, "total": stock, "batch": batch}
+        w.redis.state["loaded_at"] = w.redis_now()
         w.redis.kick = ""
     yield f"installs buyers {w.held()}, pending {list(w.redis.pending)}"
     w.unlock_row(me)
 
 
 def _put_foreign_aside(w: World) -> None:
-    """``lua/put_foreign_aside.lua``: the sale or the sentinel tells whose ledger it is."""
-    in_sentinel = w.redis.buyers.get(SENTINEL, 0) % 1_000
-    found = w.redis.sale.get("identity") or in_sentinel
+    """``lua/put_foreign_aside.lua``: the state or ``sale`` tells whose ledger it is."""
+    found = w.redis.state.get("identity") or w.redis.sale.get("identity")
     if found and found != w.row.identity and w.has(Cure.PUT_ASIDE):
         run_id, fence = w.redis.run_id, w.redis.fence
         lock, lock_until = w.redis.lock, w.redis.lock_until
@@ -725,7 +719,7 @@ def rebuild(w: World, me: str) -> Steps:
     w.sql()
     _put_foreign_aside(w)
     yield "puts the ledger of another sale aside"
-    w.redis.sale = {}
+    w.redis.state = {}
     yield "closes the sale"
     yield from load(w, me)
 
@@ -734,11 +728,11 @@ def watch(w: World, me: str) -> Steps:
     """Build a ledger anew that was built on another run of Redis."""
     run_id = w.redis.run_id
     yield f"reads run id {run_id}"
-    sale = w.redis.sale
-    other_run = sale.get("run_id", run_id) != run_id and w.has(Cure.RUN_ID)
+    state, built_on = w.redis.state, w.redis.sale.get("run_id")
+    other_run = built_on != run_id and w.has(Cure.RUN_ID)
     w.sql()
-    other_sale = sale.get("identity", w.row.identity) != w.row.identity and w.has(Cure.OWN_LEDGER)
-    if other_run or other_sale:
+    other_sale = state.get("identity") != w.row.identity and w.has(Cure.OWN_LEDGER)
+    if state and (other_run or other_sale):
         yield "finds a ledger of another run or sale"
         yield from rebuild(w, me)
 
@@ -755,7 +749,7 @@ def edit(w: World, me: str, stock: int) -> Steps:
         w.unlock_row(me)
         return
     if down and w.has(Cure.NARROW_FIRST):
-        w.redis.sale["total"] = stock
+        w.redis.state["total"] = stock
         yield f"narrows total to {stock}"
     elif down:
         yield "has seen that fewer are taken"

@@ -22,7 +22,7 @@ from tests.faults.soak_shop import REDIS_CLOCKS_S, Shop
 from tests.support.sales import change_stock
 from tests.support.stack import Process
 from vouchers.catalogue.sales import edit_sale, terms_of
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import BelowTaken
 from vouchers.models import SeckillVoucher
 
@@ -154,7 +154,8 @@ class Faults:
         with ledger() as client, suppress(ResponseError):  # of a wrong type, from another fault
             client.zadd(keys.pending, {"junk": 1, "1:2:3:4": float("inf")})
             client.hset(keys.buyers, "junk", "x")
-            client.hset(keys.sale, self.random.choice(("state", "run_id")), "many")
+            key, name = self.random.choice(((keys.buyers, STATE), (keys.sale, "run_id")))
+            client.hset(key, name, "many")
         return ""
 
     def ledger_failed_over(self, sale: SeckillVoucher) -> str:

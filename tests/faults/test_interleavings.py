@@ -189,9 +189,11 @@ class Simulation:
 
     def lose_key(self) -> None:
         self.world.forgetful = True
-        key = self.rng.choice(["sale", "buyers", "pending", "ended"])
+        key = self.rng.choice(["state", "sale", "buyers", "pending", "ended"])
         self.story.append(f"{'':14} {key}")
         setattr(self.world.redis, key, {})
+        if key == "buyers" and self.world.has(Cure.ONE_KEY):
+            self.world.redis.state = {}
 
     def go_back(self) -> None:
         self.world.forgetful = True
@@ -303,7 +305,7 @@ CONTROLS = [
     (Cure.ONLY_IF_NONE, "same answer", [], 1_000),
     (Cure.RUN_ID, "accepted ends", ["gone back"], 2_000),
     (Cure.OWN_ID, "given back once", ["gone back"], 6_000),
-    (Cure.SENTINEL, "same answer", ["key lost"], 1_000),
+    (Cure.ONE_KEY, "same answer", ["key lost"], 1_000),
     (Cure.ONE_SCRIPT, "same answer", ["key lost"], 8_000),
     (Cure.SWEEP, "accepted ends", ["task lost"], 100),
     (Cure.NARROW_FIRST, "promise kept", [], 4_000),

@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 Report = Callable[[Outcome], None]
 
-SIDE_KEYS = ("kick", "trying", "swept", "backoff", "failures", "sale_lock", "fence")
+SIDE_KEYS = ("sale", "kick", "trying", "swept", "backoff", "failures", "sale_lock", "fence")
 BUYERS = 20
 """They come after each broken key."""
 
@@ -61,7 +61,10 @@ def receipts_watched(history: History, sale: SeckillVoucher, url: str) -> Iterat
         thread.join(30)
 
 
-CASES = [[name] for name in (*CONTENTS, *SIDE_KEYS)] + [["loading", "sale"], ["kick", "sale_lock"]]
+CASES = [[name] for name in (*CONTENTS, *SIDE_KEYS)] + [
+    ["loading", "buyers"],
+    ["kick", "sale_lock"],
+]
 
 
 def test_r5_keys_of_a_wrong_type_are_repaired(shop: Shop, report: Report) -> None:

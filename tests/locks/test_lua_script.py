@@ -157,6 +157,25 @@ def test_included_helpers_come_once_before_the_script(tmp_path, ledger):
     assert script.source.count("function twice") == 1
 
 
+def test_helper_included_in_a_block_is_for_that_block(tmp_path, ledger):
+    shared, path = tmp_path / "include", tmp_path / "twofold.lua"
+    shared.mkdir()
+    (shared / "twice.lua").write_text("local function twice(n) return 2 * n end")
+    (shared / "four.lua").write_text(
+        "-- @include twice\nlocal function four(n) return twice(twice(n)) end"
+    )
+    block = "if ARGV[1] == '%s' then\n  -- @include twice\n  -- @include four\n  return %s\nend\n"
+    path.write_text(block % (1, "twice(21)") + block % (2, "four(21)") + "return twice")
+
+    script = LuaScript(path)
+
+    replies = [script.run(ledger, keys=[], args=[it]) for it in (1, 2)]
+    assert replies == [42, 84]
+    assert script.source.count("function twice") == 2
+    with pytest.raises(ResponseError, match="nonexistent global variable 'twice'"):
+        script.run(ledger, keys=[], args=[3])
+
+
 # --- the ledger's client -------------------------------------------------------------------------
 
 

@@ -15,15 +15,20 @@ from redis import Redis
 
 from orders.models import OrderEvent, VoucherOrder
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.keys import STATE, LedgerKeys
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 
 def buyers_of(sale: SeckillVoucher) -> dict[str, str]:
-    """Return ``<user>:<unit>`` -> order id, without the sentinel."""
-    fields = dict(ledger_connection().hgetall(LedgerKeys(sale.pk).buyers))
-    fields.pop("epoch", None)
+    """Return ``<user>:<unit>`` -> order id, without the state."""
+    return buyer_fields(sale.pk)
+
+
+def buyer_fields(sale_id: int) -> dict[str, str]:
+    """Return what :func:`buyers_of` does, of a ledger that may have no row."""
+    fields = dict(ledger_connection().hgetall(LedgerKeys(sale_id).buyers))
+    fields.pop(STATE, None)
     return fields
 
 

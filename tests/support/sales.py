@@ -14,7 +14,7 @@ from django.utils import timezone
 from orders.models import LIVE_STATUSES, OrderStatus, VoucherOrder, WaitingEntry
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.sales import SaleTerms, edit_sale, terms_of
-from vouchers.inventory.keys import SENTINEL, LedgerKeys
+from vouchers.inventory.keys import STATE, LedgerKeys
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import PendingEntry, pending_entries, reserve
 from vouchers.inventory.sale_state import parse_state
@@ -112,28 +112,33 @@ def open_ledger(sale_id: int, **changes: Any) -> LedgerKeys:
         "limit": 1,
         "paused": 0,
         "rebuy": 1,
+        "plain": 1,
         "loaded_at_ms": now_ms,
         "batch": 0,
         "identity": 0,
         "sold_out_at_ms": "",
         **changes,
     }
-    client.hset(keys.sale, "state", _state_of(words))
-    client.hset(keys.buyers, SENTINEL, f"{words['epoch']}:{words['identity']}")
+    client.hset(keys.buyers, STATE, _state_of(words))
     return keys
 
 
 def change_state(sale_id: int, **changes: Any) -> None:
     """Change words of a loaded ledger's state, as no script does."""
-    key, client = LedgerKeys(sale_id).sale, ledger_connection()
-    words = parse_state(client.hget(key, "state"))
+    key, client = LedgerKeys(sale_id).buyers, ledger_connection()
+    words = parse_state(client.hget(key, STATE))
     assert set(changes) <= set(words), "the state has no such word"
-    client.hset(key, "state", _state_of({**words, **changes}))
+    client.hset(key, STATE, _state_of({**words, **changes}))
+
+
+def lose_state(sale_id: int) -> None:
+    """Take a loaded ledger its state, so that it is not loaded; buyers and pending entries stay."""
+    assert ledger_connection().hdel(LedgerKeys(sale_id).buyers, STATE), "the ledger is not loaded"
 
 
 def _state_of(words: dict[str, Any]) -> str:
     return (
-        "{epoch}:{identity} {total} {begins_at_ms} {ends_at_ms} {limit} {paused} {rebuy} "
+        "{epoch}:{identity} {total} {begins_at_ms} {ends_at_ms} {limit} {paused} {rebuy} {plain} "
         "{loaded_at_ms} {batch} {sold_out_at_ms}"
     ).format(**words)
 

@@ -176,7 +176,7 @@ def delete_sale(*, sale_id: int) -> None:
         if _close_unless_bought(sale):
             raise SaleHasBuyers
         with ledger_errors():
-            ledger_connection().unlink(*keys.contents, keys.kick, keys.fence, keys.tally)
+            ledger_connection().unlink(*keys.movable, keys.fence)
         sale.delete()
 
 

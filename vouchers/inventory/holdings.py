@@ -16,7 +16,7 @@ from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.metrics import JUNK
 from vouchers.inventory.keys import (
-    SENTINEL,
+    STATE,
     LedgerKeys,
     ledger_errors,
     ledger_script,
@@ -148,7 +148,7 @@ def read_buyers(*, sale_id: int) -> set[Holding]:
     with ledger_errors():
         buyers = LedgerKeys(sale_id).buyers
         fields = dict(ledger_connection().hscan_iter(buyers, count=_SCAN_COUNT))
-    fields.pop(SENTINEL, None)
+    fields.pop(STATE, None)
     members = ((name, f"{order_id}:{name}") for name, order_id in fields.items())
     return parse_holdings(sale_id=sale_id, members=members)
 

@@ -20,13 +20,13 @@ from seckill_site.ledger_connection import ledger_connection
 
 T = TypeVar("T")
 
-SENTINEL = "epoch"
-"""The field of ``buyers`` that names its epoch: Note [Epoch and sentinel] in ``rebuild.py``."""
+STATE = "state"
+"""The field of ``buyers`` that is no buyer: Note [Epoch and state] in ``rebuild.py``."""
 
 ASIDE_MS = 10**14
 """Added to the time of a pending entry that is set aside: still pending, but no worker takes it."""
 
-CONTENTS = ("sale", "buyers", "pending", "ended", "tries", "barred", "waiting")
+CONTENTS = ("buyers", "pending", "ended", "tries", "barred", "waiting")
 """The keys of the ledger itself, in the order of ``lua/include/read_ledger.lua``."""
 
 
@@ -136,9 +136,9 @@ class LedgerKeys:
 
     @property
     def movable(self) -> list[str]:
-        """The contents and figures of the sale, without locks and their fence."""
+        """``sale`` and the contents, followed by the figures; without locks and their fence."""
         side = [self.kick, self.trying, self.swept, self.tally, self.changing]
-        return [*self.contents, *side, *self.copies]
+        return [self.sale, *self.contents, *side, *self.copies]
 
     @property
     def copies(self) -> list[str]:

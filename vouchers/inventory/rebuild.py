@@ -3,17 +3,16 @@
 The row is held ``FOR UPDATE`` from reading the orders until the ledger is installed: an order
 committed in between would sell its unit twice.
 
-Note [Epoch and sentinel]
-~~~~~~~~~~~~~~~~~~~~~~~~~
-A sale's epoch counts the builds of its ledger. It is in three places:
+Note [Epoch and state]
+~~~~~~~~~~~~~~~~~~~~~~
+A sale's epoch counts the builds of its ledger. It is in the row, where it is raised and committed
+before a build starts, so none is used twice; and in the ``state`` of the ledger that the build
+installs.
 
-- in the row, where it is raised and committed before a build starts, so none is used twice;
-- in the ``sale`` hash of the ledger that the build installs;
-- in ``buyers``, as the sentinel field ``epoch``, together with the sale's identity.
-
-A ledger counts as loaded only if the last two agree. Without the sentinel, lost buyers would look
-like an unsold sale (Note [Derived stock] in ``sale_state.py``). While a ledger is not loaded every
-script says so, and buyers are told *unavailable* until it is built.
+The state is a field of ``buyers``, and a ledger counts as loaded only if it is there. In a key of
+its own it would outlive lost buyers, which would look like an unsold sale (Note [Derived stock] in
+``sale_state.py``). While a ledger is not loaded every script says so, and buyers are told
+*unavailable* until it is built. The ``sale`` hash remains: it names the sale whose ledger it was.
 
 A fencing token is the epoch above ``FENCE_BITS`` bits of counter. So a raised epoch raises the
 row's fence: a worker that started on the lost ledger is refused when it writes.
@@ -40,7 +39,7 @@ from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
-    SENTINEL,
+    STATE,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
@@ -108,7 +107,7 @@ def load_sale(*, sale_id: int) -> None:
         time.sleep(random.uniform(0, longest_s))
         if _copy_terms(sale_id=sale_id):
             return
-        # Committed before the build, whether or not that succeeds: Note [Epoch and sentinel].
+        # Committed before the build, whether or not that succeeds: Note [Epoch and state].
         epoch = _raise_epoch(sale_id=sale_id)
         failpoint("load.epoch_raised")
         if _build_ledger(sale_id=sale_id, epoch=epoch):
@@ -130,7 +129,7 @@ def rebuild_sale(*, sale_id: int, epoch: str = "") -> None:
         # First, because only the terms may still say that the entries are those of another sale.
         identity = SeckillVoucher.objects.get(pk=sale_id).identity
         _put_foreign_aside(sale_id=sale_id, identity=identity)
-        if not run_script(_UNLOAD, [LedgerKeys(sale_id).sale], epoch, read=bool):
+        if not run_script(_UNLOAD, [LedgerKeys(sale_id).buyers], epoch, read=bool):
             return
     failpoint("load.closed")
     load_sale(sale_id=sale_id)
@@ -253,7 +252,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
     logger.info(
         "%s sale %s, epoch %s: %s buyers, %s pending",
         code.value.lower().replace("_", " "), sale_id, sale.epoch,
-        len(contents.buyers) - 1, len(contents.pending),
+        len(contents.buyers), len(contents.pending),
     )  # fmt: skip
     return True
 
@@ -316,7 +315,7 @@ def _read_survivors(*, sale_id: int) -> _Contents:
             contents.buyers = dict(client.hgetall(keys.buyers))
         if client.type(keys.pending) == "zset":
             contents.pending = dict(client.zrange(keys.pending, 0, -1, withscores=True))
-    contents.buyers.pop(SENTINEL, None)
+    contents.buyers.pop(STATE, None)
     _drop_junk(sale_id, contents)
     for member in contents.pending:
         order_id, _, buyer = member.partition(":")
@@ -338,7 +337,6 @@ def _drop_junk(sale_id: int, contents: _Contents) -> None:
 def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     """Write the contents to side keys of this build, and let one script make them the ledger."""
     keys, build = LedgerKeys(sale.pk), secrets.token_hex(8)
-    contents.buyers[SENTINEL] = f"{sale.epoch}:{sale.identity}"
     parts = {item.name: getattr(contents, item.name) for item in fields(contents)}
     side = {name: keys.side(name, build) for name in parts}
     with ledger_errors():
@@ -347,7 +345,7 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     failpoint("load.prepared")
     return run_script(
         _LOAD,
-        [*keys.contents, keys.kick, keys.trying, *side.values()],
+        [*keys.contents, keys.kick, keys.trying, keys.sale, *side.values()],
         sale.epoch,
         *LedgerTerms.from_sale(sale).script_args(),
         ENDED_RETENTION_MS,

@@ -12,7 +12,7 @@ import logging
 from django.db import DatabaseError, transaction
 
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, ledger_errors
 from vouchers.inventory.rebuild import current_run_id, rebuild_sale
 from vouchers.inventory.sale_state import parse_state
 from vouchers.lock_objects import lock_seckill_voucher
@@ -33,13 +33,15 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
     run_id = current_run_id()
     with ledger_errors(), ledger_connection().pipeline(transaction=False) as pipe:
         for sale_id, _ in sales:
-            pipe.hmget(LedgerKeys(sale_id).sale, ["run_id", "state"])
-        built_on = pipe.execute(raise_on_error=False)
+            # In this order: a build in between then looks as if it was on the current run, and is.
+            pipe.hget(LedgerKeys(sale_id).buyers, STATE)
+            pipe.hget(LedgerKeys(sale_id).sale, "run_id")
+        found = pipe.execute(raise_on_error=False)
     rebuilt = []
-    for (sale_id, identity), built in zip(sales, built_on, strict=True):
+    for (sale_id, identity), text, built_on in zip(sales, found[::2], found[1::2], strict=True):
         # A missing ledger (or a key of a wrong type) is loaded by its first buyer or by reconcile.
-        state = parse_state(built[1]) if isinstance(built, list) else {}
-        if not state or (built[0], state["identity"]) == (run_id, str(identity)):
+        state = parse_state(text)
+        if not state or (built_on, state["identity"]) == (run_id, str(identity)):
             continue
         logger.warning("sale %s: its ledger is of another run or sale, rebuilding it", sale_id)
         try:
@@ -52,10 +54,11 @@ def rebuild_after_restart(*, now: dt.datetime) -> list[int]:
 
 def is_same_ledger(*, sale_id: int, loaded_at_ms: int) -> bool:
     """Return whether the ledger loaded at that time still exists, on the server's current run."""
-    with ledger_errors():
-        found = ledger_connection().hmget(LedgerKeys(sale_id).sale, ["state", "run_id"])
-    loaded = parse_state(found[0]).get("loaded_at_ms")
-    return (loaded, found[1]) == (str(loaded_at_ms), current_run_id())
+    keys = LedgerKeys(sale_id)
+    with ledger_errors(), ledger_connection().pipeline(transaction=True) as pipe:
+        state, built_on = pipe.hget(keys.buyers, STATE).hget(keys.sale, "run_id").execute()
+    loaded = parse_state(state).get("loaded_at_ms")
+    return (loaded, built_on) == (str(loaded_at_ms), current_run_id())
 
 
 def is_ledger_behind_row(*, sale_id: int) -> bool:
@@ -66,6 +69,6 @@ def is_ledger_behind_row(*, sale_id: int) -> bool:
     with transaction.atomic(durable=True):
         sale = lock_seckill_voucher(sale_id=sale_id)
         with ledger_errors():
-            found = ledger_connection().hget(LedgerKeys(sale_id).sale, "state")
+            found = ledger_connection().hget(LedgerKeys(sale_id).buyers, STATE)
     state = parse_state(found)
     return bool(state) and int(state["batch"]) < sale.batch

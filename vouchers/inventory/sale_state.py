@@ -6,7 +6,7 @@ The units left are the total less the fields of ``buyers``; no counter exists (`
 A counter would be a second truth: it would differ after each crash between the two writes, and each
 edit of the stock would race with it. Derived, a release deletes one field, only if it still holds
 the same order id, and an edit writes one number. Both are safe to repeat. The price is that a lost
-``buyers`` would look like an unsold sale: Note [Epoch and sentinel] in ``rebuild.py``.
+``buyers`` would look like an unsold sale: Note [Epoch and state] in ``rebuild.py``.
 
 An edit is safe only from a value that cannot change meanwhile. Terms are therefore written while
 the sale's row is held ``FOR UPDATE``, from the row just read.
@@ -38,8 +38,8 @@ _WRITE_TERMS = ledger_script("write_terms")
 
 _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
-    r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<loaded_at_ms>\d+) (?P<batch>\d+)"
-    r" (?P<sold_out_at_ms>\d*)",
+    r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
+    r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)",
     re.ASCII,
 )
 
@@ -137,12 +137,12 @@ class Snapshot:
         )
 
 
-def parse_state(text: str | None) -> dict[str, str]:
+def parse_state(text: object) -> dict[str, str]:
     """Return the words of ``state`` in the ledger by name; none if it is missing or malformed.
 
-    The scripts read and write it (``lua/include/read_sale.lua``, ``write_state.lua``).
+    The scripts read and write it (``lua/include/state_words.lua``, ``write_state.lua``).
     """
-    match = _STATE.fullmatch(text or "")
+    match = _STATE.fullmatch(text) if isinstance(text, str) else None
     return match.groupdict() if match else {}
 
 

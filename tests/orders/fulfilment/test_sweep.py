@@ -16,7 +16,7 @@ from orders.fulfilment.sweep import sweep
 from orders.fulfilment.worker import fulfill_sale
 from tests.support.inspection import broker_length, live_ids, pending_ids
 from tests.support.orders import make_buyers, make_sale, pending, reserved
-from tests.support.sales import redis_now_ms
+from tests.support.sales import lose_state, redis_now_ms
 from vouchers.inventory.batch_journal import set_aside
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
@@ -104,7 +104,8 @@ def test_key_of_wrong_type_does_not_stop_the_sweep(ledger: Redis) -> None:
 def test_rebuilt_ledger_is_swept(ledger: Redis) -> None:
     sale = make_sale()
     tokens = reserved(sale, make_buyers(2))
-    ledger.delete(LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).kick)
+    lose_state(sale.pk)
+    ledger.unlink(LedgerKeys(sale.pk).kick)
     load_sale(sale_id=sale.pk)
     assert pending_ids(sale) == [token.order_id for token in tokens]
     ledger.zincrby(

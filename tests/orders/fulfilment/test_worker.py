@@ -47,7 +47,7 @@ from tests.support.orders import (
     token_for,
 )
 from tests.support.patience import wait_for
-from tests.support.sales import change_state
+from tests.support.sales import change_state, lose_state
 from vouchers.inventory import rebuild
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import FENCE_BITS, load_sale
@@ -388,7 +388,7 @@ def test_stale_fence_makes_raised_epochs_unusable(
     assert fulfill_sale(sale_id=sale.pk) is True
     fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == ids(tokens)
-    ledger.delete(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
     assert not rebuild._build_ledger(sale_id=sale.pk, epoch=raised)
     load_sale(sale_id=sale.pk)
     assert_conserved(sale)
@@ -403,7 +403,7 @@ def test_stale_fence_without_ledger_waits_for_a_load(
 
     def lost(**kwargs: Any) -> BatchOutcome:
         monkeypatch.setattr(attempts, "write_batch", write_batch)
-        ledger.delete(LedgerKeys(sale.pk).sale)
+        lose_state(sale.pk)
         return write_batch(**kwargs)
 
     monkeypatch.setattr(attempts, "write_batch", lost)
@@ -430,7 +430,7 @@ def test_worker_of_older_ledger_is_fenced(ledger: Redis, monkeypatch: pytest.Mon
     before = VoucherOrder.objects.count()
 
     def rebuilt_meanwhile(**kwargs: Any) -> Any:
-        ledger.delete(LedgerKeys(sale.pk).sale)
+        lose_state(sale.pk)
         load_sale(sale_id=sale.pk)
         return write_batch(**kwargs)
 

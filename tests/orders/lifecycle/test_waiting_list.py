@@ -31,8 +31,8 @@ from tests.support.orders import (
     reserved,
     token_for,
 )
-from tests.support.sales import change_state
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from tests.support.sales import change_state, lose_state
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import AlreadyOrdered, NotStarted, SaleEnded
 from vouchers.inventory.sale_state import snapshot
@@ -269,7 +269,7 @@ def test_waiting_buyers_receipt_is_never_lost(ledger: Redis) -> None:
     buyer = make_buyer()
     token = token_for(sale, buyer)._replace(order_id=id_minted(seconds_ago=60))
     place = wait_in(sale, buyer, token)
-    ledger.delete(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
     load_sale(sale_id=sale.pk)
     with pytest.raises(NoReceipt):
         find_receipt(sale_id=sale.pk, order_id=place.order_id, user_id=buyer.pk)
@@ -281,7 +281,7 @@ def test_nonexistent_unit_is_not_passed_on(ledger: Redis) -> None:
     for buyer in make_buyers(3):
         wait_in(sale, buyer)
     keys = LedgerKeys(sale.pk)
-    (field,) = [name for name in ledger.hkeys(keys.buyers) if name != "epoch"]
+    (field,) = [name for name in ledger.hkeys(keys.buyers) if name != STATE]
     ledger.hdel(keys.buyers, field)
     load_sale(sale_id=sale.pk)  # gives what seems to be free
     fulfill_sale(sale_id=sale.pk)

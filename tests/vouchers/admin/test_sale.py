@@ -21,6 +21,7 @@ from orders.fulfilment.worker import fulfill_sale
 from tests.support.inspection import sale_keys
 from tests.support.sales import (
     HOUR,
+    lose_state,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -379,7 +380,7 @@ def test_unloaded_sale_is_loaded_before_edit(shop, ledger):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
-    ledger.unlink(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
 
     response = shop.post(change_url(sale), entries_of(sale, stock="1"))
 

@@ -19,6 +19,7 @@ from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.sales import (
     HOUR,
     change_stock,
+    lose_state,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -41,7 +42,7 @@ from vouchers.catalogue.sales import (
     terms_of,
 )
 from vouchers.inventory.holdings import Holding, add_buyers
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
@@ -342,7 +343,7 @@ def test_surviving_reservation_counts_as_taken(ledger):
     sale = make_loaded_sale(stock=5)
     for n in (1, 2):
         reserve(sale_id=sale.pk, order_id=500 + n, user_id=n)
-    ledger.unlink(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
     load_sale(sale_id=sale.pk)
 
     with pytest.raises(BelowTaken) as refused:
@@ -748,7 +749,7 @@ def test_sale_with_reservation_is_not_deleted_and_sells_on():
 def test_sale_with_surviving_reservation_is_not_deleted(ledger):
     sale = make_loaded_sale()
     reserve(sale_id=sale.pk, order_id=501, user_id=1)
-    ledger.unlink(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
     load_sale(sale_id=sale.pk)
 
     with pytest.raises(SaleHasBuyers):

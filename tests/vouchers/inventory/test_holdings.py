@@ -20,13 +20,13 @@ from vouchers.inventory.holdings import (
     read_buyers,
     read_pending,
 )
-from vouchers.inventory.keys import SENTINEL, LedgerKeys, LedgerUnavailable, NotLoaded
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import confirm, reserve
 
 ABOVE_53_BITS = 9_007_199_254_740_993
 
 
-def test_buyers_and_pending_are_read_without_the_sentinel() -> None:
+def test_buyers_and_pending_are_read_without_the_state() -> None:
     open_ledger(1, limit=2)
     done = reserve_entry(sale_id=1, order_id=ABOVE_53_BITS, user_id=7)
     reserve(sale_id=1, order_id=502, user_id=7)
@@ -44,7 +44,7 @@ def test_unloaded_sale_has_no_buyers_or_pending_entries() -> None:
 def test_buyers_beyond_one_scan_step_are_all_read(ledger: Any) -> None:
     keys = LedgerKeys(1)
     everyone = {Holding(10_000 + user_id, user_id, 1) for user_id in range(1, 5_001)}
-    ledger.hset(keys.buyers, mapping={"epoch": 1, **{h.field: h.order_id for h in everyone}})
+    ledger.hset(keys.buyers, mapping={STATE: "", **{h.field: h.order_id for h in everyone}})
     ledger.zadd(keys.pending, {h.member: h.user_id for h in everyone})
 
     assert read_buyers(sale_id=1) == everyone
@@ -228,7 +228,7 @@ def test_buyers_that_are_no_entries_are_put_aside(ledger: Any) -> None:
     ledger.hset(keys.buyers, mapping={"x": "y", "8:1": "junk", "9:1": "", b"\xff": b"\xff"})
 
     assert read_buyers(sale_id=1) == {Holding(501, 7, 1)}
-    assert sorted(ledger.hkeys(keys.buyers)) == ["7:1", SENTINEL]
+    assert sorted(ledger.hkeys(keys.buyers)) == ["7:1", STATE]
     assert "buyers 8:1 junk" in ledger.lrange(keys.junk, 0, -1)
 
 

@@ -35,6 +35,7 @@ from vouchers.inventory.holdings import (
 )
 from vouchers.inventory.keys import (
     CONTENTS,
+    STATE,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
@@ -64,7 +65,6 @@ from vouchers.inventory.restart_watch import is_same_ledger
 from vouchers.inventory.sale_state import (
     LedgerTerms,
     WriteCode,
-    parse_state,
     snapshot,
     snapshots,
     write_terms,
@@ -123,12 +123,8 @@ NEED_LEDGER: dict[str, Callable[[], object]] = {
 }
 WORDS = (
     *("epoch", "identity", "total", "begins_at_ms", "ends_at_ms", "limit", "paused", "rebuy"),
-    *("loaded_at_ms", "batch"),
+    *("plain", "loaded_at_ms", "batch"),
 )
-
-
-def set_old_sentinel(ledger: Any, keys: LedgerKeys) -> None:
-    ledger.hset(keys.buyers, "epoch", 0)
 
 
 def delete_key(name: str) -> Callable[[Any, LedgerKeys], None]:
@@ -144,10 +140,11 @@ def change_word(name: str, value: str) -> Callable[[Any, LedgerKeys], None]:
 
 
 def write_older_form(ledger: Any, keys: LedgerKeys) -> None:
-    """Write the sale as releases did that kept each term in a field."""
-    words = parse_state(ledger.hget(keys.sale, "state"))
-    ledger.delete(keys.sale)
-    ledger.hset(keys.sale, mapping={**words, "run_id": "run"})
+    """Write the sale as releases did that kept its state apart from the buyers."""
+    state = ledger.hget(keys.buyers, STATE)
+    ledger.hdel(keys.buyers, STATE)
+    ledger.hset(keys.buyers, "epoch", "1:0")
+    ledger.hset(keys.sale, STATE, state)
 
 
 def replace_by_string(name: str) -> Callable[[Any, LedgerKeys], None]:
@@ -155,12 +152,9 @@ def replace_by_string(name: str) -> Callable[[Any, LedgerKeys], None]:
 
 
 BREAKS = {
-    "sale lost": delete_key("sale"),
     "buyers lost": delete_key("buyers"),
-    "sentinel lost": delete_field("buyers", "epoch"),
-    "sentinel of an older epoch": set_old_sentinel,
     **{f"{name} of a wrong type": replace_by_string(name) for name in CONTENTS},
-    "state lost": delete_field("sale", "state"),
+    "state lost": delete_field("buyers", STATE),
     "state of an older release": write_older_form,
     **{f"{name} lost": change_word(name, "") for name in WORDS},
     **{f"{name} is no number": change_word(name, "1e3") for name in (*WORDS, "sold_out_at_ms")},
@@ -173,7 +167,7 @@ def test_broken_ledger_is_not_loaded_and_nothing_is_written(
     ledger: Any, dump: Dump, call: str, broken: str
 ) -> None:
     """All scripts must agree, or a sale would be closed and never built again."""
-    keys = open_ledger(1)
+    keys = open_ledger(1, plain=0)
     reserve(sale_id=1, order_id=501, user_id=7)
     BREAKS[broken](ledger, keys)
     before = dump()

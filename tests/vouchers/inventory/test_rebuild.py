@@ -26,6 +26,7 @@ from tests.support.sales import (
     HOUR,
     all_pending,
     change_state,
+    lose_state,
     make_loaded_sale,
     make_order,
     make_sale,
@@ -40,6 +41,7 @@ from vouchers.inventory import rebuild
 from vouchers.inventory.holdings import Holding, held_order_ids, read_buyers, read_pending
 from vouchers.inventory.keys import (
     CONTENTS,
+    STATE,
     LedgerKeys,
     LedgerUnavailable,
     NotLoaded,
@@ -86,7 +88,8 @@ def test_new_sale_is_loaded_with_terms_of_row(ledger: Any) -> None:
     found = snapshot(sale_id=sale.pk)
     assert found.terms == LedgerTerms.from_sale(sale)
     assert (found.epoch, found.taken, found.pending) == (1, 0, 0)
-    assert ledger.hgetall(LedgerKeys(sale.pk).buyers) == {"epoch": f"1:{sale.identity}"}
+    assert ledger.hkeys(LedgerKeys(sale.pk).buyers) == [STATE]
+    assert ledger.hget(LedgerKeys(sale.pk).sale, "identity") == str(sale.identity)
     assert (sale.epoch, sale.fence) == (1, 1 << FENCE_BITS)
 
 
@@ -266,7 +269,7 @@ def test_lost_buyers_are_rebuilt_from_orders_and_pending(ledger: Any) -> None:
 def test_buyer_without_row_or_pending_entry_becomes_pending(ledger: Any) -> None:
     running = RunningSale()
     ledger.unlink(running.keys.pending)
-    ledger.unlink(running.keys.sale)  # a lost `pending` alone does not start a build
+    lose_state(running.pk)  # a lost `pending` alone does not start a build
     before_ms = redis_now_ms()
 
     load_sale(sale_id=running.pk)
@@ -280,7 +283,7 @@ def test_buyer_without_row_or_pending_entry_becomes_pending(ledger: Any) -> None
 def test_surviving_pending_entry_keeps_its_time(ledger: Any) -> None:
     running = RunningSale()
     [before] = all_pending(sale_id=running.pk)
-    ledger.unlink(running.keys.sale)
+    lose_state(running.pk)
 
     load_sale(sale_id=running.pk)
 
@@ -291,7 +294,7 @@ def test_surviving_pending_entry_keeps_its_time(ledger: Any) -> None:
 def test_pending_entry_with_row_is_dropped(ledger: Any) -> None:
     running = RunningSale()
     make_order(running.sale, running.bob, order_id=502)
-    ledger.unlink(running.keys.sale)
+    lose_state(running.pk)
 
     load_sale(sale_id=running.pk)
 
@@ -303,7 +306,7 @@ def test_pending_entry_with_row_is_dropped(ledger: Any) -> None:
 def test_live_order_wins_over_survivor_of_same_unit(ledger: Any) -> None:
     running = RunningSale()
     make_order(running.sale, running.bob, order_id=400)
-    ledger.unlink(running.keys.sale)
+    lose_state(running.pk)
 
     load_sale(sale_id=running.pk)
 
@@ -456,7 +459,8 @@ def test_buyer_given_a_unit_is_not_restored_to_list(
     make_waiting(sale, ada, order_id=501)
     make_waiting(sale, bob, order_id=502)
     given(sale, ada)
-    ledger.unlink(LedgerKeys(sale.pk).sale, LedgerKeys(sale.pk).waiting)
+    lose_state(sale.pk)
+    ledger.unlink(LedgerKeys(sale.pk).waiting)
     pause(sale)
 
     load_sale(sale_id=sale.pk)
@@ -496,7 +500,7 @@ def test_rebuilt_ended_ids_have_full_retention(ledger: Any) -> None:
 @pytest.mark.django_db
 def test_accepted_ids_are_accepted_again_after_rebuild(ledger: Any) -> None:
     running = RunningSale()
-    ledger.unlink(running.keys.sale)
+    lose_state(running.pk)
     load_sale(sale_id=running.pk)
 
     for order_id, user in ((501, running.ada), (502, running.bob), (503, running.eve)):
@@ -524,7 +528,7 @@ def test_load_repairs_key_of_wrong_type(ledger: Any, name: str) -> None:
     ledger.delete(key)
     ledger.set(key, "of a wrong type")
     with pytest.raises(NotLoaded):
-        reserve(sale_id=running.pk, order_id=504, user_id=running.eve.pk)
+        snapshot(sale_id=running.pk)
 
     load_sale(sale_id=running.pk)
 
@@ -585,8 +589,8 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
     terms = [9, 0, redis_now_ms() + 60_000, 1, 1, 1, 9]  # paused: no waiting buyer is given a unit
     return LOAD.run(
         client,
-        keys=[*keys.contents, keys.kick, keys.trying, *side],
-        args=[2, *terms, ENDED_RETENTION_MS, 0, "run", counts[0] or 1, *counts[1:]],
+        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, *side],
+        args=[2, *terms, ENDED_RETENTION_MS, 0, "run", *counts],
     )
 
 
@@ -594,7 +598,7 @@ def test_loaded_ledger_is_not_replaced(ledger: Any, dump: Dump) -> None:
     keys = open_ledger(1)
     reserve(sale_id=1, order_id=501, user_id=7)
     before = dump()
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9"})
+    ledger.hset(keys.side("buyers", "b"), "8:1", 502)
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
     ledger.hset(keys.side("ended", "b"), mapping={"503": "9:sold_out"})
     ledger.hset(keys.side("barred", "b"), "9", "504")
@@ -605,8 +609,12 @@ def test_loaded_ledger_is_not_replaced(ledger: Any, dump: Dump) -> None:
     assert dump() == before
 
 
-def test_expired_side_keys_install_nothing(dump: Dump) -> None:
-    assert run_load(LedgerKeys(1)) == "SIDE_KEYS_LOST"
+def test_expired_side_keys_install_nothing(ledger: Any, dump: Dump) -> None:
+    keys = LedgerKeys(1)
+    ledger.hset(keys.side("buyers", "b"), "8:1", 502)
+    lose = partial(ledger.delete, keys.side("buyers", "b"))
+
+    assert run_load(keys, lose=lose) == "SIDE_KEYS_LOST"
 
     assert dump() == {}
 
@@ -615,6 +623,7 @@ def test_build_with_expired_side_keys_is_built_again(
     monkeypatch: pytest.MonkeyPatch, ledger: Any, db: None
 ) -> None:
     sale = make_sale()
+    make_order(sale, make_user("ada"), order_id=501)
     write = rebuild._write_side_key
 
     def write_and_lose(key: str, part: dict[str, Any]) -> None:
@@ -634,12 +643,12 @@ def test_build_with_expired_side_keys_is_built_again(
 
 def test_installed_ledger_replaces_keys_without_expiry(ledger: Any) -> None:
     keys = LedgerKeys(1)
-    ledger.hset(keys.sale, "state", "1:0")  # without its buyers: not whole
+    ledger.hset(keys.buyers, STATE, "1:0")  # not a whole state
     ledger.set(keys.kick, "1")
     ledger.hset(keys.ended, "500", "1:sold_out")
     ledger.hset(keys.barred, "1", "500")
     ledger.zadd(keys.waiting, {"506:1": 1})
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9", "8:1": 502})
+    ledger.hset(keys.side("buyers", "b"), mapping={"8:1": 502})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1})
     ledger.hset(keys.side("ended", "b"), "503", "9:sold_out")
     ledger.hset(keys.side("barred", "b"), "9", "504")
@@ -667,7 +676,7 @@ def test_exclusive_load_allows_the_next_load(ledger: Any) -> None:
     sale = make_sale()
 
     load_sale_exclusively(sale_id=sale.pk)
-    ledger.unlink(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
     load_sale_exclusively(sale_id=sale.pk)
 
     assert snapshot(sale_id=sale.pk).epoch == 2
@@ -815,7 +824,7 @@ def test_loads_among_reservations_lose_no_buyer(row_locks: None, ledger: Any) ->
 
     def lose_and_load() -> None:
         for _ in range(5):
-            ledger.unlink(LedgerKeys(sale.pk).sale)
+            ledger.hdel(LedgerKeys(sale.pk).buyers, STATE)
             load_sale(sale_id=sale.pk)
 
     runs = at_once(lambda: buy(1), lambda: buy(101), lose_and_load, lose_and_load)
@@ -909,7 +918,7 @@ def test_overtaken_load_retries_with_random_pauses(
 @pytest.mark.parametrize("part", SIDE)
 def test_partly_lost_side_keys_install_nothing(ledger: Any, part: str) -> None:
     keys = LedgerKeys(1)
-    ledger.hset(keys.side("buyers", "b"), mapping={"epoch": "2:9", "8:1": 502})
+    ledger.hset(keys.side("buyers", "b"), mapping={"8:1": 502})
     ledger.zadd(keys.side("pending", "b"), {"502:8:1": 1, "503:9:1": 2})
     ledger.hset(keys.side("ended", "b"), mapping={"504": "9:sold_out", "505": "9:sold_out"})
     ledger.hset(keys.side("barred", "b"), mapping={"10": "506", "11": "507"})
@@ -985,7 +994,7 @@ def test_control_without_identity_strangers_are_inherited(
 ) -> None:
     sale = sale_with_a_reused_id(ledger)
     monkeypatch.setattr(rebuild, "_put_foreign_aside", lambda **_: None)
-    ledger.delete(LedgerKeys(sale.pk).sale)
+    lose_state(sale.pk)
 
     load_sale(sale_id=sale.pk)
 

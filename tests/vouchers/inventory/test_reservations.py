@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ import time_machine
 from pytest_django import Settings
 
 from tests.fixtures.vouchers import Dump, ScriptWithout
-from tests.support.inspection import redis_commands
+from tests.support.inspection import buyer_fields, redis_commands
 from tests.support.sales import (
     all_pending,
     change_state,
@@ -28,7 +29,7 @@ from vouchers.inventory.batch_journal import (
     count_failure,
 )
 from vouchers.inventory.holdings import Holding, held_order_ids
-from vouchers.inventory.keys import LedgerKeys, NotLoaded, OtherSale
+from vouchers.inventory.keys import STATE, LedgerKeys, NotLoaded, OtherSale
 from vouchers.inventory.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
@@ -65,7 +66,7 @@ def test_accepted_buyer_is_in_buyers_and_pending(ledger: Any) -> None:
 
     reserve(sale_id=1, order_id=501, user_id=7)
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
+    assert buyer_fields(1) == {"7:1": "501"}
     [(member, accepted_at_ms)] = ledger.zrange(keys.pending, 0, -1, withscores=True)
     assert member == "501:7:1"
     assert before_ms <= accepted_at_ms <= redis_now_ms()
@@ -94,7 +95,7 @@ def test_unreplicated_reservation_is_kept(ledger: Any, settings: Settings) -> No
 
     assert first.value.reservation.kick_due
     assert not again.value.reservation.kick_due
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
+    assert buyer_fields(1) == {"7:1": "501"}
     assert ledger.zrange(keys.pending, 0, -1) == ["501:7:1"]
     settings.SECKILL_LEDGER_REPLICAS = 0
     assert reserve(sale_id=1, order_id=501, user_id=7).order_id == 501
@@ -507,7 +508,7 @@ def test_barring_ids_above_53_bits_are_exact() -> None:
 
 # --- reserve: its cost ----------------------------------------------------------------------------
 
-REFUSAL = ["HGET sale", "HMGET buyers", "EXISTS ended", "TIME", "HLEN buyers"]
+REFUSAL = ["HMGET buyers", "TIME", "HLEN buyers"]
 WIN = [*REFUSAL, "ZCOUNT pending", "HSET buyers", "ZADD pending", "EXISTS kick"]
 
 
@@ -519,7 +520,7 @@ def commands_of_script(call: Callable[[], object]) -> list[str]:
     return [" ".join([it[0], *(key.rpartition(":")[2] for key in it[1:2])]) for it in words]
 
 
-def test_win_takes_nine_commands_in_redis() -> None:
+def test_win_takes_seven_commands_in_redis() -> None:
     open_ledger(1)
     first = commands_of_script(lambda: reserve(sale_id=1, order_id=501, user_id=7))
     second = commands_of_script(lambda: reserve(sale_id=1, order_id=502, user_id=8))
@@ -527,10 +528,26 @@ def test_win_takes_nine_commands_in_redis() -> None:
     assert (first, second) == ([*WIN, "SET kick"], WIN)
 
 
-def test_sold_out_refusal_takes_five_commands_in_redis() -> None:
+def test_sold_out_refusal_takes_three_commands_in_redis() -> None:
     open_ledger(1, total=0)
 
     assert commands_of_script(lambda: refuse_as_sold_out(user_id=7)) == REFUSAL
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_first_release_lets_later_calls_see_what_ended(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+) -> None:
+    """A ledger in which nothing has ended is not searched for what has: `plain`."""
+    if not guarded:
+        without = script_without("release", "if sale then unset_plain(sale) end", "")
+        monkeypatch.setattr(reservations, "_RELEASE", without)
+    open_ledger(1, rebuy=0)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    release(sale_id=1, releases=[Release(entry, "cancelled", had_order=True)])
+
+    with pytest.raises(AlreadyOrdered) if guarded else nullcontext():
+        reserve(sale_id=1, order_id=502, user_id=7)
 
 
 # --- reserve: not loaded --------------------------------------------------------------------------
@@ -545,14 +562,12 @@ def test_lost_buyers_do_not_look_like_unsold_sale(ledger: Any) -> None:
         reserve(sale_id=1, order_id=502, user_id=8)
 
 
-def test_control_without_sentinel_sells_lost_units_again(
-    ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    guard = "if units[1] ~= sentinel then return nil end"
-    monkeypatch.setattr(reservations, "_RESERVE", script_without("reserve", guard, ""))
-    keys = open_ledger(1, total=2)
+def test_control_state_that_outlives_its_buyers_sells_units_again(ledger: Any) -> None:
+    keys = open_ledger(1, total=1)
     reserve(sale_id=1, order_id=501, user_id=7)
+    state = ledger.hget(keys.buyers, STATE)
     ledger.delete(keys.buyers)
+    ledger.hset(keys.buyers, STATE, state)
 
     assert reserve(sale_id=1, order_id=502, user_id=8).order_id == 502
 
@@ -640,7 +655,7 @@ def test_repeated_release_keeps_newer_reservation() -> None:
 def test_control_without_guard_release_deletes_newer_reservation(
     script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    guard = "if redis.call('HGET', KEYS[2], field) == order_id then"
+    guard = "if redis.call('HGET', KEYS[1], field) == order_id then"
     monkeypatch.setattr(reservations, "_RELEASE", script_without("release", guard, "if true then"))
     first = release_and_order_again()
 
@@ -897,7 +912,7 @@ def test_claim_takes_unit_and_clears_end_and_tries(ledger: Any) -> None:
 
     claim(sale_id=1, holding=entry)
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "501"}
+    assert buyer_fields(1) == {"7:1": "501"}
     assert not ledger.exists(keys.pending, keys.ended, keys.tries)
     assert snapshot(sale_id=1).remaining == 4
 
@@ -925,11 +940,11 @@ def test_repeated_claim_succeeds_and_writes_nothing(dump: Dump, total: int) -> N
 
 
 def test_claim_keeps_ids_above_53_bits_exact(ledger: Any) -> None:
-    keys = open_ledger(1)
+    open_ledger(1)
 
     claim(sale_id=1, holding=Holding(ABOVE_53_BITS, ABOVE_53_BITS + 2, 1))
 
-    held = ledger.hgetall(keys.buyers)
+    held = buyer_fields(1)
     assert held[f"{ABOVE_53_BITS + 2}:1"] == str(ABOVE_53_BITS)
 
 
@@ -947,13 +962,13 @@ def test_claim_of_taken_unit_names_order_and_writes_nothing(dump: Dump) -> None:
 
 
 def test_claim_takes_only_its_own_unit(ledger: Any) -> None:
-    keys = open_ledger(1, limit=2)
+    open_ledger(1, limit=2)
     set_aside_entry()
     reserve(sale_id=1, order_id=601, user_id=7)
 
     claim(sale_id=1, holding=Holding(501, 7, 2))
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0", "7:1": "601", "7:2": "501"}
+    assert buyer_fields(1) == {"7:1": "601", "7:2": "501"}
 
 
 def test_claim_of_sold_unit_is_refused_and_writes_nothing(dump: Dump) -> None:
@@ -982,15 +997,15 @@ def test_claim_of_pending_order_is_refused_and_writes_nothing(dump: Dump) -> Non
 def test_control_without_pending_check_late_release_undoes_claim(
     ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
 ) -> None:
-    keys = open_ledger(1)
+    open_ledger(1)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
-    guard = "redis.call('ZSCORE', KEYS[3], order_id .. ':' .. field)"
+    guard = "redis.call('ZSCORE', KEYS[2], order_id .. ':' .. field)"
     monkeypatch.setattr(reservations, "_CLAIM", script_without("claim", guard, "false"))
 
     claim(sale_id=1, holding=entry)
     release(sale_id=1, releases=[Release(entry, "failed")])
 
-    assert ledger.hgetall(keys.buyers) == {"epoch": "1:0"}
+    assert buyer_fields(1) == {}
 
 
 @pytest.mark.parametrize("changes", [{"paused": 1}, {"ends_at_ms": 1}])

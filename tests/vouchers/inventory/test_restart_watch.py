@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from tests.support.sales import change_state, make_loaded_sale, make_sale
+from tests.support.sales import change_state, lose_state, make_loaded_sale, make_sale
 from vouchers.inventory import restart_watch
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.keys import STATE, LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import rebuild_sale
 from vouchers.inventory.restart_watch import (
     is_ledger_behind_row,
@@ -30,13 +30,13 @@ def come_from_another_run(ledger: Any, *sales: SeckillVoucher) -> None:
 def test_only_ledgers_of_another_run_are_rebuilt(ledger: Any) -> None:
     here, elsewhere, missing = make_loaded_sale(), make_loaded_sale(), make_loaded_sale()
     come_from_another_run(ledger, elsewhere)
-    ledger.delete(LedgerKeys(missing.pk).sale)
+    lose_state(missing.pk)
 
     assert rebuild_after_restart(now=timezone.now()) == [elsewhere.pk]
 
     epochs = [snapshot(sale_id=it.pk).epoch for it in (here, elsewhere)]
     assert epochs == [1, 2]
-    assert not ledger.exists(LedgerKeys(missing.pk).sale)
+    assert not ledger.hexists(LedgerKeys(missing.pk).buyers, STATE)
     assert rebuild_after_restart(now=timezone.now()) == []
 
 
@@ -100,9 +100,11 @@ def test_ledger_is_behind_a_row_that_stores_a_higher_batch(
 def test_unreadable_state_counts_as_missing(ledger: Any, form: str) -> None:
     """Its first buyer or reconcile loads it."""
     sale = make_loaded_sale()
-    key = LedgerKeys(sale.pk).sale
-    ledger.hdel(key, "state")
-    ledger.hset(key, mapping={"epoch": 1} if form == "of another release" else {"state": "1:2 3"})
+    lose_state(sale.pk)
+    ledger.hset(
+        LedgerKeys(sale.pk).buyers,
+        mapping={"epoch": "1:0"} if form == "of another release" else {STATE: "1:2 3"},
+    )
 
     assert not is_same_ledger(sale_id=sale.pk, loaded_at_ms=1)
     assert not is_ledger_behind_row(sale_id=sale.pk)

@@ -11,7 +11,7 @@ import pytest
 from seckill_site.clocks.machine import epoch_ms
 from tests.fixtures.vouchers import Dump
 from tests.support.sales import make_sale, open_ledger, redis_now_ms, reserve_entry
-from vouchers.inventory.keys import LedgerKeys, NotLoaded
+from vouchers.inventory.keys import STATE, LedgerKeys, NotLoaded
 from vouchers.inventory.reservations import reserve
 from vouchers.inventory.sale_state import (
     BelowTaken,
@@ -147,14 +147,14 @@ def test_sold_out_time_is_cleared_when_total_changes(ledger: Any, total: int, kn
 
     write_terms(sale_id=1, terms=replace(OPEN, total=total))
 
-    assert bool(parse_state(ledger.hget(keys.sale, "state"))["sold_out_at_ms"]) is known
+    assert bool(parse_state(ledger.hget(keys.buyers, STATE))["sold_out_at_ms"]) is known
 
 
 def test_terms_without_ledger_create_no_key(ledger: Any) -> None:
     with pytest.raises(NotLoaded):
         write_terms(sale_id=1, terms=NEW)
 
-    assert not ledger.exists(LedgerKeys(1).sale)
+    assert not ledger.exists(LedgerKeys(1).buyers)
 
 
 # --- LedgerTerms ----------------------------------------------------------------------------------

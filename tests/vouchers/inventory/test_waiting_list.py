@@ -10,11 +10,13 @@ import pytest
 
 from orders.fulfilment.worker import fulfill_sale
 from tests.fixtures.vouchers import Dump, ScriptWithout
+from tests.support.inspection import buyer_fields
 from tests.support.sales import (
     all_pending,
     change_state,
     change_stock,
     future_ms,
+    lose_state,
     make_loaded_sale,
     make_user,
     open_ledger,
@@ -23,7 +25,7 @@ from tests.support.sales import (
     reserve_entry,
     why_ended,
 )
-from vouchers.inventory import reservations
+from vouchers.inventory import reservations, waiting_list
 from vouchers.inventory.holdings import Holding, held_order_ids
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import (
@@ -58,8 +60,7 @@ def check_conservation(ledger: Any) -> Iterator[None]:
     if found is None:
         return
     keys = LedgerKeys(1)
-    buyers = ledger.hgetall(keys.buyers)
-    del buyers["epoch"]
+    buyers = buyer_fields(1)
     assert found.remaining + len(buyers) == found.terms.total
     assert len(set(buyers.values())) == len(buyers), "an order has one unit"
     for member in ledger.zrange(keys.pending, 0, -1):
@@ -106,7 +107,7 @@ def add_units_without_giving(count: int = 1) -> None:
 def test_joining_returns_position_and_changes_nothing_else(ledger: Any) -> None:
     sell_out()
     keys = LedgerKeys(1)
-    before = ledger.hgetall(keys.buyers), all_pending(sale_id=1)
+    before = buyer_fields(1), all_pending(sale_id=1)
 
     assert [join(501, 7, at_ms=1_000), join(502, 8, at_ms=2_000)] == [1, 2]
 
@@ -114,7 +115,7 @@ def test_joining_returns_position_and_changes_nothing_else(ledger: Any) -> None:
         ("501:7", 1_000),
         ("502:8", 2_000),
     ]
-    assert (ledger.hgetall(keys.buyers), all_pending(sale_id=1)) == before
+    assert (buyer_fields(1), all_pending(sale_id=1)) == before
     assert snapshot(sale_id=1).waiting == 2
 
 
@@ -150,7 +151,7 @@ def test_ids_above_53_bits_are_exact(ledger: Any) -> None:
     assert waiting_order_ids(sale_id=1) == {order_id, order_id + 1}
     assert waiting_position(sale_id=1, order_id=order_id, user_id=user_id) == 1
     give_back(entry)
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", f"{user_id}:1": str(order_id)}
+    assert buyer_fields(1) == {f"{user_id}:1": str(order_id)}
     [given] = all_pending(sale_id=1)
     assert (given.order_id, given.user_id) == (order_id, user_id)
     with pytest.raises(AlreadyOrdered) as refused:
@@ -346,7 +347,7 @@ def test_freed_unit_is_reserved_for_first_waiting_buyer(ledger: Any) -> None:
 
     give_back(entry)
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501"}
+    assert buyer_fields(1) == {"7:1": "501"}
     [given] = all_pending(sale_id=1)
     assert given.member == "501:7:1"
     assert before_ms <= given.accepted_at_ms <= redis_now_ms()
@@ -376,8 +377,8 @@ def test_several_freed_units_go_to_first_buyers(ledger: Any) -> None:
 
     give_back(*entries[:2])
 
-    held = ledger.hgetall(LedgerKeys(1).buyers)
-    assert held == {"epoch": "1:0", "3:1": "103", "11:1": "501", "12:1": "502"}
+    held = buyer_fields(1)
+    assert held == {"3:1": "103", "11:1": "501", "12:1": "502"}
     assert read_waiting(ledger) == ["503:13"]
 
 
@@ -399,7 +400,7 @@ def test_buyer_waiting_twice_gets_two_units_within_limit(ledger: Any) -> None:
 
     give_back(*entries)
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501", "7:2": "502"}
+    assert buyer_fields(1) == {"7:1": "501", "7:2": "502"}
 
 
 def test_repeated_release_gives_no_more_units(dump: Dump) -> None:
@@ -447,16 +448,15 @@ def test_released_given_unit_goes_to_next_buyer() -> None:
     assert held_order_ids(sale_id=1, user_id=8) == [502]
 
 
-@pytest.mark.parametrize("lost", ["sale", "buyers"])
-def test_release_without_ledger_gives_nothing(ledger: Any, lost: str) -> None:
+def test_release_without_ledger_gives_nothing(ledger: Any) -> None:
     [entry] = sell_out()
     join(501, 7)
-    ledger.delete(getattr(LedgerKeys(1), lost))
+    lose_state(1)
 
     give_back(entry)
 
     assert read_waiting(ledger) == ["501:7"]
-    assert "7:1" not in ledger.hgetall(LedgerKeys(1).buyers)
+    assert "7:1" not in buyer_fields(1)
 
 
 CLOSED = [
@@ -555,7 +555,7 @@ def test_buyer_at_limit_is_dropped_for_the_next(ledger: Any) -> None:
 
     give_back(entries[1])
 
-    assert ledger.hgetall(LedgerKeys(1).buyers) == {"epoch": "1:0", "7:1": "501", "8:1": "503"}
+    assert buyer_fields(1) == {"7:1": "501", "8:1": "503"}
     assert read_waiting(ledger) == []
 
 
@@ -620,10 +620,13 @@ def test_newcomer_does_not_get_unit_of_waiting_buyer(ledger: Any) -> None:
     assert read_waiting(ledger) == []
 
 
+WAITING_CHECK = "if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then"
+
+
 def test_control_without_check_newcomer_takes_the_unit(
     ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    without = script_without("reserve", "if waiting > 0 then", "if false then")
+    without = script_without("reserve", WAITING_CHECK, "if false then")
     monkeypatch.setattr(reservations, "_RESERVE", without)
     sell_out()
     join(501, 7)
@@ -632,6 +635,19 @@ def test_control_without_check_newcomer_takes_the_unit(
     assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
     assert read_waiting(ledger) == ["501:7"]
+
+
+def test_control_ledger_that_stays_plain_sells_to_the_newcomer(
+    script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Joining says in the state that others must look at the list."""
+    without = script_without("join_waiting", "  unset_plain(sale)\n", "")
+    monkeypatch.setattr(waiting_list, "_JOIN", without)
+    sell_out()
+    join(501, 7)
+    add_units_without_giving()
+
+    assert reserve(sale_id=1, order_id=601, user_id=20).order_id == 601
 
 
 def test_newcomer_waits_when_one_call_gives_too_few(
@@ -671,8 +687,8 @@ def test_newcomer_gets_unit_left_after_waiting_buyers(ledger: Any) -> None:
 
     assert reserve(sale_id=1, order_id=601, user_id=20).kick_due is False  # the first buyer set it
 
-    held = ledger.hgetall(LedgerKeys(1).buyers)
-    assert held == {"epoch": "1:0", "1:1": "101", "7:1": "501", "20:1": "601"}
+    held = buyer_fields(1)
+    assert held == {"1:1": "101", "7:1": "501", "20:1": "601"}
 
 
 def test_newcomer_gets_unit_of_dropped_buyer(ledger: Any) -> None:

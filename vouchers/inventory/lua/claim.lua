@@ -22,12 +22,12 @@ local field, order_id = ARGV[1], ARGV[2]
 local sale = read_ledger()
 if not sale then return {'NOT_LOADED', ''} end
 
-local held = digits_or_nil(redis.call('HGET', KEYS[2], field))
+local held = digits_or_nil(redis.call('HGET', KEYS[1], field))
 if held and held ~= order_id then return {'TAKEN', held} end
-if redis.call('ZSCORE', KEYS[3], order_id .. ':' .. field) then return {'PENDING', order_id} end
+if redis.call('ZSCORE', KEYS[2], order_id .. ':' .. field) then return {'PENDING', order_id} end
 if not held and free_units(sale) <= 0 then return {'SOLD_OUT', ''} end
 
-redis.call('HSET', KEYS[2], field, order_id)
+redis.call('HSET', KEYS[1], field, order_id)
+redis.call('HDEL', KEYS[3], order_id)
 redis.call('HDEL', KEYS[4], order_id)
-redis.call('HDEL', KEYS[5], order_id)
 return {'CLAIMED', order_id}

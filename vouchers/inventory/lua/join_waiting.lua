@@ -16,6 +16,7 @@
 -- @include check_buyer
 -- @include now_in_ms
 -- @include free_units
+-- @include unset_plain
 
 local order_id, user_id, restoring = ARGV[1], ARGV[2], ARGV[4] == '1'
 local sale, units = read_ledger(user_id)
@@ -28,13 +29,14 @@ local now_ms = now_in_ms()
 if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED', '', 0} end
 if now_ms < tonumber(sale.begins_at_ms) and not restoring then return {'NOT_STARTED', '', 0} end
 local member = order_id .. ':' .. user_id
-local ahead = redis.call('ZRANK', KEYS[7], member)
+local ahead = redis.call('ZRANK', KEYS[6], member)
 if not ahead then
   if not restoring and free_units(sale) > 0 and sale.paused == '0'
-      and redis.call('ZCARD', KEYS[7]) == 0 then
+      and redis.call('ZCARD', KEYS[6]) == 0 then
     return {'AVAILABLE', '', 0}
   end
-  redis.call('ZADD', KEYS[7], ARGV[3], member)
-  ahead = redis.call('ZRANK', KEYS[7], member)
+  unset_plain(sale)
+  redis.call('ZADD', KEYS[6], ARGV[3], member)
+  ahead = redis.call('ZRANK', KEYS[6], member)
 end
 return {'WAITING', order_id, ahead + 1}

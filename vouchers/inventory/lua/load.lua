@@ -3,16 +3,16 @@
 -- The caller holds the sale's row FOR UPDATE from reading the orders until this returns, so no
 -- order is committed in between.
 --
--- KEYS[1…7]    the contents of the ledger (read_ledger)
--- KEYS[8]      kick  KEYS[9] trying
--- KEYS[10…14]  side buyers, pending, ended, barred, waiting; an empty one is missing, and buyers
---              has at least the sentinel
+-- KEYS[1…6]    the contents of the ledger (read_ledger)
+-- KEYS[7]      kick  KEYS[8] trying
+-- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
+-- KEYS[10…14]  side buyers, pending, ended, barred, waiting; an empty one is missing
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
 -- ARGV[8]      identity of the sale
 -- ARGV[9]      milliseconds to keep `ended` after the sale's end
 -- ARGV[10]     number of the last batch that the row has stored  ARGV[11] run id of this server
--- ARGV[12…16]  the size of each side key, the sentinel included
+-- ARGV[12…16]  the size of each side key
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -43,19 +43,21 @@ end
 
 local now_ms = now_in_ms()
 redis.call('UNLINK', unpack(KEYS, 1, 9))
-local target = {KEYS[2], KEYS[3], KEYS[4], KEYS[6], KEYS[7]}
+local plain = '1'
+local target = {KEYS[1], KEYS[2], KEYS[3], KEYS[5], KEYS[6]}
 for i, key in ipairs(SIDE) do
   if redis.call('EXISTS', key) == 1 then
     redis.call('RENAME', key, target[i])
     redis.call('PERSIST', target[i])
+    if i > 2 then plain = '0' end -- ended, barred or waiting
   end
 end
 local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[9]) - now_ms
-redis.call('PEXPIRE', KEYS[4], integer(keep_ms))
-redis.call('HSET', KEYS[1], 'run_id', ARGV[11])
+redis.call('PEXPIRE', KEYS[3], integer(keep_ms))
+redis.call('HSET', KEYS[9], 'identity', ARGV[8], 'run_id', ARGV[11])
 write_state({
-  sentinel = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
-  ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7],
+  build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
+  ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,
   loaded_at_ms = integer(now_ms), batch = ARGV[10], sold_out_at_ms = '',
 })
 give_units(read_ledger(), now_ms)

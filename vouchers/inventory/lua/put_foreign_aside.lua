@@ -12,8 +12,8 @@ local function field(key, name)
   return redis.call('TYPE', key)['ok'] == 'hash' and redis.call('HGET', key, name) or ''
 end
 
-local found = string.match(field(KEYS[1], 'state'), '^%d+:(%d+) ')
-  or string.match(field(KEYS[2], 'epoch'), '^%d+:(%d+)$')
+local found = string.match(field(KEYS[2], 'state'), '^%d+:(%d+) ')
+  or string.match(field(KEYS[1], 'identity'), '^%d+$')
 if not found or found == ARGV[1] then return '' end
 for _, key in ipairs(KEYS) do
   if redis.call('EXISTS', key) == 1 then

@@ -1,6 +1,6 @@
 -- read_buyer: read what one buyer has in a loaded sale, at one moment. Writes nothing.
 --
--- KEYS[1..7]  the contents of the ledger (read_ledger)  KEYS[8..9] the copies of rows
+-- KEYS[1…6]  the contents of the ledger (read_ledger)  KEYS[7…8] the copies of rows
 -- ARGV[1]     user id
 --
 -- Returns {''} if the ledger is not loaded or not whole, else
@@ -10,28 +10,29 @@
 -- @include now_in_ms
 -- @include integer
 -- @include read_sale
+-- @include others_are_whole
 -- @include barring_order
 
 local user_id = ARGV[1]
 local sale, units = read_sale(user_id)
-if not sale then return {''} end
+if not sale or sale.plain == '0' and not others_are_whole() then return {''} end
 local barred_by, waiting = '0', '0'
-if not sale.plain then
+if sale.plain == '0' then
   barred_by = barring_order(sale, user_id) or '0'
-  waiting = integer(redis.call('ZCARD', KEYS[7]))
+  waiting = integer(redis.call('ZCARD', KEYS[6]))
 end
 local found = {
   integer(now_in_ms()) .. ' ' .. sale.limit .. ' ' .. sale.ends_at_ms .. ' ' .. sale.identity .. ' '
     .. barred_by .. ' ' .. waiting,
 }
 for unit = 1, tonumber(sale.limit) do
-  local order_id = digits_or_nil(units[unit + 1])
+  local order_id = digits_or_nil(units[unit])
   if order_id then
     local member = order_id .. ':' .. user_id .. ':' .. unit
-    local ahead = redis.pcall('ZRANK', KEYS[3], member)
+    local ahead = redis.pcall('ZRANK', KEYS[2], member)
     if type(ahead) == 'table' then return {''} end -- a wrong type
     local copy = ''
-    for i = 8, 9 do
+    for i = 7, 8 do
       local row = redis.pcall('HGET', KEYS[i], order_id)
       if type(row) == 'string' then copy = row end -- an error (wrong type) is a table
     end

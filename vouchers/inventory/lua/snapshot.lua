@@ -13,9 +13,9 @@
 local now_ms = integer(now_in_ms())
 local sale = read_ledger()
 if not sale then return {now_ms} end
-local oldest = redis.call('ZRANGEBYSCORE', KEYS[3], 0, '(' .. ARGV[1], 'WITHSCORES',
+local oldest = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '(' .. ARGV[1], 'WITHSCORES',
   'LIMIT', 0, 1)
-return {now_ms, string.match(sale.sentinel, '^%d+'), sale.total, sale.begins_at_ms,
+return {now_ms, string.match(sale.build, '^%d+'), sale.total, sale.begins_at_ms,
   sale.ends_at_ms, sale.limit, sale.paused, sale.rebuy, sale.identity, sale.loaded_at_ms,
-  redis.call('HLEN', KEYS[2]) - 1, redis.call('ZCARD', KEYS[3]), oldest[2] or '0', redis.call('ZCARD', KEYS[7]),
-  redis.call('ZCOUNT', KEYS[3], ARGV[1], '+inf')}
+  redis.call('HLEN', KEYS[1]) - 1, redis.call('ZCARD', KEYS[2]), oldest[2] or '0', redis.call('ZCARD', KEYS[6]),
+  redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf')}

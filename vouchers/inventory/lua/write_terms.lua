@@ -19,7 +19,7 @@
 
 local sale = read_ledger()
 if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
-local taken = redis.call('HLEN', KEYS[2]) - 1
+local taken = redis.call('HLEN', KEYS[1]) - 1
 if ARGV[8] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
 -- The time at which the last unit went holds for one total only.
 if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end

@@ -3,8 +3,8 @@
 -- this order id holds a unit (Note [Units of a buyer] in orders/models/orders.py).
 local function buyer_units(units, order_id)
   local free_unit, held_id
-  for unit = 1, #units - 1 do
-    local held = digits_or_nil(units[unit + 1])
+  for unit = 1, #units do
+    local held = digits_or_nil(units[unit])
     if held and held == order_id then return nil, held, true end
     if held then
       held_id = held_id or held

@@ -10,14 +10,14 @@
 local function check_buyer(sale, units, order_id, user_id)
   local free_unit, held_id, has_unit = buyer_units(units, order_id)
   if has_unit then return 'ACCEPTED', order_id end
-  if not sale.plain then
-    local ended = redis.call('HGET', KEYS[4], order_id)
+  if sale.plain == '0' then
+    local ended = redis.call('HGET', KEYS[3], order_id)
     if ended and string.sub(ended, 1, #user_id + 1) == user_id .. ':' then
       return 'ACCEPTED', order_id
     end
   end
   local other_id = not free_unit and held_id
-    or not sale.plain and barring_order(sale, user_id)
+    or sale.plain == '0' and barring_order(sale, user_id)
   if other_id then return 'ALREADY_ORDERED', other_id end
   return nil, nil, free_unit
 end

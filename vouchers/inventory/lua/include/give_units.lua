@@ -3,6 +3,7 @@
 -- @include barring_order
 -- @include free_units
 -- @include take_unit
+-- @include note_last_unit
 -- @include integer
 -- One call gives at most this many units, so that no script runs for long.
 local MAX_UNITS_GIVEN = 1000
@@ -10,20 +11,21 @@ local MAX_UNITS_GIVEN = 1000
 -- Give free units to the waiting list in its order, while the sale is open. An entry whose buyer
 -- may have no unit is dropped.
 local function give_units(sale, now_ms)
-  if sale.paused ~= '0' or now_ms < tonumber(sale.begins_at_ms)
+  if sale.paused == '1' or now_ms < tonumber(sale.begins_at_ms)
       or now_ms >= tonumber(sale.ends_at_ms) then
     return
   end
   local free = free_units(sale)
   local last = math.max(free - MAX_UNITS_GIVEN, 0)
   while free > last do
-    local first = redis.call('ZPOPMIN', KEYS[7])[1]
+    local first = redis.call('ZPOPMIN', KEYS[6])[1]
     if not first then return end
     local order_id, user_id = string.match(first, '^(%d+):(%d+)$')
     local unit = user_id and not barring_order(sale, user_id)
       and buyer_units(read_units(user_id, sale.limit))
     if unit then
-      take_unit(sale, order_id, user_id, unit, integer(now_ms), free)
+      take_unit(order_id, user_id, unit, integer(now_ms))
+      if free == 1 then note_last_unit(sale, integer(now_ms)) end
       free = free - 1
     end
   end

@@ -1,12 +1,9 @@
--- Return the sentinel, followed for each unit of a buyer by its order id or false. Without a user
--- id, return the sentinel alone. If `buyers` has a wrong type, there is none.
-local function read_units(user_id, limit)
-  if not user_id then return redis.pcall('HMGET', KEYS[2], 'epoch') end
-  -- What the loop does, without its table: it takes a twentieth of a refusal.
-  if limit == '1' then return redis.pcall('HMGET', KEYS[2], 'epoch', user_id .. ':1') end
-  local fields = {'epoch'}
+-- Return the order id of each unit of a buyer, or false. `first` is that of the first unit, if known.
+local function read_units(user_id, limit, first)
+  if limit == '1' and first ~= nil then return {first} end
+  local fields = {}
   for unit = 1, tonumber(limit) do
-    fields[unit + 1] = user_id .. ':' .. unit
+    fields[unit] = user_id .. ':' .. unit
   end
-  return redis.pcall('HMGET', KEYS[2], unpack(fields))
+  return redis.call('HMGET', KEYS[1], unpack(fields))
 end
