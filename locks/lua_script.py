@@ -145,7 +145,7 @@ def is_unknown_script(replies: list[Any]) -> bool:
 def _with_includes(path: Path, included: set[str]) -> str:
     """Return a file with each ``-- @include NAME`` replaced, once, by ``include/NAME.lua``.
 
-    One in an indented block is for that block alone.
+    One that is indented is for its block alone: the lines up to the next that is not.
     """
     lines, in_block = [], set(included)
     for line in path.read_text(encoding="utf-8").splitlines():

@@ -101,7 +101,7 @@ def _delete_orders(shadow: SeckillVoucher) -> bool:
     """
     keys = LedgerKeys(shadow.pk)
     with ledger_errors():
-        has_ledger = ledger_connection().exists(*keys.contents)
+        has_ledger = ledger_connection().exists(keys.sale, *keys.contents)
         if not (has_ledger or shadow.orders.exists()):
             return True
         lock = RedisLock(

@@ -76,7 +76,7 @@ def _calls(
     try:
         yield ours, theirs
     finally:
-        client.unlink(*keys, *LedgerKeys(sale.pk).contents)
+        client.unlink(*keys, *LedgerKeys(sale.pk).movable)
 
 
 def _course_keys(sale: SeckillVoucher) -> list[str]:

@@ -6,6 +6,7 @@ import asyncio
 import re
 from functools import partial
 from time import monotonic
+from typing import NamedTuple
 
 from django.db import DatabaseError
 
@@ -34,36 +35,60 @@ from vouchers.web.pace import count_me_request
 IDS_AT_ONCE = 64
 """How many order ids a process mints at once. Those that it does not use are never used."""
 
+FEW_IDS = 16
+"""With fewer left, a process mints more."""
+
 IDS_LIFE_S = 10.0
 """How long minted ids are good for: an id says when it was minted."""
 
 _TOKEN = re.compile(r"/vouchers/([1-9][0-9]{0,17})/token/")
 
 
+class _Batch(NamedTuple):
+    """Order ids that were minted together, the next one last."""
+
+    until_s: float
+    ids: list[int]
+
+
 class _OrderIds:
-    """The order ids that an event loop has minted and not used yet."""
+    """The order ids that an event loop has minted and not used yet.
+
+    More are minted before the last one is used, so only the first request after a pause waits.
+    """
 
     def __init__(self) -> None:
-        self._ids: list[int] = []
-        self._until_s = 0.0
-        self._minting = asyncio.Lock()
+        self._batches: list[_Batch] = []
+        self._minting: asyncio.Task[None] | None = None
 
     async def next(self) -> int:
         """Return an id that nobody else gets.
 
         :raises LedgerUnavailable: Redis did not respond.
         """
-        if not self._has_some():
-            async with self._minting:
-                if not self._has_some():
-                    until_s = monotonic() + IDS_LIFE_S
-                    self._ids = (await ask(mint_call(count=IDS_AT_ONCE)))[::-1]
-                    self._until_s = until_s
-                return self._ids.pop()
-        return self._ids.pop()
+        while not self._count():
+            await asyncio.shield(self._mint())
+        order_id = self._batches[0].ids.pop()
+        if self._count() < FEW_IDS:
+            self._mint()
+        return order_id
 
-    def _has_some(self) -> bool:
-        return bool(self._ids) and monotonic() < self._until_s
+    def _count(self) -> int:
+        """Drop the batches that are used up or too old, and return how many ids are left."""
+        now = monotonic()
+        self._batches = [it for it in self._batches if it.ids and now < it.until_s]
+        return sum(len(it.ids) for it in self._batches)
+
+    def _mint(self) -> asyncio.Task[None]:
+        if self._minting is None or self._minting.done():
+            self._minting = asyncio.ensure_future(self._mint_batch())
+            self._minting.add_done_callback(lambda done: done.cancelled() or done.exception())
+        return self._minting
+
+    async def _mint_batch(self) -> None:
+        until_s = monotonic() + IDS_LIFE_S
+        ids = await ask(mint_call(count=IDS_AT_ONCE))
+        self._batches.append(_Batch(until_s, ids[::-1]))
 
 
 _order_ids = PerLoop(_OrderIds)

@@ -315,7 +315,8 @@ def _read_survivors(*, sale_id: int) -> _Contents:
             contents.buyers = dict(client.hgetall(keys.buyers))
         if client.type(keys.pending) == "zset":
             contents.pending = dict(client.zrange(keys.pending, 0, -1, withscores=True))
-    contents.buyers.pop(STATE, None)
+    for name in (STATE, "epoch"):  # the latter is of an earlier release
+        contents.buyers.pop(name, None)
     _drop_junk(sale_id, contents)
     for member in contents.pending:
         order_id, _, buyer = member.partition(":")

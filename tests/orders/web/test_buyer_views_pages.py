@@ -77,13 +77,15 @@ def test_page_is_the_same_for_everybody(client: Client, buyer: User) -> None:
     assert not visitors.cookies
     assert buyer.username not in page.text
     assert token_in(page) == ""
+    assert re.search(rf"<noscript>(?:(?!</noscript>).)*/vouchers/{sale.pk}/form/", page.text, re.S)
 
 
-def test_page_tells_no_time_of_the_server(client: Client) -> None:
-    sale = make_sale(begins_in_s=600)
+@pytest.mark.parametrize("path", ["/", "/vouchers/{}/"])
+def test_page_tells_no_time_of_the_server(client: Client, path: str) -> None:
+    path = path.format(make_sale(begins_in_s=600).pk)
     with time_machine.travel(timezone.now() + dt.timedelta(seconds=1)):
-        later = get_page(client, sale).content
-    assert get_page(client, sale).content == later
+        later = client.get(path, HTTP_ACCEPT="text/html").content
+    assert client.get(path, HTTP_ACCEPT="text/html").content == later
 
 
 def test_page_costs_one_statement_and_one_command(

@@ -17,18 +17,23 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import read_token
 from orders.receipts import buyer_in_sale
+from orders.web import me_front_door
+from orders.web.me_front_door import IDS_AT_ONCE, IDS_LIFE_S, _OrderIds
 from seckill_site import sessions
 from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.front_door.buyers import buyer_of
+from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.ledger_connection import ledger_connection
 from tests.support import wsgi
 from tests.support.asgi import ask, loop
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
+from tests.support.patience import wait_for
 from tests.support.sales import make_waiting
 from tests.support.wsgi import Answer
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SaleStage, SeckillVoucher
+from vouchers.web import pace
 
 pytestmark = pytest.mark.django_db
 
@@ -101,6 +106,39 @@ def test_token_costs_one_command_to_each_redis_and_no_sql(
     tokens = [read_token(it["token"], sale_id=sale.pk, now_ms=now_ms()) for it in (first, second)]
     assert len({it.order_id for it in tokens}) == 2
     assert {it.user_id for it in tokens} == {buyer.pk}
+
+
+def test_ids_are_minted_for_many_tokens_and_none_is_used_twice(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(me_front_door, "monotonic", lambda: now[0])
+    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
+    sale, cookie = make_sale(), cookie_of(make_buyer())
+    path = f"/vouchers/{sale.pk}/token/"
+
+    def tokens(count: int) -> tuple[set[int], int]:
+        """Return the order ids of as many tokens, and the commands to the ledger."""
+        with redis_commands() as commands:
+            texts = [ask("GET", path, HTTP_COOKIE=cookie).json["token"] for _ in range(count)]
+            wait_for(lambda: not is_minting(), what="minting")
+        read = [read_token(it, sale_id=sale.pk, now_ms=now_ms()) for it in texts]
+        return {it.order_id for it in read}, len(commands.ledger)
+
+    def is_minting() -> bool:
+        async def ask_loop() -> bool:
+            task = me_front_door._order_ids()._minting
+            return task is not None and not task.done()
+
+        return asyncio.run_coroutine_threadsafe(ask_loop(), loop()).result(60)
+
+    first, commands = tokens(1)
+    assert commands == 2, "the first after a pause also mints"
+    rest, commands = tokens(2 * IDS_AT_ONCE)
+    assert (len(first | rest), commands) == (1 + 2 * IDS_AT_ONCE, 2 * IDS_AT_ONCE + 2)
+    now[0] += IDS_LIFE_S
+    late, commands = tokens(1)
+    assert (len(first | rest | late), commands) == (2 + 2 * IDS_AT_ONCE, 2)
 
 
 def test_unpaid_order_with_a_copy_needs_no_sql(
@@ -223,10 +261,11 @@ def test_sale_that_is_over_has_no_token() -> None:
     assert (found["token"], found["expires_at_ms"]) == ("", None)
 
 
-def test_lost_ledger_is_unavailable(lose_ledger: Any) -> None:
+@pytest.mark.parametrize("door", [wsgi.ask, ask], ids=["django", "front door"])
+def test_lost_ledger_is_unavailable(lose_ledger: Any, door: Any) -> None:
     sale, cookie = make_sale(), cookie_of(make_buyer())
     lose_ledger()
-    answer = wsgi_ask(f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie)
+    answer = door("GET", f"/me/?sale={sale.pk}", HTTP_COOKIE=cookie)
     assert (answer.status, answer.json["code"]) == (503, "unavailable")
     assert answer.headers["retry-after"] == "1"
 
@@ -242,8 +281,16 @@ def test_flood_of_one_unknown_cookie_costs_one_statement(
     assert len(commands.cache) == 3  # the front door's, the session's and the lease
 
 
-def test_no_mix_of_sessions_facts_and_caches_shows_another_person() -> None:
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_no_mix_of_facts_shows_another_person(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Put each user's facts in the place of each other's: a cookie still gets its owner."""
+    if not guarded:
+        monkeypatch.setattr(
+            sessions, "_buyer", lambda _, facts: sessions.Buyer(facts["id"], facts["name"])
+        )
+    shown: set[bool] = set()
     sale, buyers = make_sale(), make_buyers(3)
     cookies = {buyer.username: cookie_of(buyer) for buyer in buyers}
     for cookie in cookies.values():
@@ -256,9 +303,13 @@ def test_no_mix_of_sessions_facts_and_caches_shows_another_person() -> None:
             cache.set(name, text)
         for username, cookie in cookies.items():
             answer = me(cookie, sale).json
-            assert answer["name"] == username
+            token = read_token(answer["sale"]["token"], sale_id=sale.pk, now_ms=now_ms())
+            owner = User.objects.get(username=username).pk
+            told = (answer["name"], answer["sale"]["buyer_id"], token.user_id)
+            shown.add(told == (username, str(owner), owner))
         for name, text in zip(names, texts, strict=True):
             cache.set(name, text)
+    assert shown == {guarded}
 
 
 def test_answers_of_many_at_once_go_to_their_owners() -> None:
@@ -273,3 +324,9 @@ def test_answers_of_many_at_once_go_to_their_owners() -> None:
 
     found = asyncio.run_coroutine_threadsafe(all_at_once(), loop()).result(60)
     assert [it.user_id for it in found] == [buyer.pk for buyer in buyers] * 20
+
+
+def test_requests_are_counted_for_the_pace_of_the_crowd(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pace, "_crowd", 0.0)
+    me()
+    assert pace._crowd >= 1

@@ -20,7 +20,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
 from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
-from tests.fixtures.vouchers import Dump
+from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.orders import another_session, at_once, hold_row
 from tests.support.sales import (
     HOUR,
@@ -387,6 +387,37 @@ def test_waiting_list_is_rebuilt_in_order(ledger: Any) -> None:
         (f"{order_id}:{users[order_id]}", epoch_ms(joined_at - hours * HOUR))
         for order_id, hours in ((503, 2), (502, 1), (501, 0))
     ]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_rebuilt_waiting_list_comes_before_newcomers(
+    guarded: bool, ledger: Any, monkeypatch: pytest.MonkeyPatch, script_without: ScriptWithout
+) -> None:
+    """A ledger with nothing but a waiting list is not plain."""
+    if not guarded:
+        without = script_without("load", "if i > 2 then plain = '0' end", "")
+        monkeypatch.setattr(rebuild, "_LOAD", without)
+    sale, ada = make_loaded_sale(stock=0), make_user("ada")
+    make_waiting(sale, ada, order_id=501)
+    ledger.flushall()
+    load_sale(sale_id=sale.pk)
+    change_state(sale.pk, total=1)  # without giving the unit away
+
+    with pytest.raises(SoldOut) if guarded else nullcontext():
+        reserve(sale_id=sale.pk, order_id=601, user_id=make_user("eve").pk)
+
+
+@pytest.mark.django_db
+def test_ledger_of_an_earlier_release_is_rebuilt_without_junk(ledger: Any) -> None:
+    running = RunningSale()
+    lose_state(running.pk)
+    ledger.hset(running.keys.buyers, "epoch", "1:0")
+
+    load_sale(sale_id=running.pk)
+
+    running.check_contents()
+    assert not ledger.exists(running.keys.junk)
 
 
 @pytest.mark.django_db

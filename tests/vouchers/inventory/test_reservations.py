@@ -540,7 +540,7 @@ def test_first_release_lets_later_calls_see_what_ended(
 ) -> None:
     """A ledger in which nothing has ended is not searched for what has: `plain`."""
     if not guarded:
-        without = script_without("release", "if sale then unset_plain(sale) end", "")
+        without = script_without("release", "if state then unset_plain(state) end", "")
         monkeypatch.setattr(reservations, "_RELEASE", without)
     open_ledger(1, rebuy=0)
     entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
@@ -548,6 +548,38 @@ def test_first_release_lets_later_calls_see_what_ended(
 
     with pytest.raises(AlreadyOrdered) if guarded else nullcontext():
         reserve(sale_id=1, order_id=502, user_id=7)
+
+
+@pytest.mark.parametrize("name", ["waiting", "barred"])
+def test_release_beside_a_key_of_a_wrong_type_is_not_overlooked(ledger: Any, name: str) -> None:
+    keys = open_ledger(1, rebuy=0)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    ledger.rpush(getattr(keys, name), "a mistyped command")
+    release(sale_id=1, releases=[Release(entry, "cancelled", had_order=True)])
+
+    with pytest.raises(NotLoaded):
+        reserve(sale_id=1, order_id=502, user_id=7)
+
+
+def test_commands_of_a_ledger_in_which_something_has_ended() -> None:
+    open_ledger(1, plain=0)
+    looks = ["TYPE ended", "TYPE tries", "TYPE barred", "TYPE waiting"]
+    looks = ["HMGET buyers", *looks, "HGET ended", "TIME", "HLEN buyers"]
+
+    first = commands_of_script(lambda: reserve(sale_id=1, order_id=501, user_id=7))
+
+    assert first[: len(looks)] == looks
+
+
+def test_buyer_who_has_ordered_is_refused_by_one_command() -> None:
+    open_ledger(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+
+    def again() -> None:
+        with pytest.raises(AlreadyOrdered):
+            reserve(sale_id=1, order_id=502, user_id=7)
+
+    assert commands_of_script(again) == ["HMGET buyers"]
 
 
 # --- reserve: not loaded --------------------------------------------------------------------------

@@ -21,8 +21,10 @@
 
 local released, oversold = 0, false
 for i = 7, 8 do drop_wrong_type(KEYS[i], 'hash') end
+-- Even if another key has a wrong type, which later calls then see as well.
+local state = read_sale()
+if state then unset_plain(state) end
 local sale = read_ledger()
-if sale then unset_plain(sale) end
 for i = 2, #ARGV, 6 do
   local order_id, user_id, unit = ARGV[i], ARGV[i + 1], ARGV[i + 2]
   local reason, live_order_id = ARGV[i + 3], ARGV[i + 4]
