@@ -35,10 +35,14 @@ class Breaker:
         """Whether the last attempt failed."""
         return bool(self._why)
 
-    def trip(self, error: Exception) -> None:
-        """Open it: the server did not respond."""
+    def trip(self, error: Exception, *, pause_s: float | None = None) -> None:
+        """Open it: the server did not respond. No attempt is made during the pause."""
         self._why = str(error) or repr(error)
-        self._next_attempt_at = monotonic() + self.pause_s
+        self._next_attempt_at = monotonic() + (self.pause_s if pause_s is None else pause_s)
+
+    def close(self) -> None:
+        """Let everybody ask again: the server has responded."""
+        self._why = ""
 
     @contextmanager
     def attempt(self) -> Iterator[None]:
@@ -53,4 +57,4 @@ class Breaker:
         except Exception as error:
             self.trip(error)
             raise
-        self._why = ""
+        self.close()

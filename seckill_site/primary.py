@@ -31,10 +31,19 @@ HANDSHAKE: tuple[Command, ...] = (("INFO", "server"), ("INFO", "replication"))
 class Primary:
     """The server that a process takes for the primary, by its run id."""
 
-    def __init__(self, *, distrust: Callable[[], None]) -> None:
-        """Know none yet; ``distrust`` closes the connections there are."""
+    def __init__(self) -> None:
+        """Know none yet."""
         self.run_id = ""
-        self._distrust = distrust
+        self._closers: list[Callable[[], None]] = []
+
+    def closes(self, close: Callable[[], None]) -> None:
+        """Have this close connections of its own, from any thread, where the server is in doubt."""
+        self._closers.append(close)
+
+    def distrust(self) -> None:
+        """Close all connections to the server: the next ones resolve its address again."""
+        for close in self._closers:
+            close()
 
     def meet(self, replies: Sequence[Any]) -> None:
         """Judge the server of a new connection by its replies to ``HANDSHAKE``.
@@ -47,7 +56,7 @@ class Primary:
         before, self.run_id = self.run_id, _field(said, "run_id")
         if before not in ("", self.run_id):
             logger.warning("the ledger is on another run of Redis now: %s", self.run_id)
-            self._distrust()
+            self.distrust()
 
 
 def is_doubt(error: RedisError) -> bool:

@@ -20,11 +20,16 @@ class WatchedConnections(ConnectionPool):
         """Prepare connections of a class that watches what the server says."""
         watched = type("Watched", (_Watched, connection_class), {"pool": self})
         super().__init__(connection_class=watched, **options)
-        self.primary = Primary(distrust=self.distrust)
+        self.primary = Primary()
+        self.primary.closes(self._close_all)
         self.breaker = Breaker(NotConnected)
 
     def distrust(self) -> None:
-        """Close all connections, those in use as soon as they are returned."""
+        """Close all connections of the process to this server, those of event loops included."""
+        self.primary.distrust()
+
+    def _close_all(self) -> None:
+        """Close the connections of threads, those in use as soon as they are returned."""
         with self._lock:
             for connection in self._available_connections:
                 connection.disconnect()

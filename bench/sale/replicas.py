@@ -29,7 +29,7 @@ from bench.tables import ratios
 from seckill_site.ledger_connection import ledger_connection
 
 SITE_NUMBER = 9
-WAIT = {"SECKILL_LEDGER_REPLICAS": "1", "SECKILL_LEDGER_REPLICAS_MS": "800"}
+WAIT = {"SECKILL_LEDGER_REPLICAS": "1", "SECKILL_LEDGER_REPLICAS_MS": "450"}
 LOADED, ALONE = "under load", "one at a time"
 LEAST = 0.33
 LONGEST_REFUSAL_MS, MOST_TIMES = 1_500, 1.5

@@ -1,7 +1,8 @@
 """Publishing fulfil tasks: one message per burst, with a short timeout, and never an error.
 
-The sweep sends what could not be sent. While the broker is down, one buyer waits for
-``SECKILL_PUBLISH_TIMEOUT_MS``; then nobody waits for ``SECKILL_PUBLISH_PAUSE_MS``.
+The sweep sends what could not be sent. While the broker is down, one publish waits for
+``SECKILL_PUBLISH_TIMEOUT_MS``; then none does for ``SECKILL_PUBLISH_PAUSE_MS``. At the front door
+it is a thread that waits (``publisher.py``), in Django alone a buyer.
 """
 
 import logging

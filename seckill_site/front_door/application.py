@@ -143,7 +143,6 @@ class FrontDoor:
     async def _send(self, answer: Answer | StoredAnswer, environ: Environ, send: Send) -> None:
         if isinstance(answer, StoredAnswer):
             status, headers, body = answer
-            body = b"" if environ["REQUEST_METHOD"] == "HEAD" else body
         else:
             status, body = answer.status, answer.content.encode()
             kind = request_language(environ), _is_secure(environ)
@@ -151,12 +150,14 @@ class FrontDoor:
             if found is None:
                 found = await self._merge_headers(kind, answer.headers, environ)
             headers = [*found, length_of(body)]
+        if environ["REQUEST_METHOD"] == "HEAD":
+            body = b""
         await send({"type": "http.response.start", "status": status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 
     async def _merge_headers(self, kind: _Kind, headers: Headers, environ: Environ) -> Pairs:
         merged = _merged(await self._headers_of_the_site(kind, environ), headers)
-        if len(self._headers) < MOST_HEADERS:
+        if kind in self._site_headers and len(self._headers) < MOST_HEADERS:
             self._headers[kind, headers] = merged
         return merged
 
@@ -169,7 +170,8 @@ class FrontDoor:
             start, _ = await asyncio.to_thread(self._django.whole_answer, probe)
             pairs = [(it, value) for it, value in start["headers"] if it not in _OF_ONE_ANSWER]
             found = {name.decode(): value.decode("latin-1") for name, value in pairs}
-            self._site_headers[kind] = found
+            if start["status"] == 200:  # not a refusal, for example of a foreign host
+                self._site_headers[kind] = found
         return found
 
     # --- The life of a process --------------------------------------------------------------------
@@ -184,8 +186,8 @@ class FrontDoor:
         lag.cancel()
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
+                await close_ledger_nodes()  # first, because replies may leave something to finish
                 await asyncio.gather(*[asyncio.to_thread(finish) for finish in _at_stop])
-                await close_ledger_nodes()
         threads().close()
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -15,6 +15,8 @@ from itertools import chain
 from threading import Semaphore
 from typing import Any
 
+from django.conf import settings
+
 from seckill_site.front_door.requests import Environ, Receive, Send
 from seckill_site.front_door.threads import Busy, threads
 
@@ -42,7 +44,9 @@ class DjangoThreads:
     def __init__(self, application: WsgiApplication) -> None:
         """Call nothing yet."""
         self._application = application
-        self._streams = Semaphore(MOST_STREAMS)
+        # One thread at least is left for everybody else.
+        most = min(MOST_STREAMS, settings.SECKILL_DJANGO_THREADS - 1)
+        self._streams = Semaphore(max(1, most))
 
     async def answer(self, environ: Environ, receive: Receive, send: Send) -> None:
         """Let Django answer a request whose body is complete.

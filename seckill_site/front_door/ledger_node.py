@@ -1,4 +1,4 @@
-"""An event loop's connection to the ledger's Redis: one, which all its requests share.
+"""An event loop's connections to the ledger's Redis and the cache's, which its requests share.
 
 Commands that come together leave in one write. redis-py does address, TLS, login and parsing; the
 queue of questions is ours. A question keeps its place even if nobody waits for it any more: what
@@ -8,7 +8,8 @@ Note [One timeout for all]
 ~~~~~~~~~~~~~~~~~~~~~~~~~~
 A server that swallows packets must not make each request wait. So the oldest question decides: if
 it has no reply after ``LONGEST_S``, the connection is closed, and everybody gets an error at once,
-until another connection has passed its handshake. Only one is tried at a time.
+until another connection has passed its handshake. Only one is tried at a time. The threads of the
+process learn of both, so that a request which is left to Django does not wait a second time.
 
 ``WAIT``, which follows each order where replicas have to know of it, is sent once for all that left
 together; the next ones collect until it is answered. Such questions have a connection of their own,
@@ -29,6 +30,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from django.conf import settings
+from django_redis import get_redis_connection
 from hiredis import pack_command
 from redis.asyncio import ConnectionPool
 from redis.asyncio.connection import AbstractConnection
@@ -40,7 +42,8 @@ from locks.lua_script import Command, ScriptCall, is_unknown_script
 from seckill_site.clocks.ledger import learn_ledger_time
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.kept_settings import kept
-from seckill_site.primary import HANDSHAKE, Primary, is_doubt
+from seckill_site.primary import HANDSHAKE, is_doubt
+from seckill_site.watched_connections import WatchedConnections
 
 T = TypeVar("T")
 
@@ -49,8 +52,12 @@ logger = logging.getLogger(__name__)
 LONGEST_S = 1.0
 """The longest that a question waits, for a connection and for its reply together."""
 
+LOOK_S = 0.005
 PAUSE_S = 0.2
 """The pause after an attempt to connect that failed like the one before."""
+
+MARGIN_S = 0.3
+"""How much later than this connection the threads of the process ask a sick server themselves."""
 
 MOST_QUESTIONS = 2_000
 """The most questions without a reply; whoever asks beyond that gets an error at once."""
@@ -116,15 +123,16 @@ def _packed(commands: Iterable[Command]) -> bytes:
 class LedgerNode:
     """A node of the ledger as one event loop asks it; see the module's docstring."""
 
-    def __init__(self, url: str, *, keeps_time: bool = True) -> None:
+    def __init__(self, url: str, *, alias: str = "ledger") -> None:
         """Prepare it in a running loop; the first question opens the connection.
 
-        ``keeps_time``: the clock of this server is the shop's.
+        ``alias`` names the entry of ``CACHES`` whose options it takes.
         """
-        self._keeps_time = keeps_time
+        self._is_ledger = alias == "ledger"
         self._loop = asyncio.get_running_loop()
-        self._pool = _asyncio_pool(url)
-        self._primary = Primary(distrust=lambda: None)  # there is no other connection
+        self._pool = _asyncio_pool(url, alias)
+        self._threads = _pool_of_threads(url, alias)
+        self._threads.primary.closes(self._close_from_any_thread)
         self._unwritten: deque[_Question] = deque()
         self._written: deque[_Question | _Then] = deque()
         self._asked = asyncio.Event()
@@ -158,10 +166,10 @@ class LedgerNode:
     async def close(self) -> None:
         """Wait for the replies that are still to come, then close the connection."""
         self._closing = True
-        asked = [it for one in self._written for it in getattr(one, "burst", [one])]
-        waiting = [it.answer for it in (*asked, *self._unwritten)]
-        if waiting:
-            await asyncio.wait(waiting, timeout=LONGEST_S)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LONGEST_S):
+                while self._written or self._unwritten:  # also where nobody waits any more
+                    await asyncio.sleep(LOOK_S)
         if self._serving is not None:
             self._serving.cancel()
             await asyncio.wait([self._serving])
@@ -187,9 +195,10 @@ class LedgerNode:
         if self._loop.time() < due_at_s:
             self._timer = self._loop.call_at(due_at_s, self._check_oldest)
             return
-        self._fail(NoReply(f"Redis gave no reply for {LONGEST_S:.0f} s"))
-        self._broken = self._broken or "Redis does not reply"
-        self._hang_up()
+        error = NoReply(f"Redis gave no reply for {LONGEST_S:.0f} s")
+        self._fail(error)
+        self._break(error)
+        self._threads.distrust()
 
     # --- The connection ---------------------------------------------------------------------------
 
@@ -216,18 +225,20 @@ class LedgerNode:
                     await self._open(connection)
             except (RedisError, OSError) as error:
                 if not self._broken:
-                    logger.warning("the front door has no ledger: %s", error)
-                self._broken = str(error) or repr(error)
+                    logger.warning("the front door has no %s: %s", self._name, error)
+                self._break(error)
                 self._fail(NotConnected(self._broken))
                 return
             finally:
                 self._tried.set()
+            if self._broken:
+                self._threads.breaker.close()
             self._broken = ""
             async with asyncio.TaskGroup() as both:
                 both.create_task(self._write(connection))
                 both.create_task(self._read(connection))
         except* (RedisError, OSError) as errors:
-            logger.warning("the front door lost the ledger: %s", errors.exceptions[0])
+            logger.warning("the front door lost the %s: %s", self._name, errors.exceptions[0])
         finally:
             with suppress(RedisError, OSError):
                 await connection.disconnect(nowait=True)
@@ -238,8 +249,8 @@ class LedgerNode:
         packed = _packed(commands)
         await connection.send_packed_command([packed], check_health=False)
         *about, time = [await connection.read_response() for _ in commands]
-        self._primary.meet(about)
-        if self._keeps_time:
+        self._threads.primary.meet(about)
+        if self._is_ledger:
             learn_ledger_time(time)
 
     async def _write(self, connection: AbstractConnection) -> None:
@@ -284,7 +295,20 @@ class LedgerNode:
             return
         question.settle()
         if any(isinstance(it, RedisError) and is_doubt(it) for it in question.replies):
-            self._hang_up()
+            self._threads.distrust()
+
+    @property
+    def _name(self) -> str:
+        return "ledger" if self._is_ledger else "cache"
+
+    def _break(self, error: Exception) -> None:
+        """Refuse questions until a connection has passed its handshake, those of threads too."""
+        self._broken = str(error) or repr(error)
+        self._threads.breaker.trip(error, pause_s=LONGEST_S + PAUSE_S + MARGIN_S)
+
+    def _close_from_any_thread(self) -> None:
+        with suppress(RuntimeError):  # the loop has ended
+            self._loop.call_soon_threadsafe(self._hang_up)
 
     def _hang_up(self) -> None:
         """Close the connection; the next one resolves the address again."""
@@ -297,20 +321,30 @@ class LedgerNode:
                 queue.popleft().fail(error)
 
 
-def _asyncio_pool(url: str) -> ConnectionPool:
+def _pool_of_threads(url: str, alias: str) -> WatchedConnections:
+    """Return the connections of the process's threads to the same server."""
+    if url == _addresses()[alias]:
+        pool: WatchedConnections = get_redis_connection(alias).connection_pool
+        return pool
+    return WatchedConnections.from_url(url)
+
+
+def _asyncio_pool(url: str, alias: str) -> ConnectionPool:
     """Return what makes connections like those of django-redis, for an event loop."""
-    options = settings.CACHES["ledger"]["OPTIONS"]
-    replies = options["CONNECTION_POOL_KWARGS"]
+    options = settings.CACHES[alias]["OPTIONS"]
+    like_theirs = {**options.get("CONNECTION_POOL_KWARGS", {}), "decode_responses": True}
+    like_theirs.pop("retry", None)  # the other kind; an event loop asks once
+    if password := options.get("PASSWORD"):
+        like_theirs["password"] = password
     return ConnectionPool.from_url(
         url,
         socket_connect_timeout=options["SOCKET_CONNECT_TIMEOUT"],
         socket_timeout=None,  # Note [One timeout for all]
-        decode_responses=replies["decode_responses"],
-        encoding_errors=replies["encoding_errors"],
+        **like_theirs,
     )
 
 
-_nodes = PerLoop[dict[tuple[str, bool], LedgerNode]](dict)
+_nodes = PerLoop[dict[tuple[str, str, bool], LedgerNode]](dict)
 
 
 def ledger_node(*, with_then: bool = False) -> LedgerNode:
@@ -318,18 +352,19 @@ def ledger_node(*, with_then: bool = False) -> LedgerNode:
 
     Calls with commands in ``then`` have another one.
     """
-    nodes, url = _nodes(), _addresses()["ledger"]
-    if (url, with_then) not in nodes:
-        nodes[url, with_then] = LedgerNode(url)
-    return nodes[url, with_then]
+    return _node("ledger", with_then)
 
 
 def cache_node() -> LedgerNode:
     """Return the running loop's connection to the Redis of ``CACHE_URL``."""
-    nodes, url = _nodes(), _addresses()["default"]
-    if (url, False) not in nodes:
-        nodes[url, False] = LedgerNode(url, keeps_time=False)
-    return nodes[url, False]
+    return _node("default", False)
+
+
+def _node(alias: str, with_then: bool) -> LedgerNode:
+    nodes, url = _nodes(), _addresses()[alias]
+    if (alias, url, with_then) not in nodes:
+        nodes[alias, url, with_then] = LedgerNode(url, alias=alias)
+    return nodes[alias, url, with_then]
 
 
 @kept

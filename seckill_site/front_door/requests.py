@@ -54,13 +54,13 @@ class ClientGone(Exception):
 
 def environ_of(scope: Scope) -> Environ:
     """Return the WSGI environment of an ASGI request, without its body."""
-    path = scope.get("raw_path") or scope["path"].encode()
+    raw_path = scope.get("raw_path")
     client = scope.get("client") or ("", 0)
     server = scope.get("server") or ("", None)
     environ: Environ = {
         "REQUEST_METHOD": scope["method"],
         "SCRIPT_NAME": scope.get("root_path", ""),
-        "PATH_INFO": _decoded(path),
+        "PATH_INFO": _decoded(raw_path) if raw_path else scope["path"].encode().decode("latin-1"),
         "QUERY_STRING": scope.get("query_string", b"").decode("latin-1"),
         "SERVER_NAME": server[0] or "localhost",
         "SERVER_PORT": str(server[1] or 0),
@@ -69,6 +69,8 @@ def environ_of(scope: Scope) -> Environ:
         "wsgi.url_scheme": scope.get("scheme", "http"),
     }
     for name, value in scope["headers"]:
+        if b"_" in name:  # it would be taken for the name with a hyphen, as a proxy sets it
+            continue
         key, text = _variable(name), value.decode("latin-1")
         environ[key] = f"{environ[key]},{text}" if key in environ else text
     return environ

@@ -14,7 +14,7 @@ from tests.faults.conftest import ClockedRedis, with_clock, with_inside
 from tests.support.patience import wait_for
 from tests.support.stack import Process, Stack, Web
 
-PATIENT_MS = 800
+PATIENT_MS = 450
 """How long an order waits for the replica: as long as the setting allows."""
 
 WEB_CLOCKS_S = REDIS_CLOCKS_S = (-20, -5, 0, 0, 5, 20)

@@ -33,7 +33,7 @@ Report = Callable[[Outcome], None]
 
 HOST = "127.0.0.1"
 BUYERS = 150
-PATIENT_MS = 800
+PATIENT_MS = 450
 """How long a replica may take that does answer: as long as the setting allows."""
 
 

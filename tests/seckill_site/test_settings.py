@@ -209,7 +209,7 @@ def test_missing_required_setting_is_named(monkeypatch, name):
     [
         ("SECKILL_LEDGER_REPLICAS", "-1"),
         ("SECKILL_LEDGER_REPLICAS_MS", "0"),
-        ("SECKILL_LEDGER_REPLICAS_MS", "801"),
+        ("SECKILL_LEDGER_REPLICAS_MS", "451"),
     ],
 )
 def test_impossible_wait_for_replicas_is_refused(monkeypatch, name, value):
