@@ -40,13 +40,19 @@ class Primary:
         """Have this close connections of its own, from any thread, where the server is in doubt."""
         self._closers.append(close)
 
-    def distrust(self) -> None:
-        """Close all connections to the server: the next ones resolve its address again."""
-        for close in self._closers:
-            close()
+    def distrust(self, *, but: Callable[[], None] | None = None) -> None:
+        """Close all connections to the server: the next ones resolve its address again.
 
-    def meet(self, replies: Sequence[Any]) -> None:
+        Those that ``but`` closes stay open.
+        """
+        for close in self._closers:
+            if close != but:
+                close()
+
+    def meet(self, replies: Sequence[Any], *, mine: Callable[[], None] | None = None) -> None:
         """Judge the server of a new connection by its replies to ``HANDSHAKE``.
+
+        On another run of the server all other connections are closed, but not what ``mine`` closes.
 
         :raises redis.exceptions.ReadOnlyError: it is a replica.
         """
@@ -56,7 +62,7 @@ class Primary:
         before, self.run_id = self.run_id, _field(said, "run_id")
         if before not in ("", self.run_id):
             logger.warning("the ledger is on another run of Redis now: %s", self.run_id)
-            self.distrust()
+            self.distrust(but=mine)
 
 
 def is_doubt(error: RedisError) -> bool:

@@ -66,7 +66,7 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def me(request: HttpRequest) -> HttpResponse:
     """Say who is signed in, and with ``?sale=`` what they have of that sale."""
     try:
-        sale_id = read_query(request.META["QUERY_STRING"])
+        sale_id = read_query(request.META.get("QUERY_STRING", ""))
         sale = None
         user_id = request.user.pk
         if user_id is not None and sale_id is not None:

@@ -187,7 +187,8 @@ class FrontDoor:
         with suppress(TimeoutError):
             async with asyncio.timeout(DRAIN_S):
                 await close_ledger_nodes()  # first, because replies may leave something to finish
-                await asyncio.gather(*[asyncio.to_thread(finish) for finish in _at_stop])
+                finishing = [asyncio.to_thread(finish) for finish in _at_stop]
+                await asyncio.gather(*finishing, return_exceptions=True)
         threads().close()
         await send({"type": "lifespan.shutdown.complete"})
 

@@ -198,6 +198,7 @@ class LedgerNode:
         error = NoReply(f"Redis gave no reply for {LONGEST_S:.0f} s")
         self._fail(error)
         self._break(error)
+        self._hang_up()
         self._threads.distrust()
 
     # --- The connection ---------------------------------------------------------------------------
@@ -249,7 +250,7 @@ class LedgerNode:
         packed = _packed(commands)
         await connection.send_packed_command([packed], check_health=False)
         *about, time = [await connection.read_response() for _ in commands]
-        self._threads.primary.meet(about)
+        self._threads.primary.meet(about, mine=self._close_from_any_thread)
         if self._is_ledger:
             learn_ledger_time(time)
 
@@ -295,6 +296,7 @@ class LedgerNode:
             return
         question.settle()
         if any(isinstance(it, RedisError) and is_doubt(it) for it in question.replies):
+            self._hang_up()  # at once: the next question must not be written to this connection
             self._threads.distrust()
 
     @property

@@ -13,8 +13,13 @@ from urllib.parse import quote
 
 import MySQLdb
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.db import OperationalError, connection
+from django.test import Client
+from django.urls import reverse
 
+from backoffice.rehearsal.http_client import Address
 from orders.models import VoucherOrder
 from orders.placing.tokens import read_token
 from tests.concurrency.sales import crowd_of, make_sale
@@ -328,3 +333,52 @@ def test_d1_database_restarted_under_load_loses_no_order(
     history.settle(sale)
     history.ask_again(sale, url=web.url)
     finish(history, sale, ordered=1_000, report=report)
+
+
+# --- Web processes --------------------------------------------------------------------------------
+
+CONNECT_S = 1.0
+"""The longest that a web process waits for a connection."""
+
+
+@pytest.mark.parametrize("how", ["refuses", "swallows"])
+def test_d1_pages_are_refused_quickly_without_database(stack: Stack, how: str) -> None:
+    """Who comes first may wait for a timeout, the others do not; a warm page is still shown."""
+    warm, cold = (a_get(f"/vouchers/{make_sale(stock=10).pk}/") for _ in range(2))
+    admin = a_get(reverse("admin:index"), Cookie=cookie_of_owner())
+    with database_proxy() as (proxy, url):
+        web = stack.web(DATABASE_URL=url)
+        answers = fire([warm, *[admin] * 8], url=web.url, connections=8)
+        assert {answer.status for answer in answers} == {200}
+        if how == "refuses":
+            proxy.refuse()
+        else:
+            proxy.stall()
+        proxy.cut()
+
+        (kept,) = fire([warm], url=web.url)
+        refused = fire([cold, *[admin] * 80], url=web.url, connections=8)
+        (kept_for_longer,) = fire([warm], url=web.url)
+        assert (kept.status, kept.body) == (200, answers[0].body)
+        assert kept_for_longer.body == kept.body
+        assert {(it.status, it.headers.get("retry-after")) for it in refused} == {(503, "1")}
+        seconds = sorted(it.seconds for it in refused)
+        assert seconds[-1] < 2 * CONNECT_S + 1.5  # for a thread, and for its attempt, when busy
+        assert seconds[len(seconds) // 2] < CONNECT_S / 2
+
+        proxy.heal()
+        wait_for(lambda: fire([cold], url=web.url)[0].status == 200, what="a page")
+        wait_for(lambda: fire([admin], url=web.url)[0].status == 200, what="a page of the admin")
+
+
+def a_get(path: str, **headers: str) -> bytes:
+    headers = {"Accept": "text/html", **headers}
+    return Address.of("http://localhost").request("GET", path, headers=headers)
+
+
+def cookie_of_owner() -> str:
+    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
+    client = Client()
+    client.force_login(owner)
+    name = settings.SESSION_COOKIE_NAME
+    return f"{name}={client.cookies[name].value}"

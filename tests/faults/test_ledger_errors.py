@@ -233,7 +233,11 @@ class Shop:
         record: Callable[[Answer], None] | None = None,
         **options: Any,
     ) -> Answer:
-        """Ask until the answer is no 503, as a page does; every answer is on record."""
+        """Ask until the answer is no 503, as a page does; every answer is on record.
+
+        A path without a slash at its beginning is one of the sale.
+        """
+        url = path if path.startswith("/") else f"/vouchers/{self.sale.pk}/{path}"
         client, answers = Client(), list[Answer]()
         if user:
             client.force_login(user)
@@ -241,7 +245,7 @@ class Shop:
 
         def told() -> bool:
             start = time.monotonic()
-            response = getattr(client, method)(f"/vouchers/{self.sale.pk}/{path}", **options)
+            response = getattr(client, method)(url, **options)
             headers: Mapping[str, str] = {k.lower(): v for k, v in response.headers.items()}
             body = response.json()
             self.orders_asked += path == "orders/"
@@ -324,7 +328,8 @@ class Shop:
         self.storm()
         for token in self.tokens[:STOCK]:
             assert self.order(token).status == 202
-        self.ask(self.users[0], "get", "mine/")
+        found = self.ask(self.users[0], "get", f"/me/?sale={self.sale.pk}")
+        assert (found.status, found.body["sale"]["buyer_id"]) == (200, str(self.users[0].pk))
         self.wait(self.is_known_at_the_front_door, what="an answer to me/")
         self.storm()
         self.wait(

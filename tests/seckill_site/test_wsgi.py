@@ -1,37 +1,50 @@
-"""The WSGI application: whose word is taken for the client's address."""
+"""The WSGI and the ASGI application: whose word each takes for the client's address."""
 
 from __future__ import annotations
 
+import asyncio
 import importlib
+from collections.abc import Callable, Iterator
+from typing import Any
 from wsgiref.util import setup_testing_defaults
 
 import pytest
 from django.core.handlers.wsgi import WSGIHandler
+from pytest_django import Settings
 
-from seckill_site import wsgi
+from seckill_site import asgi, wsgi
+from seckill_site.front_door.threads import threads
 
 pytestmark = pytest.mark.quick
 
+Site = Callable[[str, str], str]
+"""Returns the address that a site sees, given the peer's and the ``X-Forwarded-For`` header."""
 
-@pytest.fixture
-def application(settings, monkeypatch, db):
-    """Return the application as it starts with these proxies.
+
+@pytest.fixture(params=["wsgi", "asgi"])
+def site(
+    request: pytest.FixtureRequest, settings: Settings, monkeypatch: pytest.MonkeyPatch, db: None
+) -> Iterator[Callable[..., Site]]:
+    """Return what starts an application with these proxies.
 
     Each request looks at the connection to the database, where an earlier test has left one.
     """
     settings.ROOT_URLCONF = "tests.seckill_site.web.urls_with_faults"
     monkeypatch.setattr("django.core.wsgi.get_wsgi_application", WSGIHandler)
 
-    def start(*proxies):
+    def start(*proxies: str) -> Site:
         settings.SECKILL_TRUSTED_PROXIES = list(proxies)
-        return importlib.reload(wsgi).application
+        importlib.reload(wsgi)
+        importlib.reload(asgi)
+        return through_wsgi if request.param == "wsgi" else through_asgi
 
     yield start
     settings.SECKILL_TRUSTED_PROXIES = []
     importlib.reload(wsgi)
+    importlib.reload(asgi)
 
 
-def address_seen(application, *, peer, forwarded_for):
+def through_wsgi(peer: str, forwarded_for: str) -> str:
     environ = {
         "PATH_INFO": "/address/",
         "REMOTE_ADDR": peer,
@@ -39,33 +52,49 @@ def address_seen(application, *, peer, forwarded_for):
         "HTTP_HOST": "localhost",
     }
     setup_testing_defaults(environ)
-    response = application(environ, lambda status, headers: None)
+    response = wsgi.application(environ, lambda status, headers: None)
     seen = b"".join(response).decode()
-    response.close()
+    response.close()  # type: ignore[attr-defined]
     return seen
 
 
-def test_trusted_proxy_names_the_client(application):
-    site = application("10.0.0.1")
+def through_asgi(peer: str, forwarded_for: str) -> str:
+    headers = {"host": "localhost", "x-forwarded-for": forwarded_for}
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "scheme": "http",
+        "path": "/address/",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+        "client": (peer, 50_000),
+    }
+    sent: list[dict[str, Any]] = []
 
-    assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "203.0.113.7"
+    async def receive() -> dict[str, Any]:
+        return {"type": "http.request", "body": b""}
+
+    async def send(message: dict[str, Any]) -> None:
+        sent.append(message)
+
+    async def ask() -> None:
+        await asgi.application(scope, receive, send)
+        threads().close()
+
+    asyncio.run(ask())
+    return b"".join(it.get("body", b"") for it in sent).decode()
 
 
-def test_untrusted_proxy_is_ignored(application):
-    site = application("10.0.0.1")
-
-    assert address_seen(site, peer="198.51.100.9", forwarded_for="203.0.113.7") == "198.51.100.9"
+def test_trusted_proxy_names_the_client(site: Callable[..., Site]) -> None:
+    assert site("10.0.0.1")("10.0.0.1", "203.0.113.7") == "203.0.113.7"
 
 
-def test_forwarded_header_is_ignored_without_trusted_proxies(application):
-    site = application()
-
-    assert address_seen(site, peer="10.0.0.1", forwarded_for="203.0.113.7") == "10.0.0.1"
+def test_untrusted_proxy_is_ignored(site: Callable[..., Site]) -> None:
+    assert site("10.0.0.1")("198.51.100.9", "203.0.113.7") == "198.51.100.9"
 
 
-def test_address_forged_by_client_is_ignored(application):
-    site = application("10.0.0.1")
+def test_forwarded_header_is_ignored_without_trusted_proxies(site: Callable[..., Site]) -> None:
+    assert site()("10.0.0.1", "203.0.113.7") == "10.0.0.1"
 
-    seen = address_seen(site, peer="10.0.0.1", forwarded_for="192.0.2.66, 203.0.113.7")
 
-    assert seen == "203.0.113.7"
+def test_address_forged_by_client_is_ignored(site: Callable[..., Site]) -> None:
+    assert site("10.0.0.1")("10.0.0.1", "192.0.2.66, 203.0.113.7") == "203.0.113.7"

@@ -3,24 +3,38 @@ only for a first attempt."""
 
 from __future__ import annotations
 
+import asyncio
+import io
+import json
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.test import Client
 from django.utils.module_loading import import_string
 from pytest_django import DjangoAssertNumQueries, Settings
+from redis.connection import parse_url
 
 from orders.fulfilment.worker import fulfill_sale
+from orders.placing import publisher as publisher_module
+from orders.placing.publisher import publisher
 from orders.placing.tokens import PurchaseToken
+from orders.web.front_door import order
+from seckill_site.front_door import ledger_node as ledger_node_module
 from seckill_site.front_door.application import FrontDoor
+from seckill_site.front_door.ledger_node import ledger_node
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.wsgi import django
 from tests.support import wsgi
-from tests.support.asgi import ask
+from tests.support.asgi import ask, loop, open_door
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for, tokens_for
+from tests.support.patience import GENEROUS_S, wait_for
+from tests.support.proxy import FaultProxy, redis_server
 from tests.support.wsgi import Answer
 from vouchers.inventory import request_stats, sold_out_cache
 from vouchers.inventory.holdings import Holding, held_order_ids
@@ -372,3 +386,200 @@ def test_unreplicated_order_gets_503_on_both_paths(
     assert ours.status == djangos.status == 503
     assert ours.json == djangos.json
     assert ours.headers["retry-after"] == djangos.headers["retry-after"] == "1"
+
+
+# --- What a fast path answers when it is asked in another way -------------------------------------
+
+
+def as_buyer() -> dict[str, Any]:
+    """Return the cookie of a buyer who has signed in."""
+    client = Client()
+    client.force_login(make_buyer())
+    name = settings.SESSION_COOKIE_NAME
+    return {"HTTP_COOKIE": f"{name}={client.cookies[name].value}"}
+
+
+FAST: dict[str, Callable[[], Asked]] = {
+    "an order": lambda: an_order(one_token()),
+    "a receipt": lambda: a_receipt(one_queued()),
+    "token/": lambda: ("GET", f"/vouchers/{make_sale().pk}/token/", as_buyer()),
+    "live/": lambda: ("GET", f"/vouchers/{make_sale().pk}/live/", {}),
+    "me/": lambda: ("GET", "/me/", as_buyer()),
+    "/healthz": lambda: ("GET", "/healthz", {}),
+    "the sales": lambda: ("GET", "/", {"accept": "text/html"}),
+    "a sale": lambda: ("GET", f"/vouchers/{make_sale().pk}/", {"accept": "text/html"}),
+}
+"""What the front door may answer by itself, as it is usually asked."""
+
+STORED = {"the sales", "a sale"}
+
+
+def by_method(method: str) -> Callable[[Asked], Asked]:
+    return lambda asked: (method, asked[1], {**asked[2], "fields": None})
+
+
+def at_foreign_host(asked: Asked) -> Asked:
+    method, path, options = asked
+    return method, path, {**options, "HTTP_HOST": "evil.example"}
+
+
+UNUSUAL: dict[str, Callable[[Asked], Asked]] = {
+    "HEAD": by_method("HEAD"),
+    "OPTIONS": by_method("OPTIONS"),
+    "PUT": by_method("PUT"),
+    "a foreign host": at_foreign_host,
+}
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+@pytest.mark.parametrize("how", UNUSUAL)
+@pytest.mark.parametrize("what", FAST)
+def test_unusual_request_gets_the_answer_of_plain_wsgi(what: str, how: str, language: str) -> None:
+    method, path, options = UNUSUAL[how](FAST[what]())
+    options["HTTP_ACCEPT_LANGUAGE"] = language
+    djangos = wsgi.ask(method, path, QUERY_STRING="", **options)
+    ours = ask(method, path, **options)
+    assert ours.status == djangos.status
+    assert headers_of(ours) == headers_of(djangos, is_stored=what in STORED and how == "HEAD")
+    assert ours.body == b"" if method == "HEAD" else timeless(ours) == timeless(djangos)
+
+
+def headers_of(answer: Answer, *, is_stored: bool = False) -> dict[str, str]:
+    headers = {name: value for name, value in answer.headers.items() if name != "etag"}
+    if is_stored:
+        headers["vary"] = ", ".join([*filter(None, [headers.get("vary")]), "Accept-Encoding"])
+    return headers
+
+
+def timeless(answer: Answer) -> Any:
+    is_json = answer.headers.get("content-type") == "application/json" and answer.body
+    return without_times(answer.json) if is_json else answer.body
+
+
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_huge_order_is_refused_like_one_too_large(language: str) -> None:
+    """The front door reads no body above 16 MiB, and Django takes no order above 8 KiB."""
+    token = one_token()
+    path, as_asked = f"/vouchers/{token.sale_id}/orders/", {"HTTP_ACCEPT_LANGUAGE": language}
+    huge = ask("POST", path, body=b"{}", CONTENT_LENGTH=str(17 * 1024 * 1024), **as_asked)
+    large = ask("POST", path, body=b" " * 9_000, **as_asked)
+    djangos = wsgi.ask("POST", path, body=b" " * 9_000, **as_asked)
+    assert (
+        (huge.status, huge.json["code"]) == (large.status, large.json["code"]) == (413, "invalid")
+    )
+    assert large == djangos
+    for answer in (huge, large):
+        assert answer.headers.pop("content-length") == str(len(answer.body))
+    assert huge.headers["cache-control"] == "no-store"
+    for headers in (huge.headers, large.headers):
+        del headers["vary"]  # no cache keeps them
+    assert huge.headers == large.headers
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_huge_body_to_any_page_is_refused(method: str) -> None:
+    answer = ask(method, "/", body=b"{}", CONTENT_LENGTH=str(17 * 1024 * 1024))
+    assert answer.status == 413
+    assert (answer.body == b"") == (method == "HEAD")
+    assert int(answer.headers["content-length"]) > 0
+    assert answer.headers["x-content-type-options"] == "nosniff"
+
+
+# --- Nobody waits for the answer, or the broker ---------------------------------------------------
+
+
+@pytest.fixture
+def ledger_line(settings: Settings) -> Iterator[FaultProxy]:
+    """A line to the ledger on which the front door's replies can be held back."""
+    with FaultProxy(redis_server(settings.REDIS_URL)) as line:
+        database = parse_url(settings.REDIS_URL).get("db", 0)
+        caches: dict[str, Any] = {name: dict(cache) for name, cache in settings.CACHES.items()}
+        caches["ledger"]["LOCATION"] = line.url(database, like=settings.REDIS_URL)
+        settings.CACHES = caches
+        open_door()
+        yield line
+        asyncio.run_coroutine_threadsafe(close_line(), loop()).result(GENEROUS_S)
+
+
+async def close_line() -> None:
+    """Close and forget the event loop's connection to a ledger that another test does not have."""
+    node, nodes = ledger_node(), ledger_node_module._nodes()
+    await node.close()
+    for key in [key for key, found in nodes.items() if found is node]:
+        del nodes[key]
+
+
+@pytest.fixture
+def published(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """The sales whose fulfil task the publisher has sent."""
+    found: list[int] = []
+    monkeypatch.setattr(
+        publisher_module, "publish_fulfillment", lambda sale_id: found.append(sale_id)
+    )
+    yield found
+    assert publisher.drain(longest_s=GENEROUS_S)
+
+
+def start_order(token: PurchaseToken) -> Future[Any]:
+    """Start the front door's coroutine in its event loop, and return its task."""
+    method, path, options = an_order(token)
+    body = json.dumps(options["fields"]).encode()
+    environ = {
+        "REQUEST_METHOD": method,
+        "PATH_INFO": path,
+        "CONTENT_TYPE": "application/json",
+        "CONTENT_LENGTH": str(len(body)),
+        "wsgi.input": io.BytesIO(body),
+    }
+    return asyncio.run_coroutine_threadsafe(order(environ), loop())
+
+
+def cancel_once_written(token: PurchaseToken, line: FaultProxy) -> None:
+    """Cancel an order while its reply is under way, then let the reply arrive."""
+    line.hold_replies(1, matching=b"EVALSHA")
+    task = start_order(token)
+    line.wait_for_fault(GENEROUS_S)
+    assert task.cancel()
+    line.release()
+
+
+def counted(token: PurchaseToken) -> dict[str, int]:
+    request_stats.flush_request_counts()
+    sale = SeckillVoucher.objects.get(pk=token.sale_id)
+    return {it.answer: it.count for it in request_stats.read_request_counts(sale=sale)}
+
+
+def test_cancelled_order_is_published_and_counted(
+    ledger_line: FaultProxy, published: list[int]
+) -> None:
+    token = one_token()
+    cancel_once_written(token, ledger_line)
+    wait_for(lambda: published == [token.sale_id], what="the fulfil task")
+    wait_for(lambda: counted(token) == {"accepted": 1}, what="the count")
+    assert held_order_ids(sale_id=token.sale_id, user_id=token.user_id) == [token.order_id]
+
+
+def test_cancelled_order_is_remembered_as_sold_out(ledger_line: FaultProxy) -> None:
+    token = one_of_a_sold_out_sale()
+    cancel_once_written(token, ledger_line)
+    wait_for(lambda: sold_out_cache.recall_sold_out(sale_id=token.sale_id), what="the memory")
+    wait_for(lambda: counted(token) == {"sold_out": 1}, what="the count")
+
+
+def test_order_is_answered_while_the_broker_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    token = one_token()
+    is_asked, is_back = threading.Event(), threading.Event()
+
+    def block(*, sale_id: int) -> None:
+        is_asked.set()
+        is_back.wait(GENEROUS_S)
+
+    monkeypatch.setattr(publisher_module, "publish_fulfillment", block)
+    open_door()
+    try:
+        answer = start_order(token).result(GENEROUS_S / 2)
+        assert answer.status == 202
+        assert is_asked.wait(GENEROUS_S)
+    finally:
+        is_back.set()
+    assert publisher.drain(longest_s=GENEROUS_S)

@@ -4,18 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Iterable
+import threading
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from pytest_django import Settings
+from redis import RedisError
 
-from seckill_site.front_door import requests
+from locks.lua_script import LuaScript, ScriptCall
+from seckill_site.front_door import application, requests
 from seckill_site.front_door.application import YOUNG_OBJECTS, FrontDoor
+from seckill_site.front_door.ledger_node import LedgerNode, ledger_node
 from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer
 from seckill_site.wsgi import django
 from tests.support.asgi import answer_to, ask
+from tests.support.patience import GENEROUS_S
 from tests.support.wsgi import Answer as Got
 
 pytestmark = pytest.mark.quick
@@ -105,18 +111,131 @@ def test_more_slow_bodies_than_allowed_are_refused(monkeypatch: pytest.MonkeyPat
     assert ask("POST", "/x/", body=b"text", door=FrontDoor(behind, responders=[])).status == 301
 
 
-def test_process_leaves_what_it_starts_with_to_no_collection() -> None:
-    before, frozen = gc.get_threshold(), []
+# --- The life of a process ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def collector() -> Iterator[None]:
+    """Undo what a process does to the garbage collection at its start."""
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+async def nothing() -> None:
+    pass
+
+
+def live(
+    *,
+    once_started: Callable[[], Awaitable[object]] = nothing,
+    once_ended: Callable[[], Awaitable[object]] = nothing,
+) -> None:
+    """Start and end a process; run these once it has said that it started, and ended."""
+    asked: list[str] = []
 
     async def receive() -> dict[str, Any]:
+        asked.append("start" if not asked else "end")
+        if asked[-1] == "end":
+            await once_started()
         return {"type": "lifespan"}
 
     async def send(message: dict[str, Any]) -> None:
+        if message["type"] == "lifespan.shutdown.complete":
+            await once_ended()
+
+    process = FrontDoor(behind, responders=[])({"type": "lifespan"}, receive, send)
+    asyncio.run(asyncio.wait_for(process, GENEROUS_S))
+    assert asked == ["start", "end"]
+
+
+@pytest.mark.usefixtures("collector")
+def test_process_leaves_what_it_starts_with_to_no_collection() -> None:
+    frozen = []
+
+    async def look() -> None:
         frozen.append((gc.get_freeze_count() > 0, gc.get_threshold()[0]))
 
-    try:
-        asyncio.run(FrontDoor(behind, responders=[])({"type": "lifespan"}, receive, send))
-    finally:
-        gc.unfreeze()
-        gc.set_threshold(*before)
-    assert frozen[0] == (True, YOUNG_OBJECTS)
+    live(once_started=look)
+    assert frozen == [(True, YOUNG_OBJECTS)]
+
+
+@pytest.mark.usefixtures("collector")
+def test_process_measures_its_lag_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    events: list[str] = []
+
+    async def watch() -> None:
+        events.append("watches")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            events.append("ends")
+
+    async def until_watching() -> None:
+        while not events:
+            await asyncio.sleep(0)
+        events.append("started")
+
+    async def ended() -> None:
+        events.append("ended")
+
+    monkeypatch.setattr(application, "watch_lag", watch)
+    live(once_started=until_watching, once_ended=ended)
+    assert events == ["watches", "started", "ends", "ended"]
+
+
+@pytest.mark.servers
+@pytest.mark.usefixtures("collector")
+def test_end_closes_the_ledger_before_it_finishes_the_rest(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = tmp_path / "one.lua"
+    path.write_text("return 1")
+    call = ScriptCall(script=LuaScript(path), keys=["{test}"], args=[], read=int)
+    nodes: list[tuple[asyncio.AbstractEventLoop, LedgerNode]] = []
+    finished: list[str] = []
+
+    async def use_ledger() -> None:
+        for with_then in (False, True):
+            node = ledger_node(with_then=with_then)
+            assert await node.run(call) == 1
+            nodes.append((asyncio.get_running_loop(), node))
+        assert not finished
+
+    def finish() -> None:
+        for loop, node in nodes:
+            late = asyncio.run_coroutine_threadsafe(node.run(call), loop)
+            with pytest.raises(RedisError, match="this process is ending"):
+                late.result(GENEROUS_S)
+            finished.append(threading.current_thread().name)
+
+    async def ended() -> None:
+        finished.append("ended")
+
+    monkeypatch.setattr(application, "_at_stop", [])
+    application.at_stop(finish)
+    live(once_started=use_ledger, once_ended=ended)
+    *threads, last = finished
+    assert last == "ended"
+    assert len(threads) == len(nodes) == 2
+    assert threading.current_thread().name not in threads
+
+
+@pytest.mark.usefixtures("collector")
+def test_unfinished_work_does_not_keep_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    let_go = threading.Event()
+    finished: list[str] = []
+
+    def hang() -> None:
+        let_go.wait(GENEROUS_S)
+        finished.append("late")
+
+    async def ended() -> None:
+        finished.append("ended")
+        let_go.set()
+
+    monkeypatch.setattr(application, "DRAIN_S", 0.05)
+    monkeypatch.setattr(application, "_at_stop", [hang])
+    live(once_ended=ended)
+    assert finished == ["ended", "late"]

@@ -6,12 +6,19 @@ import asyncio
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from wsgiref.util import setup_testing_defaults
 
 import pytest
+from django.core.signals import request_finished, request_started
+from django.http import HttpRequest, HttpResponse, StreamingHttpResponse
+from django.urls import path
+from django.utils.translation import get_language
+from pytest_django import Settings
 
 from seckill_site.front_door import django_threads
 from seckill_site.front_door.django_threads import WHOLE_BYTES, DjangoThreads
 from seckill_site.front_door.threads import Busy, Threads, threads
+from seckill_site.wsgi import django as real_django
 from tests.support.patience import GENEROUS_S
 
 pytestmark = pytest.mark.quick
@@ -64,11 +71,17 @@ class Client:
         return b"".join(it.get("body", b"") for it in self.got)
 
 
-def serve(application: Any, use: Callable[[DjangoThreads], Any], *, most_waiting: int = 100) -> Any:
+def serve(
+    application: Any,
+    use: Callable[[DjangoThreads], Any],
+    *,
+    most_waiting: int = 100,
+    size: int = THREADS,
+) -> Any:
     """Run a coroutine with the application in threads."""
 
     async def run() -> Any:
-        bounded = Threads(threads=THREADS, most_waiting=most_waiting)
+        bounded = Threads(threads=size, most_waiting=most_waiting)
         threads.use(bounded)
         try:
             return await asyncio.wait_for(use(DjangoThreads(application)), GENEROUS_S)
@@ -265,3 +278,97 @@ def test_error_in_a_stream_is_raised_and_frees_it(monkeypatch: pytest.MonkeyPatc
             assert client.got[-1]["more_body"]
 
     serve(answering_with(broken), use)
+
+
+# --- The real Django in a thread ------------------------------------------------------------------
+
+happened: list[tuple[str, int]] = []
+"""What happened in which thread."""
+
+
+def note(what: str) -> None:
+    happened.append((what, threading.get_ident()))
+
+
+def whole(request: HttpRequest) -> HttpResponse:
+    note("view")
+    return HttpResponse(get_language())
+
+
+def stream(request: HttpRequest) -> StreamingHttpResponse:
+    note("view")
+    return StreamingHttpResponse(iter([b"x" * (WHOLE_BYTES + 1), b"end"]))
+
+
+urlpatterns = [path("whole/", whole), path("stream/", stream)]
+
+
+def request_for(address: str, **headers: str) -> Message:
+    environ: Message = {"PATH_INFO": address, "HTTP_HOST": "localhost", **headers}
+    setup_testing_defaults(environ)
+    return environ
+
+
+@pytest.fixture
+def signals() -> Iterator[None]:
+    """Note when Django sends the signals that open and close database connections."""
+    happened.clear()
+
+    def started(**_: Any) -> None:
+        note("started")
+
+    def finished(**_: Any) -> None:
+        note("finished")
+
+    request_started.connect(started)
+    request_finished.connect(finished)
+    yield
+    request_started.disconnect(started)
+    request_finished.disconnect(finished)
+
+
+@pytest.mark.usefixtures("signals")
+@pytest.mark.parametrize("address", ["/whole/", "/stream/"])
+def test_signals_and_view_share_one_thread(address: str, settings: Settings) -> None:
+    settings.ROOT_URLCONF = __name__
+
+    async def use(django: DjangoThreads) -> int:
+        client = Client()
+        await django.answer(request_for(address), client.receive, client.send)
+        return int(client.got[0]["status"])
+
+    assert serve(real_django, use) == 200
+    assert [what for what, _ in happened] == ["started", "view", "finished"]
+    (thread,) = {thread for _, thread in happened}
+    assert thread != threading.get_ident()  # that of the event loop
+
+
+def test_no_request_inherits_the_language_of_its_thread(settings: Settings) -> None:
+    settings.ROOT_URLCONF = __name__
+    happened.clear()
+    asked = ["en", "zh-hans", "en", "", "en"]
+
+    async def use(django: DjangoThreads) -> list[str]:
+        answers = []
+        for language in asked:
+            headers = {"HTTP_ACCEPT_LANGUAGE": language} if language else {}
+            _, body = await django.ask(request_for("/whole/", **headers))
+            answers.append(body.decode())
+        return answers
+
+    answers = serve(real_django, use, size=1)
+    assert answers == [language or settings.LANGUAGE_CODE for language in asked]
+    assert len({thread for _, thread in happened}) == 1
+
+
+def test_control_thread_keeps_the_language_of_its_last_request(settings: Settings) -> None:
+    settings.ROOT_URLCONF = __name__
+
+    async def use(django: DjangoThreads) -> list[str]:
+        kept = []
+        for language in ("en", "zh-hans"):
+            await django.ask(request_for("/whole/", HTTP_ACCEPT_LANGUAGE=language))
+            kept.append(await threads().run(get_language))
+        return kept
+
+    assert serve(real_django, use, size=1) == ["en", "zh-hans"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -51,6 +52,13 @@ def test_both_answer_while_no_thread_is_free(path: str, monkeypatch: pytest.Monk
 
     answer = with_threads(both, all_work=True)
     assert answer.status == (200 if path == "/healthz" else 503)
+
+
+def test_readyz_names_the_threads_while_none_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(health, "LONGEST_WAIT_S", 0.05)
+    answer = with_threads(lambda: health.readyz({"PATH_INFO": "/readyz"}), all_work=True)
+    assert json.loads(answer.content) == {"ready": False, "threads": "unavailable"}
+    assert dict(answer.headers) == {"Cache-Control": "no-store", "Retry-After": "2"}
 
 
 def test_readyz_is_left_to_django_while_a_thread_is_free() -> None:

@@ -10,19 +10,28 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
+from django.conf import settings
+from django.test import Client
 
+from seckill_site.asgi import application
 from seckill_site.front_door.application import FrontDoor
+from seckill_site.front_door.shells import Shells
 from seckill_site.front_door.threads import Busy
 from seckill_site.web.responses import Answer
 from seckill_site.wsgi import django
-from tests.support.asgi import ask
+from tests.support.asgi import answer_to, ask
 from tests.support.orders import make_buyer, make_buyers, make_sale, token_for, tokens_for
+from tests.support.wsgi import Answer as Got
 
 pytestmark = pytest.mark.django_db
 
 LONGEST_S = 0.020
 REPEATS = 8
 """A machine that stands still holds a loop too, but not the same one eight times."""
+
+SALES = 30
+UPLOAD_BYTES = 5 * 1024 * 1024
+UPLOAD_PART_BYTES = 64 * 1024
 
 
 @contextmanager
@@ -72,8 +81,78 @@ def live_figures() -> Callable[[], object]:
     return lambda: ask("GET", f"/vouchers/{sale.pk}/live/")
 
 
+def signed_in() -> dict[str, Any]:
+    """Return the cookie of a buyer who has signed in."""
+    client, name = Client(), settings.SESSION_COOKIE_NAME
+    client.force_login(make_buyer())
+    return {"HTTP_COOKIE": f"{name}={client.cookies[name].value}"}
+
+
+def me() -> Callable[[], object]:
+    path, cookie = f"/me/?sale={make_sale().pk}", signed_in()
+    return lambda: succeeded(ask("GET", path, **cookie))
+
+
+def a_token() -> Callable[[], object]:
+    path, cookie = f"/vouchers/{make_sale().pk}/token/", signed_in()
+    return lambda: succeeded(ask("GET", path, **cookie))
+
+
+def a_stored_page() -> Callable[[], object]:
+    make_sale()
+    ask("GET", "/", accept="text/html")
+    return lambda: succeeded(ask("GET", "/", accept="text/html"))
+
+
+def a_page_to_store() -> Callable[[], object]:
+    for _ in range(SALES):
+        make_sale()
+
+    def request() -> object:
+        shells()._pages.clear()
+        found = succeeded(ask("GET", "/", accept="text/html", HTTP_ACCEPT_ENCODING="gzip"))
+        assert len(shells()._pages) == 1
+        return found
+
+    return request
+
+
+def shells() -> Shells:
+    found: Shells = application._shells
+    return found
+
+
 def a_page_of_django() -> Callable[[], object]:
-    return lambda: ask("GET", "/", accept="text/html")
+    return lambda: succeeded(ask("GET", "/accounts/login/", accept="text/html"))
+
+
+def an_upload() -> Callable[[], object]:
+    """Return a request with a body of 5 MB, which arrives in parts as servers hand them over."""
+    parts = [bytes(UPLOAD_PART_BYTES)] * (UPLOAD_BYTES // UPLOAD_PART_BYTES)
+    messages = [{"type": "http.request", "body": it, "more_body": True} for it in parts]
+    scope = {"type": "http", "method": "POST", "path": "/x/", "headers": [
+        (b"host", b"localhost"),
+        (b"content-type", b"application/octet-stream"),
+        (b"content-length", b"%d" % UPLOAD_BYTES),
+    ]}  # fmt: skip
+    door = FrontDoor(length_of_body, responders=[])
+
+    def request() -> object:
+        answer = answer_to(scope, [*messages, {"type": "http.request"}], door=door)
+        assert answer.body == b"%d" % UPLOAD_BYTES
+        return answer
+
+    return request
+
+
+def length_of_body(environ: dict[str, Any], start_response: Any) -> list[bytes]:
+    start_response("200 OK", [])
+    return [b"%d" % len(environ["wsgi.input"].read())]
+
+
+def succeeded(answer: Got) -> Got:
+    assert answer.status == 200
+    return answer
 
 
 def busy_page() -> Callable[[], object]:
@@ -88,7 +167,21 @@ def door_with(responder: Any) -> FrontDoor:
     return FrontDoor(django, responders=[responder])
 
 
-@pytest.mark.parametrize("make", [an_order, a_receipt, live_figures, a_page_of_django, busy_page])
+REQUESTS = [
+    an_order,
+    a_receipt,
+    live_figures,
+    me,
+    a_token,
+    a_stored_page,
+    a_page_to_store,
+    a_page_of_django,
+    an_upload,
+    busy_page,
+]
+
+
+@pytest.mark.parametrize("make", REQUESTS)
 def test_no_request_holds_the_loop(make: Callable[[], Callable[[], object]]) -> None:
     assert longest_hold_s(make()) < LONGEST_S
 

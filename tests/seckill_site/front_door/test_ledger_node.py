@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
+import socket
 import time
 from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from django.conf import settings
+from pytest_django import Settings
 from redis import Redis, RedisError, ResponseError
 from redis.connection import parse_url
 
 from locks.lua_script import LuaScript, ScriptCall
 from seckill_site.front_door import ledger_node
-from seckill_site.front_door.ledger_node import LONGEST_S, LedgerNode
+from seckill_site.front_door.ledger_node import LONGEST_S, LedgerNode, close_ledger_nodes
+from seckill_site.ledger_connection import ledger_connection
+from seckill_site.primary import Primary
+from tests.faults.conftest import OwnRedis
 from tests.support.patience import GENEROUS_S
-from tests.support.proxy import FaultProxy, redis_server
+from tests.support.proxy import HOST, FaultProxy, redis_server
 
 ECHO = "redis.call('INCR', KEYS[1]) return {ARGV[1], redis.call('GET', KEYS[1])}"
 KEY = "node:{test}"
@@ -45,6 +53,13 @@ def server() -> Iterator[Any]:
 def proxy() -> Iterator[FaultProxy]:
     with FaultProxy(redis_server(settings.REDIS_URL)) as proxy:
         yield proxy
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[OwnRedis]:
+    """A Redis that a test may configure."""
+    with OwnRedis(tmp_path) as own:
+        yield own
 
 
 def through(proxy: FaultProxy) -> str:
@@ -74,6 +89,19 @@ def plain(source: str, tmp_path: Path) -> ScriptCall[Any]:
     path = tmp_path / "plain.lua"
     path.write_text(source)
     return ScriptCall(script=LuaScript(path), keys=[KEY], args=[], read=lambda it: it)
+
+
+def identity(tmp_path: Path) -> ScriptCall[int]:
+    """Return a call that reads the number of its connection."""
+    path = tmp_path / "one.lua"
+    path.write_text("return 1")
+    return ScriptCall(
+        script=LuaScript(path),
+        keys=[KEY],
+        args=[],
+        read=lambda replies: replies[1],
+        then=[("CLIENT", "ID")],
+    )
 
 
 def test_call_returns_what_its_reply_reads_as(echo: LuaScript, server: Any) -> None:
@@ -202,6 +230,33 @@ def test_silent_server_costs_one_timeout_for_all(
     assert found[0] == "again"  # and not a late reply to one who was lost
 
 
+def test_silent_server_is_tried_by_one_connection_at_a_time(echo: LuaScript) -> None:
+    accepted: list[socket.socket] = []
+
+    def attempts() -> int:
+        with suppress(BlockingIOError):
+            while True:
+                accepted.append(silent.accept()[0])
+        return len(accepted)
+
+    async def ask(node: LedgerNode) -> None:
+        while attempts() < 3:
+            asked = [node.run(asking(echo, "lost")) for _ in range(10)]
+            found = await asyncio.gather(*asked, return_exceptions=True)
+            assert all(isinstance(it, RedisError) for it in found)
+            await asyncio.sleep(0.01)
+
+    with ExitStack() as open_sockets:
+        silent = open_sockets.enter_context(socket.create_server((HOST, 0), backlog=1_000))
+        silent.setblocking(False)
+        began = time.monotonic()
+        with_node(ask, url=f"redis://{HOST}:{silent.getsockname()[1]}/0")
+        # Each attempt lasts for LONGEST_S, because its handshake is not answered.
+        assert attempts() <= 1 + math.ceil((time.monotonic() - began) / LONGEST_S)
+        for connection in accepted:
+            connection.close()
+
+
 async def until_answered(node: LedgerNode, echo: LuaScript) -> Any:
     """Ask until Redis is back, as buyers do."""
     while True:
@@ -237,19 +292,122 @@ def test_doubt_about_the_primary_closes_the_connection(
     echo: LuaScript, server: Any, tmp_path: Path
 ) -> None:
     doubtful = plain("return redis.error_reply('READONLY it says')", tmp_path)
-    who = plain("return 1", tmp_path)
-    identity = ScriptCall(
-        script=who.script, keys=[KEY], args=[], read=lambda it: it[1], then=[("CLIENT", "ID")]
-    )
+    who = identity(tmp_path)
 
     async def ask(node: LedgerNode) -> tuple[int, int]:
-        before = await node.run(identity)
+        before = await node.run(who)
         with pytest.raises(RedisError):
             await node.run(doubtful)
-        return before, await node.run(identity)
+        return before, await node.run(who)
 
     before, after = with_node(ask)
     assert before != after
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
+def test_doubt_closes_the_other_connections_of_the_process(
+    guarded: bool, server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not guarded:
+        monkeypatch.setattr(Primary, "distrust", lambda *_, **__: None)
+    doubtful = plain("return redis.error_reply('READONLY it says')", tmp_path)
+    who = identity(tmp_path)
+
+    def thread() -> int:
+        return int(ledger_connection().client_id())
+
+    async def ask() -> list[bool]:
+        one, other = LedgerNode(settings.REDIS_URL), LedgerNode(settings.REDIS_URL)
+        before = await other.run(who), thread()
+        with pytest.raises(RedisError):
+            await one.run(doubtful)
+        await asyncio.sleep(0)  # the other hangs up in its own turn
+        after = await other.run(who), thread()
+        await asyncio.gather(one.close(), other.close())
+        return [was != now for was, now in zip(before, after, strict=True)]
+
+    assert asyncio.run(ask()) == [guarded, guarded]
+
+
+def test_another_run_of_the_server_costs_the_new_connection_nothing(
+    server: Any, tmp_path: Path
+) -> None:
+    async def ask(node: LedgerNode) -> tuple[int, int]:
+        node._threads.primary.run_id = "of another run"
+        return await node.run(identity(tmp_path)), await node.run(identity(tmp_path))
+
+    first, second = with_node(ask)
+    assert first == second
+
+
+def test_silence_is_known_to_the_threads_until_the_server_is_back(
+    echo: LuaScript, server: Any, proxy: FaultProxy
+) -> None:
+    async def ask(node: LedgerNode) -> tuple[bool, bool]:
+        await node.run(asking(echo, "before"))
+        proxy.stall()
+        with pytest.raises(RedisError):
+            await node.run(asking(echo, "silence"))
+        silent = node._threads.breaker.open
+        proxy.heal()
+        await until_answered(node, echo)
+        return silent, node._threads.breaker.open
+
+    assert with_node(ask, url=through(proxy)) == (True, False)
+
+
+@pytest.mark.parametrize("where", ["url", "options"])
+def test_password_logs_in(
+    where: str, echo: LuaScript, own_redis: OwnRedis, settings: Settings
+) -> None:
+    password = "s/cr@t: 密"
+    with own_redis.client() as client:
+        client.config_set("requirepass", password)
+    if where == "options":
+        ledger = settings.CACHES["ledger"]
+        options = {**ledger["OPTIONS"], "PASSWORD": password}
+        settings.CACHES = {**settings.CACHES, "ledger": {**ledger, "OPTIONS": options}}
+    login = f":{quote(password, safe='')}@" if where == "url" else ""
+    url = own_redis.url().replace("//", f"//{login}")
+    assert with_node(lambda node: node.run(asking(echo, "a")), url=url)[0] == "a"
+
+
+def test_control_server_with_a_password_refuses_strangers(
+    echo: LuaScript, own_redis: OwnRedis
+) -> None:
+    with own_redis.client() as client:
+        client.config_set("requirepass", "secret")
+    for login in ("", ":wrong@"):
+        url = own_redis.url().replace("//", f"//{login}")
+        with pytest.raises(RedisError):
+            with_node(lambda node: node.run(asking(echo, "a")), url=url)
+
+
+def test_replica_refuses_even_a_script_that_only_reads(own_redis: OwnRedis, tmp_path: Path) -> None:
+    reads = plain("return redis.call('GET', KEYS[1])", tmp_path)
+    with own_redis.client() as client:
+        client.set(KEY, "old")
+        client.replicaof(HOST, 1)  # nobody listens there, so it keeps what it has
+        assert client.eval(reads.script.source, 1, KEY) == "old"  # Redis itself would answer
+        with pytest.raises(RedisError, match="replica"):
+            with_node(lambda node: node.run(reads), url=own_redis.url())
+        client.replicaof("NO", "ONE")
+        assert with_node(lambda node: node.run(reads), url=own_redis.url()) == "old"
+
+
+def test_calls_that_wait_have_a_connection_of_their_own(server: Any, tmp_path: Path) -> None:
+    who = identity(tmp_path)
+
+    async def ask() -> list[int]:
+        nodes = [ledger_node.ledger_node(with_then=it) for it in (False, True, False, True)]
+        try:
+            return [await asyncio.wait_for(it.run(who), GENEROUS_S) for it in nodes]
+        finally:
+            await close_ledger_nodes()
+
+    first, with_then, again, with_then_again = asyncio.run(ask())
+    assert first != with_then
+    assert (again, with_then_again) == (first, with_then)
 
 
 def test_unreachable_server_refuses_at_once(echo: LuaScript, proxy: FaultProxy) -> None:

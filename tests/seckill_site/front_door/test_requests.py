@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 from collections.abc import Coroutine
 from typing import Any
 
@@ -11,9 +12,12 @@ import pytest
 from seckill_site.front_door import requests
 from seckill_site.front_door.requests import (
     IN_MEMORY_BYTES,
+    LONGEST_BODY_BYTES,
     UPLOAD_BYTES,
+    BodyTooLong,
     BodyTooSlow,
     ClientGone,
+    environ_of,
     read_body,
 )
 from tests.support.patience import GENEROUS_S
@@ -44,6 +48,19 @@ def part(body: bytes, *, more: bool = True) -> dict[str, Any]:
 
 def run(coroutine: Coroutine[Any, Any, Any]) -> Any:
     return asyncio.run(asyncio.wait_for(coroutine, GENEROUS_S))
+
+
+def test_header_with_an_underscore_cannot_stand_for_that_of_a_proxy() -> None:
+    headers = [(b"x_forwarded_proto", b"https"), (b"x-forwarded-for", b"192.0.2.1")]
+    found = environ_of({"method": "GET", "path": "/", "headers": headers})
+    assert "HTTP_X_FORWARDED_PROTO" not in found
+    assert found["HTTP_X_FORWARDED_FOR"] == "192.0.2.1"
+
+
+@pytest.mark.parametrize("raw", [{"raw_path": b"/a%2525"}, {}])
+def test_path_is_decoded_once(raw: dict[str, bytes]) -> None:
+    scope = {"method": "GET", "path": "/a%25", "headers": [], **raw}
+    assert environ_of(scope)["PATH_INFO"] == "/a%25"
 
 
 def test_body_of_the_declared_length_is_not_asked_for_again() -> None:
@@ -79,6 +96,72 @@ def test_long_body_is_not_kept_in_memory() -> None:
     with run(read_body({"CONTENT_LENGTH": str(len(content))}, client.receive)) as body:
         assert body._rolled
         assert body.read() == content
+
+
+def test_body_declared_too_long_is_refused_unread() -> None:
+    client = Client(part(b"x"))
+    with pytest.raises(BodyTooLong):
+        run(client.read(CONTENT_LENGTH=str(LONGEST_BODY_BYTES + 1)))
+    assert client.asked == 0
+
+
+def test_control_longest_allowed_body_is_read() -> None:
+    content = b"x" * LONGEST_BODY_BYTES
+    assert run(Client(part(content, more=False)).read(CONTENT_LENGTH=str(len(content)))) == content
+
+
+@pytest.fixture
+def files(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Collect the temporary files of bodies."""
+    made: list[Any] = []
+
+    def make(size: int) -> Any:
+        made.append(tempfile.SpooledTemporaryFile(size))  # noqa: SIM115
+        return made[-1]
+
+    monkeypatch.setattr(requests, "SpooledTemporaryFile", make)
+    return made
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_body_that_grows_too_long_is_refused(beyond: int, files: list[Any]) -> None:
+    half = b"x" * (LONGEST_BODY_BYTES // 2)
+    client = Client(part(half), part(half + b"x" * beyond), part(b"", more=False))
+    reading = client.read(HTTP_TRANSFER_ENCODING="chunked")
+    if beyond:
+        with pytest.raises(BodyTooLong):
+            run(reading)
+        assert client.asked == 2  # and not the rest
+    else:
+        assert len(run(reading)) == LONGEST_BODY_BYTES
+    assert [it.closed for it in files] == [True]
+
+
+def test_abandoned_body_leaves_no_open_file(files: list[Any]) -> None:
+    client = Client(part(b"half"), {"type": "http.disconnect"})
+    with pytest.raises(ClientGone):
+        run(client.read(CONTENT_LENGTH="8"))
+    assert [it.closed for it in files] == [True]
+
+
+@pytest.mark.parametrize(
+    ("declared", "longest_s"),
+    [("1", 2.0), (str(UPLOAD_BYTES), 2.0), (str(UPLOAD_BYTES + 1), 30.0), ("", 2.0)],
+)
+def test_only_uploads_have_half_a_minute(
+    declared: str, longest_s: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[float] = []
+
+    class Reading(requests._Reading):
+        def __init__(self, bodies: requests._Bodies, longest_s: float) -> None:
+            super().__init__(bodies, longest_s)
+            given.append(longest_s)
+
+    monkeypatch.setattr(requests, "_Reading", Reading)
+    headers = {"CONTENT_LENGTH": declared} if declared else {"HTTP_TRANSFER_ENCODING": "chunked"}
+    run(Client(part(b"x", more=False)).read(**headers))
+    assert given == [longest_s]
 
 
 def test_client_that_goes_away_gets_no_answer() -> None:

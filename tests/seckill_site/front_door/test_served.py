@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import socket
+import struct
 import threading
 import time
 from collections.abc import Iterator
@@ -12,12 +13,22 @@ from contextlib import ExitStack, contextmanager
 from itertools import count
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.db import connection
+from django.test import Client
+from django.urls import reverse
+from django.utils import timezone
 
+from backoffice.rehearsal.http_client import Address
+from orders.models import OrderStatus, VoucherOrder
 from tests.concurrency.sales import crowd_of, make_sale, order_requests
 from tests.faults.history import ACCEPTED, History
 from tests.support.crowd import NO_ANSWER, fire, post
+from tests.support.orders import PRICE_CENTS, id_minted
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.stack import Stack, Web
+from vouchers.models import Voucher
 
 pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
@@ -123,3 +134,88 @@ def test_slow_bodies_hold_up_nobody(stack: Stack) -> None:
             assert clients[0].recv(20).startswith(b"HTTP/1.1 408")
     assert still_slow
     assert sorted(it.status for it in answers) == [202] * UNITS + [409] * (BUYERS - UNITS)
+
+
+# --- Streams --------------------------------------------------------------------------------------
+
+LARGE = 30_000
+"""Orders whose export is larger than all buffers between the process and its client."""
+
+THREADS = 2
+
+
+def large_export_request() -> bytes:
+    """Make many orders, and return a request of the shop's owner for all of them."""
+    sale = make_sale(stock=1)
+    Voucher.objects.filter(pk=sale.voucher_id).update(title="x" * 100)
+    first = id_minted(seconds_ago=60)
+    VoucherOrder.objects.bulk_create(
+        [
+            VoucherOrder(
+                id=first + it,
+                seckill_voucher=sale,
+                unit=1,
+                status=OrderStatus.CANCELLED,
+                live=None,
+                price_cents=PRICE_CENTS,
+                accepted_at=timezone.now(),
+            )
+            for it in range(LARGE)
+        ],
+        batch_size=5_000,
+    )
+    owner = User.objects.create(username="shop", is_staff=True, is_superuser=True)
+    client = Client()
+    client.force_login(owner)
+    cookie = f"{settings.SESSION_COOKIE_NAME}={client.cookies[settings.SESSION_COOKIE_NAME].value}"
+    path = reverse("admin:orders_voucherorder_export")
+    return Address.of("http://localhost").request("GET", path, headers={"Cookie": cookie})
+
+
+@contextmanager
+def stream(web: Web, request: bytes) -> Iterator[socket.socket]:
+    """Open a stream as soon as the process has a thread for it, and read only its beginning."""
+    with ExitStack() as clients:
+        found: list[socket.socket] = []
+
+        def opens() -> bool:
+            client = clients.enter_context(socket.socket())
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4_096)
+            client.settimeout(GENEROUS_S)
+            client.connect(("127.0.0.1", web.port))
+            client.sendall(request)
+            head = client.recv(1_000).lower()
+            assert head.startswith((b"http/1.1 200", b"http/1.1 503")), head
+            assert (b"content-length" in head) == head.startswith(b"http/1.1 503")
+            found.append(client)
+            return head.startswith(b"http/1.1 200")
+
+        wait_for(opens, what="a thread for a stream")
+        yield found[-1]
+
+
+def hang_up(client: socket.socket) -> None:
+    """Reset a connection, as a client that dies does."""
+    client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    client.close()
+
+
+def database_connections() -> int:
+    with connection.cursor() as cursor:
+        cursor.execute("SELECT COUNT(*) FROM information_schema.processlist WHERE db = DATABASE()")
+        return int(cursor.fetchone()[0])
+
+
+def test_lost_and_stalled_streams_keep_no_page_waiting(stack: Stack) -> None:
+    export = large_export_request()
+    login = Address.of("http://localhost").request("GET", reverse("login"))
+    before = database_connections()
+    web = stack.web(threads=THREADS, SECKILL_DJANGO_WAITING="50")
+    with stream(web, export) as lost:
+        hang_up(lost)
+    with stream(web, export):  # one that stalls, in the thread that the lost one had
+        (refused,) = fire([export], url=web.url)
+        assert (refused.status, refused.headers["retry-after"]) == (503, "1")
+        answers = fire([login] * 50, url=web.url, connections=25)
+        assert {answer.status for answer in answers} == {200}
+        assert database_connections() <= before + THREADS

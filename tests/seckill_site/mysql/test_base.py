@@ -1,7 +1,12 @@
-"""The database's breaker: failed connects are not repeated by everybody; slow statements are."""
+"""The database's breaker: failed connects are not repeated by everybody; slow statements are.
+
+And how long a process waits for a connection at all.
+"""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -14,6 +19,7 @@ from seckill_site import breaker
 from seckill_site.mysql import base
 from seckill_site.mysql.base import DatabaseWrapper
 from tests.support.patience import GENEROUS_S
+from tests.support.stack import ROOT
 
 pytestmark = pytest.mark.django_db(transaction=True)
 
@@ -59,3 +65,21 @@ def test_failed_statement_leaves_the_breaker_closed() -> None:
     with connection.cursor() as cursor, pytest.raises(OperationalError):
         cursor.execute("SET STATEMENT max_statement_time = 0.05 FOR SELECT SLEEP(5)")
     assert not base.breaker.open
+
+
+@pytest.mark.parametrize(
+    ("start", "timeout_s"),
+    [
+        ("import seckill_site.wsgi", 1),
+        ("import seckill_site.asgi", 1),
+        ("import seckill_site.celery, django; django.setup()", 3),
+    ],
+    ids=["wsgi", "asgi", "worker"],
+)
+def test_web_process_waits_a_second_for_a_connection(start: str, timeout_s: int) -> None:
+    look = "from django.db import connection as it; it = it.get_connection_params()"
+    command = [sys.executable, "-c", f"{start}; {look}; print(it['connect_timeout'])"]
+    found = subprocess.run(
+        command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=GENEROUS_S
+    )
+    assert found.stdout.split()[-1] == str(timeout_s)

@@ -197,6 +197,17 @@ def test_page_shows_nobody_whoever_asks_first(client: Client, buyer_first: bool)
     assert 'data-state="queued"' not in page(f"/vouchers/{sale.pk}/form/").body.decode()
 
 
+@pytest.mark.parametrize("language", ["en", "zh-hans"])
+def test_refusal_of_a_foreign_host_teaches_no_headers(language: str) -> None:
+    door: Any = asgi.application
+    door._site_headers.clear()
+    door._headers.clear()
+    sent: dict[str, Any] = {"HTTP_ACCEPT_LANGUAGE": language}
+    refused = ask("POST", "/", body=b"x", CONTENT_LENGTH="99999999", HTTP_HOST="evil.test", **sent)
+    assert refused.status == 413
+    assert ask("GET", "/healthz", **sent).headers == wsgi.ask("GET", "/healthz", **sent).headers
+
+
 @pytest.mark.usefixtures("no_pages")
 @pytest.mark.parametrize("guarded", [True, False], ids=["guard", "control"])
 def test_even_a_personal_page_would_be_kept_without_its_owner(
@@ -204,6 +215,7 @@ def test_even_a_personal_page_would_be_kept_without_its_owner(
 ) -> None:
     """The page with a buyer's state is not stored; if it were, it would be asked for as nobody."""
     monkeypatch.setattr(shells, "_PAGES", re.compile(r"/vouchers/\d+/form/"))
+    monkeypatch.setattr(shells, "monotonic", lambda: 1_000.0)  # no page grows old meanwhile
     door: Any = asgi.application
     ask_django = door._shells._ask
 
