@@ -31,6 +31,7 @@ from tests.concurrency.sales import Crowd, accepted_ids, crowd_of, live_orders, 
 from tests.faults.conftest import OwnRedis
 from tests.faults.history import History, Outcome, receipt_of
 from tests.support.crowd import Answer, fire
+from tests.support.orders import make_buyer, make_order
 from tests.support.patience import wait_for
 from tests.support.sales import change_state
 from tests.support.stack import ROOT, Shop, Stack
@@ -165,6 +166,7 @@ def test_r1_sale_returns_503_while_ledger_is_rebuilt(stack: Stack, own_ledger: O
     where: dict[str, Any] = {"REDIS_URL": own_ledger.url()}
     builder, other = stack.web(FAILPOINT="load.prepared=stop", **where), stack.web(**where)
     sale = make_sale(stock=10)
+    make_order(sale, make_buyer())  # of whom the build has to write
     first, *tokens = crowd_of(sale, count=6)
     with own_ledger.client() as client:
         client.flushall()

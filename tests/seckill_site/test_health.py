@@ -15,7 +15,7 @@ from redis import Redis
 from seckill_site import health
 from seckill_site.ledger_connection import BACKING_OFF
 from tests.seckill_site.checks.test_configuration import configured, the_only_one_of_a_buyer_dropped
-from tests.support.patience import MOMENT_S
+from tests.support.patience import MOMENT_S, wait_for
 from vouchers.inventory.batch_journal import back_off
 
 
@@ -160,6 +160,8 @@ def test_broker_that_became_a_replica_is_missing(client, settings):
             assert client.get("/readyz").json()["broker"] == "unavailable"
         finally:
             server.replicaof("NO", "ONE")
+            # The front door's connection is the one that finds that out.
+            wait_for(lambda: client.get("/readyz").json()["redis"] == "ok", what="the primary")
 
 
 @pytest.mark.django_db
