@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -20,7 +21,8 @@ from statistics import median
 import pytest
 
 from seckill_site.front_door.requests import request_language
-from tests.concurrency.sales import make_sale
+from tests.concurrency.sales import crowd_of, make_sale
+from tests.faults.history import History
 from tests.support.patience import wait_for
 from tests.support.stack import ROOT, Stack, free_port
 from vouchers.catalogue.sales import VoucherDetails, edit_sale, terms_of
@@ -82,8 +84,16 @@ def upstream(name: str) -> Iterator[int]:
         server.shutdown()
 
 
-def adapted(text: str, *, ports: dict[str, int], port: int, directory: Path) -> str:
-    """Return the configuration for this machine: without TLS, on a free port."""
+def adapted(
+    text: str, *, ports: dict[str, int], port: int, directory: Path, second: int = 0
+) -> str:
+    """Return the configuration for this machine: without TLS, on a free port.
+
+    With a ``second`` server for orders all come from this machine, so it has no limits per address.
+    """
+    if second:
+        text = text.replace("10.0.0.12:8000", f"127.0.0.1:{second}")
+        text = re.sub(r"^ *limit_req .*\n", "", text, flags=re.MULTILINE)
     text = re.sub(r"^.*10\.0\.0\.12:.*\n", "", text, flags=re.MULTILINE)
     for number, name in (("8000", ORDERS), ("8001", REST)):
         assert text.count(f"10.0.0.11:{number}") == 1
@@ -95,8 +105,8 @@ def adapted(text: str, *, ports: dict[str, int], port: int, directory: Path) -> 
 
 
 @contextmanager
-def started(directory: Path, *, orders: int, rest: int) -> Iterator[int]:
-    """Run a real nginx with that configuration before two servers; yields its port."""
+def started(directory: Path, *, orders: int, rest: int, second: int = 0) -> Iterator[int]:
+    """Run a real nginx with that configuration before these servers; yields its port."""
     program = shutil.which("nginx", path=f"{os.environ['PATH']}:/usr/sbin")
     assert program, "no nginx: script/test installs it"
     port = free_port()
@@ -105,6 +115,7 @@ def started(directory: Path, *, orders: int, rest: int) -> Iterator[int]:
         ports={ORDERS: orders, REST: rest},
         port=port,
         directory=directory,
+        second=second,
     )
     user = "user root;" if os.geteuid() == 0 else ""
     config = directory / "nginx.conf"
@@ -260,3 +271,34 @@ def test_variants_have_answers_of_their_own(nginx: int) -> None:
         for encoding in ("gzip", "identity")
     ]
     assert len(asked_for(nginx, f"/vouchers/{next(SALES)}/", *variants)) == len(variants)
+
+
+@pytest.mark.concurrency
+@pytest.mark.usefixtures("row_locks")
+def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path) -> None:
+    """nginx asks the other server again where one ends without an answer: tokens allow that."""
+    with stack.together():
+        first, second, _ = stack.web(workers=2), stack.web(workers=2), stack.worker()
+    sale, history = make_sale(stock=2_000), History("", "rolling restart behind nginx")
+    tokens, over = crowd_of(sale, count=2_000), threading.Event()
+    ports = {"orders": first.port, "rest": first.port, "second": second.port}
+    with started(tmp_path, **ports) as port, ThreadPoolExecutor(1) as buyers:
+
+        def buy() -> None:
+            for at in count(step=4):  # whoever comes again asks with the same token
+                some = [tokens[(at + it) % len(tokens)] for it in range(4)]
+                history.fire(sale, some, url=f"http://127.0.0.1:{port}")
+                if over.is_set():
+                    return
+
+        buying = buyers.submit(buy)
+        wait_for(lambda: len(history.events) > 20, what="orders")
+        first.restart()
+        answered = len(history.events)
+        wait_for(lambda: len(history.events) > answered + 20, what="orders after the restart")
+        over.set()
+        buying.result()
+    assert {it.answer.status for it in history.events} == {202}
+    history.settle(sale)
+    outcome = history.check(sale)
+    assert outcome.orders == outcome.accepted

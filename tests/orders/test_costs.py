@@ -10,14 +10,18 @@ from dataclasses import dataclass
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.cache import cache
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken, read_token
 from orders.receipts import buyer_in_sale
+from orders.web import me_front_door
+from orders.web.me_front_door import _OrderIds
 from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door import shells
+from seckill_site.front_door.per_loop import PerLoop
 from tests.support.asgi import ask
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
@@ -154,6 +158,12 @@ def one_whose_page_asks_again(buyer: User) -> Request:
     return request
 
 
+def one_whom_the_cache_has_forgotten(buyer: User) -> Request:
+    request = one_whose_page_asks_again(buyer)
+    cache.clear()
+    return request
+
+
 def one_with_a_whole_evening(buyer: User) -> Request:
     """Load the page twice, with what its script asks for; order, and follow the receipt."""
     sale = begun()
@@ -178,6 +188,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
     monkeypatch.setattr(shells, "FRESH_S", 3600.0)
     monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 3600.0)
+    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))  # none runs short
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()
     empty_broker()
@@ -203,6 +214,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
         (one_who_reloads_the_page, 200, Cost(redis=0)),
         (one_whose_page_asks_again, 200, Cost(redis=1, cache=1)),
+        (one_whom_the_cache_has_forgotten, 200, Cost(redis=1, cache=6, sql=2)),
         (one_with_a_whole_evening, 200, Cost(redis=4, cache=2)),
     ],
 )

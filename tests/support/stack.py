@@ -20,6 +20,8 @@ from pathlib import Path
 from typing import Self
 from urllib.parse import urlsplit
 
+from tests.support.patience import wait_for
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 30.0
 STOP_SECONDS = 40.0
@@ -155,6 +157,13 @@ class Web(Process):
             return False
         finally:
             connection.close()
+
+    def restart(self) -> None:
+        """Have a granian replace its workers, at least two, one after the other."""
+        before = set(self.children())
+        self.popen.send_signal(signal.SIGHUP)
+        wait_for(lambda: len(set(self.children()) - before) >= 2, what="new workers")
+        wait_for(lambda: before.isdisjoint(self.children()), what="the end of the old workers")
 
 
 class Stack:

@@ -31,6 +31,7 @@ from tests.support.inspection import (
     ledger_contents,
     live_ids,
     pending_ids,
+    redis_commands,
     refusals_of,
     rows,
     statements,
@@ -122,16 +123,17 @@ def test_burst_is_written_in_batches(settings: Settings, monkeypatch: pytest.Mon
 
 
 def test_two_hundred_entries_take_as_many_statements_as_one() -> None:
-    def statements_for(size: int) -> list[str]:
+    def costs_for(size: int) -> tuple[list[str], int]:
         sale = make_sale(stock=size)
         reserved(sale, make_buyers(size))
-        with CaptureQueriesContext(connection) as captured:
+        with CaptureQueriesContext(connection) as captured, redis_commands() as commands:
             fulfill_sale(sale_id=sale.pk)
         assert len(live_ids(sale)) == size
-        return statements(captured.captured_queries)
+        return statements(captured.captured_queries), len(commands.ledger)
 
-    assert statements_for(1) == statements_for(10) == statements_for(200)
-    assert len(statements_for(1)) == 9
+    costs = [costs_for(size) for size in (1, 10, 200)]
+    assert costs[0] == costs[1] == costs[2]
+    assert len(costs[0][0]) == 9
 
 
 def test_all_locks_are_released(ledger: Redis) -> None:

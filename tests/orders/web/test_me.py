@@ -46,6 +46,7 @@ def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     sessions._unknown.clear()
     monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
+    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
 
 
 def cookie_of(user: User) -> str:
@@ -113,7 +114,6 @@ def test_ids_are_minted_for_many_tokens_and_none_is_used_twice(
 ) -> None:
     now = [0.0]
     monkeypatch.setattr(me_front_door, "monotonic", lambda: now[0])
-    monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
     sale, cookie = make_sale(), cookie_of(make_buyer())
     path = f"/vouchers/{sale.pk}/token/"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import socket
 import struct
 import threading
@@ -51,14 +50,6 @@ def test_every_server_sells_exactly_the_stock(stack: Stack, server: str) -> None
     assert outcome.orders == outcome.accepted == UNITS
 
 
-def restart(web: Web) -> None:
-    """Have a granian replace its workers, one after the other."""
-    before = set(web.children())
-    web.popen.send_signal(signal.SIGHUP)
-    wait_for(lambda: len(set(web.children()) - before) >= 2, what="new workers")
-    wait_for(lambda: before.isdisjoint(web.children()), what="the end of the old workers")
-
-
 def test_restart_under_load_gives_no_unexpected_answer(stack: Stack) -> None:
     with stack.together():
         web, _ = stack.web(workers=2), stack.worker()
@@ -75,7 +66,7 @@ def test_restart_under_load_gives_no_unexpected_answer(stack: Stack) -> None:
     with ThreadPoolExecutor(2) as buyers:
         buying = [buyers.submit(buy) for _ in range(2)]
         wait_for(lambda: len(history.events) > 20, what="orders")
-        restart(web)
+        web.restart()
         answered = len(history.events)
         wait_for(lambda: len(history.events) > answered + 20, what="orders after the restart")
         over.set()
