@@ -30,6 +30,9 @@ Send = Callable[[dict[str, Any]], Awaitable[None]]
 IN_MEMORY_BYTES = 64 * 1024
 """A longer body goes to a file on the disk."""
 
+_LANGUAGE = "seckill.language"
+"""Where an environment keeps the language that was found for it."""
+
 UPLOAD_BYTES = 1024 * 1024
 """A body that is declared longer is an upload, and has more time."""
 
@@ -69,10 +72,9 @@ def environ_of(scope: Scope) -> Environ:
         "wsgi.url_scheme": scope.get("scheme", "http"),
     }
     for name, value in scope["headers"]:
-        if b"_" in name:  # it would be taken for the name with a hyphen, as a proxy sets it
-            continue
-        key, text = _variable(name), value.decode("latin-1")
-        environ[key] = f"{environ[key]},{text}" if key in environ else text
+        if key := _variable(name):
+            text = value.decode("latin-1")
+            environ[key] = f"{environ[key]},{text}" if key in environ else text
     return environ
 
 
@@ -83,6 +85,9 @@ def _decoded(path: bytes) -> str:
 
 @lru_cache(maxsize=1024)
 def _variable(header: bytes) -> str:
+    """Return the name of a header in the environment, or nothing if it has to be ignored."""
+    if b"_" in header:  # it would be taken for the name with a hyphen, as a proxy sets it
+        return ""
     name = header.decode("latin-1").upper().replace("-", "_")
     return name if name in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{name}"
 
@@ -145,7 +150,7 @@ class _Bodies:
     """The bodies that an event loop reads. One timer watches them: one for each costs too much."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._due_at_s = 0.0
         self.being_read: set[_Reading] = set()
@@ -159,11 +164,11 @@ class _Bodies:
         if self._timer is not None:
             self._timer.cancel()
         self._due_at_s = due_at_s
-        self._timer = self._loop.call_at(due_at_s, self._end_overdue)
+        self._timer = self.loop.call_at(due_at_s, self._end_overdue)
 
     def _end_overdue(self) -> None:
         self._timer = None
-        now_s = self._loop.time()
+        now_s = self.loop.time()
         for reading in self.being_read:
             if reading.due_at_s <= now_s:
                 reading.end()
@@ -181,8 +186,8 @@ class _Reading:
         task = asyncio.current_task()
         assert task is not None
         self._bodies, self._task = bodies, task
-        self._cancelling = task.cancelling()
-        self.due_at_s = asyncio.get_running_loop().time() + longest_s
+        self._cancelling = 0
+        self.due_at_s = bodies.loop.time() + longest_s
         self.is_overdue = False
 
     def __enter__(self) -> None:
@@ -191,6 +196,7 @@ class _Reading:
     def end(self) -> None:
         if not self.is_overdue:
             self.is_overdue = True
+            self._cancelling = self._task.cancelling()
             self._task.cancel()
 
     def __exit__(
@@ -215,9 +221,13 @@ def request_path(environ: Environ) -> str:
 
 def request_language(environ: Environ) -> str:
     """Return the language that Django's ``LocaleMiddleware`` would choose for a request."""
-    cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
-    chosen = parse_cookie(cookies).get(name, "") if name in cookies else ""
-    return _language(chosen[:16], environ.get("HTTP_ACCEPT_LANGUAGE", "")[:128])
+    found: str | None = environ.get(_LANGUAGE)
+    if found is None:
+        cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
+        chosen = parse_cookie(cookies).get(name, "") if name in cookies else ""
+        found = _language(chosen[:16], environ.get("HTTP_ACCEPT_LANGUAGE", "")[:128])
+        environ[_LANGUAGE] = found
+    return found
 
 
 @kept
