@@ -285,7 +285,7 @@ def test_restart_of_one_server_is_seen_by_no_buyer(stack: Stack, tmp_path: Path)
     with started(tmp_path, **ports) as port, ThreadPoolExecutor(1) as buyers:
 
         def buy() -> None:
-            for at in count(step=4):  # whoever comes again asks with the same token
+            for at in count(step=4):  # a repeated request sends the same token
                 some = [tokens[(at + it) % len(tokens)] for it in range(4)]
                 history.fire(sale, some, url=f"http://127.0.0.1:{port}")
                 if over.is_set():

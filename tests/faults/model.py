@@ -143,7 +143,7 @@ class Redis:
     state: dict[str, int] = field(default_factory=dict)
     """The sale's terms, which are a field of ``buyers``."""
     sale: dict[str, int] = field(default_factory=dict)
-    """Whose ledger it is, and the run of Redis on which it was built."""
+    """The identity of the sale, and the run of Redis on which its ledger was built."""
     buyers: dict[str, int] = field(default_factory=dict)
     pending: dict[int, str] = field(default_factory=dict)
     ended: dict[int, str] = field(default_factory=dict)

@@ -343,7 +343,7 @@ CONNECT_S = 1.0
 
 @pytest.mark.parametrize("how", ["refuses", "swallows"])
 def test_d1_pages_are_refused_quickly_without_database(stack: Stack, how: str) -> None:
-    """Who comes first may wait for a timeout, the others do not; a warm page is still shown."""
+    """The first request may wait for a timeout, later ones do not; a stored page is still shown."""
     warm, cold = (a_get(f"/vouchers/{make_sale(stock=10).pk}/") for _ in range(2))
     admin = a_get(reverse("admin:index"), Cookie=cookie_of_owner())
     with database_proxy() as (proxy, url):
