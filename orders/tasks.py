@@ -13,7 +13,7 @@ from django.db import InterfaceError, OperationalError
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
-from orders.lifecycle import notifications, waiting_list
+from orders.lifecycle import notifications, room_visits, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
@@ -121,6 +121,12 @@ def drop_stale_facts(**kwargs: Any) -> None:
 def store_tallies(**kwargs: Any) -> None:
     """Move the counts of answered order requests into the database."""
     store_request_counts(now=database_now())
+
+
+@shared_task(name="orders.tasks.store_visits")
+def store_visits(**kwargs: Any) -> None:
+    """Copy the visits to waiting rooms into the database."""
+    room_visits.store_visits(now=database_now())
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")

@@ -137,6 +137,7 @@ SECKILL_FRONT_DOOR = [
     "orders.web.front_door.receipt",
     "orders.web.me_front_door.me",
     "orders.web.me_front_door.token",
+    "orders.web.room_front_door.room",
     "vouchers.web.front_door.live",
     "seckill_site.front_door.health.healthz",
     "seckill_site.front_door.health.readyz",
@@ -309,6 +310,7 @@ _EVERY_SECONDS = {
     "resume_jobs": 10.0,
     "resume_rehearsals": 10.0,
     "store_tallies": 15.0,
+    "store_visits": 2.0,
     "drop_stale_facts": 1.0,
 }
 CELERY_BEAT_SCHEDULE = {

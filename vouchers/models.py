@@ -20,6 +20,9 @@ MAX_STOCK = 1_000_000
 MAX_LIMIT = 20
 """The most units of a sale for one buyer: the reserve script reads a field for each."""
 
+MAX_ROOM_RATE = 100_000
+"""The most people that a waiting room lets in per second."""
+
 PAY_WITHIN_S = (60, 7 * 24 * 3600)
 """The shortest and the longest time to pay."""
 
@@ -63,6 +66,14 @@ class SaleStage(models.TextChoices):
     DRAFT = "draft", _("draft")
     PUBLIC = "public", _("public")
     REHEARSAL = "rehearsal", _("rehearsal")
+
+
+class RoomKind(models.TextChoices):
+    """When a sale has a waiting room."""
+
+    OFF = "off", _("no waiting room")
+    BUSY = "busy", _("only while more people come than it lets in")
+    START = "start", _("everybody waits in it for the start")
 
 
 class Picture(models.Model):
@@ -163,6 +174,49 @@ class SeckillVoucher(models.Model):
         choices=SaleStage,
         default=SaleStage.PUBLIC,
         help_text=_("A draft is visible to staff only and accepts no orders."),
+    )
+    room = models.CharField(
+        _("waiting room"),
+        max_length=8,
+        choices=RoomKind,
+        default=RoomKind.OFF,
+        db_default=RoomKind.OFF,
+        help_text=_(
+            "Buyers wait in line before they can buy. Once let in, they can buy at any time."
+        ),
+    )
+    room_rate = models.PositiveIntegerField(
+        _("people let in per second"),
+        default=200,
+        db_default=200,
+        validators=[MinValueValidator(1), MaxValueValidator(MAX_ROOM_RATE)],
+    )
+    room_shuffled = models.BooleanField(
+        _("draw the order of early visitors"),
+        default=False,
+        db_default=False,
+        help_text=_(
+            "Whoever waits for the start gets a place by lot when the sale starts, "
+            "instead of in the order of arrival."
+        ),
+    )
+    room_opened_ms = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="When the waiting room was opened, in ms since 1970 by Redis; 0: it is closed.",
+    )
+    room_base = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="The number in line that had been let in at room_since_ms.",
+    )
+    room_since_ms = models.PositiveBigIntegerField(
+        default=0,
+        db_default=0,
+        editable=False,
+        help_text="When people were last let in at another rate, in ms since 1970 by Redis.",
     )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."

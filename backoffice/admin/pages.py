@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from django.contrib import admin
 from django.contrib.admin.options import BaseModelAdmin
 from django.core.exceptions import PermissionDenied
-from django.http import Http404, HttpRequest, HttpResponse
+from django.http import Http404, HttpRequest, HttpResponseBase
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path, reverse
 from django.utils.html import format_html
@@ -50,7 +50,7 @@ def timestamp_column(field: str, description: Any) -> Callable[[Any, Any], str]:
 def sale_url(
     model_admin: BaseModelAdmin[Any],
     route: str,
-    view: Callable[..., HttpResponse],
+    view: Callable[..., HttpResponseBase],
     name: str,
     **extra: str,
 ) -> URLPattern:

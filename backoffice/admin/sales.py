@@ -16,7 +16,7 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.admin.board import board_urls
 from backoffice.admin.pages import sale_url
 from backoffice.admin.rehearsals import rehearse_sale
-from backoffice.admin.report import report_file, report_page
+from backoffice.admin.report import report_file, report_page, room_file
 from backoffice.board.snapshot import SaleSum
 from backoffice.board.texts import sum_verdict
 from backoffice.job_engine import UNAVAILABLE
@@ -54,6 +54,7 @@ class SaleAdmin(SeckillVoucherAdmin):
             *board_urls(self),
             sale_url(self, "report/", report_page, "sale-report"),
             sale_url(self, "report/csv/", report_file, "sale-report-csv"),
+            sale_url(self, "report/room/", room_file, "sale-report-room"),
             sale_url(self, "rehearse/", rehearse_sale, "sale-rehearse"),
             *super().get_urls(),
         ]

@@ -17,13 +17,17 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.board.snapshot import Board
 from backoffice.job_engine import UNAVAILABLE
 from orders.fulfilment.unwritten import decide_unwritten
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from vouchers.catalogue.live_changes import (
     SaleNotStarted,
     SaleOver,
     TermsChanged,
+    change_room_rate,
+    close_room,
     end_sale,
     extend_sale,
+    open_room,
     pause_sale,
     resize_sale,
     resume_sale,
@@ -32,7 +36,7 @@ from vouchers.catalogue.staff_texts import StaffRefusal, change_line
 from vouchers.forms.fields import YEARS
 from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.sale_state import BelowTaken
-from vouchers.models import MAX_STOCK, SaleStage, SaleState, SeckillVoucher
+from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, SaleStage, SaleState, SeckillVoucher
 
 ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
 UNTIL = "until"
@@ -130,6 +134,30 @@ class StockForm(OptionalReasonForm):
         data = super().clean() or self.cleaned_data
         if data.get("stock") is not None and data["stock"] == data.get("seen"):
             self.add_error("stock", gettext("This is already the current stock."))
+        return data
+
+
+class RoomForm(OptionalReasonForm):
+    """How many people a waiting room lets in per second."""
+
+    field_order = ("rate", "reason")
+
+    rate = forms.IntegerField(
+        label=_("People let in per second"),
+        min_value=1,
+        validators=[MaxValueValidator(MAX_ROOM_RATE)],
+    )
+
+
+class RoomRateForm(RoomForm):
+    """The new rate, and the rate that the page showed."""
+
+    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get("rate") is not None and data["rate"] == data.get("seen"):
+            self.add_error("rate", gettext("This is already the current rate."))
         return data
 
 
@@ -317,6 +345,90 @@ class End(_ActionOnEnd):
         return f"{gettext('Ended now')}; {super().history_line(sale, data)}"
 
 
+class _RoomAction(Action):
+    """A change of the waiting room that is open."""
+
+    def check(self, board: Board) -> None:
+        super().check(board)
+        if not board.sale.room_opened_ms:
+            raise TermsChanged
+
+
+class OpenRoom(Action):
+    title = _("Open the waiting room")
+    button = _("Open waiting room")
+    confirm_label = _("Yes, open it")
+    form = RoomForm
+
+    def check(self, board: Board) -> None:
+        super().check(board)
+        if board.sale.room_opened_ms:
+            raise TermsChanged
+
+    def initial(self, board: Board) -> dict[str, Any]:
+        return {"rate": board.sale.room_rate}
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            gettext(
+                "Once more people come than it lets in, they wait in line before they can buy."
+            ),
+            gettext("Buyers who have the sale's page open already can still buy at once."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return open_room(sale_id=sale_id, rate=data["rate"])
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        text = gettext("Waiting room opened: %(rate)s people per second")
+        return text % {"rate": grouped(sale.room_rate)}
+
+
+class ChangeRoomRate(_RoomAction):
+    title = _("Change how many people are let in")
+    button = _("Change rate")
+    confirm_label = _("Yes, change the rate")
+    form = RoomRateForm
+
+    def initial(self, board: Board) -> dict[str, Any]:
+        return {"seen": board.sale.room_rate, "rate": board.sale.room_rate}
+
+    def effects(self, board: Board) -> list[str]:
+        text = gettext("%(waiting)s people are waiting; %(rate)s are let in per second.")
+        line = board.snapshot.line if board.snapshot else None
+        waiting = line.length(epoch_ms(board.now)) if line else None
+        return [
+            text % {"waiting": grouped(waiting), "rate": grouped(board.sale.room_rate)},
+            gettext("Everybody keeps their place. Pages in line learn of it within a minute."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return change_room_rate(sale_id=sale_id, rate=data["rate"], seen=data["seen"])
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return _changed("room_rate", grouped(data["seen"]), grouped(sale.room_rate))
+
+
+class LetEverybodyIn(_RoomAction):
+    title = _("Let everybody in")
+    button = _("Let everybody in")
+    confirm_label = _("Yes, let everybody in")
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            gettext(
+                "Closes the waiting room: everybody in line can buy as soon as their page asks."
+            ),
+            gettext("Pages in line learn of it within a minute."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return close_room(sale_id=sale_id)
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return gettext("Waiting room closed: everybody was let in")
+
+
 class _Decide(Action):
     """A decision about accepted orders that could not be written; possible even after the end."""
 
@@ -368,6 +480,9 @@ ACTIONS: dict[str, Action] = {
     "resume": Resume(),
     "extend": Extend(),
     "stock": ChangeStock(),
+    "open-room": OpenRoom(),
+    "room-rate": ChangeRoomRate(),
+    "close-room": LetEverybodyIn(),
     "end": End(),
     "retry-unwritten": RetryUnwritten(),
     "refuse-unwritten": RefuseUnwritten(),

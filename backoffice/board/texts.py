@@ -25,6 +25,7 @@ REFUSAL_LABELS = {
     "not_started": _("too early"),
     "ended": _("too late"),
     "paused": _("paused"),
+    "waiting_room": _("not let in by the waiting room"),
     "unavailable": _("busy, asked to retry"),
     "other": _("for other reasons"),
 }
@@ -162,6 +163,7 @@ def _other_figures(board: Board) -> dict[str, str]:
         "sum": _sum(board),
         "oldest": _oldest(board),
         "waiting": grouped(found.waiting if found else None),
+        "room": _room(board),
         "ends": timestamp(board.sale.ends_at),
         "counted": _counted(board),
     }
@@ -180,6 +182,21 @@ def _oldest(board: Board) -> str:
     if board.oldest_pending_age_ms is None:
         return gettext("nothing waiting")
     return gettext("oldest %(age)s") % {"age": _seconds(board.oldest_pending_age_ms)}
+
+
+def _room(board: Board) -> str:
+    """Return the length of the line, the rate, and how long whoever joins now has to wait."""
+    line = board.snapshot.line if board.snapshot else None
+    if line is None:
+        return gettext("closed") if board.snapshot else NO_VALUE
+    now_ms = epoch_ms(board.now)
+    wait_ms = line.terms.wait_ms(line.tail + 1, now_ms)
+    text = gettext("%(waiting)s waiting, %(rate)s let in per second, about %(wait)s to wait")
+    return text % {
+        "waiting": grouped(line.length(now_ms)),
+        "rate": grouped(line.terms.rate),
+        "wait": NO_VALUE if wait_ms is None else _seconds(wait_ms),
+    }
 
 
 def _counted(board: Board) -> str:

@@ -27,6 +27,7 @@ from django.db.models import (
 from django.db.models.functions import Ceil, RowNumber
 
 from backoffice.report.request_times import Span, peak_of, spans_of
+from backoffice.report.room import RoomFigures, read_room
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
@@ -100,6 +101,7 @@ class SaleReport:
     written: Durations
     paid: Durations
     waiting_list: WaitingListFigures
+    room: RoomFigures | None
     spans: tuple[Span, ...]
     changes: tuple[Change, ...]
 
@@ -174,6 +176,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
             count=sum(it.count for it in orders if it.status in EVER_PAID),
         ),
         waiting_list=_waiting_list(sale),
+        room=read_room(sale=sale),
         spans=tuple(spans),
         changes=_changes(sale),
     )

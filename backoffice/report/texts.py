@@ -10,6 +10,7 @@ from django.utils.translation import gettext, pgettext
 from backoffice.board.texts import REFUSAL_LABELS
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
+from backoffice.report.room import RoomFigures
 from orders.models import OrderStatus, RefusalReason
 from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
 from vouchers.inventory.request_stats import ACCEPTED
@@ -56,6 +57,7 @@ def sections(report: SaleReport) -> list[Section]:
         Section(gettext("Money"), list(_money(report))),
         Section(gettext("How long it took"), list(_times(report))),
         Section(gettext("Waiting list"), list(_line(report))),
+        *([Section(gettext("Waiting room"), list(_room(report.room)))] if report.room else []),
     ]
 
 
@@ -148,6 +150,17 @@ def _line(report: SaleReport) -> Iterator[Figure]:
     yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)
     yield _count(gettext("Waited until the end"), line.over, is_part=True)
     yield _count(gettext("Still waiting"), line.waiting, is_part=True)
+
+
+def _room(room: RoomFigures) -> Iterator[Figure]:
+    yield _count(gettext("Joined the line"), room.joined)
+    yield _count(gettext("Let in"), room.let_in, is_part=True)
+    note = gettext("They left before their turn, or have not had it yet.")
+    yield _count(gettext("Not let in"), room.joined - room.let_in, note, is_part=True)
+    note = gettext("From joining the line, or from the start, until the buyer was let in.")
+    yield _duration(gettext("Waited, median"), room.median, note)
+    yield _duration(gettext("Waited, 95th percentile"), room.p95)
+    yield _duration(gettext("Waited longest"), room.longest)
 
 
 def _count(label: str, value: int | None, note: str = "", *, is_part: bool = False) -> Figure:

@@ -14,6 +14,7 @@ from orders.models.orders import (
     WaitingEntry,
 )
 from orders.models.payments import Payment, PaymentStatus, SandboxTrade
+from orders.models.visits import RoomVisit
 
 __all__ = [
     "BARRING_STATUSES",
@@ -30,6 +31,7 @@ __all__ = [
     "RefusalReason",
     "Rehearsal",
     "RehearsalPhase",
+    "RoomVisit",
     "SandboxTrade",
     "VoucherOrder",
     "WaitingEntry",

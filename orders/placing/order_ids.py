@@ -11,6 +11,7 @@ from locks.lua_script import LuaScript, ScriptCall
 from vouchers.inventory.keys import send
 
 EPOCH = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
+_EPOCH_S = int(EPOCH.timestamp())
 SEQUENCE_BITS = 32
 
 _KEY = "seckill:order-ids"
@@ -33,8 +34,13 @@ def mint_call(*, count: int) -> ScriptCall[list[int]]:
         base = seconds << SEQUENCE_BITS
         return [base | (first + offset) for offset in range(count)]
 
-    args = [int(EPOCH.timestamp()), count]
+    args = [_EPOCH_S, count]
     return ScriptCall(script=_MINT, keys=[_KEY], args=args, read=read)
+
+
+def minted_ms(order_id: int) -> int:
+    """Return the second in which this order id was minted, in milliseconds since 1970."""
+    return (_EPOCH_S + (order_id >> SEQUENCE_BITS)) * 1000
 
 
 def minted_at(order_id: int) -> dt.datetime:

@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from locks.lua_script import ScriptCall
+from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.tokens import BadToken, PurchaseToken, read_token
 from seckill_site.failpoints import failpoint
@@ -48,7 +49,11 @@ def place_call(
     """Build the call of :func:`place_order`; reading its reply publishes the task if one is due."""
     sale_id = token.sale_id
     call = reserve_call(
-        sale_id=sale_id, order_id=token.order_id, user_id=token.user_id, identity=token.identity
+        sale_id=sale_id,
+        order_id=token.order_id,
+        user_id=token.user_id,
+        identity=token.identity,
+        minted_ms=None if token.admission else minted_ms(token.order_id),
     )
 
     def read(reply: Any) -> PurchaseToken:

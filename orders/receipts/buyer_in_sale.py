@@ -28,6 +28,10 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.kept_settings import kept
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
+from vouchers.inventory.keys import NotLoaded, send
+from vouchers.inventory.rebuild import load_sale_exclusively
+from vouchers.inventory.reservations import NotAdmitted, SaleEnded
+from vouchers.inventory.waiting_room import Place, Visitor
 from vouchers.models import SaleStage, SeckillVoucher
 
 PUBLIC_S = 1.0
@@ -39,21 +43,46 @@ _public: dict[int, tuple[bool, float]] = {}
 
 
 class BuyerInSale(NamedTuple):
-    """A buyer's status, and what a token of theirs would say."""
+    """A buyer's status, their place in the waiting room, and what a token of theirs would say."""
 
     status: BuyerStatus
     ends_at_ms: int
     identity: int
+    place: Place | None = None
 
     @property
     def is_over(self) -> bool:
         return self.ends_at_ms <= self.status.now_ms
 
+    @property
+    def may_have_token(self) -> bool:
+        """Whether the sale is not over, and its waiting room has let this buyer in."""
+        return not self.is_over and (self.place is None or self.place.is_in)
+
     def token(self, order_id: int) -> PurchaseToken:
-        """Return a token with this order id."""
+        """Return a token with this order id, for a buyer who may have one."""
         expires_at_ms = self.ends_at_ms + _grace_ms()
         ids = (order_id, self.status.user_id, self.status.sale_id)
-        return PurchaseToken(*ids, expires_at_ms, self.identity)
+        admission = self.place.number if self.place else 0
+        return PurchaseToken(*ids, expires_at_ms, self.identity, admission)
+
+    def check_admitted(self) -> None:
+        """Refuse a buyer who may not have a token.
+
+        :raises SaleEnded: the sale is over.
+        :raises NotAdmitted: the buyer waits in the waiting room.
+        """
+        if self.is_over:
+            raise SaleEnded("the sale is over")
+        if not self.may_have_token:
+            raise NotAdmitted("the waiting room has not let this buyer in")
+
+
+class FoundBuyer(NamedTuple):
+    """What one command to the ledger has found; ``buyer`` is None where that takes SQL, too."""
+
+    buyer: BuyerInSale | None
+    known: KnownBuyer | None
 
 
 @kept
@@ -61,26 +90,45 @@ def _grace_ms() -> int:
     return int(settings.SECKILL_TOKEN_GRACE_MS)
 
 
-def buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[BuyerInSale | None]:
-    """Build the call that finds a buyer in the ledger; None where that takes SQL."""
-    call = known_buyer_call(sale_id=sale_id, user_id=user_id)
+def buyer_call(*, sale_id: int, user_id: int, visitor: Visitor) -> ScriptCall[FoundBuyer]:
+    """Build the call that finds a buyer in the ledger."""
+    call = known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor)
 
-    def read(reply: Any) -> BuyerInSale | None:
+    def read(reply: Any) -> FoundBuyer:
         known = call.read(reply)
-        return _from_ledger(known, sale_id, user_id) if known else None
+        return FoundBuyer(_from_ledger(known, sale_id, user_id) if known else None, known)
 
     return call.with_read(read)
 
 
-def buyer_from_rows(*, sale_id: int, user_id: int) -> BuyerInSale:
-    """Return the same with SQL.
+def buyer_from_rows(
+    *, sale_id: int, user_id: int, visitor: Visitor, known: KnownBuyer | None
+) -> BuyerInSale:
+    """Return the same with SQL, beside what the ledger knows.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises LedgerUnavailable: Redis did not respond.
+    :raises NotLoaded: the sale has a waiting room, and no ledger.
     """
     status = buyer_status(sale_id=sale_id, user_id=user_id)
     sale = public_sale(sale_id=sale_id)
-    return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity)
+    if known is None and sale.room_opened_ms:
+        load_sale_exclusively(sale_id=sale_id)
+        known = send(known_buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
+        if known is None:
+            raise NotLoaded(f"sale {sale_id} is not loaded")
+    place = known.place if known else None
+    return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity, place)
+
+
+def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
+    """Return a buyer of a public sale, by the ledger or with SQL; raises as both do."""
+    if not learn_public(sale_id=sale_id):
+        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    found = send(buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
+    return found.buyer or buyer_from_rows(
+        sale_id=sale_id, user_id=user_id, visitor=visitor, known=found.known
+    )
 
 
 def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale | None:
@@ -97,7 +145,7 @@ def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale |
         waits=False,
         order=most_urgent(it for it in orders if it),
     )
-    return BuyerInSale(status, known.ends_at_ms, known.identity)
+    return BuyerInSale(status, known.ends_at_ms, known.identity, known.place)
 
 
 def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder | None:

@@ -8,14 +8,14 @@ from typing import Any, NamedTuple
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 
 from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
-from orders.placing.tokens import issue_token
+from orders.placing.tokens import issue_tokens
 from orders.receipts.service import QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.holdings import BuyerHoldings, read_buyer_holdings
-from vouchers.inventory.keys import LedgerUnavailable
-from vouchers.inventory.reservations import SaleEnded
+from vouchers.inventory.holdings import BuyerHoldings, known_buyer_call, read_buyer_holdings
+from vouchers.inventory.keys import LedgerUnavailable, send
 from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.waiting_room import Place, PlaceState, Visitor
 from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 logger = logging.getLogger(__name__)
@@ -66,13 +66,26 @@ class BuyerStatus(NamedTuple):
 
 @dataclass(frozen=True)
 class PurchaseOffer:
-    """The purchase page's content; ``token`` is empty for a visitor and after the end."""
+    """The purchase page's content; ``place`` is the buyer's in the waiting room, if there is one.
+
+    ``token`` is empty for a visitor, after the end, and until the waiting room lets the buyer in.
+    """
 
     sale: SeckillVoucher
     snapshot: Snapshot | None
     state: SaleState
     token: str = ""
     buyer: BuyerStatus | None = None
+    place: Place | None = None
+
+    @property
+    def keeps_out(self) -> bool:
+        """Whether the buyer, who could buy, has to wait in the waiting room."""
+        waits = self.place is not None and self.place.state in (
+            PlaceState.WAITING,
+            PlaceState.EXPIRED,
+        )
+        return waits and self.state is not SaleState.ENDED
 
     @property
     def total(self) -> int:
@@ -84,19 +97,26 @@ class PurchaseOffer:
 
 
 def purchase_offer(
-    *, sale_id: int, user_id: int | None, now_ms: int, drafts_too: bool = False
+    *,
+    sale_id: int,
+    user_id: int | None,
+    now_ms: int,
+    drafts_too: bool = False,
+    visitor: Visitor | None = None,
 ) -> PurchaseOffer:
-    """Return the sale with what this buyer, or a visitor, may do, even while Redis is down.
+    """Return the sale with what this buyer may do, even while Redis is down.
+
+    Without a user, it is for everybody; a user is also a ``visitor`` of the waiting room.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
-    found, token, known = None, "", BuyerHoldings(now_ms, [])
+    found, token, known, place = None, "", BuyerHoldings(now_ms, []), None
     try:
         found = snapshots(sale_ids=[sale_id])[sale_id]
-        if user_id:
-            known = read_buyer_holdings(sale_id=sale_id, user_id=user_id)
-            token = _token(sale, user_id, now_ms)
+        if user_id and visitor:
+            known, place = _read_buyer(sale, user_id, visitor)
+            token = _token(sale, user_id, now_ms, place)
     except LedgerUnavailable:
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
     now = from_epoch_ms(now_ms)
@@ -105,7 +125,18 @@ def purchase_offer(
     if user_id:
         rows = _sale_and_orders(sale_id, user_id, with_waiting=state is SaleState.SOLD_OUT)
         buyer = _merge(user_id, known, rows)
-    return PurchaseOffer(sale, found, state, token=token, buyer=buyer)
+    return PurchaseOffer(sale, found, state, token=token, buyer=buyer, place=place)
+
+
+def _read_buyer(
+    sale: SeckillVoucher, user_id: int, visitor: Visitor
+) -> tuple[BuyerHoldings, Place | None]:
+    """Return the units of a buyer, and their place in the waiting room of a public sale."""
+    if sale.stage == SaleStage.PUBLIC:
+        found = send(known_buyer_call(sale_id=sale.pk, user_id=user_id, visitor=visitor))
+        if found:
+            return found.holdings, found.place
+    return read_buyer_holdings(sale_id=sale.pk, user_id=user_id), None
 
 
 def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
@@ -122,11 +153,12 @@ def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
     return _merge(user_id, known, rows)
 
 
-def _token(sale: SeckillVoucher, user_id: int, now_ms: int) -> str:
-    try:
-        return issue_token(sale=sale, user_id=user_id, now_ms=now_ms).sign()
-    except SaleEnded:
+def _token(sale: SeckillVoucher, user_id: int, now_ms: int, place: Place | None) -> str:
+    is_kept_out = not place.is_in if place else sale.room_opened_ms > 0
+    if is_kept_out or epoch_ms(sale.ends_at) <= now_ms:
         return ""
+    admission = place.number if place else 0
+    return issue_tokens(sale=sale, user_ids=[user_id], admission=admission)[0].sign()
 
 
 def _sale_and_orders(sale_id: int, user_id: int, *, with_waiting: bool) -> list[dict[str, Any]]:

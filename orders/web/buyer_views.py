@@ -19,15 +19,20 @@ from orders.models import OrderStatus, VoucherOrder
 from orders.payments.providers import current_provider
 from orders.payments.refunds import refund_order
 from orders.payments.service import Addresses, start_payment
+from orders.placing.places import sign_place
+from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
 from orders.web.request_parsing import read_order_request
+from orders.web.room_answers import visitor_in
+from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import allow, as_shell, for_owner, wants_html
+from vouchers.inventory.waiting_room import Place as PlaceInLine
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
 
@@ -95,9 +100,18 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     A signed-in buyer's form carries a purchase token.
     """
     user = request.user
+    now_ms, visitor = ledger_now_ms(), None
+    if user.pk:
+        visitor = visitor_in(request.META, sale_id=sale_id, user_id=user.pk)
     offer = purchase_offer(
-        sale_id=sale_id, user_id=user.pk, now_ms=ledger_now_ms(), drafts_too=user.is_staff
+        sale_id=sale_id,
+        user_id=user.pk,
+        now_ms=now_ms,
+        drafts_too=user.is_staff,
+        visitor=visitor,
     )
+    if user.pk and offer.place and offer.keeps_out:
+        return _room_page(request, offer, offer.place, now_ms)
     context = {
         **_context(request, offer),
         "live": live_json(offer.snapshot) if offer.snapshot else None,
@@ -105,6 +119,20 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,
     }
     return for_owner(render(request, "orders/purchase_form.html", context))
+
+
+def _room_page(
+    request: HttpRequest, offer: PurchaseOffer, place: PlaceInLine, now_ms: int
+) -> HttpResponse:
+    ids = {"sale_id": offer.sale.pk, "user_id": request.user.pk or 0}
+    key = request.session.session_key or ""
+    return room_page(
+        request,
+        sale=offer.sale,
+        state=offer.state.value,
+        view=view_of_place(place, **ids, now_ms=now_ms),
+        held=sign_place(place, **ids, session_key=key),
+    )
 
 
 def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
@@ -145,6 +173,7 @@ def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
         "token": reverse("token", args=[sale_id]),
         "place": reverse("place-order", args=[sale_id]),
         "waiting": reverse("waiting", args=[sale_id]),
+        "room": reverse("room", args=[sale_id]),
         "form": reverse("purchase-form", args=[sale_id]),
         "login": f"{reverse('login')}?next={request.path}",
     }

@@ -5,10 +5,13 @@ from typing import Any
 
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.buyer_in_sale import BuyerInSale
+from orders.receipts.place_in_line import view_of_place
+from orders.receipts.purchase_page import BuyerStatus
 from orders.web.order_answers import owner_answer
-from orders.web.serializers import buyer_status_json
+from orders.web.serializers import buyer_status_json, line_json
 from seckill_site.sessions import Buyer
 from seckill_site.web.responses import Answer
+from vouchers.inventory.waiting_room import Place, PlaceState
 
 _QUERY = re.compile(r"(?:sale=([1-9][0-9]{0,17}))?")
 
@@ -40,11 +43,24 @@ def me_answer(buyer: Buyer | None, *, now_ms: int, sale: dict[str, Any] | None =
 
 
 def sale_json(found: BuyerInSale, *, order_id: int | None) -> dict[str, Any]:
-    """Return what a buyer has of a sale, with a token unless it is over (``order_id`` None)."""
+    """Return what a buyer has of a sale.
+
+    It has a token, unless the buyer may have none (``order_id`` None). It has the place in line of
+    a buyer whom a waiting room has not let in.
+    """
     content = buyer_status_json(found.status)
-    if order_id is None:
-        return content | {"token": "", "expires_at_ms": None}
-    return content | token_json(found.token(order_id))
+    if order_id is not None:
+        return content | token_json(found.token(order_id))
+    content |= {"token": "", "expires_at_ms": None}
+    if found.place and found.place.state is not PlaceState.NONE and not found.is_over:
+        content["room"] = place_json(found.place, status=found.status)
+    return content
+
+
+def place_json(place: Place, *, status: BuyerStatus) -> dict[str, Any]:
+    """Return a place in line that the ledger has just named."""
+    ids = {"sale_id": status.sale_id, "user_id": status.user_id}
+    return line_json(view_of_place(place, **ids, now_ms=status.now_ms))
 
 
 def token_json(token: PurchaseToken) -> dict[str, Any]:

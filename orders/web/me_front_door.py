@@ -21,6 +21,7 @@ from orders.receipts.buyer_in_sale import (
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import owner_answer
 from orders.web.refusals import REFUSED, refusal_answer, refusal_of
+from orders.web.room_answers import visitor_in
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.per_loop import PerLoop
@@ -28,7 +29,7 @@ from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import ask
-from vouchers.inventory.reservations import SaleEnded
+from vouchers.inventory.waiting_room import Visitor
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
@@ -107,8 +108,9 @@ async def me(environ: Environ) -> Answer | None:
             if buyer is None:
                 return None
             if sale_id is not None:
-                found = await _buyer_in_sale(sale_id, buyer.user_id)
-                order_id = None if found.is_over else await _next_order_id()
+                visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
+                found = await find_buyer(sale_id, buyer.user_id, visitor)
+                order_id = await _next_order_id() if found.may_have_token else None
                 sale = sale_json(found, order_id=order_id)
     except (UnknownQuery, DatabaseError):
         return None
@@ -130,9 +132,10 @@ async def token(environ: Environ) -> Answer | None:
         buyer = await buyer_of(key)
         if buyer is None:
             return None
-        found = await _buyer_in_sale(int(match[1]), buyer.user_id)
-        if found.is_over:
-            raise SaleEnded("the sale is over")
+        sale_id = int(match[1])
+        visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
+        found = await find_buyer(sale_id, buyer.user_id, visitor)
+        found.check_admitted()
         issued = found.token(await _next_order_id())
     except DatabaseError:
         return None
@@ -141,13 +144,17 @@ async def token(environ: Environ) -> Answer | None:
     return owner_answer(token_json(issued))
 
 
-async def _buyer_in_sale(sale_id: int, user_id: int) -> BuyerInSale:
+async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
+    """Return a buyer of a public sale, as ``find_buyer_in_sale`` does in a thread."""
     if not await _is_public(sale_id):
         raise SeckillVoucher.DoesNotExist("the sale is not public")
-    found = await ask(buyer_call(sale_id=sale_id, user_id=user_id))
-    if found is not None:
-        return found
-    return await threads().query(partial(buyer_from_rows, sale_id=sale_id, user_id=user_id))
+    ids = {"sale_id": sale_id, "user_id": user_id}
+    found = await ask(buyer_call(**ids, visitor=visitor))
+    if found.buyer is not None:
+        return found.buyer
+    return await threads().query(
+        partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
+    )
 
 
 async def _is_public(sale_id: int) -> bool:

@@ -22,6 +22,7 @@ from vouchers.inventory.request_stats import ACCEPTED, count_request
 
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
+    "waiting_room",
 }  # fmt: skip
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 

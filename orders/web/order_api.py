@@ -12,8 +12,8 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.placing.order_ids import mint_order_ids
-from orders.placing.tokens import issue_token, read_token
-from orders.receipts.buyer_in_sale import buyer_call, buyer_from_rows, learn_public
+from orders.placing.tokens import read_token
+from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale
 from orders.receipts.service import find_receipt
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import (
@@ -32,12 +32,11 @@ from orders.web.refusals import (
     refusals_answered,
 )
 from orders.web.request_parsing import InvalidRequest, read_order_request
+from orders.web.room_answers import visitor_in
 from orders.web.serializers import receipt_json, receipt_path
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.sessions import Buyer
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
-from vouchers.catalogue.listing import public_sale
-from vouchers.inventory.keys import send
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
@@ -70,7 +69,7 @@ def me(request: HttpRequest) -> HttpResponse:
         sale = None
         user_id = request.user.pk
         if user_id is not None and sale_id is not None:
-            sale = _sale_of_buyer(sale_id, user_id)
+            sale = _sale_of_buyer(request, sale_id, user_id)
     except UnknownQuery:
         error: Exception = SeckillVoucher.DoesNotExist("not the id of a sale")
         return as_response(refusal_answer(refusal_of(error), language=get_language() or ""))
@@ -81,14 +80,16 @@ def me(request: HttpRequest) -> HttpResponse:
     return as_response(me_answer(buyer, now_ms=ledger_now_ms(), sale=sale))
 
 
-def _sale_of_buyer(sale_id: int, user_id: int) -> dict[str, Any]:
-    if not learn_public(sale_id=sale_id):
-        raise SeckillVoucher.DoesNotExist("the sale is not public")
-    found = send(buyer_call(sale_id=sale_id, user_id=user_id)) or buyer_from_rows(
-        sale_id=sale_id, user_id=user_id
-    )
-    order_id = None if found.is_over else mint_order_ids(count=1)[0]
+def _sale_of_buyer(request: HttpRequest, sale_id: int, user_id: int) -> dict[str, Any]:
+    found = find_visitor(request, sale_id, user_id)
+    order_id = mint_order_ids(count=1)[0] if found.may_have_token else None
     return sale_json(found, order_id=order_id)
+
+
+def find_visitor(request: HttpRequest, sale_id: int, user_id: int) -> BuyerInSale:
+    """Return the signed-in buyer in a public sale; raises as ``find_buyer_in_sale``."""
+    visitor = visitor_in(request.META, sale_id=sale_id, user_id=user_id)
+    return find_buyer_in_sale(sale_id=sale_id, user_id=user_id, visitor=visitor)
 
 
 @allow("GET", "HEAD")
@@ -98,9 +99,9 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    sale = public_sale(sale_id=sale_id)
-    issued = issue_token(sale=sale, user_id=user_id, now_ms=ledger_now_ms())
-    return as_response(owner_answer(token_json(issued)))
+    found = find_visitor(request, sale_id, user_id)
+    found.check_admitted()
+    return as_response(owner_answer(token_json(found.token(mint_order_ids(count=1)[0]))))
 
 
 @allow("GET", "HEAD")

@@ -36,6 +36,7 @@ from seckill_site.web.responses import (
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
+    NotAdmitted,
     NotReplicated,
     NotStarted,
     SaleBehind,
@@ -45,6 +46,9 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.waiting_list import UnitAvailable
 from vouchers.models import SeckillVoucher
+
+WAITING_RETRY_AFTER_S = 5
+"""The ``Retry-After`` of a request that the waiting room has not let in; ``room/`` knows better."""
 
 LONGEST_RETRY_S = 30
 """The longest ``Retry-After``, however late orders are written."""
@@ -149,6 +153,12 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     ),
     UnitAvailable: Refusal(
         409, "available", gettext_noop("There is a unit left. You can buy it now.")
+    ),
+    NotAdmitted: Refusal(
+        429,
+        "waiting_room",
+        gettext_noop("There is a line for this sale. Wait for your turn in the waiting room."),
+        retry_after_s=WAITING_RETRY_AFTER_S,
     ),
     SaleBehind: _behind,
     NotReplicated: _NOT_REPLICATED,

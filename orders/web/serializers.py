@@ -8,6 +8,7 @@ from django.urls import reverse
 
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.waiting_list import Place
+from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
 from orders.receipts.service import QUEUED, Receipt, poll_after_ms
 
@@ -74,6 +75,18 @@ def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
         "status_url": reverse("receipt", args=[status.sale_id, order.order_id]),
     }
     return content | (_queue_json(order.place) if order.status == QUEUED else {})
+
+
+def line_json(view: LineView) -> dict[str, Any]:
+    """Return a place in the line of a waiting room."""
+    return {
+        "turn": view.turn.value,
+        "position": view.position,
+        "waiting": view.length,
+        "wait_ms": view.wait_ms,
+        "poll_after_ms": view.poll_after_ms,
+        "url": reverse("room", args=[view.sale_id]),
+    }
 
 
 def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:

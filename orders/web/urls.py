@@ -1,12 +1,20 @@
 from django.urls import path
 
-from orders.web import buyer_views, order_api, payment_webhook, sandbox_views, staff_views
+from orders.web import (
+    buyer_views,
+    order_api,
+    payment_webhook,
+    room_views,
+    sandbox_views,
+    staff_views,
+)
 
 urlpatterns = [
     path("vouchers/<id:sale_id>/orders/", order_api.place, name="place-order"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/", order_api.receipt, name="receipt"),
     path("vouchers/<id:sale_id>/", buyer_views.purchase, name="purchase"),
     path("vouchers/<id:sale_id>/form/", buyer_views.purchase_form, name="purchase-form"),
+    path("vouchers/<id:sale_id>/room/", room_views.room, name="room"),
     path("me/", order_api.me, name="me"),
     path("orders/", buyer_views.my_orders, name="my-orders"),
     path("vouchers/<id:sale_id>/token/", order_api.token, name="token"),

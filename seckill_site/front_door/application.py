@@ -150,6 +150,8 @@ class FrontDoor:
             if found is None:
                 found = await self._merge_headers(kind, answer.headers, environ)
             headers = [*found, length_of(body)]
+            if answer.cookie:
+                headers.append((b"set-cookie", answer.cookie.encode()))
         if environ["REQUEST_METHOD"] == "HEAD":
             body = b""
         await send({"type": "http.response.start", "status": status, "headers": headers})

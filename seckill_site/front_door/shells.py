@@ -37,7 +37,7 @@ KEPT_S = 60.0
 MOST_PAGES = 1_000
 """The most pages in memory, those of sales that do not exist included."""
 
-_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/")
+_PAGES = re.compile(r"/|/vouchers/[1-9][0-9]{0,17}/(?:room/)?")
 _KEPT = {200, 404}
 _COMPRESSED_FROM_BYTES = 1_000
 
@@ -149,6 +149,8 @@ def _key_of(environ: Environ) -> Key | None:
     path = environ["PATH_INFO"]
     if environ["REQUEST_METHOD"] not in ("GET", "HEAD") or not _PAGES.fullmatch(path):
         return None
+    if path.endswith("/room/") and not names_html(environ):
+        return None  # a place in line is one buyer's
     is_secure = environ.get("HTTP_X_FORWARDED_PROTO") == "https"
     return path, request_language(environ), names_html(environ), is_secure
 

@@ -36,21 +36,25 @@ View = Callable[..., HttpResponseBase]
 
 
 class Answer(NamedTuple):
-    """A status, a JSON text, and the headers that depend on them."""
+    """A status, a JSON text, the headers that depend on them, and a cookie to set, if any."""
 
     status: int
     content: str
     headers: Headers
+    cookie: str = ""
 
 
 def as_response(answer: Answer) -> HttpResponse:
     """Render an answer for Django, whose middleware adds the headers that every response has."""
-    return HttpResponse(
+    response = HttpResponse(
         answer.content,
         status=answer.status,
         content_type="application/json",
         headers=dict(answer.headers),
     )
+    if answer.cookie:
+        response.cookies.load(answer.cookie)
+    return response
 
 
 def problem_answer(

@@ -12,6 +12,8 @@ import { whySoldOut } from "./why.js";
 import { keptTokens, orderIdOf, readJson } from "./wire.js";
 
 const LATER_MS = 3000;
+const ROOM_OPENS_MS = 600_000;
+const LONGEST_TIMER_MS = 3_600_000;
 
 const element = (id) => document.getElementById(id);
 const page = element("main");
@@ -193,8 +195,16 @@ function takeVisitor() {
   return step("free");
 }
 
+/** Return when a buyer in line goes to the page of the waiting room: long before the start, later. */
+function toRoomMs(now) {
+  if (!now.room || now.order_id || live.state === "ended") return null;
+  if (live.state !== "scheduled") return 0;
+  return Math.min(Math.max(0, live.leftToBeginMs - ROOM_OPENS_MS * Math.random()), LONGEST_TIMER_MS);
+}
+
 function takeBuyer(now, receivedAt) {
   if (visitor) return location.reload(); // signed in since: begin again
+  if (toRoomMs(now) === 0) return location.replace(urls.room);
   const isOver = mine?.order_id && !now.order_id;
   mine = now;
   useMine(receivedAt);
@@ -211,7 +221,8 @@ function useMine(receivedAt) {
   if (!ticket.token || isSpent()) Object.assign(ticket, { token: mine.token, attempt: 0 });
   queue.addSample({ place: mine.place, atMs: receivedAt });
   const queuePaceMs = queue.paceMs(mine.poll_after_ms);
-  statusPoller.schedule(mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() }));
+  const pollMs = mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() });
+  statusPoller.schedule(toRoomMs(mine) ?? pollMs);
 }
 
 const isSpent = () => spent.has(orderIdOf(ticket.token));
@@ -240,6 +251,7 @@ function answered(event, answer) {
   if (event === "accepted") return goToReceipt(answer.body.status_url);
   if (event === "already_ordered") return askWhich(answer.body.order_id);
   if (event === "unreachable") return step("missing", texts.note.unreachable);
+  if (event === "waiting_room") return location.replace(urls.room);
   if (event === "missing" || event === "login_required") return step(event);
   return refused(event === "bad_token" ? { code: event } : answer.body);
 }

@@ -82,6 +82,7 @@ export function shownState({ own, sale, visitor, visitorStates }) {
 /** Return the event of an answer to an order request: one of MOVES, or "bad_token". */
 export function judge(status, code) {
   if (status === 202) return "accepted";
+  if (code === "waiting_room") return code;
   // A gateway's error is a timeout, too.
   if ([0, 429, 502, 503, 504].includes(status)) return "busy";
   if (code === "bad_token" || code === "already_ordered") return code;

@@ -52,6 +52,7 @@ from vouchers.inventory.rebuild import load_sale, rebuild_sale
 from vouchers.inventory.request_stats import flush_request_counts, read_request_counts
 from vouchers.inventory.reservations import StillPending
 from vouchers.inventory.sale_state import Snapshot, snapshot
+from vouchers.inventory.waiting_room import Visitor
 from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
@@ -296,7 +297,8 @@ class Shop:
 
     def is_known_at_the_front_door(self) -> bool:
         """Ask for the first buyer as ``me/`` does there."""
-        send(buyer_call(sale_id=self.sale.pk, user_id=self.users[0].pk))
+        visitor = Visitor(draw=0)
+        send(buyer_call(sale_id=self.sale.pk, user_id=self.users[0].pk, visitor=visitor))
         return True
 
     def ledger(self) -> Snapshot:

@@ -137,10 +137,11 @@ def lose_state(sale_id: int) -> None:
 
 
 def _state_of(words: dict[str, Any]) -> str:
-    return (
+    text = (
         "{epoch}:{identity} {total} {begins_at_ms} {ends_at_ms} {limit} {paused} {rebuy} {plain} "
         "{loaded_at_ms} {batch} {sold_out_at_ms}"
     ).format(**words)
+    return f"{text} {words['room']}" if words.get("room") else text
 
 
 def reserve_entry(*, sale_id: int, order_id: int, user_id: int) -> PendingEntry:

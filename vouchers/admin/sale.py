@@ -88,9 +88,10 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        room = (_("Waiting room"), {"fields": [("room", "room_rate"), "room_shuffled"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
-            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after]
+            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after, room]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -107,6 +108,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
             after,
+            room,
         ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

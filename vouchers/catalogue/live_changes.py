@@ -20,7 +20,7 @@ from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import SeckillVoucher
+from vouchers.models import RoomKind, SeckillVoucher
 
 
 class SaleOver(StaffRefusal):
@@ -78,6 +78,21 @@ def resize_sale(*, sale_id: int, stock: int, seen: int) -> SeckillVoucher:
     :raises BelowTaken: fewer than are reserved or ordered; nothing changed.
     """
     return _change(sale_id=sale_id, seen={"stock": seen}, stock=stock)
+
+
+def open_room(*, sale_id: int, rate: int) -> SeckillVoucher:
+    """Open the waiting room of a sale, with this many people let in per second."""
+    return _change(sale_id=sale_id, seen={"room": RoomKind.OFF}, room=RoomKind.BUSY, room_rate=rate)
+
+
+def change_room_rate(*, sale_id: int, rate: int, seen: int) -> SeckillVoucher:
+    """Let ``rate`` people in per second instead of the number ``seen``."""
+    return _change(sale_id=sale_id, seen={"room_rate": seen}, room_rate=rate)
+
+
+def close_room(*, sale_id: int) -> SeckillVoucher:
+    """Close the waiting room of a sale: everybody is let in."""
+    return _change(sale_id=sale_id, seen={}, room=RoomKind.OFF)
 
 
 def end_sale(*, sale_id: int, seen: dt.datetime) -> SeckillVoucher:

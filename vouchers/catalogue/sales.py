@@ -14,15 +14,18 @@ from functools import partial
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.catalogue.pictures import set_picture
+from vouchers.catalogue.rooms import date_room
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import SaleStage, SeckillVoucher, Voucher
+from vouchers.models import RoomKind, SaleStage, SeckillVoucher, Voucher
 
 
 class LimitLowered(StaffRefusal):
@@ -43,6 +46,12 @@ class StaysPublic(StaffRefusal):
     message = _("The sale has orders, so it has to stay public. Pause it instead.")
 
 
+class OrderIsDrawn(StaffRefusal):
+    """The order of a waiting room is settled once the sale has started."""
+
+    message = _("Nothing was changed: the order of the line is settled once the sale has started.")
+
+
 @dataclass(frozen=True)
 class SaleTerms:
     """The terms of a sale that the shop decides; datetimes are aware, ``stock`` is in units."""
@@ -56,6 +65,9 @@ class SaleTerms:
     rebuy: bool = True
     refundable: bool = True
     stage: str = SaleStage.PUBLIC
+    room: str = RoomKind.OFF
+    room_rate: int = 200
+    room_shuffled: bool = False
 
 
 @dataclass(frozen=True)
@@ -75,6 +87,7 @@ class VoucherDetails:
 
 _DETAILS = ("title", "rules", "price_cents", "face_value_cents")
 _TERMS = tuple(field.name for field in fields(SaleTerms))
+_LINE = ("room_opened_ms", "room_base", "room_since_ms")
 
 
 def create_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
@@ -94,6 +107,7 @@ def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
+    date_room(sale, before=None, now_ms=ledger_now_ms())
     sale.full_clean()
     sale.save(force_insert=True)
     return sale
@@ -121,6 +135,7 @@ def edit_sale(
     :raises BelowTaken: the stock would fall below what is reserved or ordered; nothing changed.
     :raises LimitLowered: the limit would fall; nothing changed.
     :raises UnusablePicture: the new picture cannot be shown; nothing changed.
+    :raises OrderIsDrawn: the order of the waiting room would change after the start.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
     :raises LedgerUnavailable: the edit narrows, and Redis did not respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
@@ -134,6 +149,10 @@ def edit_sale(
         edited = copy(sale)
         for name in _TERMS:
             setattr(edited, name, getattr(terms, name))
+        now_ms = ledger_now_ms()
+        if edited.room_shuffled != sale.room_shuffled and _has_line(sale, now_ms):
+            raise OrderIsDrawn
+        date_room(edited, before=sale, now_ms=now_ms)
         edited.full_clean()
         if details:
             _write_details(edited.voucher, details)
@@ -146,10 +165,15 @@ def edit_sale(
         if narrowed != figures:
             _write_locked_terms(sale, narrowed)
         failpoint("edit.narrowed")
-        edited.save(update_fields=_TERMS)
+        edited.save(update_fields=_TERMS + _LINE)
         transaction.on_commit(partial(failpoint, "edit.committed"))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
+
+
+def _has_line(sale: SeckillVoucher, now_ms: int) -> bool:
+    """Return whether places have been drawn or given by the order of arrival."""
+    return sale.room == RoomKind.START and epoch_ms(sale.begins_at) <= now_ms
 
 
 def publish_sale(*, sale_id: int) -> SeckillVoucher:

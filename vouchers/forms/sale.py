@@ -89,8 +89,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 face_value=voucher.face_value_cents,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        if "stage" in self.fields:
-            self.fields["stage"].required = False
+        for name in {"stage", "room", "room_rate"} & set(self.fields):
+            self.fields[name].required = False
 
     @property
     def media(self) -> forms.Media:
@@ -153,6 +153,17 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if self._stored and withdrawn and has_buyers(sale=self._stored):
             raise ValidationError(str(StaysPublic()))
         return stage
+
+    def clean_room(self) -> str:
+        """Without an entry, keep what is stored; a new sale has no waiting room."""
+        return str(self.cleaned_data["room"] or self._stored_or_default("room"))
+
+    def clean_room_rate(self) -> int:
+        return int(self.cleaned_data["room_rate"] or self._stored_or_default("room_rate"))
+
+    def _stored_or_default(self, name: str) -> Any:
+        sale = self._stored or SeckillVoucher()
+        return getattr(sale, name)
 
     def clean_limit(self) -> int:
         limit: int = self.cleaned_data["limit"]
@@ -219,7 +230,7 @@ def _as_text(field: forms.Field, value: Any) -> str:
     if isinstance(field, MoneyField) and value is not None:
         return money(value)
     if isinstance(field, forms.ChoiceField):
-        return str(SaleStage(value).label)
+        return str(dict(field.choices).get(value, value))  # type: ignore[arg-type]
     if isinstance(value, bool):
         return gettext("yes") if value else gettext("no")
     if isinstance(value, dt.datetime):

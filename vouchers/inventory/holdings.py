@@ -23,6 +23,7 @@ from vouchers.inventory.keys import (
     run_script,
     send_many,
 )
+from vouchers.inventory.waiting_room import Place, Visitor, read_place, visit_args
 from vouchers.models import MAX_LIMIT
 
 _READ_HOLDINGS = ledger_script("read_buyer_holdings")
@@ -101,7 +102,8 @@ class KnownBuyer(NamedTuple):
     """What the ledger of a loaded sale says about one buyer, and the terms that matter to them.
 
     ``barred_by`` is the ended order that rules out another, or 0. ``copies`` has what is cached of
-    the rows of the units, by order id. ``line`` is the length of the waiting list.
+    the rows of the units, by order id. ``line`` is the length of the waiting list. ``place`` is the
+    buyer's in the waiting room, None without one.
     """
 
     holdings: BuyerHoldings
@@ -111,31 +113,40 @@ class KnownBuyer(NamedTuple):
     barred_by: int
     line: int
     copies: dict[int, str]
+    place: Place | None = None
 
 
-def known_buyer_call(*, sale_id: int, user_id: int) -> ScriptCall[KnownBuyer | None]:
-    """Build the call that reads a buyer in one command; None if the sale is not loaded."""
+def known_buyer_call(
+    *, sale_id: int, user_id: int, visitor: Visitor
+) -> ScriptCall[KnownBuyer | None]:
+    """Build the call that reads a buyer in one command; None if the sale is not loaded.
+
+    If the sale has a waiting room, a buyer who may buy joins its line as this visitor.
+    """
 
     def read(reply: list[str]) -> KnownBuyer | None:
         about, *parts = reply
         if not about:
             return None
-        now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, about.split(" "))
+        *figures, of_room = about.split(" ", 6) if about.count(" ") > 5 else (*about.split(" "), "")
+        now_ms, limit, ends_at_ms, identity, barred_by, line = map(int, figures)
         units, copies = [], {}
         for unit, order, place, copy in zip(*[iter(parts)] * 4, strict=True):
             units.append(HeldUnit(int(order), user_id, int(unit), int(place) or None))
             if copy:
                 copies[int(order)] = copy
         holdings = BuyerHoldings(now_ms, units)
-        return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies)
+        place = read_place(of_room, sale_id=sale_id) if of_room else None
+        return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies, place)
 
-    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), [str(user_id)], read)
+    args = [str(user_id), *visit_args(sale_id=sale_id, visitor=visitor)]
+    return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), args, read)
 
 
 @lru_cache(maxsize=1024)
 def _keys_of_buyers(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, *keys.copies)
+    return (*keys.contents, *keys.copies, keys.room, keys.visits)
 
 
 def held_order_ids(*, sale_id: int, user_id: int) -> list[int]:

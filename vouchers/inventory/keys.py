@@ -114,6 +114,8 @@ class LedgerKeys:
     tries = _Key("seckill:{%d}:tries")
     barred = _Key("seckill:{%d}:barred")
     waiting = _Key("seckill:{%d}:waiting")
+    room = _Key("seckill:{%d}:room")
+    visits = _Key("seckill:{%d}:visits")
 
     kick = _Key("seckill:{%d}:kick")
     loading = _Key("seckill:{%d}:loading")
@@ -137,7 +139,8 @@ class LedgerKeys:
     @property
     def movable(self) -> list[str]:
         """``sale`` and the contents, followed by the figures; without locks and their fence."""
-        side = [self.kick, self.trying, self.swept, self.tally, self.changing]
+        side = [self.kick, self.trying, self.swept, self.tally, self.changing, self.room]
+        side.append(self.visits)
         return [self.sale, *self.contents, *side, *self.copies]
 
     @property

@@ -30,10 +30,11 @@ from math import isfinite
 from typing import Any
 
 from django.db import DatabaseError, transaction
+from django.db.models import Max, Q
 
 from locks import cap_leases
 from seckill_site.clocks.ledger import read_ledger_ms
-from seckill_site.clocks.machine import epoch_ms
+from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
@@ -49,6 +50,7 @@ from vouchers.inventory.keys import (
 )
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
+from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -346,15 +348,29 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     failpoint("load.prepared")
     return run_script(
         _LOAD,
-        [*keys.contents, keys.kick, keys.trying, keys.sale, *side.values()],
+        [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values()],
         sale.epoch,
         *LedgerTerms.from_sale(sale).script_args(),
         ENDED_RETENTION_MS,
         sale.batch,
         current_run_id(),
+        *_stored_line(sale),
         *map(len, parts.values()),
         read=LoadCode,
     )
+
+
+def _stored_line(sale: SeckillVoucher) -> tuple[int, int, int | str]:
+    """Return opening, last number and last early number of the line, by the rows of visits."""
+    terms = RoomTerms.from_sale(sale)
+    if terms is None:
+        return 0, 0, ""
+    visits = sale.room_visits.filter(opened_ms=terms.opened_ms)
+    early = Q(joined_at__lt=from_epoch_ms(terms.since_ms))
+    found = visits.aggregate(tail=Max("given"), early=Max("given", filter=early))
+    with ledger_errors():
+        has_begun = read_ledger_ms() >= terms.since_ms
+    return terms.opened_ms, found["tail"] or 0, (found["early"] or 0) if has_begun else ""
 
 
 def _write_side_key(key: str, part: dict[str, Any]) -> None:

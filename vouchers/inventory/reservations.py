@@ -75,6 +75,10 @@ class SalePaused(ReservationRefused):
     """The sale is paused."""
 
 
+class NotAdmitted(ReservationRefused):
+    """The sale has a waiting room, and it has not let this buyer in."""
+
+
 class SoldOut(ReservationRefused):
     """No unit is left. Both times are by the clock of Redis, and None if unknown."""
 
@@ -116,6 +120,7 @@ class ReserveCode(StrEnum):
     PAUSED = "PAUSED"
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
+    NOT_ADMITTED = "NOT_ADMITTED"
 
 
 class ClaimCode(StrEnum):
@@ -169,31 +174,41 @@ class Release:
 # --- Front half ----------------------------------------------------------------------------------
 
 
-def reserve(*, sale_id: int, order_id: int, user_id: int, identity: int = 0) -> Reservation:
+def reserve(
+    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, minted_ms: int | None = None
+) -> Reservation:
     """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
 
-    ``identity`` is that of the sale which the buyer asked for; 0 is not checked.
+    ``identity`` is that of the sale which the buyer asked for; 0 is not checked. ``minted_ms`` says
+    when the id was minted, in ms since 1970; None if a waiting room has let the buyer in.
 
     :raises OtherSale: the ledger is that of another sale with this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
+    :raises NotAdmitted: the waiting room was open at ``minted_ms`` and has not let the buyer in.
     :raises SaleBehind: orders are written too slowly; a later call may be accepted.
     :raises NotReplicated: reserved, but fewer than ``SECKILL_LEDGER_REPLICAS`` replicas know it.
     :raises NotLoaded: the sale has to be loaded first.
     """
-    return send(
-        reserve_call(sale_id=sale_id, order_id=order_id, user_id=user_id, identity=identity)
+    call = reserve_call(
+        sale_id=sale_id,
+        order_id=order_id,
+        user_id=user_id,
+        identity=identity,
+        minted_ms=minted_ms,
     )
+    return send(call)
 
 
 def reserve_call(
-    *, sale_id: int, order_id: int, user_id: int, identity: int = 0
+    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, minted_ms: int | None = None
 ) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
     kick_ms, behind_ms, replicas = _reserve_settings()
+    minted = "" if minted_ms is None else minted_ms
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
-        args=[str(order_id), str(user_id), kick_ms, behind_ms, str(identity or "")],
+        args=[str(order_id), str(user_id), kick_ms, behind_ms, str(identity or ""), minted],
         read=partial(_read_reservation, sale_id),
     )
     return _replicated(call, wanted=replicas) if replicas else call
@@ -229,6 +244,7 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
     ReserveCode.PAUSED: (SalePaused, "is paused"),
     ReserveCode.NOT_STARTED: (NotStarted, "has not started"),
     ReserveCode.ENDED: (SaleEnded, "has ended"),
+    ReserveCode.NOT_ADMITTED: (NotAdmitted, "has a waiting room that did not let this buyer in"),
 }
 """The exceptions of codes that carry no figures; the scripts share these codes."""
 

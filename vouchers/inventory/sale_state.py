@@ -18,6 +18,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Any, assert_never
 
 from locks.lua_script import ScriptCall
@@ -31,6 +32,7 @@ from vouchers.inventory.keys import (
     send,
     send_many,
 )
+from vouchers.inventory.waiting_room import Line, RoomTerms, remember_line, slower
 from vouchers.models import SaleState, SeckillVoucher
 
 _SNAPSHOT = ledger_script("snapshot")
@@ -39,7 +41,8 @@ _WRITE_TERMS = ledger_script("write_terms")
 _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
-    r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)",
+    r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
+    r"(?: (?P<room>[0-9:as]+))?",
     re.ASCII,
 )
 
@@ -74,6 +77,7 @@ class LedgerTerms:
     paused: bool
     rebuy: bool
     identity: int = 0
+    room: RoomTerms | None = None
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -86,10 +90,11 @@ class LedgerTerms:
             paused=sale.closed_by_shop,
             rebuy=sale.rebuy,
             identity=sale.identity,
+            room=RoomTerms.from_sale(sale),
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
-        """Return what both allow: fewer units, later start, earlier end, any pause."""
+        """Return what both allow: fewer units, later start, earlier end, any pause, any room."""
         return LedgerTerms(
             total=min(self.total, other.total),
             begins_at_ms=max(self.begins_at_ms, other.begins_at_ms),
@@ -98,19 +103,22 @@ class LedgerTerms:
             paused=self.paused or other.paused,
             rebuy=self.rebuy and other.rebuy,
             identity=self.identity,
+            room=slower(self.room, other.room),
         )
 
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
         flags = [int(self.paused), int(self.rebuy), self.identity]
-        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags]
+        room = self.room.word() if self.room else ""
+        return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, room]
 
 
 @dataclass(frozen=True)
 class Snapshot:
     """A loaded sale at one moment, by the clock of Redis.
 
-    ``set_aside`` of the pending entries wait for a decision of staff.
+    ``line`` is that of its waiting room, None without one. ``set_aside`` of the pending entries
+    wait for a decision of staff.
     """
 
     now_ms: int
@@ -122,6 +130,7 @@ class Snapshot:
     oldest_pending_ms: int | None
     waiting: int
     set_aside: int = 0
+    line: Line | None = None
 
     @property
     def remaining(self) -> int:
@@ -143,7 +152,7 @@ def parse_state(text: object) -> dict[str, str]:
     The scripts read and write it (``lua/include/state_words.lua``, ``write_state.lua``).
     """
     match = _STATE.fullmatch(text) if isinstance(text, str) else None
-    return match.groupdict() if match else {}
+    return match.groupdict(default="") if match else {}
 
 
 def snapshot(*, sale_id: int) -> Snapshot:
@@ -166,27 +175,32 @@ def snapshots(*, sale_ids: Iterable[int]) -> dict[int, Snapshot | None]:
 
 def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     """Build the call that reads a snapshot, or None if the sale is not loaded."""
+    keys = LedgerKeys(sale_id)
+    read = partial(_read_snapshot, sale_id)
     return ScriptCall(
-        script=_SNAPSHOT, keys=LedgerKeys(sale_id).contents, args=[ASIDE_MS], read=_read_snapshot
+        script=_SNAPSHOT, keys=[*keys.contents, keys.room], args=[ASIDE_MS], read=read
     )
 
 
-def _read_snapshot(reply: list[Any]) -> Snapshot | None:
+def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
-    numbers = [int(value) for value in reply]
+    *figures, room, tail, early = reply
+    terms = RoomTerms.parse(room)
+    numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
     taken, pending, oldest, waiting, set_aside = counts
     return Snapshot(
         now_ms=now_ms,
         epoch=epoch,
-        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy), identity),
+        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy), identity, terms),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,
         oldest_pending_ms=oldest or None,
         waiting=waiting,
         set_aside=set_aside,
+        line=remember_line(sale_id=sale_id, terms=terms, tail=tail, early=early) if terms else None,
     )
 
 

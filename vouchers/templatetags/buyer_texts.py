@@ -217,6 +217,46 @@ WAITING = {
     "note": {"away": _("The shop cannot be reached right now. You keep your place.")},
 }
 
+ROOM = {
+    "heading": {
+        "waiting": _("You are number {position} in line"),
+        "drawn_later": _("You are in the waiting room"),
+        "in": _("It is your turn"),
+        "expired": _("Your turn has passed"),
+        "sign_in": _("Sign in to join the line"),
+        "asking": _("Finding your place in line…"),
+    },
+    "text": {
+        "waiting": _("Keep this page open. It takes you to the sale when it is your turn."),
+        "drawn_later": _(
+            "When the sale starts, everybody who waits here gets a place by lot. "
+            "Coming earlier is no advantage."
+        ),
+        "in": _("You can buy now, at any time until the sale ends."),
+        "expired": _("You did not come when it was your turn. You can join the end of the line."),
+        "sign_in": _("Your place in line belongs to your account."),
+        "asking": "",
+    },
+    "wait": {
+        "soon": _("Only a few seconds to go"),
+        "seconds": _("About {count} s to go"),
+        "minutes": _("About {count} min to go"),
+        "hours": _("More than {count} h to go"),
+    },
+    "sale": {
+        "scheduled": _("The sale has not started yet."),
+        "paused": _("The sale is paused, and nobody is let in. You keep your place."),
+        "sold_out": _("All units are taken. In your turn you can join the waiting list."),
+        "ended": _("The sale has ended."),
+    },
+    "people": _("{count} people are waiting."),
+    "note": {
+        "away": _(
+            "The shop cannot be reached right now. You keep your place, and this page keeps trying."
+        )
+    },
+}
+
 MAIL = {
     "unpaid": _("A unit is reserved for you. Pay for it on your order page."),
     "paid": _("We have received your payment. Show the code when you use the voucher."),
@@ -234,5 +274,6 @@ PAGES: dict[str, dict[str, Any]] = {
     "list": LIST,
     "receipt": RECEIPT,
     "waiting": WAITING,
+    "room": ROOM,
     "mail": MAIL,
 }

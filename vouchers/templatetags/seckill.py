@@ -2,6 +2,7 @@
 
 import datetime as dt
 from collections.abc import Callable, Mapping
+from math import ceil
 from typing import Any
 
 import segno
@@ -136,6 +137,19 @@ def receipt_state(receipt: Mapping[str, Any]) -> str:
 def sentence(text: object, **words: object) -> str:
     """Return a sentence with its placeholders filled in."""
     return str(text).format(**words)
+
+
+@register.simple_tag
+def room_wait(wait_ms: int) -> str:
+    """Return a wait in line in words, rounded up as the page's script does it."""
+    words, seconds = PAGES["room"]["wait"], wait_ms / 1000
+    if seconds <= 5:
+        return str(words["soon"])
+    if seconds < 90:
+        return str(words["seconds"]).format(count=ceil(seconds / 10) * 10)
+    if seconds < 5400:
+        return str(words["minutes"]).format(count=ceil(seconds / 60))
+    return str(words["hours"]).format(count=int(seconds // 3600))
 
 
 @register.simple_tag

@@ -42,17 +42,27 @@ async def live(environ: Environ) -> Answer | None:
     if match is None or environ["REQUEST_METHOD"] != "GET":
         return None
     try:
-        sample, snapshot = await _loaded_sample(int(match[1]))
+        return live_answer(await recent_snapshot(int(match[1])))
     except SeckillVoucher.DoesNotExist:
         return None
     except (LedgerUnavailable, NotLoaded):
         if names_html(environ):
             return None
         return unavailable_answer(NOT_LOADED_TEXT, language=request_language(environ))
+
+
+async def recent_snapshot(sale_id: int) -> Snapshot:
+    """Return a snapshot of a sale that is at most ``MAX_AGE_S`` old, at the present time.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale.
+    :raises LedgerUnavailable: Redis did not respond.
+    :raises NotLoaded: the sale cannot be loaded.
+    """
+    sample, snapshot = await _loaded_sample(sale_id)
     # Advance the time, so that the state changes at start and end: a little late, because the
     # snapshot is older than its arrival, but never early.
     age_ms = round((monotonic() - sample.received_at) * 1000)
-    return live_answer(replace(snapshot, now_ms=snapshot.now_ms + age_ms))
+    return replace(snapshot, now_ms=snapshot.now_ms + age_ms)
 
 
 async def _loaded_sample(sale_id: int) -> tuple[_Sample, Snapshot]:

@@ -243,9 +243,13 @@ def test_board_needs_view_permission(what: str) -> None:
 @pytest.mark.parametrize(
     ("fields", "offered"),
     [
-        ({}, ["pause", "extend", "stock", "end"]),
-        ({"paused": True}, ["resume", "extend", "stock", "end"]),
-        ({"begins_in_s": 60}, ["pause", "extend", "stock"]),
+        ({}, ["pause", "extend", "stock", "open-room", "end"]),
+        ({"paused": True}, ["resume", "extend", "stock", "open-room", "end"]),
+        ({"begins_in_s": 60}, ["pause", "extend", "stock", "open-room"]),
+        (
+            {"room": "busy", "room_opened_ms": 1, "room_since_ms": 1},
+            ["pause", "extend", "stock", "room-rate", "close-room", "end"],
+        ),
         ({"ends_in_s": -1}, []),
     ],
 )
@@ -255,7 +259,7 @@ def test_only_possible_actions_are_offered(
     sale = make_sale(**fields)
     assert data_of(operator, sale)["actions"] == offered
     page = operator.get(board_of(sale)).text
-    assert re.findall(r'<li data-action="(\w+)"\s*>', page) == offered
+    assert re.findall(r'<li data-action="([\w-]+)"\s*>', page) == offered
 
 
 # --- Confirmation --------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from pytest_django import DjangoAssertNumQueries, Settings
 from redis import Redis
 
 from orders.placing.service import load_and_place_order, place_order
-from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, issue_token
+from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, issue_tokens
 from tests.support.inspection import (
     Commands,
     broker_length,
@@ -373,7 +373,7 @@ def test_backlog_refuses_new_buyers_with_its_age(
 def test_token_of_another_sale_with_this_id_buys_nothing() -> None:
     """The id was given again after an older backup was restored."""
     sale = make_sale()
-    token = issue_token(sale=sale, user_id=make_buyer().pk, now_ms=0)
+    [token] = issue_tokens(sale=sale, user_ids=[make_buyer().pk])
     sale.identity += 1
     sale.save()
     load_sale(sale_id=sale.pk)

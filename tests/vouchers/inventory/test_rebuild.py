@@ -618,10 +618,11 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
     ]
     lose()
     terms = [9, 0, redis_now_ms() + 60_000, 1, 1, 1, 9]  # paused: no waiting buyer is given a unit
+    line = (0, 0, "")
     return LOAD.run(
         client,
-        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, *side],
-        args=[2, *terms, ENDED_RETENTION_MS, 0, "run", *counts],
+        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side],
+        args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts],
     )
 
 

@@ -199,4 +199,4 @@ def test_terms_of_row_become_script_arguments() -> None:
 
     window = epoch_ms(sale.begins_at), epoch_ms(sale.ends_at)
     assert found == LedgerTerms(4, *window, 2, paused=True, rebuy=False, identity=sale.identity)
-    assert found.script_args() == [4, *window, 2, 1, 0, sale.identity]
+    assert found.script_args() == [4, *window, 2, 1, 0, sale.identity, ""]

@@ -6,13 +6,16 @@
 -- KEYS[1…6]    the contents of the ledger (read_ledger)
 -- KEYS[7]      kick  KEYS[8] trying
 -- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
--- KEYS[10…14]  side buyers, pending, ended, barred, waiting; an empty one is missing
+-- KEYS[10]     room  hash  the places in the waiting room (visit_room)
+-- KEYS[11…15]  side buyers, pending, ended, barred, waiting; an empty one is missing
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
--- ARGV[8]      identity of the sale
--- ARGV[9]      milliseconds to keep `ended` after the sale's end
--- ARGV[10]     number of the last batch that the row has stored  ARGV[11] run id of this server
--- ARGV[12…16]  the size of each side key
+-- ARGV[8]      identity of the sale  ARGV[9] terms of the waiting room, or '' (visit_room)
+-- ARGV[10]     milliseconds to keep `ended` after the sale's end
+-- ARGV[11]     number of the last batch that the row has stored  ARGV[12] run id of this server
+-- ARGV[13]     opening of the waiting room  ARGV[14] the last number of its line, as stored
+-- ARGV[15]     the last number given before the start, as stored, or ''
+-- ARGV[16…20]  the size of each side key
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -23,8 +26,9 @@
 -- @include integer
 -- @include write_state
 -- @include give_units
+-- @include restore_line
 
-local SIDE = {KEYS[10], KEYS[11], KEYS[12], KEYS[13], KEYS[14]}
+local SIDE = {KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]}
 local function size(key)
   return redis.call(redis.call('TYPE', key)['ok'] == 'zset' and 'ZCARD' or 'HLEN', key)
 end
@@ -35,7 +39,7 @@ if read_ledger() then
 end
 -- A server that was restarted during the build may have only the later writes.
 for i, key in ipairs(SIDE) do
-  if size(key) ~= tonumber(ARGV[11 + i]) then
+  if size(key) ~= tonumber(ARGV[15 + i]) then
     redis.call('UNLINK', unpack(SIDE))
     return 'SIDE_KEYS_LOST'
   end
@@ -52,13 +56,15 @@ for i, key in ipairs(SIDE) do
     if i > 2 then plain = '0' end -- ended, barred or waiting
   end
 end
-local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[9]) - now_ms
+local keep_ms = math.max(tonumber(ARGV[4]), now_ms) + tonumber(ARGV[10]) - now_ms
 redis.call('PEXPIRE', KEYS[3], integer(keep_ms))
-redis.call('HSET', KEYS[9], 'identity', ARGV[8], 'run_id', ARGV[11])
+redis.call('HSET', KEYS[9], 'identity', ARGV[8], 'run_id', ARGV[12])
 write_state({
   build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
   ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,
-  loaded_at_ms = integer(now_ms), batch = ARGV[10], sold_out_at_ms = '',
+  loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
+  room = ARGV[9],
 })
+restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)
 return 'LOADED'

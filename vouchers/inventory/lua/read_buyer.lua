@@ -1,10 +1,16 @@
--- read_buyer: read what one buyer has in a loaded sale, at one moment. Writes nothing.
+-- read_buyer: read what one buyer has in a loaded sale, at one moment. Writes nothing, unless the
+-- sale has a waiting room: there a buyer who may buy joins the line.
 --
--- KEYS[1…6]  the contents of the ledger (read_ledger)  KEYS[7…8] the copies of rows
--- ARGV[1]     user id
+-- KEYS[1…6]   the contents of the ledger (read_ledger)  KEYS[7…8] the copies of rows
+-- KEYS[9…10]  room and visits (visit_room)
+-- ARGV[1]     user id  ARGV[2] the buyer's draw  ARGV[3] ms that a place is kept after its turn
+-- ARGV[4]     1: join the line again after an expired place
+-- ARGV[5]     a signed place, or ''  ARGV[6] opening of the room that this place and the next two are of
+-- ARGV[7]     the last number in line that the caller knows of  ARGV[8] the last one before the start, or ''
 --
 -- Returns {''} if the ledger is not loaded or not whole, else
---   {now_ms limit ends_at_ms identity, the ended order that bars another or 0, waiting: in one text},
+--   {now_ms limit ends_at_ms identity, the ended order that bars another or 0, waiting, and with a
+--   waiting room what visit_room returns: in one text},
 --   followed for each unit held by its unit, its order id, its queue position from 1, or 0 if it
 --   is not pending, and the copy of its row or ''
 -- @include now_in_ms
@@ -12,6 +18,7 @@
 -- @include read_sale
 -- @include others_are_whole
 -- @include barring_order
+-- @include visit_room
 
 local user_id = ARGV[1]
 local sale, units = read_sale(user_id)
@@ -21,8 +28,9 @@ if sale.plain == '0' then
   barred_by = barring_order(sale, user_id) or '0'
   waiting = integer(redis.call('ZCARD', KEYS[6]))
 end
+local now_ms = now_in_ms()
 local found = {
-  integer(now_in_ms()) .. ' ' .. sale.limit .. ' ' .. sale.ends_at_ms .. ' ' .. sale.identity .. ' '
+  integer(now_ms) .. ' ' .. sale.limit .. ' ' .. sale.ends_at_ms .. ' ' .. sale.identity .. ' '
     .. barred_by .. ' ' .. waiting,
 }
 for unit = 1, tonumber(sale.limit) do
@@ -41,5 +49,12 @@ for unit = 1, tonumber(sale.limit) do
     found[#found + 1] = integer(ahead and ahead + 1 or 0)
     found[#found + 1] = copy
   end
+end
+if sale.room ~= '' and now_ms < tonumber(sale.ends_at_ms) then
+  local may_join = (#found - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
+  found[1] = found[1] .. ' ' .. visit_room(sale.room, now_ms, sale.ends_at_ms, {
+    user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], again = ARGV[4] == '1',
+    place = ARGV[5], opened = ARGV[6], tail = ARGV[7], early = ARGV[8], may_join = may_join,
+  })
 end
 return found

@@ -11,12 +11,14 @@
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  accept no new buyer while the oldest pending entry is older than this, in ms; 0: any age
 -- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
--- ARGV[6]  given if WAIT follows, which covers only writes of its own connection
+-- ARGV[6]  when the order id was minted, in ms; '' if the waiting room has let this buyer in
+-- ARGV[7]  given if WAIT follows, which covers only writes of its own connection
 --
 -- Returns one text, which costs Redis less than a list: a code, and its figures after spaces
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
 --                    publish a fulfil task, else 0
 --   ALREADY_ORDERED  the order id that the buyer holds, or the ended one that bars another
+--   NOT_ADMITTED     the waiting room has not let this buyer in, and was open when the id was minted
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
@@ -46,7 +48,7 @@ if first or limit ~= '1' or plain == '0' then
   code, known_id, free_unit = check_buyer(sale, read_units(user_id, limit, first), order_id, user_id)
   if code then
     -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
-    if ARGV[6] and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', found[1]) end
+    if ARGV[7] and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', found[1]) end
     return code .. ' ' .. known_id .. ' 0'
   end
 end
@@ -82,6 +84,9 @@ if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
   if free <= redis.call('ZCARD', KEYS[6]) then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
   end
+end
+if room ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(room, '^%d+')) then
+  return 'NOT_ADMITTED'
 end
 if behind_ms > 0 and late > 0 then
   local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]

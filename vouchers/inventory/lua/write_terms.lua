@@ -6,7 +6,8 @@
 -- ARGV[1]  total  ARGV[2] begins_at_ms  ARGV[3] ends_at_ms  ARGV[4] limit  ARGV[5] paused (0 or 1)
 -- ARGV[6]  rebuy (0 or 1)
 -- ARGV[7]  identity of the sale: the ledger of another sale counts as not loaded
--- ARGV[8]  1: refuse a total below the units taken, pending included; 0: the row has the last word
+-- ARGV[8]  terms of the waiting room, or '' (visit_room)
+-- ARGV[9]  1: refuse a total below the units taken, pending included; 0: the row has the last word
 --
 -- Returns {code, taken}
 --   WRITTEN      the terms are written
@@ -20,11 +21,11 @@
 local sale = read_ledger()
 if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
 local taken = redis.call('HLEN', KEYS[1]) - 1
-if ARGV[8] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
+if ARGV[9] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', taken} end
 -- The time at which the last unit went holds for one total only.
 if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end
 sale.total, sale.begins_at_ms, sale.ends_at_ms = ARGV[1], ARGV[2], ARGV[3]
-sale.limit, sale.paused, sale.rebuy = ARGV[4], ARGV[5], ARGV[6]
+sale.limit, sale.paused, sale.rebuy, sale.room = ARGV[4], ARGV[5], ARGV[6], ARGV[8]
 write_state(sale)
 give_units(sale, now_in_ms())
 return {'WRITTEN', taken}

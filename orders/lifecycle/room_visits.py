@@ -1,0 +1,61 @@
+"""Copying visits to waiting rooms from Redis into rows, for reports and for a lost line."""
+
+import datetime as dt
+import logging
+
+from django.contrib.auth.models import User
+from django.db import DatabaseError, connection
+
+from orders.models import RoomVisit
+from seckill_site.clocks.machine import from_epoch_ms
+from seckill_site.failpoints import failpoint
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.room_visits import Visit, forget_visits, unstored_visits
+from vouchers.models import SeckillVoucher
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE = 5_000
+"""The visits of a sale that one pass stores, so that a crowd does not keep a worker from orders."""
+
+_UNIQUE = ("seckill_voucher", "opened_ms", "user")
+
+
+def store_visits(*, now: dt.datetime) -> None:
+    """Store what is new of the visits to all waiting rooms; for beat. Safe to repeat."""
+    rooms = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), room_opened_ms__gt=0)
+    try:
+        for sale_id in rooms.values_list("pk", flat=True):
+            _store(sale_id)
+    except (LedgerUnavailable, DatabaseError) as error:
+        logger.warning("visits to waiting rooms are not stored now: %s", error)
+
+
+def _store(sale_id: int) -> None:
+    visits = unstored_visits(sale_id=sale_id, most=AT_ONCE)
+    if not visits:
+        return
+    known = User.objects.filter(pk__in=[it.user_id for it in visits]).values_list("pk", flat=True)
+    users = set(known)
+    rows = [_row(sale_id, visit) for visit in visits if visit.user_id in users]
+    has_target = connection.features.supports_update_conflicts_with_target
+    RoomVisit.objects.bulk_create(
+        rows,
+        batch_size=1_000,
+        update_conflicts=True,
+        update_fields=["given", "joined_at", "let_in_at"],
+        unique_fields=_UNIQUE if has_target else None,
+    )
+    failpoint("visits.stored")
+    forget_visits(sale_id=sale_id, visits=visits)
+
+
+def _row(sale_id: int, visit: Visit) -> RoomVisit:
+    return RoomVisit(
+        seckill_voucher_id=sale_id,
+        user_id=visit.user_id,
+        opened_ms=visit.opened_ms,
+        given=visit.given,
+        joined_at=from_epoch_ms(visit.joined_ms),
+        let_in_at=from_epoch_ms(visit.let_in_ms) if visit.let_in_ms else None,
+    )

@@ -1,0 +1,84 @@
+"""A buyer's place in the line of a waiting room as its page shows it, and when the page asks again.
+
+A page that holds a signed place needs nothing from Redis: who is let in is a function of time
+(Note [Places in line] in ``vouchers/inventory/waiting_room.py``).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from orders.placing.places import HeldPlace, draw_of
+from vouchers.inventory.sale_state import Snapshot
+from vouchers.inventory.waiting_room import PLACE_KEPT_MS, Line, Place, PlaceState
+
+POLL_MS = (2_000, 60_000)
+"""The shortest and the longest time between two requests of a page in line."""
+
+ASK_AGAIN_AT = 0.75
+"""The part of the expected wait after which a page asks again."""
+
+PAUSED_MS = 15_000
+"""The time between two requests while nobody is let in."""
+
+
+class Turn(StrEnum):
+    """What a visitor of the waiting room can do now."""
+
+    IN = "in"
+    WAITING = "waiting"
+    DRAWN_LATER = "drawn_later"
+    EXPIRED = "expired"
+
+
+class LineView(NamedTuple):
+    """A place in line: the position from 1, None until it is drawn, and the numbers that wait.
+
+    ``wait_ms`` is an estimate, None while nobody is let in or before the draw.
+    """
+
+    sale_id: int
+    turn: Turn
+    position: int | None
+    length: int
+    wait_ms: int | None
+    poll_after_ms: int
+
+
+def view_of_place(place: Place, *, sale_id: int, user_id: int, now_ms: int) -> LineView:
+    """Return a place that the ledger has just named."""
+    if place.state is PlaceState.EXPIRED:
+        return LineView(sale_id, Turn.EXPIRED, None, place.line.length(now_ms), None, POLL_MS[1])
+    if place.is_in or place.state is PlaceState.NONE:
+        return LineView(sale_id, Turn.IN, None, place.line.length(now_ms), 0, POLL_MS[0])
+    draw = draw_of(sale_id=sale_id, user_id=user_id)
+    return _view(sale_id, place.line, place.given, draw, now_ms)
+
+
+def view_of_held_place(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> LineView | None:
+    """Return a signed place by a recent snapshot; None if only the ledger can tell."""
+    line, now_ms = snapshot.line, snapshot.now_ms
+    if line is None or line.terms.opened_ms != held.place.opened_ms:
+        return None
+    draw = draw_of(sale_id=sale_id, user_id=held.user_id)
+    number = line.number_of(held.place.given, draw)
+    if number <= line.terms.passed(now_ms - PLACE_KEPT_MS):
+        return None
+    return _view(sale_id, line, held.place.given, draw, now_ms)
+
+
+def _view(sale_id: int, line: Line, given: int, draw: int, now_ms: int) -> LineView:
+    terms, length = line.terms, line.length(now_ms)
+    is_drawn_later = terms.shuffled and now_ms < terms.since_ms
+    # The page of a place that is not drawn yet asks in time for what will be drawn.
+    number = Line(terms, line.tail, line.early or line.tail).number_of(given, draw)
+    wait_ms = terms.wait_ms(number, now_ms)
+    poll_ms = PAUSED_MS if wait_ms is None else round(wait_ms * ASK_AGAIN_AT)
+    poll_ms = min(max(poll_ms, POLL_MS[0]), POLL_MS[1])
+    if is_drawn_later:
+        return LineView(sale_id, Turn.DRAWN_LATER, None, length, None, poll_ms)
+    position = number - terms.head(now_ms)
+    if position <= 0:
+        return LineView(sale_id, Turn.IN, None, length, 0, POLL_MS[0])
+    return LineView(sale_id, Turn.WAITING, position, length, wait_ms, poll_ms)

@@ -1,0 +1,46 @@
+"""``room/`` at the front door: a poll of a place in line takes no command of its own."""
+
+from __future__ import annotations
+
+from django.db import DatabaseError
+
+from orders.web.me_front_door import find_buyer
+from orders.web.refusals import REFUSED, refusal_answer, refusal_of
+from orders.web.room_answers import (
+    AGAIN,
+    ROOM_PATH,
+    answer_buyer,
+    answer_held,
+    held_place_in,
+    visitor_in,
+)
+from seckill_site.front_door.buyers import buyer_of, session_key_of
+from seckill_site.front_door.requests import Environ, request_language
+from seckill_site.web.responses import Answer, names_html
+from vouchers.web.front_door import recent_snapshot
+
+
+async def room(environ: Environ) -> Answer | None:
+    """Answer a program that asks for its place in line; None if Django has to answer."""
+    match = ROOM_PATH.fullmatch(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "GET" or names_html(environ):
+        return None
+    sale_id, query = int(match[1]), environ["QUERY_STRING"]
+    key = session_key_of(environ)
+    if not key or query not in ("", AGAIN):
+        return None
+    try:
+        snapshot = await recent_snapshot(sale_id)
+        held = held_place_in(environ, sale_id=sale_id, session_key=key)
+        if held and not query and (answer := answer_held(held, snapshot, sale_id=sale_id)):
+            return answer
+        buyer = await buyer_of(key)
+        if buyer is None:
+            return None
+        visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
+        found = await find_buyer(sale_id, buyer.user_id, visitor)
+    except DatabaseError:
+        return None
+    except REFUSED as error:
+        return refusal_answer(refusal_of(error), language=request_language(environ))
+    return answer_buyer(found, snapshot, session_key=key)

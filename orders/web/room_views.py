@@ -1,0 +1,63 @@
+"""The page of a waiting room, and ``room/`` in Django."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from orders.receipts.place_in_line import LineView
+from orders.web.order_api import find_visitor, login_required_answer
+from orders.web.refusals import refusals_answered
+from orders.web.room_answers import answer_buyer, place_cookie
+from orders.web.serializers import line_json
+from seckill_site.web.responses import allow, as_response, as_shell, for_owner, wants_html
+from vouchers.catalogue.listing import public_sale
+from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.models import SeckillVoucher
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+def room(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Show the waiting room to everybody alike, or say a signed-in buyer's place in line."""
+    if wants_html(request):
+        sale = public_sale(sale_id=sale_id)
+        return as_shell(render(request, "orders/room.html", _context(sale)))
+    user_id = request.user.pk
+    if user_id is None:
+        return login_required_answer(request)
+    found = find_visitor(request, sale_id, user_id)
+    snapshot = snapshot_or_load(sale_id=sale_id)
+    session_key = request.session.session_key or ""
+    return as_response(answer_buyer(found, snapshot, session_key=session_key))
+
+
+def room_page(
+    request: HttpRequest, *, sale: SeckillVoucher, state: str, view: LineView, held: str
+) -> HttpResponse:
+    """Show one buyer's place in line, without JavaScript; ``held`` is the place, signed."""
+    context = {
+        **_context(sale),
+        "line": line_json(view),
+        "state": state,
+        "reload_s": -(-view.poll_after_ms // 1000),
+    }
+    response = for_owner(render(request, "orders/room.html", context))
+    response.cookies.load(place_cookie(held, sale_id=sale.pk))
+    return response
+
+
+def _context(sale: SeckillVoucher) -> dict[str, Any]:
+    ids = [sale.pk]
+    return {
+        "sale": sale,
+        "urls": {
+            "room": reverse("room", args=ids),
+            "purchase": reverse("purchase", args=ids),
+            "form": reverse("purchase-form", args=ids),
+            "login": f"{reverse('login')}?next={reverse('purchase', args=ids)}",
+        },
+    }

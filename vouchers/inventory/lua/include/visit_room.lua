@@ -1,0 +1,77 @@
+-- @include integer
+-- @include drop_wrong_type
+-- Return a buyer's place in the waiting room as words; whoever has none joins the line.
+--
+-- Note [Places in line] in waiting_room.py. The terms of a room are
+-- <opened_ms>:<rate>:<base>:<since_ms>:<a: in order of arrival, s: early visitors are shuffled>.
+--
+-- KEYS[9]   room    hash  `opened`; `tail`, the last number given; `early`, the last one given before
+--                         the start; <user> -> <number given>:<joined_ms>:<let in at, in ms, or 0>
+-- KEYS[10]  visits  hash  <user> -> the same, until a row has it
+-- visitor   user_id; draw: a number below 2^32; may_join; again: after an expired place;
+--           place: a signed <number given>:<joined_ms>, or ''; opened, tail, early: of an earlier
+--           reply or place, in case Redis has lost its own
+--
+-- Returns: the terms, number given, joined_ms, number in line, IN, WAITING, EXPIRED or NONE, tail, early
+local function visit_room(room, now_ms, ends_at_ms, visitor)
+  local opened, rate, base, since, order = string.match(room, '^(%d+):(%d+):(%d+):(%d+):([as])$')
+  local function passed(at_ms) -- the highest number whose turn it was by then
+    return base + math.floor(rate * math.max(0, at_ms - since) / 1000)
+  end
+  local has_begun = now_ms >= tonumber(since)
+  local head = passed(now_ms) + (has_begun and rate or 0)
+  drop_wrong_type(KEYS[9], 'hash')
+  local found = redis.call('HMGET', KEYS[9], 'opened', 'tail', 'early', visitor.user_id)
+  if found[1] ~= opened then -- another opening of the room, or a lost line
+    found = {}
+    redis.call('UNLINK', KEYS[9])
+    redis.call('HSET', KEYS[9], 'opened', opened)
+  end
+  local known = visitor.opened == opened and visitor or {tail = 0, early = '', place = ''}
+  local tail = math.max(found[2] or 0, known.tail)
+  local early = found[3] or (has_begun and (known.early ~= '' and known.early or integer(tail)))
+  if early and not found[3] then redis.call('HSET', KEYS[9], 'early', early) end
+
+  local given, joined, let_in = string.match(found[4] or '', '^(%d+):(%d+):(%d+)$')
+  if not given then
+    given, joined = string.match(known.place, '^(%d+):(%d+)$')
+    let_in = '0'
+  end
+  local function join()
+    tail = math.max(tail, passed(now_ms)) + 1
+    given, joined, let_in = integer(tail), integer(now_ms), '0'
+  end
+  if not given then
+    if not visitor.may_join then return table.concat({room, 0, 0, 0, 'NONE', tail, early or ''}, ' ') end
+    join()
+  end
+  local function number_in_line()
+    if order == 's' and early and tonumber(given) <= tonumber(early) then
+      return 1 + math.floor(visitor.draw * early / 4294967296)
+    end
+    return tonumber(given)
+  end
+  local number, state = number_in_line(), 'WAITING'
+  if let_in == '0' and now_ms - visitor.kept_ms >= tonumber(since)
+      and number <= passed(now_ms - visitor.kept_ms) then
+    state = 'EXPIRED'
+    if visitor.again then
+      join()
+      number, state = number_in_line(), 'WAITING'
+    end
+  end
+  if let_in ~= '0' then
+    state = 'IN'
+  elseif state == 'WAITING' and has_begun and number <= head then
+    state, let_in = 'IN', integer(now_ms)
+  end
+  local value = given .. ':' .. joined .. ':' .. let_in
+  if value ~= found[4] then
+    tail = math.max(tail, given)
+    redis.call('HSET', KEYS[9], visitor.user_id, value, 'tail', integer(tail))
+    redis.call('PEXPIREAT', KEYS[9], integer(ends_at_ms + 3600000))
+    drop_wrong_type(KEYS[10], 'hash')
+    redis.call('HSET', KEYS[10], visitor.user_id, opened .. ':' .. value)
+  end
+  return table.concat({room, given, joined, number, state, integer(tail), early or ''}, ' ')
+end
