@@ -11,6 +11,7 @@ import datetime as dt
 import json
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ from seckill_site.sessions import SessionStore
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
-from vouchers.models import SeckillVoucher
+from vouchers.models import RoomKind, SeckillVoucher
 
 DETAILS = VoucherDetails(title="Benchmark", rules="", price_cents=100, face_value_cents=200)
 MOST_UNITS = 1_000_000
@@ -53,11 +54,18 @@ FIRST_ORDER_ID = 1 << 32
 CHUNK = 5_000
 
 
-def open_sale(*, stock: int = MOST_UNITS, begins_in_s: int = -1) -> SeckillVoucher:
-    """Make a loaded sale that is open for hours, at once or from a full second on."""
+def open_sale(
+    *, stock: int = MOST_UNITS, begins_in_s: int = -1, room_rate: int = 0
+) -> SeckillVoucher:
+    """Make a loaded sale that is open for hours, at once or from a full second on.
+
+    With ``room_rate``, everybody waits for the start in its waiting room.
+    """
     now = timezone.now().replace(microsecond=0)  # a sale starts at a full second
     begins_at, ends_at = now + dt.timedelta(seconds=begins_in_s), now + dt.timedelta(hours=4)
     terms = SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at)
+    if room_rate:
+        terms = replace(terms, room=RoomKind.START, room_rate=room_rate)
     return create_voucher_on_sale(details=DETAILS, terms=terms)
 
 

@@ -73,6 +73,7 @@ class Reply(NamedTuple):
     status: int
     body: bytes
     at_s: float
+    head: bytes = b""
 
 
 Visit = Generator[Step, Reply, None]
@@ -245,8 +246,8 @@ class _Visits(_Source):
 
     def put(self, sent: _Sent, now: float, answer: bytes) -> None:
         super().put(sent, now, answer)
-        body = answer[answer.index(b"\r\n\r\n") + 4 :]
-        self.go_on(sent.number, Reply(self.answers[-1].status, body, now - self.began_at))
+        head, _, body = answer.partition(b"\r\n\r\n")
+        self.go_on(sent.number, Reply(self.answers[-1].status, body, now - self.began_at, head))
 
     def go_on(self, number: int, reply: Reply | None) -> None:
         """Let a visitor say what comes next."""
@@ -377,6 +378,11 @@ def live_request(sale_id: int) -> bytes:
 def me_request(sale_id: int, cookie: str) -> bytes:
     """Return a signed-in buyer's request for what they have of a sale, with a purchase token."""
     return packed(f"/me/?sale={sale_id}", headers={"Cookie": cookie})
+
+
+def room_request(sale_id: int, cookie: str) -> bytes:
+    """Return a buyer's request for their place in line."""
+    return packed(f"/vouchers/{sale_id}/room/", headers={"Cookie": cookie})
 
 
 def order_request(sale_id: int, token: str, *, attempt: int | None = None) -> bytes:

@@ -45,6 +45,11 @@ class Plan:
     evening_buyers: int
     minute_s: int
     admin_orders: int
+    in_line: int
+    in_line_s: int
+    visitors: int
+    visitors_come_s: int
+    let_in_per_s: int
 
 
 DEPTH = 16
@@ -76,6 +81,11 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "evening_buyers": (20_000, 4_000, 40),
     "minute_s": (60, 12, 1),
     "admin_orders": (200_000, 20_000, 200),
+    "in_line": (100_000, 10_000, 200),
+    "in_line_s": (90, 10, 2),
+    "visitors": (20_000, 1_000, 40),
+    "visitors_come_s": (60, 6, 2),
+    "let_in_per_s": (200, 100, 20),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

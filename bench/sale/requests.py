@@ -22,9 +22,11 @@ from bench.sale.generator import (
     packed,
     page_request,
     receipt_request,
+    room_request,
 )
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
+from bench.sale.room import in_line
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
 from bench.tables import ratios
 from orders.fulfilment.worker import fulfill_sale
@@ -148,6 +150,12 @@ def _token_request(sale_id: int, cookie: str) -> bytes:
     return packed(f"/vouchers/{sale_id}/token/", headers={"Cookie": cookie})
 
 
+def _polls(run: Run) -> list[bytes]:
+    """Return polls of buyers in a long line, who hold their places."""
+    sale = open_sale(begins_in_s=3600, room_rate=1)
+    return [room_request(sale.pk, cookie) for cookie in in_line(sale, count=DIFFERENT)]
+
+
 EMPTY = Kind("", "an empty view", 1, 200, lambda run: [EMPTY_REQUEST] * run.plan.warm_up)
 KINDS = (
     Kind("a", "order request that wins", 2.2, 202, wins, again=False),
@@ -169,4 +177,5 @@ KINDS = (
     ),
     Kind("k", "me/ with token", 1.5, 200, lambda run: _of_buyers(me_request)),
     Kind("k", "token/", 1.5, 200, lambda run: _of_buyers(_token_request)),
+    Kind("k", "poll of a place in line", 2, 200, _polls),
 )

@@ -158,7 +158,8 @@ def ask(port: int, method: str, path: str, **headers: str) -> str:
 
 def test_orders_have_processes_of_their_own(nginx: int) -> None:
     assert ask(nginx, "POST", "/vouchers/7/orders/") == ORDERS
-    for path in ("/vouchers/7/live/", "/", "/vouchers/7/", "/me/?sale=7", "/vouchers/7/token/"):
+    of_sale = ("", "live/", "token/", "room/")
+    for path in ("/", "/me/?sale=7", *(f"/vouchers/7/{it}" for it in of_sale)):
         assert ask(nginx, "GET", path) == ORDERS
     receipt = "/vouchers/7/orders/123/"
     assert ask(nginx, "GET", receipt, **{"Purchase-Token": "x"}) == ORDERS

@@ -1,0 +1,308 @@
+"""Row o: a crowd in the waiting room, at rest and through an evening.
+
+At rest, everybody holds a place far behind the head and polls at the server's pace. Through an
+evening, half of the visitors come before the start and half after it, wait for their turn, and
+order. The second evening restarts Redis in the middle.
+"""
+
+import atexit
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Generator, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib.sessions.backends.base import VALID_KEY_CHARS
+from django.utils.crypto import get_random_string
+from redis.exceptions import RedisError
+
+from bench.processes import cpu_s
+from bench.sale.data import STRANGERS_FROM, open_sale, sign_in, users
+from bench.sale.generator import (
+    Crowd,
+    Hits,
+    Reply,
+    Step,
+    Visit,
+    me_request,
+    order_request,
+    page_request,
+    receipt_request,
+    room_request,
+)
+from bench.sale.outcome import EXACT, verdict_on
+from bench.sale.plan import SALE_CONNECTIONS
+from bench.sale.report import Line, Target
+from bench.sale.run import Run, WrongAnswers, back_half
+from bench.sale.whole_sales import ACCEPTED, REFUSED, ours_agree, owners
+from bench.tables import percentile
+from orders.lifecycle.room_visits import store_visits
+from orders.models import RoomVisit
+from orders.placing.places import sign_place
+from seckill_site.clocks.database import database_now
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.sale_state import snapshots
+from vouchers.inventory.waiting_room import Line as RoomLine
+from vouchers.inventory.waiting_room import Place, PlaceState, RoomTerms
+from vouchers.models import SeckillVoucher
+
+PAGE, ME, ROOM, ORDER, RECEIPT = "page", "me/", "room/", "order", "receipt"
+CORES = 2
+MOST_SHARE = 0.2
+SAMPLE_S = 0.5
+RETRY_S = 1.0
+UNAVAILABLE = 503
+
+
+def measure(run: Run) -> list[Line]:
+    lines = [_at_rest(run)]
+    with back_half(run.site):
+        for restarts in run.steps([False, True], what="o evenings with a waiting room"):
+            lines += _Evening(run, restarts=restarts).lines()
+    return lines
+
+
+# --- At rest --------------------------------------------------------------------------------------
+
+
+def in_line(sale: SeckillVoucher, *, count: int) -> list[str]:
+    """Give visitors without rows the first places in a sale's line; return their cookies."""
+    terms = RoomTerms.from_sale(sale)
+    assert terms is not None
+    key = LedgerKeys(sale.pk).room
+    ledger_connection().hset(key, mapping={"opened": terms.opened_ms, "tail": count})
+    line = RoomLine(terms, count, None)
+    return [
+        _cookie(sale, Place(line, n, sale.room_opened_ms, n, PlaceState.WAITING))
+        for n in range(1, count + 1)
+    ]
+
+
+def _cookie(sale: SeckillVoucher, place: Place) -> str:
+    session, user_id = get_random_string(32, VALID_KEY_CHARS), STRANGERS_FROM + place.given
+    text = sign_place(place, sale_id=sale.pk, user_id=user_id, session_key=session)
+    return f"{settings.SESSION_COOKIE_NAME}={session}; place-{sale.pk}={text}"
+
+
+def _at_rest(run: Run) -> Line:
+    plan = run.plan
+    sale = open_sale(room_rate=plan.let_in_per_s)
+    visits = partial(_resting, sale.pk, in_line(sale, count=plan.in_line), plan.in_line_s)
+    parts = run.parts(run.web)
+    before, began = [cpu_s(pids) for pids in parts], time.monotonic()
+    hits = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS)).result()
+    spent_s = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    available_s = CORES * plan.in_line_s
+    if set(hits.statuses()) != {200}:
+        raise WrongAnswers(f"statuses {dict(hits.statuses())}")
+    note = (
+        f"{len(hits.answers):,} polls in {time.monotonic() - began:.0f} s, "
+        f"p99 {hits.latency_ms(0.99):.1f} ms; let in {plan.let_in_per_s} a second"
+    )
+    return Line(
+        "o",
+        f"{plan.in_line:,} people in line: share of two cores",
+        "–",
+        Target(100 * MOST_SHARE, at_least=False, unit=" %"),
+        [100 * sum(spent_s) / available_s],
+        "%",
+        note=note,
+    )
+
+
+def _resting(sale_id: int, cookies: Sequence[str], seconds: int) -> list[Visit]:
+    chance = random.Random(7)
+    return [_rest(sale_id, cookie, chance.random(), seconds) for cookie in cookies]
+
+
+def _rest(sale_id: int, cookie: str, phase: float, seconds: int) -> Visit:
+    """Poll until it is this visitor's turn or time is up; the first poll spreads over a minute."""
+    due_s = 60 * phase
+    while due_s < seconds:
+        reply = yield Step(ROOM, room_request(sale_id, cookie), due_s)
+        answer = json.loads(reply.body)
+        if answer["turn"] == "in":
+            return
+        due_s = reply.at_s + answer["poll_after_ms"] / 1000 * (0.9 + 0.1 * phase)
+
+
+# --- An evening -----------------------------------------------------------------------------------
+
+
+def _visits(sale_id: int, cookies: Sequence[str], opens_at: float, come_s: int) -> list[Visit]:
+    """Let visitors come at random times around the start."""
+    opens_s, chance = opens_at - time.time(), random.Random(7)
+    return [
+        _visit(sale_id, cookie, opens_s + come_s * (chance.random() - 0.5)) for cookie in cookies
+    ]
+
+
+def _visit(sale_id: int, cookie: str, comes_s: float) -> Visit:
+    yield from _patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
+    me = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
+    if not json.loads(me.body)["sale"]["token"]:
+        yield from _wait(sale_id, cookie)
+        me = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
+    token = json.loads(me.body)["sale"]["token"]
+    reply = yield from _patiently(Step(ORDER, order_request(sale_id, token, attempt=1)))
+    if reply.status != ACCEPTED:
+        return
+    order = json.loads(reply.body)
+    request = receipt_request(sale_id, order["order_id"], token)
+    while order["status"] == "queued":
+        due_s = reply.at_s + order["poll_after_ms"] / 1000
+        reply = yield from _patiently(Step(RECEIPT, request, due_s))
+        order = json.loads(reply.body)
+
+
+def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, None]:
+    """Poll the place in line, as its page does, until it is the visitor's turn."""
+    due_s = 0.0
+    while True:
+        reply = yield from _patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
+        answer = json.loads(reply.body)
+        if answer["turn"] == "in":
+            return
+        for line in reply.head.split(b"\r\n"):
+            name, _, value = line.partition(b": ")
+            if name.lower() == b"set-cookie":
+                cookie = f"{cookie}; {value.partition(b';')[0].decode()}"
+        due_s = reply.at_s + answer["poll_after_ms"] / 1000
+
+
+def _patiently(step: Step) -> Generator[Step, Reply, Reply]:
+    """Ask again while the answer is 503."""
+    while (reply := (yield step)).status == UNAVAILABLE:
+        step = step._replace(due_s=reply.at_s + RETRY_S)
+    return reply
+
+
+class _Evening:
+    """One evening with a waiting room, with a restart of Redis in the middle or without."""
+
+    def __init__(self, run: Run, *, restarts: bool) -> None:
+        plan = run.plan
+        self.plan, self.restarts = plan, restarts
+        user_ids = users(count=plan.visitors)
+        cookies = sign_in(user_ids=user_ids)
+        lead_s = plan.visitors_come_s // 2 + 2
+        self.sale = open_sale(
+            stock=plan.sale_units, begins_in_s=lead_s, room_rate=plan.let_in_per_s
+        )
+        opens_at = self.sale.begins_at.timestamp()
+        visits = partial(_visits, self.sale.pk, cookies, opens_at, plan.visitors_come_s)
+        parts = run.parts(run.web)
+        before = [cpu_s(pids) for pids in parts[:1]]
+        began = time.monotonic()
+        future = run.start(Crowd(run.web.port, visits, SALE_CONNECTIONS))
+        turns_s = plan.visitors / plan.let_in_per_s
+        self.lengths = self._watch(future, restart_at=opens_at + turns_s / 2)
+        self.hits: Hits = future.result()
+        self.seconds = time.monotonic() - began
+        self.web_s = cpu_s(parts[0]) - before[0]
+        self._check(user_ids)
+        while RoomVisit.objects.filter(seckill_voucher=self.sale).count() < plan.visitors:
+            store_visits(now=database_now())
+
+    def _watch(self, future: "Future[Hits]", *, restart_at: float) -> list[int]:
+        """Sample the length of the line until the evening is over."""
+        lengths, restarted = [], not self.restarts
+        while not future.done():
+            if not restarted and time.time() >= restart_at:
+                _restart_redis()
+                restarted = True
+            with suppress(LedgerUnavailable):
+                found = snapshots(sale_ids=[self.sale.pk])[self.sale.pk]
+                if found and found.line:
+                    lengths.append(found.line.length(found.now_ms))
+            time.sleep(SAMPLE_S)
+        return lengths
+
+    def _check(self, user_ids: Sequence[int]) -> None:
+        orders = self.hits.of(ORDER)
+        verdict = verdict_on(
+            units=self.sale.stock,
+            winners={user_ids[it.number] for it in orders.answers if it.status == ACCEPTED},
+            rows=owners(self.sale),
+            books_agree=ours_agree(self.sale.pk, self.sale.stock),
+            others=set(orders.statuses()) - {ACCEPTED, REFUSED, UNAVAILABLE},
+        )
+        if verdict != EXACT:
+            raise WrongAnswers(verdict)
+
+    def lines(self) -> list[Line]:
+        """Return the lines of the table."""
+        plan, waits = self.plan, self._waits_s()
+        of = "the same, Redis restarted" if self.restarts else f"{plan.visitors:,} visitors"
+        jumps, late = self._order()
+        note = (
+            f"line at most {max(self.lengths):,}; waited {percentile(waits, 0.5):.0f} s median, "
+            f"{max(waits):.0f} s longest; web {self.web_s:.0f} s of processor time in "
+            f"{self.seconds:.0f} s; {len(self.hits.answers):,} answers, "
+            f"{self.hits.statuses()[UNAVAILABLE]:,} with 503; sold exactly"
+        )
+        return [
+            Line(
+                "o",
+                f"{of}, {plan.sale_units:,} units, {plan.let_in_per_s} let in a second: "
+                "let in before somebody ahead in line could be",
+                "–",
+                Target(0, at_least=False, unit=""),
+                [jumps],
+                note=note,
+            ),
+            Line("o", "let in after the turn had come, p95", "–", None, [late], "s"),
+        ]
+
+    def _waits_s(self) -> list[float]:
+        """Return how long each visitor waited after joining: until the order was due."""
+        times: defaultdict[int, list[float]] = defaultdict(list)
+        for answer in self.hits.answers:
+            if answer.name == ME:
+                times[answer.number].append(answer.at)
+        return [max(it) - min(it) for it in times.values()]
+
+    def _order(self) -> tuple[int, float]:
+        """Return how many were let in too early for their number, and how late others, p95."""
+        terms = RoomTerms.from_sale(self.sale)
+        assert terms is not None
+        too_early, late_s = 0, []
+        for given, let_in in RoomVisit.objects.filter(
+            seckill_voucher=self.sale, let_in_at__isnull=False
+        ).values_list("given", "let_in_at"):
+            at_ms = round(let_in.timestamp() * 1000)  # type: ignore[union-attr]
+            too_early += given > terms.head(at_ms)
+            due_ms = terms.since_ms + max(0, given - terms.rate) * 1000 / terms.rate
+            late_s.append(max(0.0, at_ms - due_ms) / 1000)
+        return too_early, percentile(late_s, 0.95)
+
+
+def _restart_redis() -> None:
+    """Kill Redis, and start it again with its files."""
+    info = ledger_connection().info("server")
+    pid = int(info["process_id"])
+    program, directory = Path(f"/proc/{pid}/exe").resolve(), Path(f"/proc/{pid}/cwd").resolve()
+    os.kill(pid, signal.SIGKILL)
+    time.sleep(RETRY_S)
+    with (directory / "restarted.log").open("wb") as log:
+        # Debian has one program for server and tools, which goes by its name.
+        command = ["redis-server", str(info["config_file"])]
+        options = {"executable": program, "cwd": directory, "stdout": log, "stderr": log}
+        again = subprocess.Popen(command, **options)
+    atexit.register(again.kill)  # the first one ends with the run, and this one with us
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        with suppress(RedisError):
+            if ledger_connection().ping():
+                return
+        time.sleep(0.1)
+    raise WrongAnswers("Redis did not come back")
