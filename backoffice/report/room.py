@@ -6,15 +6,15 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from django.db.models import Count, F, QuerySet
-from django.db.models.functions import Greatest
+from django.db.models import Count, F
+from django.db.models.functions import Greatest, Least
 from django.utils import timezone
 from django.utils.translation import gettext
 
 from backoffice.csv_cells import harmless
 from orders.models import RoomVisit
 from seckill_site.formatting import timestamp
-from vouchers.models import RoomKind, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 BYTE_ORDER_MARK = "\ufeff"
 CHUNK = 2_000
@@ -37,7 +37,9 @@ def read_room(*, sale: SeckillVoucher) -> RoomFigures | None:
     counts = visits.aggregate(joined=Count("pk"), let_in=Count("let_in_at"))
     if not counts["joined"]:
         return None
-    waits = _let_in(visits, sale).annotate(waited=F("let_in_at") - F("since"))
+    # Before the start, nobody waits for others.
+    since = Least("let_in_at", Greatest("joined_at", sale.begins_at))
+    waits = visits.filter(let_in_at__isnull=False).annotate(waited=F("let_in_at") - since)
     ordered, last = waits.order_by("waited").values_list("waited", flat=True), counts["let_in"] - 1
 
     def quantile(percent: int) -> dt.timedelta | None:
@@ -47,21 +49,12 @@ def read_room(*, sale: SeckillVoucher) -> RoomFigures | None:
     return RoomFigures(counts["joined"], counts["let_in"], *map(quantile, (50, 95, 100)))
 
 
-def _let_in(visits: QuerySet[RoomVisit], sale: SeckillVoucher) -> QuerySet[RoomVisit]:
-    """Return the visitors who were let in; before the start, nobody waits for others."""
-    visits = visits.filter(let_in_at__isnull=False)
-    if sale.room == RoomKind.START:
-        return visits.annotate(since=Greatest("joined_at", sale.begins_at))
-    return visits.annotate(since=F("joined_at"))
-
-
 def room_csv(*, sale: SeckillVoucher) -> Iterator[str]:
     """Return the parts of a CSV file: who joined the line, when, and when they were let in."""
     head = [
         gettext("buyer"), gettext("joined at"), gettext("number"), gettext("let in at"),
         gettext("waited, in seconds"),
     ]  # fmt: skip
-    starts = sale.begins_at if sale.room == RoomKind.START else None
     visits = RoomVisit.objects.filter(seckill_voucher=sale).order_by("pk")
     fields = ("pk", "user__username", "joined_at", "given", "let_in_at")
     zone = timezone.get_current_timezone()
@@ -72,7 +65,7 @@ def room_csv(*, sale: SeckillVoucher) -> Iterator[str]:
         while chunk := list(visits.filter(pk__gt=last).values_list(*fields)[:CHUNK]):
             last = chunk[-1][0]
             with timezone.override(zone):
-                yield _lines([_cells(*row, starts=starts) for _pk, *row in chunk])
+                yield _lines([_cells(*row, begins_at=sale.begins_at) for _pk, *row in chunk])
 
     return parts()
 
@@ -83,12 +76,13 @@ def _cells(
     given: int,
     let_in: dt.datetime | None,
     *,
-    starts: dt.datetime | None,
+    begins_at: dt.datetime,
 ) -> list[object]:
-    since = max(joined, starts) if starts else joined
-    waited = "" if let_in is None else round((let_in - since).total_seconds(), 3)
-    moment = "" if let_in is None else timestamp(let_in)
-    return [harmless(buyer), timestamp(joined), given, moment, waited]
+    cells: list[object] = [harmless(buyer), timestamp(joined), given]
+    if let_in is None:
+        return [*cells, "", ""]
+    waited = max(dt.timedelta(), let_in - max(joined, begins_at))
+    return [*cells, timestamp(let_in), round(waited.total_seconds(), 3)]
 
 
 def _lines(rows: Sequence[Sequence[object]]) -> str:

@@ -5,6 +5,7 @@ import logging
 
 from django.contrib.auth.models import User
 from django.db import DatabaseError, connection
+from django.db.models import Exists, OuterRef, Q
 
 from orders.models import RoomVisit
 from seckill_site.clocks.machine import from_epoch_ms
@@ -23,7 +24,10 @@ _UNIQUE = ("seckill_voucher", "opened_ms", "user")
 
 def store_visits(*, now: dt.datetime) -> None:
     """Store what is new of the visits to all waiting rooms; for beat. Safe to repeat."""
-    rooms = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), room_opened_ms__gt=0)
+    # Redis may still have visits to a room that was closed a moment ago.
+    visited = Exists(RoomVisit.objects.filter(seckill_voucher=OuterRef("pk")))
+    has_room = Q(room_opened_ms__gt=0) | Q(visited)
+    rooms = SeckillVoucher.objects.filter(SeckillVoucher.still_active(now), has_room)
     try:
         for sale_id in rooms.values_list("pk", flat=True):
             _store(sale_id)

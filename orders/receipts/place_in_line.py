@@ -72,7 +72,7 @@ def _view(sale_id: int, line: Line, given: int, draw: int, now_ms: int) -> LineV
     terms, length = line.terms, line.length(now_ms)
     is_drawn_later = terms.shuffled and now_ms < terms.since_ms
     # The page of a place that is not drawn yet asks in time for what will be drawn.
-    number = Line(terms, line.tail, line.early or line.tail).number_of(given, draw)
+    number = line.number_of(given, draw)
     wait_ms = terms.wait_ms(number, now_ms)
     poll_ms = PAUSED_MS if wait_ms is None else round(wait_ms * ASK_AGAIN_AT)
     poll_ms = min(max(poll_ms, POLL_MS[0]), POLL_MS[1])

@@ -24,6 +24,7 @@ from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
 from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
+from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import RoomKind, SaleStage, SeckillVoucher, Voucher
 
@@ -150,9 +151,9 @@ def edit_sale(
         for name in _TERMS:
             setattr(edited, name, getattr(terms, name))
         now_ms = ledger_now_ms()
-        if edited.room_shuffled != sale.room_shuffled and _has_line(sale, now_ms):
-            raise OrderIsDrawn
         date_room(edited, before=sale, now_ms=now_ms)
+        if epoch_ms(sale.begins_at) <= now_ms and _reorders(sale, edited):
+            raise OrderIsDrawn
         edited.full_clean()
         if details:
             _write_details(edited.voucher, details)
@@ -171,9 +172,10 @@ def edit_sale(
     return edited
 
 
-def _has_line(sale: SeckillVoucher, now_ms: int) -> bool:
-    """Return whether places have been drawn or given by the order of arrival."""
-    return sale.room == RoomKind.START and epoch_ms(sale.begins_at) <= now_ms
+def _reorders(sale: SeckillVoucher, edited: SeckillVoucher) -> bool:
+    """Return whether an edit changes the order of the line of a room that stays open."""
+    before, after = RoomTerms.from_sale(sale), RoomTerms.from_sale(edited)
+    return before is not None and after is not None and before.shuffled != after.shuffled
 
 
 def publish_sale(*, sale_id: int) -> SeckillVoucher:

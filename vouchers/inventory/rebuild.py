@@ -34,7 +34,7 @@ from django.db.models import Max, Q
 
 from locks import cap_leases
 from seckill_site.clocks.ledger import read_ledger_ms
-from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
+from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
@@ -366,11 +366,11 @@ def _stored_line(sale: SeckillVoucher) -> tuple[int, int, int | str]:
     if terms is None:
         return 0, 0, ""
     visits = sale.room_visits.filter(opened_ms=terms.opened_ms)
-    early = Q(joined_at__lt=from_epoch_ms(terms.since_ms))
+    early = Q(joined_at__lt=sale.begins_at)  # since_ms also moves with the rate
     found = visits.aggregate(tail=Max("given"), early=Max("given", filter=early))
     with ledger_errors():
-        has_begun = read_ledger_ms() >= terms.since_ms
-    return terms.opened_ms, found["tail"] or 0, (found["early"] or 0) if has_begun else ""
+        is_drawn = terms.shuffled and read_ledger_ms() >= terms.since_ms
+    return terms.opened_ms, found["tail"] or 0, (found["early"] or 0) if is_drawn else ""
 
 
 def _write_side_key(key: str, part: dict[str, Any]) -> None:

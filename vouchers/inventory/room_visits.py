@@ -9,7 +9,7 @@ from vouchers.inventory.keys import LedgerKeys, ledger_errors, ledger_script, ru
 
 _FORGET = ledger_script("forget_visits")
 _CHUNK = 2_000
-_VISIT = re.compile(r"([0-9]{1,16}):([1-9][0-9]{0,15}):([0-9]{1,16}):([0-9]{1,16})")
+_VISIT = re.compile(r"([0-9]{1,13}):([1-9][0-9]{0,15}):([0-9]{1,13}):([0-9]{1,13})")
 
 
 class Visit(NamedTuple):
@@ -50,7 +50,7 @@ def unstored_visits(*, sale_id: int, most: int) -> list[Visit]:
 
 def _parse(field: str, value: str) -> Visit | None:
     match = _VISIT.fullmatch(value)
-    if match is None or not re.fullmatch("[1-9][0-9]{0,18}", field):
+    if match is None or not re.fullmatch("[1-9][0-9]{0,17}", field):
         return None
     return Visit(int(field), *map(int, match.groups()))
 

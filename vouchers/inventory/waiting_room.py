@@ -120,9 +120,13 @@ class Line(NamedTuple):
         return max(0, self.tail - self.terms.head(now_ms))
 
     def number_of(self, given: int, draw: int) -> int:
-        """Return the number in line of the visitor who was given this one."""
-        if self.terms.shuffled and self.early is not None and given <= self.early:
-            return 1 + draw * self.early // 2**32
+        """Return the number in line of the visitor who was given this one.
+
+        Until ``early`` is known, all who are in line are early.
+        """
+        early = self.tail if self.early is None else self.early
+        if self.terms.shuffled and given <= early:
+            return 1 + draw * early // 2**32
         return given
 
 

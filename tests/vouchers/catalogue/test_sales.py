@@ -16,6 +16,7 @@ from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
 from tests.support.inspection import sale_keys
 from tests.support.patience import GENEROUS_S, wait_for
+from tests.support.rooms import place_at
 from tests.support.sales import (
     HOUR,
     change_stock,
@@ -32,6 +33,7 @@ from tests.support.sales import (
 from vouchers.catalogue import sales
 from vouchers.catalogue.sales import (
     LimitLowered,
+    OrderIsDrawn,
     SaleHasBuyers,
     VoucherDetails,
     create_sale,
@@ -46,6 +48,7 @@ from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import load_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
+    NotAdmitted,
     NotStarted,
     Release,
     SalePaused,
@@ -55,8 +58,9 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, write_terms
 from vouchers.inventory.waiting_list import join_waiting
+from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import MAX_STOCK, SeckillVoucher, Voucher
+from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher, Voucher
 
 DETAILS = VoucherDetails("Noodles", "One bowl.", price_cents=8_000, face_value_cents=10_000)
 
@@ -133,6 +137,9 @@ BROKEN_TERMS = [
     ({"pay_within_s": 59}, "pay_within_s"),
     ({"pay_within_s": 7 * 24 * 3600 + 1}, "pay_within_s"),
     ({"ends_at": timezone.now() - 2 * HOUR}, "__all__"),
+    ({"room": "always"}, "room"),
+    ({"room_rate": 0}, "room_rate"),
+    ({"room_rate": MAX_ROOM_RATE + 1}, "room_rate"),
 ]
 
 
@@ -361,6 +368,144 @@ def test_unloaded_sale_is_widened_and_loaded(committed):
         change_stock(sale_id=sale.pk, stock=9)
 
     assert stored(sale).stock == total_in_redis(sale) == 9
+
+
+# --- waiting room ---------------------------------------------------------------------------------
+
+OPEN_ROOM = {"room": RoomKind.BUSY, "room_opened_ms": 7, "room_since_ms": 7, "room_rate": 20}
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [({}, {"room": RoomKind.BUSY}), (OPEN_ROOM, {"room_rate": 19}), (OPEN_ROOM, {"paused": True})],
+    ids=["opened", "slower", "paused"],
+)
+def test_room_that_lets_fewer_in_reaches_redis_first(fields, changes, steps):
+    sale = make_loaded_sale(**fields)
+    steps.clear()
+
+    with suppress(Crash), transaction.atomic():
+        edited = edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+        raise Crash
+
+    assert steps == ["FOR UPDATE", "write_terms", "UPDATE vouchers_seckillvoucher"]
+    assert snapshot(sale_id=sale.pk).terms.room == RoomTerms.from_sale(edited)
+    assert RoomTerms.from_sale(stored(sale)) != RoomTerms.from_sale(edited)
+
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).terms.room == RoomTerms.from_sale(stored(sale))
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("fields", "changes"),
+    [
+        (OPEN_ROOM, {"room": RoomKind.OFF}),
+        (OPEN_ROOM, {"room_rate": 21}),
+        ({**OPEN_ROOM, "paused": True}, {"paused": False}),
+    ],
+    ids=["closed", "faster", "resumed"],
+)
+def test_room_that_lets_more_in_reaches_redis_after_commit(fields, changes, steps, redis_gone):
+    sale = make_loaded_sale(**fields)
+    before = snapshot(sale_id=sale.pk).terms
+    steps.clear()
+
+    with redis_gone():  # a crash right after the commit
+        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+
+    assert steps[:3] == ["FOR UPDATE", "UPDATE vouchers_seckillvoucher", "COMMIT"]
+    assert snapshot(sale_id=sale.pk).terms == before
+
+    load_sale(sale_id=sale.pk)
+    assert snapshot(sale_id=sale.pk).terms.room == RoomTerms.from_sale(stored(sale))
+
+
+@pytest.mark.django_db
+def test_room_is_not_opened_without_redis(redis_gone):
+    sale = make_loaded_sale()
+
+    with redis_gone(), pytest.raises(LedgerUnavailable):
+        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), room=RoomKind.BUSY))
+
+    assert RoomTerms.from_sale(stored(sale)) is None
+
+
+@pytest.mark.django_db
+def test_opened_room_refuses_tokens_minted_later(committed):
+    sale = make_loaded_sale()
+    with committed():
+        edited = edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), room=RoomKind.BUSY))
+    opened_ms = edited.room_opened_ms
+
+    with pytest.raises(NotAdmitted):
+        reserve(sale_id=sale.pk, order_id=501, user_id=1, minted_ms=opened_ms)
+    reserve(sale_id=sale.pk, order_id=502, user_id=2, minted_ms=opened_ms - 1)
+
+
+@pytest.mark.django_db
+def test_new_sale_with_a_room_is_dated(committed):
+    with committed():
+        sale = create_sale(voucher=make_voucher(), terms=terms(room=RoomKind.START))
+
+    assert RoomTerms.from_sale(stored(sale))
+    assert snapshot(sale_id=sale.pk).terms == LedgerTerms.from_sale(stored(sale))
+
+
+SHUFFLED = {"room_shuffled": True}
+TO_START = {"room": RoomKind.START}
+REORDERS = [
+    (TO_START, SHUFFLED),
+    ({**TO_START, **SHUFFLED}, {"room_shuffled": False}),
+    ({**TO_START, **SHUFFLED}, {"room": RoomKind.BUSY}),
+    (SHUFFLED, TO_START),
+]
+KEEPS_ORDER = [
+    (SHUFFLED, {"room_shuffled": False}),
+    (TO_START, {"room": RoomKind.BUSY}),
+    ({**TO_START, **SHUFFLED}, {"room": RoomKind.OFF, "room_shuffled": False}),
+    ({**TO_START, **SHUFFLED}, {"room_rate": 7}),
+]
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("fields", "changes"), REORDERS)
+def test_order_of_a_line_is_settled_once_started(fields, changes, dump):
+    sale = make_loaded_sale(**{**OPEN_ROOM, **fields})
+    before = dump()
+
+    with pytest.raises(OrderIsDrawn):
+        edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+
+    assert dump() == before
+    assert terms_of(stored(sale)) == terms_of(sale)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("fields", "changes"), KEEPS_ORDER)
+def test_other_edits_of_a_started_line_are_allowed(fields, changes):
+    sale = make_loaded_sale(**{**OPEN_ROOM, **fields})
+
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(("fields", "changes"), REORDERS)
+def test_order_of_a_line_may_change_before_the_start(fields, changes):
+    sale = make_loaded_sale(**{**OPEN_ROOM, **fields, "begins_at": timezone.now() + HOUR / 2})
+
+    edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+
+
+@pytest.mark.django_db
+def test_deleted_sale_leaves_no_line(ledger):
+    sale = make_loaded_sale(**OPEN_ROOM)
+    place_at(sale.pk, make_user("ada").pk)
+
+    delete_sale(sale_id=sale.pk)
+
+    assert sale_keys() == []
 
 
 # --- window, pause, limit -------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from pytest_django import Settings
 
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.inspection import buyer_fields, redis_commands
+from tests.support.rooms import OPENED_MS, open_room
 from tests.support.sales import (
     all_pending,
     change_state,
@@ -33,6 +34,7 @@ from vouchers.inventory.keys import STATE, LedgerKeys, NotLoaded, OtherSale
 from vouchers.inventory.reservations import (
     ENDED_RETENTION_MS,
     AlreadyOrdered,
+    NotAdmitted,
     NotReplicated,
     NotStarted,
     PendingEntry,
@@ -1061,3 +1063,118 @@ def test_buyer_of_another_sale_with_this_id_is_told(ledger: Any, dump: Dump) -> 
 
     assert dump() == before
     assert reserve(sale_id=1, order_id=501, user_id=7, identity=8).order_id == 501
+
+
+# --- A waiting room -------------------------------------------------------------------------------
+
+LATE_MS = OPENED_MS + 1_000
+ADMITTED = None
+"""The token says that the room has let its buyer in: no time is compared."""
+
+
+@pytest.mark.parametrize("minted_ms", [OPENED_MS, LATE_MS])
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_new_order_without_admission_is_refused_without_writes(
+    minted_ms: int,
+    guarded: bool,
+    dump: Dump,
+    script_without: ScriptWithout,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if not guarded:
+        without = script_without("reserve", "if room ~= '' and ARGV[6]", "if false and ARGV[6]")
+        monkeypatch.setattr(reservations, "_RESERVE", without)
+    open_room(1)
+    before = dump()
+
+    with pytest.raises(NotAdmitted) if guarded else nullcontext():
+        reserve(sale_id=1, order_id=501, user_id=7, minted_ms=minted_ms)
+
+    assert (dump() == before) is guarded
+
+
+@pytest.mark.parametrize("minted_ms", [ADMITTED, 0, OPENED_MS - 1])
+def test_admission_and_earlier_tokens_are_accepted(minted_ms: int | None) -> None:
+    open_room(1)
+
+    reserve(sale_id=1, order_id=501, user_id=7, minted_ms=minted_ms)
+
+    assert buyer_fields(1) == {"7:1": "501"}
+
+
+def test_room_for_busy_times_refuses_just_the_same() -> None:
+    open_room(1, rate=100_000, since_ms=-60_000)
+
+    with pytest.raises(NotAdmitted):
+        reserve(sale_id=1, order_id=501, user_id=7, minted_ms=LATE_MS)
+
+
+def test_sale_without_a_room_admits_every_token() -> None:
+    open_ledger(1)
+
+    assert reserve(sale_id=1, order_id=501, user_id=7, minted_ms=LATE_MS).order_id == 501
+
+
+@pytest.mark.parametrize("limit", [1, 2])
+def test_known_order_id_needs_no_admission(limit: int, dump: Dump) -> None:
+    open_room(1, state={"limit": limit})
+    reserve(sale_id=1, order_id=501, user_id=7)
+    before = dump()
+
+    again = reserve(sale_id=1, order_id=501, user_id=7, minted_ms=LATE_MS)
+
+    assert (again.order_id, dump()) == (501, before)
+
+
+def test_ended_order_id_needs_no_admission() -> None:
+    open_room(1)
+    entry = reserve_entry(sale_id=1, order_id=501, user_id=7)
+    release(sale_id=1, releases=[Release(entry, "sold_out")])
+
+    assert reserve(sale_id=1, order_id=501, user_id=7, minted_ms=LATE_MS).order_id == 501
+
+
+def test_second_unit_without_admission_is_refused() -> None:
+    open_room(1, state={"limit": 2})
+    reserve(sale_id=1, order_id=501, user_id=7)
+
+    with pytest.raises(NotAdmitted):
+        reserve(sale_id=1, order_id=502, user_id=7, minted_ms=LATE_MS)
+
+
+@pytest.mark.parametrize(
+    ("changes", "refusal"),
+    [
+        (lambda: {"paused": 1}, SalePaused),
+        (lambda: {"begins_at_ms": future_ms()}, NotStarted),
+        (lambda: {"ends_at_ms": past_ms()}, SaleEnded),
+        (lambda: {"total": 0}, SoldOut),
+        (lambda: {"identity": 8}, OtherSale),
+    ],
+)
+def test_what_nobody_can_buy_comes_before_admission(
+    changes: Callable[[], dict[str, Any]], refusal: type[Exception]
+) -> None:
+    open_room(1, state={"identity": 9, **changes()})
+
+    with pytest.raises(refusal):
+        reserve(sale_id=1, order_id=501, user_id=7, identity=9, minted_ms=LATE_MS)
+
+
+def test_already_ordered_comes_before_admission() -> None:
+    open_room(1)
+    reserve(sale_id=1, order_id=501, user_id=7)
+
+    with pytest.raises(AlreadyOrdered):
+        reserve(sale_id=1, order_id=502, user_id=7, minted_ms=LATE_MS)
+
+
+@pytest.mark.parametrize("minted_ms", [ADMITTED, LATE_MS])
+def test_room_costs_an_order_no_command(minted_ms: int | None) -> None:
+    open_room(1)
+
+    def order() -> None:
+        with suppress(NotAdmitted):
+            reserve(sale_id=1, order_id=501, user_id=7, minted_ms=minted_ms)
+
+    assert commands_of_script(order) == ([*WIN, "SET kick"] if minted_ms is None else WIN[:4])

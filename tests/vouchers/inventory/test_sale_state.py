@@ -21,6 +21,7 @@ from vouchers.inventory.sale_state import (
     snapshots,
     write_terms,
 )
+from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import SaleState
 
 OPEN = LedgerTerms(total=5, begins_at_ms=0, ends_at_ms=2**50, limit=1, paused=False, rebuy=True)
@@ -157,6 +158,50 @@ def test_terms_without_ledger_create_no_key(ledger: Any) -> None:
     assert not ledger.exists(LedgerKeys(1).buyers)
 
 
+# --- The text of the state ------------------------------------------------------------------------
+
+ROOM = RoomTerms(opened_ms=1_700, rate=20, base=3, since_ms=1_600, shuffled=True)
+OLD_WORDS = 11
+"""The words of a state that the release before the waiting room reads."""
+
+
+@pytest.mark.parametrize("sold_out", [False, True])
+@pytest.mark.parametrize("room", [None, ROOM, replace(ROOM, shuffled=False)])
+def test_state_with_and_without_a_room_is_read_back(
+    ledger: Any, room: RoomTerms | None, sold_out: bool
+) -> None:
+    keys = open_ledger(1, total=1)
+    terms = replace(OPEN, total=1, room=room)
+    write_terms(sale_id=1, terms=terms)
+    if sold_out:
+        reserve(sale_id=1, order_id=501, user_id=7)
+
+    text = ledger.hget(keys.buyers, STATE)
+    words = parse_state(text)
+
+    assert words["room"] == (room.word() if room else "")
+    assert bool(words["sold_out_at_ms"]) is sold_out
+    assert len(text.split(" ")) == OLD_WORDS + bool(room)
+    assert snapshot(sale_id=1).terms == terms
+
+
+def test_room_survives_what_scripts_write_of_the_state() -> None:
+    open_ledger(1, total=1, room=ROOM.word())
+
+    reserve(sale_id=1, order_id=501, user_id=7)
+
+    assert snapshot(sale_id=1).terms.room == ROOM
+
+
+def test_room_is_closed_by_writing_terms(ledger: Any) -> None:
+    keys = open_ledger(1, room=ROOM.word())
+
+    write_terms(sale_id=1, terms=OPEN)
+
+    assert snapshot(sale_id=1).line is None
+    assert parse_state(ledger.hget(keys.buyers, STATE))["room"] == ""
+
+
 # --- LedgerTerms ----------------------------------------------------------------------------------
 
 TERMS = LedgerTerms(
@@ -173,6 +218,7 @@ TERMS = LedgerTerms(
         ({"limit": 1}, {"limit": 3}),
         ({"paused": True}, {"paused": False}),
         ({"rebuy": False}, {"rebuy": True}),
+        ({"room": ROOM}, {}),
     ],
 )
 def test_narrowed_terms_keep_only_what_both_allow(
@@ -200,3 +246,16 @@ def test_terms_of_row_become_script_arguments() -> None:
     window = epoch_ms(sale.begins_at), epoch_ms(sale.ends_at)
     assert found == LedgerTerms(4, *window, 2, paused=True, rebuy=False, identity=sale.identity)
     assert found.script_args() == [4, *window, 2, 1, 0, sale.identity, ""]
+
+
+@pytest.mark.django_db
+def test_room_of_row_becomes_one_script_argument() -> None:
+    sale = make_sale(room="busy", room_opened_ms=7, room_base=3, room_since_ms=9, room_rate=20)
+
+    assert LedgerTerms.from_sale(sale).script_args()[-1] == "7:20:3:9:a"
+
+
+def test_narrowed_terms_have_the_slower_room() -> None:
+    slow, fast = replace(TERMS, room=ROOM), replace(TERMS, room=replace(ROOM, rate=21))
+
+    assert slow.narrowed_to(fast) == fast.narrowed_to(slow) == slow

@@ -10,6 +10,7 @@
 -- @include now_in_ms
 -- @include integer
 -- @include read_ledger
+-- @include digits_or_nil
 
 local now_ms = integer(now_in_ms())
 local sale = read_ledger()
@@ -24,4 +25,5 @@ end
 return {now_ms, string.match(sale.build, '^%d+'), sale.total, sale.begins_at_ms,
   sale.ends_at_ms, sale.limit, sale.paused, sale.rebuy, sale.identity, sale.loaded_at_ms,
   redis.call('HLEN', KEYS[1]) - 1, redis.call('ZCARD', KEYS[2]), oldest[2] or '0', redis.call('ZCARD', KEYS[6]),
-  redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf'), sale.room, line[2] or '0', line[3] or ''}
+  redis.call('ZCOUNT', KEYS[2], ARGV[1], '+inf'), sale.room,
+  digits_or_nil(line[2]) or '0', digits_or_nil(line[3]) or ''}

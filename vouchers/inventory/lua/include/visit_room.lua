@@ -1,5 +1,6 @@
 -- @include integer
 -- @include drop_wrong_type
+-- @include digits_or_nil
 -- Return a buyer's place in the waiting room as words; whoever has none joins the line.
 --
 -- Note [Places in line] in waiting_room.py. The terms of a room are
@@ -20,22 +21,39 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
   end
   local has_begun = now_ms >= tonumber(since)
   local head = passed(now_ms) + (has_begun and rate or 0)
+  local expires_at_ms = integer(ends_at_ms + 3600000)
   drop_wrong_type(KEYS[9], 'hash')
   local found = redis.call('HMGET', KEYS[9], 'opened', 'tail', 'early', visitor.user_id)
   if found[1] ~= opened then -- another opening of the room, or a lost line
     found = {}
     redis.call('UNLINK', KEYS[9])
     redis.call('HSET', KEYS[9], 'opened', opened)
+    redis.call('PEXPIREAT', KEYS[9], expires_at_ms)
   end
   local known = visitor.opened == opened and visitor or {tail = 0, early = '', place = ''}
-  local tail = math.max(found[2] or 0, known.tail)
-  local early = found[3] or (has_begun and (known.early ~= '' and known.early or integer(tail)))
-  if early and not found[3] then redis.call('HSET', KEYS[9], 'early', early) end
+  local tail = math.max(digits_or_nil(found[2]) or 0, known.tail)
+  local early = digits_or_nil(found[3])
+  if order == 's' and has_begun and not early then -- the draw
+    early = known.early ~= '' and known.early or integer(tail)
+    redis.call('HSET', KEYS[9], 'early', early)
+  end
 
+  local function number_in_line(given)
+    if order == 's' and early and tonumber(given) <= tonumber(early) then
+      return 1 + math.floor(visitor.draw * early / 4294967296)
+    end
+    return tonumber(given)
+  end
+  local function has_expired(number)
+    local turn_until_ms = now_ms - visitor.kept_ms
+    return turn_until_ms >= tonumber(since) and number <= passed(turn_until_ms)
+  end
   local given, joined, let_in = string.match(found[4] or '', '^(%d+):(%d+):(%d+)$')
-  if not given then
-    given, joined = string.match(known.place, '^(%d+):(%d+)$')
-    let_in = '0'
+  -- After a loss, the account may have joined from a browser that does not hold its signed place.
+  local signed, signed_at = string.match(known.place, '^(%d+):(%d+)$')
+  if signed and (not given or let_in == '0' and tonumber(signed) < tonumber(given)
+      and not has_expired(number_in_line(signed))) then
+    given, joined, let_in = signed, signed_at, '0'
   end
   local function join()
     tail = math.max(tail, passed(now_ms)) + 1
@@ -45,19 +63,12 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     if not visitor.may_join then return table.concat({room, 0, 0, 0, 'NONE', tail, early or ''}, ' ') end
     join()
   end
-  local function number_in_line()
-    if order == 's' and early and tonumber(given) <= tonumber(early) then
-      return 1 + math.floor(visitor.draw * early / 4294967296)
-    end
-    return tonumber(given)
-  end
-  local number, state = number_in_line(), 'WAITING'
-  if let_in == '0' and now_ms - visitor.kept_ms >= tonumber(since)
-      and number <= passed(now_ms - visitor.kept_ms) then
+  local number, state = number_in_line(given), 'WAITING'
+  if let_in == '0' and has_expired(number) then
     state = 'EXPIRED'
     if visitor.again then
       join()
-      number, state = number_in_line(), 'WAITING'
+      number, state = number_in_line(given), 'WAITING'
     end
   end
   if let_in ~= '0' then
@@ -69,9 +80,10 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
   if value ~= found[4] then
     tail = math.max(tail, given)
     redis.call('HSET', KEYS[9], visitor.user_id, value, 'tail', integer(tail))
-    redis.call('PEXPIREAT', KEYS[9], integer(ends_at_ms + 3600000))
+    redis.call('PEXPIREAT', KEYS[9], expires_at_ms)
     drop_wrong_type(KEYS[10], 'hash')
     redis.call('HSET', KEYS[10], visitor.user_id, opened .. ':' .. value)
+    redis.call('PEXPIREAT', KEYS[10], expires_at_ms)
   end
   return table.concat({room, given, joined, number, state, integer(tail), early or ''}, ' ')
 end

@@ -1,0 +1,228 @@
+"""Copying visits to waiting rooms from Redis into rows."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+
+from orders.lifecycle import room_visits
+from orders.lifecycle.room_visits import store_visits
+from orders.models import RoomVisit
+from orders.tasks import store_visits as store_visits_task
+from seckill_site.clocks.machine import from_epoch_ms
+from seckill_site.failpoints import FailpointReached, armed
+from tests.fixtures.site import RedisGone
+from tests.support.orders import make_buyer, make_buyers, make_sale
+from tests.support.rooms import change_room, forget_lines, place_at
+from vouchers.catalogue.live_changes import close_room
+from vouchers.inventory.keys import LedgerKeys
+from vouchers.models import RoomKind, SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+OPENED_MS = 1_000
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    forget_lines()
+
+
+def make_room(**fields: Any) -> SeckillVoucher:
+    """Return a sale whose room lets nobody in yet."""
+    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS, "room_since_ms": 1}
+    sale = make_sale(**{**line, **fields})
+    change_room(sale.pk)
+    return sale
+
+
+def store() -> None:
+    store_visits(now=timezone.now())
+
+
+def let_in(sale: SeckillVoucher, buyer: User) -> None:
+    change_room(sale.pk, base=9)
+    assert place_at(sale.pk, buyer.pk).is_in
+
+
+def visits_of(sale: SeckillVoucher) -> list[RoomVisit]:
+    return list(RoomVisit.objects.filter(seckill_voucher=sale).order_by("given"))
+
+
+def is_unstored(sale: SeckillVoucher, ledger: Any) -> bool:
+    return bool(ledger.exists(LedgerKeys(sale.pk).visits))
+
+
+def test_visit_becomes_a_row_once(ledger: Any) -> None:
+    sale, buyer = make_room(), make_buyer()
+    place = place_at(sale.pk, buyer.pk)
+
+    store()
+    store()
+
+    [visit] = visits_of(sale)
+    assert (visit.user_id, visit.opened_ms, visit.given) == (buyer.pk, OPENED_MS, 1)
+    assert visit.joined_at == from_epoch_ms(place.joined_ms)
+    assert visit.let_in_at is None
+    assert not is_unstored(sale, ledger)
+
+
+def test_moment_of_being_let_in_follows(ledger: Any) -> None:
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    store()
+    let_in(sale, buyer)
+
+    store()
+
+    [visit] = visits_of(sale)
+    assert visit.let_in_at
+    assert visit.let_in_at >= visit.joined_at
+
+
+def test_visits_to_two_openings_are_two_rows() -> None:
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    store()
+    change_room(sale.pk, opened_ms=OPENED_MS + 1)
+    place_at(sale.pk, buyer.pk)
+
+    store()
+
+    assert [it.opened_ms for it in visits_of(sale)] == [OPENED_MS, OPENED_MS + 1]
+
+
+def test_death_after_the_rows_loses_and_doubles_nothing(ledger: Any) -> None:
+    sale, buyers = make_room(), make_buyers(3)
+    for buyer in buyers:
+        place_at(sale.pk, buyer.pk)
+
+    with armed("visits.stored=raise"), pytest.raises(FailpointReached):
+        store()
+    assert len(visits_of(sale)) == 3
+    assert is_unstored(sale, ledger)
+    store()
+
+    assert [it.user_id for it in visits_of(sale)] == [it.pk for it in buyers]
+    assert not is_unstored(sale, ledger)
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_visitor_let_in_meanwhile_is_stored_next(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch, ledger: Any
+) -> None:
+    """What changed since it was read stays: without that the row never says when."""
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+
+    def meanwhile(name: str) -> None:
+        if name == "visits.stored":
+            let_in(sale, buyer)
+            if not guarded:
+                ledger.delete(LedgerKeys(sale.pk).visits)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room_visits, "failpoint", meanwhile)
+        store()
+    store()
+
+    [visit] = visits_of(sale)
+    assert bool(visit.let_in_at) is guarded
+
+
+def test_visit_of_a_deleted_account_is_dropped(ledger: Any) -> None:
+    sale, gone, buyer = make_room(), make_buyer(), make_buyer()
+    for visitor in (gone, buyer):
+        place_at(sale.pk, visitor.pk)
+    gone.delete()
+
+    store()
+
+    assert [it.user_id for it in visits_of(sale)] == [buyer.pk]
+    assert not is_unstored(sale, ledger)
+
+
+def test_account_takes_its_visits_along() -> None:
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    store()
+
+    buyer.delete()
+
+    assert visits_of(sale) == []
+
+
+def test_one_pass_stores_a_part_of_a_crowd(monkeypatch: pytest.MonkeyPatch, ledger: Any) -> None:
+    monkeypatch.setattr(room_visits, "AT_ONCE", 200)
+    sale, buyers = make_room(), make_buyers(1_200)
+    fields = {str(it.pk): f"{OPENED_MS}:{n}:2:0" for n, it in enumerate(buyers, start=1)}
+    ledger.hset(LedgerKeys(sale.pk).visits, mapping=fields)
+    passes = 0
+    while is_unstored(sale, ledger):
+        store()
+        passes += 1
+
+    assert passes <= 6
+    assert [it.given for it in visits_of(sale)] == list(range(1, 1_201))
+
+
+def test_last_visits_to_a_closed_room_are_stored(
+    django_capture_on_commit_callbacks: Any, ledger: Any
+) -> None:
+    sale, buyers = make_room(), make_buyers(2)
+    place_at(sale.pk, buyers[0].pk)
+    store()
+    place_at(sale.pk, buyers[1].pk)
+    with django_capture_on_commit_callbacks(execute=True):
+        close_room(sale_id=sale.pk)
+
+    store()
+
+    assert [it.user_id for it in visits_of(sale)] == [it.pk for it in buyers]
+    assert not is_unstored(sale, ledger)
+
+
+def test_visits_to_an_ended_sale_are_stored(ledger: Any) -> None:
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    ended = timezone.now() - dt.timedelta(hours=1)
+    begun = ended - dt.timedelta(hours=1)
+    SeckillVoucher.objects.filter(pk=sale.pk).update(begins_at=begun, ends_at=ended)
+
+    store()
+
+    assert len(visits_of(sale)) == 1
+
+
+def test_junk_does_not_keep_others_from_being_stored(ledger: Any) -> None:
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    fields = {"junk": "junk", str(2**63): "1:1:1:1", "1": "1:1:9999999999999999:0"}
+    ledger.hset(LedgerKeys(sale.pk).visits, mapping=fields)
+
+    store()
+
+    assert [it.user_id for it in visits_of(sale)] == [buyer.pk]
+    assert not is_unstored(sale, ledger)
+
+
+def test_lost_redis_is_no_failure_of_the_task(redis_gone: RedisGone, caplog: Any) -> None:
+    make_room()
+
+    with redis_gone():
+        store_visits_task()
+
+    assert "visits to waiting rooms are not stored now" in caplog.text
+
+
+def test_sales_without_a_room_cost_no_command(ledger_trips: list[int]) -> None:
+    make_sale()
+    ledger_trips.clear()
+
+    store()
+
+    assert ledger_trips == []
