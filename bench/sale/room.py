@@ -296,8 +296,7 @@ def _restart_redis() -> None:
     with (directory / "restarted.log").open("wb") as log:
         # Debian has one program for server and tools, which goes by its name.
         command = ["redis-server", str(info["config_file"])]
-        options = {"executable": program, "cwd": directory, "stdout": log, "stderr": log}
-        again = subprocess.Popen(command, **options)
+        again = subprocess.Popen(command, executable=program, cwd=directory, stdout=log, stderr=log)
     atexit.register(again.kill)  # the first one ends with the run, and this one with us
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:

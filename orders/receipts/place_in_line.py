@@ -52,8 +52,8 @@ def view_of_place(place: Place, *, sale_id: int, user_id: int, now_ms: int) -> L
         return LineView(sale_id, Turn.EXPIRED, None, place.line.length(now_ms), None, POLL_MS[1])
     if place.is_in or place.state is PlaceState.NONE:
         return LineView(sale_id, Turn.IN, None, place.line.length(now_ms), 0, POLL_MS[0])
-    draw = draw_of(sale_id=sale_id, user_id=user_id)
-    return _view(sale_id, place.line, place.given, draw, now_ms)
+    number = _number_of(place.line, place.given, sale_id=sale_id, user_id=user_id)
+    return _view(sale_id, place.line, number, now_ms)
 
 
 def view_of_held_place(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> LineView | None:
@@ -61,18 +61,21 @@ def view_of_held_place(held: HeldPlace, snapshot: Snapshot, *, sale_id: int) -> 
     line, now_ms = snapshot.line, snapshot.now_ms
     if line is None or line.terms.opened_ms != held.place.opened_ms:
         return None
-    draw = draw_of(sale_id=sale_id, user_id=held.user_id)
-    number = line.number_of(held.place.given, draw)
+    number = _number_of(line, held.place.given, sale_id=sale_id, user_id=held.user_id)
     if number <= line.terms.passed(now_ms - PLACE_KEPT_MS):
         return None
-    return _view(sale_id, line, held.place.given, draw, now_ms)
+    return _view(sale_id, line, number, now_ms)
 
 
-def _view(sale_id: int, line: Line, given: int, draw: int, now_ms: int) -> LineView:
+def _number_of(line: Line, given: int, *, sale_id: int, user_id: int) -> int:
+    """Return the number in line; of a place that is not drawn yet, what will be drawn."""
+    draw = draw_of(sale_id=sale_id, user_id=user_id) if line.terms.shuffled else 0
+    return line.number_of(given, draw)
+
+
+def _view(sale_id: int, line: Line, number: int, now_ms: int) -> LineView:
     terms, length = line.terms, line.length(now_ms)
     is_drawn_later = terms.shuffled and now_ms < terms.since_ms
-    # The page of a place that is not drawn yet asks in time for what will be drawn.
-    number = line.number_of(given, draw)
     wait_ms = terms.wait_ms(number, now_ms)
     poll_ms = PAUSED_MS if wait_ms is None else round(wait_ms * ASK_AGAIN_AT)
     poll_ms = min(max(poll_ms, POLL_MS[0]), POLL_MS[1])

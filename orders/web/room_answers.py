@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django.conf import settings
-from django.http import parse_cookie
 
 from orders.placing.places import HeldPlace, digest_of, read_held_place, sign_place, visitor_of
 from orders.receipts.buyer_in_sale import BuyerInSale
@@ -18,6 +17,7 @@ from orders.receipts.place_in_line import (
 )
 from orders.web.order_answers import owner_answer
 from orders.web.serializers import line_json
+from seckill_site.front_door.buyers import cookie_of
 from seckill_site.kept_settings import kept
 from seckill_site.web.responses import Answer
 from vouchers.inventory.sale_state import Snapshot
@@ -32,8 +32,7 @@ AGAIN = "again=1"
 
 def held_place_text(environ: Mapping[str, Any], *, sale_id: int) -> str:
     """Return the place that a request holds in its cookie, or nothing."""
-    cookies, name = environ.get("HTTP_COOKIE", ""), f"place-{sale_id}"
-    return parse_cookie(cookies).get(name, "") if name in cookies else ""
+    return cookie_of(environ, f"place-{sale_id}")
 
 
 def visitor_in(environ: Mapping[str, Any], *, sale_id: int, user_id: int) -> Visitor:

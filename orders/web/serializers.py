@@ -85,8 +85,13 @@ def line_json(view: LineView) -> dict[str, Any]:
         "waiting": view.length,
         "wait_ms": view.wait_ms,
         "poll_after_ms": view.poll_after_ms,
-        "url": reverse("room", args=[view.sale_id]),
+        "url": _room_url(view.sale_id),
     }
+
+
+@lru_cache(maxsize=256)
+def _room_url(sale_id: int) -> str:
+    return reverse("room", args=[sale_id])
 
 
 def waiting_json(place: Place, *, sale_id: int) -> dict[str, Any]:

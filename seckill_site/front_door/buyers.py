@@ -6,7 +6,9 @@ None of this decides that nobody is signed in where a session cookie is sent: Dj
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from functools import partial
+from typing import Any
 
 from django.conf import settings
 from django.http import parse_cookie
@@ -23,8 +25,22 @@ _finding: dict[str, asyncio.Task[Buyer | None]] = {}
 
 def session_key_of(environ: Environ) -> str:
     """Return the session that a request names, or nothing."""
-    cookies = environ.get("HTTP_COOKIE")
-    return parse_cookie(cookies).get(_cookie_name(), "") if cookies else ""
+    return cookie_of(environ, _cookie_name())
+
+
+def cookie_of(environ: Mapping[str, Any], name: str) -> str:
+    """Return the value of a cookie, or nothing, as Django's ``parse_cookie`` does, only faster."""
+    cookies = environ.get("HTTP_COOKIE", "")
+    if name not in cookies:
+        return ""
+    if '"' in cookies:
+        return parse_cookie(cookies).get(name, "")
+    found = ""
+    for part in cookies.split(";"):
+        key, equals, value = part.partition("=")
+        if equals and key.strip() == name:
+            found = value.strip()
+    return found
 
 
 @kept

@@ -124,7 +124,7 @@ def test_open_page_can_still_buy_when_the_room_opens(people: Callable[..., Page]
 
     staff.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/board/open-room/")
     staff.fill("#id_rate", "1")
-    staff.click("[type=submit]")
+    staff.click("text=Yes, open it")
 
     expect(staff.locator("[data-text=room]")).to_contain_text("let in per second")
     page.click("#buy")
