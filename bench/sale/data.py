@@ -34,6 +34,7 @@ from backoffice.buyers import create_buyers
 from bench.sale.plan import Size
 from orders.fulfilment.bulk_insert import ORDER_COLUMNS
 from orders.models import OrderStatus, VoucherOrder
+from orders.placing.places import sign_place
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.ledger_connection import ledger_connection
@@ -41,6 +42,7 @@ from seckill_site.sessions import SessionStore
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
+from vouchers.inventory.waiting_room import Line, Place, PlaceState, RoomTerms
 from vouchers.models import RoomKind, SeckillVoucher
 
 DETAILS = VoucherDetails(title="Benchmark", rules="", price_cents=100, face_value_cents=200)
@@ -73,6 +75,25 @@ def strangers(sale: SeckillVoucher, *, count: int) -> list[PurchaseToken]:
     """Return tokens of users who have no row."""
     user_ids = range(STRANGERS_FROM, STRANGERS_FROM + count)
     return issue_tokens(sale=sale, user_ids=user_ids)
+
+
+def in_line(sale: SeckillVoucher, *, count: int) -> list[str]:
+    """Give visitors without rows the first places in a sale's line; return their cookies."""
+    terms = RoomTerms.from_sale(sale)
+    assert terms is not None
+    key = LedgerKeys(sale.pk).room
+    ledger_connection().hset(key, mapping={"opened": terms.opened_ms, "tail": count})
+    line = Line(terms, count, None)
+    return [
+        _cookie(sale, Place(line, n, sale.room_opened_ms, n, PlaceState.WAITING))
+        for n in range(1, count + 1)
+    ]
+
+
+def _cookie(sale: SeckillVoucher, place: Place) -> str:
+    session, user_id = get_random_string(32, VALID_KEY_CHARS), STRANGERS_FROM + place.given
+    text = sign_place(place, sale_id=sale.pk, user_id=user_id, session_key=session)
+    return f"{settings.SESSION_COOKIE_NAME}={session}; place-{sale.pk}={text}"
 
 
 def users(*, count: int) -> list[int]:

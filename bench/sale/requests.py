@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from statistics import median
 
-from bench.sale.data import open_sale, reserve_all, sign_in, strangers, users
+from bench.sale.data import in_line, open_sale, reserve_all, sign_in, strangers, users
 from bench.sale.generator import (
     EMPTY_REQUEST,
     Shot,
@@ -26,7 +26,6 @@ from bench.sale.generator import (
 )
 from bench.sale.plan import DEPTH
 from bench.sale.report import Line, Target
-from bench.sale.room import in_line
 from bench.sale.run import GENERATOR_LIMIT, Run, Sample
 from bench.tables import ratios
 from orders.fulfilment.worker import fulfill_sale

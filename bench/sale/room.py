@@ -19,13 +19,10 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from django.conf import settings
-from django.contrib.sessions.backends.base import VALID_KEY_CHARS
-from django.utils.crypto import get_random_string
 from redis.exceptions import RedisError
 
 from bench.processes import cpu_s
-from bench.sale.data import STRANGERS_FROM, open_sale, sign_in, users
+from bench.sale.data import in_line, open_sale, sign_in, users
 from bench.sale.generator import (
     Crowd,
     Hits,
@@ -46,14 +43,11 @@ from bench.sale.whole_sales import ACCEPTED, REFUSED, ours_agree, owners
 from bench.tables import percentile
 from orders.lifecycle.room_visits import store_visits
 from orders.models import RoomVisit
-from orders.placing.places import sign_place
 from seckill_site.clocks.database import database_now
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
+from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
-from vouchers.inventory.waiting_room import Line as RoomLine
-from vouchers.inventory.waiting_room import Place, PlaceState, RoomTerms
-from vouchers.models import SeckillVoucher
+from vouchers.inventory.waiting_room import RoomTerms
 
 PAGE, ME, ROOM, ORDER, RECEIPT = "page", "me/", "room/", "order", "receipt"
 CORES = 2
@@ -72,25 +66,6 @@ def measure(run: Run) -> list[Line]:
 
 
 # --- At rest --------------------------------------------------------------------------------------
-
-
-def in_line(sale: SeckillVoucher, *, count: int) -> list[str]:
-    """Give visitors without rows the first places in a sale's line; return their cookies."""
-    terms = RoomTerms.from_sale(sale)
-    assert terms is not None
-    key = LedgerKeys(sale.pk).room
-    ledger_connection().hset(key, mapping={"opened": terms.opened_ms, "tail": count})
-    line = RoomLine(terms, count, None)
-    return [
-        _cookie(sale, Place(line, n, sale.room_opened_ms, n, PlaceState.WAITING))
-        for n in range(1, count + 1)
-    ]
-
-
-def _cookie(sale: SeckillVoucher, place: Place) -> str:
-    session, user_id = get_random_string(32, VALID_KEY_CHARS), STRANGERS_FROM + place.given
-    text = sign_place(place, sale_id=sale.pk, user_id=user_id, session_key=session)
-    return f"{settings.SESSION_COOKIE_NAME}={session}; place-{sale.pk}={text}"
 
 
 def _at_rest(run: Run) -> Line:

@@ -38,12 +38,12 @@ from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderStatus, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
-from orders.placing.tokens import PurchaseToken
+from orders.placing.tokens import PurchaseToken, issue_tokens
 from orders.receipts.buyer_in_sale import buyer_call
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
-from tests.support.orders import make_buyers, make_sale, tokens_for
+from tests.support.orders import make_buyers, make_sale
 from tests.support.payments import choose_outcome, make_payment, notify_shop
 from vouchers.catalogue.live_changes import resize_sale
 from vouchers.inventory.batch_journal import Decision
@@ -53,7 +53,7 @@ from vouchers.inventory.request_stats import flush_request_counts, read_request_
 from vouchers.inventory.reservations import StillPending
 from vouchers.inventory.sale_state import Snapshot, snapshot
 from vouchers.inventory.waiting_room import Visitor
-from vouchers.models import SeckillVoucher
+from vouchers.models import MAX_ROOM_RATE, RoomKind, SeckillVoucher
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
 
@@ -200,7 +200,9 @@ class Shop:
             return make_row(sale, entry, known, reason)
 
         patch.setattr(batch, "_row", row)
-        self.sale = make_sale(stock=STOCK, loaded=False)
+        # With a waiting room that is wide open, each visit of which beat stores.
+        line: dict[str, Any] = {"room_opened_ms": 1, "room_since_ms": 1, "room_rate": MAX_ROOM_RATE}
+        self.sale = make_sale(stock=STOCK, loaded=False, room=RoomKind.BUSY, **line)
         self.keys = LedgerKeys(self.sale.pk)
         self.users = make_buyers(BUYERS)
         self.tokens: list[PurchaseToken] = []
@@ -276,6 +278,7 @@ class Shop:
             with suppress(LedgerUnavailable):
                 task()
         tasks.restore_lines()
+        tasks.store_visits()
         tasks.finish_refunds()
 
     def wait(self, condition: Callable[[], object], *, what: str, working: bool = True) -> None:
@@ -320,7 +323,9 @@ class Shop:
 
     def open(self) -> None:
         self.again(partial(load_sale, sale_id=self.sale.pk))
-        self.tokens = self.again(partial(tokens_for, self.sale, self.users))
+        user_ids = [user.pk for user in self.users]
+        issue = partial(issue_tokens, sale=self.sale, user_ids=user_ids, admission=1)
+        self.tokens = self.again(issue)
         issued = self.ask(self.users[0], "get", "token/")
         assert issued.status == 200
 

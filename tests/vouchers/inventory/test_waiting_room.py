@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.rooms import (
     HALF,
@@ -378,7 +379,7 @@ def test_holder_who_loses_the_unit_joins_at_the_end() -> None:
     add_buyers(sale_id=1, holdings=[Holding(order_id=501, user_id=7, unit=1)])
     assert place_at(1, 7).state == "NONE"
     place_at(1, 8)
-    holdings.ledger_connection().hdel(keys.buyers, "7:1")
+    ledger_connection().hdel(keys.buyers, "7:1")
 
     assert place_at(1, 7).number == 2
 

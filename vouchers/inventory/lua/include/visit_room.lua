@@ -60,7 +60,9 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     given, joined, let_in = integer(tail), integer(now_ms), '0'
   end
   if not given then
-    if not visitor.may_join then return table.concat({room, 0, 0, 0, 'NONE', tail, early or ''}, ' ') end
+    if not visitor.may_join then
+      return table.concat({room, 0, 0, 0, 'NONE', integer(tail), early or ''}, ' ')
+    end
     join()
   end
   local number, state = number_in_line(given), 'WAITING'
@@ -85,5 +87,5 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     redis.call('HSET', KEYS[10], visitor.user_id, opened .. ':' .. value)
     redis.call('PEXPIREAT', KEYS[10], expires_at_ms)
   end
-  return table.concat({room, given, joined, number, state, integer(tail), early or ''}, ' ')
+  return table.concat({room, given, joined, integer(number), state, integer(tail), early or ''}, ' ')
 end
