@@ -35,7 +35,7 @@ from orders.fulfilment.retry import retry_order
 from orders.fulfilment.unwritten import decide_unwritten
 from orders.lifecycle.cancellation import Busy, user_lock
 from orders.lifecycle.transitions import SYSTEM
-from orders.models import OrderStatus, VoucherOrder, WaitingEntry
+from orders.models import OrderStatus, RoomVisit, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
 from orders.placing.tokens import PurchaseToken
@@ -45,7 +45,7 @@ from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
 from tests.support.orders import make_buyers, make_sale, tokens_for
 from tests.support.payments import choose_outcome, make_payment, notify_shop
-from vouchers.catalogue.live_changes import resize_sale
+from vouchers.catalogue.live_changes import close_room, open_room, resize_sale
 from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, send
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
@@ -416,6 +416,22 @@ class Shop:
         self.again(partial(rebuild_sale, sale_id=self.sale.pk))
         self.wait(self.is_quiet, what="no difference")
 
+    def wait_in_room(self) -> None:
+        """A waiting room opens; one comes, their visit becomes a row, and all are let in."""
+        self.again(partial(open_room, sale_id=self.sale.pk, rate=1))
+        visitor = self.users[STOCK + 1]  # who left the waiting list
+        answer = self.ask(visitor, "get", "room/")
+        assert (answer.status, answer.body["turn"]) == (200, "in")
+
+        def is_stored() -> bool:
+            tasks.store_visits()
+            visits = RoomVisit.objects.filter(user=visitor, let_in_at__isnull=False)
+            return visits.count() == 1 and not ledger_connection().exists(self.keys.visits)
+
+        self.wait(is_stored, what="the row of a visit")
+        self.again(partial(close_room, sale_id=self.sale.pk))
+        self.wait(lambda: self.ledger().line is None, what="a closed room")
+
     def count_answers(self) -> None:
         """No answer is counted twice. What Redis refuses to count is lost, as documented."""
         for _ in range(3):
@@ -431,6 +447,7 @@ class Shop:
             self.wait_in_line,
             self.break_and_repair,
             self.edit_and_rebuild,
+            self.wait_in_room,
             self.count_answers,
         ]
         for step in steps:

@@ -239,7 +239,8 @@ def test_form_of_a_room_that_was_opened_or_closed_is_refused(
 
 @pytest.mark.parametrize("name", ROOM_ACTIONS)
 def test_ended_sale_has_no_room_actions(operator: Client, name: str) -> None:
-    fields = {} if name == "open-room" else {"room": "busy", "room_opened_ms": 1}
+    fields: dict[str, Any] = {"room": "busy", "room_opened_ms": 1}
+    fields = {} if name == "open-room" else fields
     sale = make_sale(begins_in_s=-60, ends_in_s=-1, **fields)
     before = ledger_contents(), stored(sale).room
 

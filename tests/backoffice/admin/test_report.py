@@ -343,7 +343,7 @@ def test_file_of_visits_names_the_buyers(exporter: Client) -> None:
 
     response = exporter.get(room_url(sale))
 
-    content = b"".join(response.streaming_content).decode("utf-8-sig")
+    content = response.getvalue().decode("utf-8-sig")
     visit = RoomVisit.objects.get()
     assert visit.user.username in content
     name = f"sale-{sale.pk}-waiting-room-{timezone.localtime():%Y-%m-%d}.csv"

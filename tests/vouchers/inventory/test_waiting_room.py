@@ -373,12 +373,12 @@ def test_buyer_below_the_limit_joins() -> None:
     assert place_at(1, 7).state == "WAITING"
 
 
-def test_holder_who_loses_the_unit_joins_at_the_end() -> None:
+def test_holder_who_loses_the_unit_joins_at_the_end(ledger: Any) -> None:
     keys = open_room(1)
     add_buyers(sale_id=1, holdings=[Holding(order_id=501, user_id=7, unit=1)])
     assert place_at(1, 7).state == "NONE"
     place_at(1, 8)
-    holdings.ledger_connection().hdel(keys.buyers, "7:1")
+    ledger.hdel(keys.buyers, "7:1")
 
     assert place_at(1, 7).number == 2
 
