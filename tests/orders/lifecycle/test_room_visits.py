@@ -233,8 +233,7 @@ def test_sales_without_a_room_cost_no_command(ledger_trips: list[int]) -> None:
 @pytest.mark.quick
 def test_repeated_visit_replaces_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
     """On SQLite, too, which names the unique fields of a conflict."""
-    line = {"room": RoomKind.BUSY, "room_opened_ms": OPENED_MS}
-    sale, buyer = make_sale(loaded=False, **line), make_buyer()
+    sale, buyer = make_sale(loaded=False, room_opened_ms=OPENED_MS), make_buyer()
     for given, let_in_ms in ((1, 0), (9, 5_000)):
         visit = Visit(buyer.pk, OPENED_MS, given, 2_000, let_in_ms)
         monkeypatch.setattr(room_visits, "unstored_visits", Mock(return_value=[visit]))
