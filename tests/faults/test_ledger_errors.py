@@ -35,17 +35,17 @@ from orders.fulfilment.retry import retry_order
 from orders.fulfilment.unwritten import decide_unwritten
 from orders.lifecycle.cancellation import Busy, user_lock
 from orders.lifecycle.transitions import SYSTEM
-from orders.models import OrderStatus, VoucherOrder, WaitingEntry
+from orders.models import OrderStatus, RoomVisit, VoucherOrder, WaitingEntry
 from orders.payments.refunds import refund_order
 from orders.placing import publishing
-from orders.placing.tokens import PurchaseToken, issue_tokens
+from orders.placing.tokens import PurchaseToken
 from orders.receipts.buyer_in_sale import buyer_call
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
-from tests.support.orders import make_buyers, make_sale
+from tests.support.orders import make_buyers, make_sale, tokens_for
 from tests.support.payments import choose_outcome, make_payment, notify_shop
-from vouchers.catalogue.live_changes import resize_sale
+from vouchers.catalogue.live_changes import close_room, open_room, resize_sale
 from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, send
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
@@ -53,7 +53,7 @@ from vouchers.inventory.request_stats import flush_request_counts, read_request_
 from vouchers.inventory.reservations import StillPending
 from vouchers.inventory.sale_state import Snapshot, snapshot
 from vouchers.inventory.waiting_room import Visitor
-from vouchers.models import MAX_ROOM_RATE, RoomKind, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
 
@@ -200,9 +200,7 @@ class Shop:
             return make_row(sale, entry, known, reason)
 
         patch.setattr(batch, "_row", row)
-        # With a waiting room that is wide open, each visit of which beat stores.
-        line: dict[str, Any] = {"room_opened_ms": 1, "room_since_ms": 1, "room_rate": MAX_ROOM_RATE}
-        self.sale = make_sale(stock=STOCK, loaded=False, room=RoomKind.BUSY, **line)
+        self.sale = make_sale(stock=STOCK, loaded=False)
         self.keys = LedgerKeys(self.sale.pk)
         self.users = make_buyers(BUYERS)
         self.tokens: list[PurchaseToken] = []
@@ -278,7 +276,6 @@ class Shop:
             with suppress(LedgerUnavailable):
                 task()
         tasks.restore_lines()
-        tasks.store_visits()
         tasks.finish_refunds()
 
     def wait(self, condition: Callable[[], object], *, what: str, working: bool = True) -> None:
@@ -323,9 +320,7 @@ class Shop:
 
     def open(self) -> None:
         self.again(partial(load_sale, sale_id=self.sale.pk))
-        user_ids = [user.pk for user in self.users]
-        issue = partial(issue_tokens, sale=self.sale, user_ids=user_ids, admission=1)
-        self.tokens = self.again(issue)
+        self.tokens = self.again(partial(tokens_for, self.sale, self.users))
         issued = self.ask(self.users[0], "get", "token/")
         assert issued.status == 200
 
@@ -421,6 +416,22 @@ class Shop:
         self.again(partial(rebuild_sale, sale_id=self.sale.pk))
         self.wait(self.is_quiet, what="no difference")
 
+    def wait_in_room(self) -> None:
+        """A waiting room opens; one comes, their visit becomes a row, and all are let in."""
+        self.again(partial(open_room, sale_id=self.sale.pk, rate=1))
+        visitor = self.users[STOCK + 1]  # who left the waiting list
+        answer = self.ask(visitor, "get", "room/")
+        assert (answer.status, answer.body["turn"]) == (200, "in")
+
+        def is_stored() -> bool:
+            tasks.store_visits()
+            visits = RoomVisit.objects.filter(user=visitor, let_in_at__isnull=False)
+            return visits.count() == 1 and not ledger_connection().exists(self.keys.visits)
+
+        self.wait(is_stored, what="the row of a visit")
+        self.again(partial(close_room, sale_id=self.sale.pk))
+        self.wait(lambda: self.ledger().line is None, what="a closed room")
+
     def count_answers(self) -> None:
         """No answer is counted twice. What Redis refuses to count is lost, as documented."""
         for _ in range(3):
@@ -436,6 +447,7 @@ class Shop:
             self.wait_in_line,
             self.break_and_repair,
             self.edit_and_rebuild,
+            self.wait_in_room,
             self.count_answers,
         ]
         for step in steps:

@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from django.contrib.auth.models import User
-
-from orders.placing.places import draw_of
 from tests.support.sales import change_state, open_ledger, redis_now_ms
 from vouchers.inventory import waiting_room
 from vouchers.inventory.holdings import known_buyer_call
 from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.waiting_room import Place, RoomTerms, SignedPlace, Visitor
-from vouchers.models import SeckillVoucher
 
 OPENED_MS = 1_000
 HALF = 2**31
@@ -65,7 +61,3 @@ def signed(place: Place) -> SignedPlace:
 def forget_lines() -> None:
     """Let this process know nothing of any line, as a new one."""
     waiting_room._lines.clear()
-
-
-def sale_draw(sale: SeckillVoucher, buyer: User) -> int:
-    return draw_of(sale_id=sale.pk, user_id=buyer.pk)

@@ -159,7 +159,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         return str(self.cleaned_data["room"] or self._stored_or_default("room"))
 
     def clean_room_rate(self) -> int:
-        return int(self.cleaned_data["room_rate"] or self._stored_or_default("room_rate"))
+        rate = self.cleaned_data["room_rate"]
+        return int(self._stored_or_default("room_rate") if rate is None else rate)
 
     def _stored_or_default(self, name: str) -> Any:
         sale = self._stored or SeckillVoucher()

@@ -20,8 +20,8 @@ from django.urls import reverse
 from django.utils import timezone
 
 from backoffice.report import tables
-from orders.models import OrderStatus
-from tests.support.orders import make_buyers, make_order, make_sale
+from orders.models import OrderStatus, RoomVisit
+from tests.support.orders import make_buyer, make_buyers, make_order, make_sale
 from vouchers.models import AnswerCount, SeckillVoucher, Voucher
 
 pytestmark = pytest.mark.django_db
@@ -299,3 +299,84 @@ def test_page_query_count_is_constant(reader: Client) -> None:
             assert reader.get(page_url(sale)).status_code == 200
         taken.append(len(queries))
     assert taken[1] == taken[2]
+
+
+# --- Waiting room --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def exporter(db: None) -> Client:
+    """The client of a user who may also export orders."""
+    return staff_with("view_seckillvoucher", "export_voucherorder")
+
+
+def room_url(sale: SeckillVoucher) -> str:
+    return reverse("admin:sale-report-room", args=[sale.pk])
+
+
+def with_visit(sale: SeckillVoucher) -> SeckillVoucher:
+    """Store one visit of ten seconds."""
+    joined_at = sale.begins_at + dt.timedelta(minutes=1)
+    let_in_at = joined_at + dt.timedelta(seconds=10)
+    RoomVisit.objects.create(
+        seckill_voucher=sale, user=make_buyer(), opened_ms=1, given=1,
+        joined_at=joined_at, let_in_at=let_in_at,
+    )  # fmt: skip
+    return sale
+
+
+def test_report_has_the_figures_of_the_waiting_room(reader: Client) -> None:
+    figures = figures_of(reader.get(csv_url(with_visit(over(make_sale())))))
+
+    assert figures["Waiting room", "Joined the line"] == "1"
+    assert {name for part, name in figures if part == "Waiting room"} >= {"Let in", "Not let in"}
+
+
+def test_report_without_visits_has_no_waiting_room(reader: Client) -> None:
+    figures = figures_of(reader.get(csv_url(over(make_sale()))))
+
+    assert "Waiting room" not in {part for part, _ in figures}
+
+
+def test_file_of_visits_names_the_buyers(exporter: Client) -> None:
+    sale = with_visit(over(make_sale()))
+
+    response = exporter.get(room_url(sale))
+
+    content = response.getvalue().decode("utf-8-sig")
+    visit = RoomVisit.objects.get()
+    assert visit.user.username in content
+    name = f"sale-{sale.pk}-waiting-room-{timezone.localtime():%Y-%m-%d}.csv"
+    assert response["Content-Disposition"] == f'attachment; filename="{name}"'
+    assert response["Cache-Control"].startswith("private, no-store")
+
+
+@pytest.mark.parametrize(
+    ("permissions", "status"),
+    [
+        (("view_seckillvoucher", "export_voucherorder"), 200),
+        (("view_seckillvoucher",), 403),
+        (("export_voucherorder",), 403),
+        ((), 403),
+    ],
+)
+def test_file_of_visits_needs_both_permissions(permissions: tuple[str, ...], status: int) -> None:
+    sale = with_visit(over(make_sale()))
+
+    assert staff_with(*permissions).get(room_url(sale)).status_code == status
+    assert Client().get(room_url(sale)).status_code == 302
+
+
+def test_link_to_the_visits_is_for_who_may_follow_it(reader: Client, exporter: Client) -> None:
+    sale, empty = with_visit(over(make_sale())), over(make_sale())
+
+    assert room_url(sale) in exporter.get(page_url(sale)).text
+    assert room_url(sale) not in reader.get(page_url(sale)).text
+    assert room_url(empty) not in exporter.get(page_url(empty)).text
+
+
+def test_file_of_an_unknown_sale_is_refused(exporter: Client) -> None:
+    sale = make_sale()
+    unknown = room_url(sale).replace(f"/{sale.pk}/", f"/{sale.pk + 999}/")
+
+    assert exporter.get(unknown).status_code in (302, 404)

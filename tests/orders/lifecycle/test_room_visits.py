@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from django.contrib.auth.models import User
@@ -20,6 +21,7 @@ from tests.support.orders import make_buyer, make_buyers, make_sale
 from tests.support.rooms import change_room, forget_lines, place_at
 from vouchers.catalogue.live_changes import close_room
 from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.room_visits import Visit
 from vouchers.models import RoomKind, SeckillVoucher
 
 pytestmark = pytest.mark.django_db
@@ -226,3 +228,17 @@ def test_sales_without_a_room_cost_no_command(ledger_trips: list[int]) -> None:
     store()
 
     assert ledger_trips == []
+
+
+@pytest.mark.quick
+def test_repeated_visit_replaces_its_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On SQLite, too, which names the unique fields of a conflict."""
+    sale, buyer = make_sale(loaded=False, room_opened_ms=OPENED_MS), make_buyer()
+    for given, let_in_ms in ((1, 0), (9, 5_000)):
+        visit = Visit(buyer.pk, OPENED_MS, given, 2_000, let_in_ms)
+        monkeypatch.setattr(room_visits, "unstored_visits", Mock(return_value=[visit]))
+        monkeypatch.setattr(room_visits, "forget_visits", Mock())
+        store()
+
+    [row] = visits_of(sale)
+    assert (row.given, row.let_in_at) == (9, from_epoch_ms(5_000))

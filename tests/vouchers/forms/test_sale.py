@@ -21,7 +21,7 @@ from tests.support.sales import (
 )
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
-from vouchers.models import MAX_STOCK, SeckillVoucher
+from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -260,3 +260,61 @@ def test_untouched_window_keeps_its_seconds(language):
 
         assert form.is_valid(), form.errors
     assert form.cleaned_data["begins_at"] == begins_at
+
+
+# --- waiting room ---------------------------------------------------------------------------------
+
+ROOM = {"room": RoomKind.START, "room_rate": 70, "room_shuffled": True}
+
+
+def room_of(form):
+    return {name: getattr(form.terms, name) for name in ROOM}
+
+
+def test_new_sale_without_entries_has_no_room():
+    form = filled()
+
+    assert form.is_valid(), form.errors
+    assert room_of(form) == {"room": RoomKind.OFF, "room_rate": 200, "room_shuffled": False}
+
+
+def test_new_sale_takes_the_room_that_was_entered():
+    form = filled(room="start", room_rate="70", room_shuffled="on")
+
+    assert form.is_valid(), form.errors
+    assert room_of(form) == ROOM
+
+
+def test_stored_room_is_kept_without_entries():
+    form = filled(make_sale(**ROOM), room_shuffled="on")
+
+    assert form.is_valid(), form.errors
+    assert room_of(form) == ROOM
+
+
+@pytest.mark.parametrize(
+    ("field", "entry"),
+    [
+        ("room", "always"),
+        ("room_rate", "0"),
+        ("room_rate", "-1"),
+        ("room_rate", "x"),
+        ("room_rate", str(MAX_ROOM_RATE + 1)),
+    ],
+)
+def test_entry_of_the_room_out_of_range_is_refused(field, entry):
+    form = filled(**{field: entry})
+
+    assert not form.is_valid()
+    assert list(form.errors) == [field]
+
+
+def test_change_of_the_room_is_in_the_history():
+    form = filled(make_sale(room=RoomKind.BUSY, room_rate=70), room="off", room_rate="80")
+
+    with translation.override("en"):
+        assert form.is_valid(), form.errors
+        text = form.change_text()
+
+    assert "only while more people come than it lets in → no waiting room" in text
+    assert "70 → 80" in text

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.rooms import (
     HALF,
@@ -374,12 +373,22 @@ def test_buyer_below_the_limit_joins() -> None:
     assert place_at(1, 7).state == "WAITING"
 
 
-def test_holder_who_loses_the_unit_joins_at_the_end() -> None:
+def test_number_beyond_fourteen_digits_stays_whole() -> None:
+    """Lua writes such a number with an exponent, unless it is told otherwise."""
+    huge = 12 * 10**13
+    open_room(1, base=huge)
+
+    assert place_at(1, 7).number == huge + 1
+    add_buyers(sale_id=1, holdings=[Holding(order_id=501, user_id=8, unit=1)])
+    assert place_at(1, 8).line.tail == huge + 1
+
+
+def test_holder_who_loses_the_unit_joins_at_the_end(ledger: Any) -> None:
     keys = open_room(1)
     add_buyers(sale_id=1, holdings=[Holding(order_id=501, user_id=7, unit=1)])
     assert place_at(1, 7).state == "NONE"
     place_at(1, 8)
-    ledger_connection().hdel(keys.buyers, "7:1")
+    ledger.hdel(keys.buyers, "7:1")
 
     assert place_at(1, 7).number == 2
 
