@@ -10,21 +10,18 @@ from typing import Any
 import pytest
 from django.conf import settings
 from django.contrib.auth.models import User
-from django.db.models import F
 from django.utils import timezone
 from playwright.sync_api import Page, Response, expect
 
-from orders.placing.places import visitor_of
-from orders.receipts.buyer_in_sale import find_buyer_in_sale
 from seckill_site.ledger_connection import ledger_connection
 from tests.browser.conftest import PASSWORD, Faults, make_person
+from tests.browser.window import join_line, miss_turns
 from tests.concurrency.sales import DETAILS
 from tests.support.orders import make_buyer, make_buyers, reserved
 from tests.support.proxy import FaultProxy, redis_server
 from tests.support.stack import Stack, Web
 from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.rebuild import load_sale
 from vouchers.models import RoomKind, SeckillVoucher
 
 pytestmark = [
@@ -80,17 +77,6 @@ def put_on_sale(
     return create_voucher_on_sale(
         details=DETAILS, terms=SaleTerms(room=room, room_rate=rate, **fields)
     )
-
-
-def join_line(sale: SeckillVoucher, *people: User) -> list[int]:
-    """Let people come to the waiting room one after the other; return their numbers."""
-    numbers = []
-    for user in people:
-        visitor = visitor_of(sale_id=sale.pk, user_id=user.pk)
-        found = find_buyer_in_sale(sale_id=sale.pk, user_id=user.pk, visitor=visitor)
-        assert found.place
-        numbers.append(found.place.given)
-    return numbers
 
 
 def fill(sale: SeckillVoucher, *, people: int) -> None:
@@ -269,10 +255,7 @@ def test_expired_place_can_join_the_line_again(person: Person) -> None:
     sale, late = put_on_sale(), make_buyers(2)
     fill(sale, people=12)
     join_line(sale, *late)
-    # The row is as if the room had been open for ten minutes.
-    rows = SeckillVoucher.objects.filter(pk=sale.pk)
-    rows.update(room_since_ms=F("room_since_ms") - 600_000)
-    load_sale(sale_id=sale.pk)
+    miss_turns(sale)
     fill(sale, people=60)
 
     page = person(late[0])
@@ -310,6 +293,7 @@ def test_staff_changes_the_rate_and_lets_everybody_in(person: Person) -> None:
     staff.get_by_role("button", name="Yes, change the rate").click()
     expect(staff.locator(".messagelist")).to_contain_text("5")
     expect(room).to_have_text(re.compile(r"waiting, 5 let in per second"))
+    buyer.wait_for_timeout(SALE_KNOWN_MS)
     ask_now(buyer)
     expect(buyer.locator("#wait")).to_have_text(re.compile(r"^About [2-4]0 s to go$"))
 
