@@ -192,12 +192,12 @@ class SeckillVoucher(models.Model):
         validators=[MinValueValidator(1), MaxValueValidator(MAX_ROOM_RATE)],
     )
     room_shuffled = models.BooleanField(
-        _("draw the order of early visitors"),
+        _("draw the early places"),
         default=False,
         db_default=False,
         help_text=_(
             "Whoever waits for the start gets a place by lot when the sale starts, "
-            "instead of in the order of arrival."
+            "instead of in the order of arrival. Applies only if everybody waits for the start."
         ),
     )
     room_opened_ms = models.PositiveBigIntegerField(

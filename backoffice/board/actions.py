@@ -394,7 +394,7 @@ class ChangeRoomRate(_RoomAction):
         return {"seen": board.sale.room_rate, "rate": board.sale.room_rate}
 
     def effects(self, board: Board) -> list[str]:
-        text = gettext("%(waiting)s people are waiting; %(rate)s are let in per second.")
+        text = gettext("In line: %(waiting)s. Let in per second: %(rate)s.")
         line = board.snapshot.line if board.snapshot else None
         waiting = line.length(epoch_ms(board.now)) if line else None
         return [

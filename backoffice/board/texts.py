@@ -3,6 +3,7 @@
 The server writes all texts, so the page and its script cannot differ.
 """
 
+import datetime as dt
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from django.utils.translation import gettext_lazy as _
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
 from orders.models import OrderStatus
 from seckill_site.clocks.machine import epoch_ms
-from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
 from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SaleStage
@@ -195,7 +196,7 @@ def _room(board: Board) -> str:
     return text % {
         "waiting": grouped(line.length(now_ms)),
         "rate": grouped(line.terms.rate),
-        "wait": NO_VALUE if wait_ms is None else _seconds(wait_ms),
+        "wait": NO_VALUE if wait_ms is None else duration(dt.timedelta(milliseconds=wait_ms)),
     }
 
 

@@ -88,12 +88,17 @@ def run_and_sell(window: Window, page: Page, language: str) -> None:
         page.wait_for_timeout(2_100)
 
 
+def room(window: Window) -> str:
+    return f"/vouchers/{window.open_room(people=1_240).pk}/room/"
+
+
 SHOTS = {
     "list": Shot("ben", lambda window: "/", tall(960)),
     "purchase": Shot("ben", sale("open"), wait_for="#main[data-state=open]"),
     "purchase-before": Shot("ben", sale("soon"), wait_for="#main[data-state=scheduled]"),
     "purchase-sold-out": Shot("ben", sale("sold_out"), wait_for="#main[data-state=sold_out]"),
     "purchase-dark": Shot("ben", sale("soon"), scheme="dark"),
+    "room": Shot("ben", room, wait_for="#room[data-turn=waiting]"),
     "receipt": Shot("ann", lambda window: window.receipts["paid"], wait_for="#code"),
     "admin-sale": Shot("operator", admin_page("soon", "change"), tall(860), wait_for="#content"),
     "board": Shot(

@@ -7,7 +7,9 @@ const AWAY_MS = [5_000, 15_000];
 const element = (id) => document.getElementById(id);
 const page = element("room");
 const texts = readJson("sentences");
-const fill = (sentence, values) => sentence.replace(/\{(\w+)\}/g, (braces, name) => values[name] ?? braces);
+const { lang } = document.documentElement;
+const fill = (sentence, values) =>
+  sentence.replace(/\{(\w+)\}/g, (braces, name) => values[name]?.toLocaleString(lang) ?? braces);
 
 let timer;
 

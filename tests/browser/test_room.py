@@ -1,147 +1,403 @@
-"""Buyers in front of a waiting room, and staff who run it, in their browsers."""
+"""The waiting room in a browser: from the purchase page into the line, and back to the button."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+from django.conf import settings
+from django.contrib.auth.models import User
 from django.utils import timezone
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Response, expect
 
-from orders.placing.places import visitor_of
-from orders.receipts.buyer_in_sale import find_buyer_in_sale
-from tests.browser.conftest import make_person
-from tests.support.orders import make_buyers
-from tests.support.sales import make_voucher
-from vouchers.catalogue.live_changes import close_room
-from vouchers.catalogue.sales import SaleTerms, create_sale
+from seckill_site.ledger_connection import ledger_connection
+from tests.browser.conftest import PASSWORD, Faults, make_person
+from tests.browser.window import join_line, miss_turns
+from tests.concurrency.sales import DETAILS
+from tests.support.orders import make_buyer, make_buyers, reserved
+from tests.support.proxy import FaultProxy, redis_server
+from tests.support.stack import Stack, Web
+from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
+from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import RoomKind, SeckillVoucher
 
-pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
 
-PATIENT_MS = 30_000
-HOUR = dt.timedelta(hours=1)
+PHONE = {"viewport": {"width": 360, "height": 740}, "is_mobile": True, "has_touch": True}
+A_WHILE_MS = 75_000
+"""Longer than a page in line waits before it asks again."""
+
+SALE_KNOWN_MS = 1_500
+"""A web process answers for a second from what it knows of a sale; and half a second more."""
+
 LARGEST_PAGE_BYTES = 15_000
 
+IN_A_HURRY = """{
+  const { setTimeout } = window;
+  window.setTimeout = (call, ms, ...rest) => setTimeout(call, ms / 10, ...rest);
+}"""
+"""Pauses between requests are a tenth as long."""
 
-def make_room(*, rate: int, kind: str = RoomKind.BUSY, begins_in_s: int = -60) -> SeckillVoucher:
-    """Return an open sale of ten units with a waiting room."""
-    begins_at = timezone.now() + dt.timedelta(seconds=begins_in_s)
-    terms = SaleTerms(
-        stock=10, begins_at=begins_at, ends_at=begins_at + HOUR, room=kind, room_rate=rate
+Person = Callable[..., Page]
+
+
+@pytest.fixture
+def person(people: Person, web: Web) -> Iterator[Person]:
+    """Call it as ``people``. No page may have faults or ask another site."""
+    faults = Faults(web.url)
+
+    def page_of(user: User | None = None, **options: Any) -> Page:
+        page = people(user, **options)
+        faults.watch(page)
+        return page
+
+    yield page_of
+    faults.leave()
+    assert faults.found == []
+
+
+def put_on_sale(
+    *, room: RoomKind = RoomKind.BUSY, rate: int = 1, begins_in_s: int = -1, **terms: Any
+) -> SeckillVoucher:
+    """Put a voucher on sale with a waiting room."""
+    now = timezone.now().replace(microsecond=0)
+    fields: dict[str, Any] = {
+        "stock": 5,
+        "begins_at": now + dt.timedelta(seconds=begins_in_s),
+        "ends_at": now + dt.timedelta(hours=1),
+        **terms,
+    }
+    return create_voucher_on_sale(
+        details=DETAILS, terms=SaleTerms(room=room, room_rate=rate, **fields)
     )
-    return create_sale(voucher=make_voucher(title="Crab"), terms=terms)
 
 
-def fill_line(sale: SeckillVoucher, *, count: int) -> None:
-    """Let some visitors take the first places in line."""
-    for buyer in make_buyers(count):
-        visitor = visitor_of(sale_id=sale.pk, user_id=buyer.pk)
-        find_buyer_in_sale(sale_id=sale.pk, user_id=buyer.pk, visitor=visitor)
+def fill(sale: SeckillVoucher, *, people: int) -> None:
+    """Let so many people come at once."""
+    join_line(sale, *make_buyers(people))
 
 
-def test_buyer_waits_in_line_and_buys_in_turn(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1)
-    fill_line(sale, count=6)
-    page = people(make_person("ann"))
+def purchase_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/"
 
-    page.goto(f"/vouchers/{sale.pk}/")
 
-    expect(page).to_have_url(f"{page.url.partition('/vouchers')[0]}/vouchers/{sale.pk}/room/")
-    expect(page.locator("#heading")).to_contain_text("in line", timeout=PATIENT_MS)
-    expect(page.locator("#wait")).to_be_visible()
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=PATIENT_MS)
+def room_url(sale: SeckillVoucher) -> str:
+    return f"/vouchers/{sale.pk}/room/"
+
+
+def board_of(sale: SeckillVoucher) -> str:
+    return f"/admin/vouchers/seckillvoucher/{sale.pk}/board/"
+
+
+def expect_turn(page: Page, turn: str) -> None:
+    expect(page.locator("#room")).to_have_attribute("data-turn", turn)
+
+
+def number_on(page: Page) -> int:
+    """Return the position that a page shows."""
+    heading = page.locator("h1", has_text=re.compile(r"^You are number [\d,]+ in line$"))
+    expect(heading).to_be_visible()
+    return int(re.sub(r"\D", "", heading.inner_text()))
+
+
+def expect_to_buy(page: Page, sale: SeckillVoucher) -> None:
+    """Expect that a page is led to the sale by itself, and buy."""
+    page.wait_for_url(f"**{purchase_url(sale)}", timeout=A_WHILE_MS)
+    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=A_WHILE_MS)
     page.click("#buy")
-    expect(page.locator("#heading")).to_have_text("It's yours!", timeout=PATIENT_MS)
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
-def test_buyer_without_javascript_waits_and_buys(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1)
-    fill_line(sale, count=5)
-    page = people(make_person("ben"), java_script_enabled=False)
-
-    page.goto(f"/vouchers/{sale.pk}/room/")
-
-    expect(page.locator("h1")).to_contain_text("in line", timeout=PATIENT_MS)
-    expect(page.locator("#order-form button")).to_be_enabled(timeout=PATIENT_MS)
-    page.click("#order-form button")
-    expect(page.locator("#heading")).to_be_visible(timeout=PATIENT_MS)
+def ask_now(page: Page) -> None:
+    """Let a page ask as it does when its tab is looked at again."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
 
-def test_everybody_waits_for_the_start(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1, kind=RoomKind.START, begins_in_s=8)
-    page = people(make_person("cy"))
+# --- The way through ------------------------------------------------------------------------------
 
-    page.goto(f"/vouchers/{sale.pk}/")
 
-    expect(page.locator("#sale-state")).to_contain_text("not started", timeout=PATIENT_MS)
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=PATIENT_MS)
+def test_buyer_waits_in_line_and_then_buys(person: Person) -> None:
+    sale = put_on_sale()
+    fill(sale, people=12)
+    page = person(make_buyer(), **PHONE)
+
+    page.goto(purchase_url(sale))
+
+    page.wait_for_url(f"**{room_url(sale)}")
+    assert 5 <= number_on(page) <= 12
+    expect(page.locator("#wait")).to_have_text(re.compile(r"^About [12]0 s to go$"))
+    expect(page.locator("#people")).to_have_text(re.compile(r"^People in line: \d+$"))
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    expect_to_buy(page, sale)
+
+
+def test_buyer_without_javascript_waits_in_line_and_then_buys(person: Person) -> None:
+    sale = put_on_sale()
+    fill(sale, people=12)
+    page = person(make_buyer(), java_script_enabled=False, **PHONE)
+
+    page.goto(purchase_url(sale))
+    page.get_by_role("link", name="Buy without JavaScript").click()
+
+    assert 5 <= number_on(page) <= 12
+    expect(page.locator(".wait")).to_have_text(re.compile(r"^About [12]0 s to go$"))
+    expect(page.locator("main")).to_contain_text("This page reloads in")
+    button = page.get_by_role("button", name="Buy now")
+    button.click(timeout=A_WHILE_MS)  # it is there once the page has reloaded itself
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
+
+
+def test_room_leads_browser_without_javascript_to_its_form(person: Person) -> None:
+    sale = put_on_sale()
+    fill(sale, people=60)
+    page = person(make_buyer(), java_script_enabled=False)
+    page.goto(room_url(sale))
+    page.wait_for_url("**/form/")
+    assert number_on(page) > 40
+
+
+def test_visitor_is_told_to_sign_in_first(person: Person) -> None:
+    make_person("ann in line", password=PASSWORD)
+    sale = put_on_sale()
+    fill(sale, people=60)
+    page = person()
+    page.goto(room_url(sale))
+    expect(page.get_by_role("heading", level=1)).to_have_text("Sign in to join the line")
+    expect(page.get_by_role("button", name="Join the line again")).to_be_hidden()
+
+    page.get_by_role("link", name="Sign in").click()
+    page.fill("[name=username]", "ann in line")
+    page.fill("[name=password]", PASSWORD)
+    page.click("main button[type=submit]")
+
+    page.wait_for_url(f"**{room_url(sale)}")
+    assert number_on(page) > 40
+
+
+# --- Before the start -----------------------------------------------------------------------------
+
+
+def test_early_visitors_are_let_in_by_arrival(person: Person) -> None:
+    sale = put_on_sale(room=RoomKind.START, begins_in_s=12)
+    ann, ben = make_buyers(2)
+    join_line(sale, ann, *make_buyers(8), ben)
+    first, last = person(ann), person(ben)
+    for page, number in ((first, 1), (last, 10)):
+        page.goto(purchase_url(sale))
+        page.wait_for_url(f"**{room_url(sale)}", timeout=A_WHILE_MS)
+        expect(page.locator("#sale-state")).to_have_text("The sale has not started yet.")
+        assert number_on(page) == number
+
+    expect_to_buy(first, sale)
+    assert timezone.now() >= sale.begins_at
+    expect(last).to_have_url(re.compile(r"/room/$"))
+    expect_to_buy(last, sale)
+
+
+def test_early_visitors_are_drawn_at_the_start(person: Person) -> None:
+    sale = put_on_sale(room=RoomKind.START, begins_in_s=10, room_shuffled=True)
+    join_line(sale, *make_buyers(5))
+    pages = [person(buyer) for buyer in make_buyers(2)]
+    for page in pages:
+        page.goto(room_url(sale))
+        expect_turn(page, "drawn_later")
+        expect(page.locator("#heading")).to_have_text("You are in the waiting room")
+        expect(page.locator("#text")).to_contain_text("by lot")
+        expect(page.locator("#wait")).to_be_hidden()
+
+    for page in pages:
+        expect_to_buy(page, sale)
     assert timezone.now() >= sale.begins_at
 
 
-def test_visitor_is_told_to_sign_in(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1)
-    page = people()
-
-    page.goto(f"/vouchers/{sale.pk}/room/")
-
-    expect(page.locator("#heading")).to_contain_text("Sign in", timeout=PATIENT_MS)
-    expect(page.locator("#sign-in")).to_be_visible()
+# --- A place belongs to its account ---------------------------------------------------------------
 
 
-def test_same_account_has_one_place_in_two_browsers(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1, kind=RoomKind.START, begins_in_s=300)
-    fill_line(sale, count=2)
-    dee = make_person("dee")
-    first, second = people(dee), people(dee)
+def test_place_is_kept_for_the_account_and_nobody_else(person: Person, web: Web) -> None:
+    sale = put_on_sale()
+    fill(sale, people=120)
+    ann, ben = make_buyers(2)
+    page = person(ann)
+    page.goto(room_url(sale))
+    number = number_on(page)
+    expect(page.locator("#heading")).to_have_text(f"You are number {number} in line")
+    name = f"place-{sale.pk}"
+    (place,) = [it["value"] for it in page.context.cookies() if it.get("name") == name]
+    fill(sale, people=40)
 
-    for page in (first, second):
-        page.goto(f"/vouchers/{sale.pk}/room/")
-        expect(page.locator("#heading")).to_contain_text("number 3", timeout=PATIENT_MS)
+    # Leaving and coming back.
+    page.goto("/")
+    page.goto(purchase_url(sale))
+    page.wait_for_url(f"**{room_url(sale)}")
+    assert number - 60 < number_on(page) <= number
+
+    # Another browser of the same account, which knows of no place.
+    second = person(ann)
+    second.goto(room_url(sale))
+    assert number - 60 < number_on(second) <= number
+
+    # A copy in the browser of another account.
+    thief = person(ben)
+    thief.context.add_cookies([{"name": name, "value": place, "url": web.url}])
+    thief.goto(room_url(sale))
+    assert number_on(thief) > number
 
 
-def test_page_in_line_goes_on_once_everybody_is_let_in(people: Callable[..., Page]) -> None:
-    sale = make_room(rate=1)
-    fill_line(sale, count=8)
-    page = people(make_person("eve"))
-    page.goto(f"/vouchers/{sale.pk}/room/")
-    expect(page.locator("#heading")).to_contain_text("in line", timeout=PATIENT_MS)
+def test_expired_place_can_join_the_line_again(person: Person) -> None:
+    sale, late = put_on_sale(), make_buyers(2)
+    fill(sale, people=12)
+    join_line(sale, *late)
+    miss_turns(sale)
+    fill(sale, people=60)
 
-    close_room(sale_id=sale.pk)
+    page = person(late[0])
+    page.goto(purchase_url(sale))
+    page.wait_for_url(f"**{room_url(sale)}")
+    expect(page.locator("#heading")).to_have_text("Your turn has passed")
+    expect(page.locator("#wait")).to_be_hidden()
+    page.get_by_role("button", name="Join the line again").click()
+    assert number_on(page) > 30
+    expect(page.locator("#again")).to_be_hidden()
 
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=PATIENT_MS)
+    plain = person(late[1], java_script_enabled=False)
+    plain.goto(f"{purchase_url(sale)}form/")
+    expect(plain.locator("h1")).to_have_text("Your turn has passed")
+    plain.get_by_role("link", name="Join the line again").click()
+    assert number_on(plain) > 30
 
 
-def test_open_page_can_still_buy_when_the_room_opens(people: Callable[..., Page]) -> None:
-    begins_at = timezone.now() - dt.timedelta(minutes=1)
-    terms = SaleTerms(stock=10, begins_at=begins_at, ends_at=begins_at + HOUR)
-    sale = create_sale(voucher=make_voucher(), terms=terms)
-    page = people(make_person("fay"))
-    page.goto(f"/vouchers/{sale.pk}/")
-    expect(page.locator("#buy-label")).to_have_text("Buy now", timeout=PATIENT_MS)
-    staff = people(make_person("boss", admin=True))
+# --- Staff ----------------------------------------------------------------------------------------
 
-    staff.goto(f"/admin/vouchers/seckillvoucher/{sale.pk}/board/open-room/")
+
+def test_staff_changes_the_rate_and_lets_everybody_in(person: Person) -> None:
+    sale = put_on_sale()
+    fill(sale, people=180)
+    buyer, staff = person(make_buyer()), person(make_person("boss", admin=True))
+    buyer.goto(room_url(sale))
+    assert number_on(buyer) > 120
+    expect(buyer.locator("#wait")).to_have_text(re.compile(r"^About [234] min to go$"))
+    staff.goto(board_of(sale))
+    room = staff.locator('[data-text="room"]')
+    expect(room).to_have_text(re.compile(r"^\d+ waiting, 1 let in per second, about .* to wait$"))
+
+    staff.click("[data-action=room-rate] a")
+    staff.fill("#id_rate", "5")
+    staff.get_by_role("button", name="Yes, change the rate").click()
+    expect(staff.locator(".messagelist")).to_contain_text("5")
+    expect(room).to_have_text(re.compile(r"waiting, 5 let in per second"))
+    buyer.wait_for_timeout(SALE_KNOWN_MS)
+    ask_now(buyer)
+    expect(buyer.locator("#wait")).to_have_text(re.compile(r"^About [2-4]0 s to go$"))
+
+    staff.click("[data-action=close-room] a")
+    staff.get_by_role("button", name="Yes, let everybody in").click()
+    expect(room).to_have_text("closed")
+    expect_to_buy(buyer, sale)  # by itself, within a minute
+
+
+def test_room_opened_by_staff_leaves_open_pages_alone(person: Person) -> None:
+    sale = put_on_sale(room=RoomKind.OFF)
+    page, staff = person(make_buyer()), person(make_person("boss", admin=True))
+    page.goto(purchase_url(sale))
+    expect(page.locator("#buy-label")).to_have_text("Buy now")
+    expect(page.locator("[data-who]:visible")).not_to_have_count(0)  # it has its token
+
+    staff.goto(board_of(sale))
+    expect(staff.locator('[data-text="room"]')).to_have_text("closed")
+    staff.click("[data-action=open-room] a")
     staff.fill("#id_rate", "1")
-    staff.click("text=Yes, open it")
+    staff.get_by_role("button", name="Yes, open it").click()
+    expect(staff.locator('[data-text="room"]')).to_contain_text("1 let in per second")
+    fill(sale, people=60)
 
-    expect(staff.locator("[data-text=room]")).to_contain_text("let in per second")
+    late = person(make_buyer())
+    late.goto(purchase_url(sale))
+    late.wait_for_url(f"**{room_url(sale)}")
+    assert number_on(late) > 30
     page.click("#buy")
-    expect(page.locator("#heading")).to_have_text("It's yours!", timeout=PATIENT_MS)
+    page.wait_for_url("**/orders/*/")
+    expect(page.locator("#receipt")).to_have_attribute("data-status", "unpaid")
 
 
-@pytest.mark.parametrize("language", ["zh-CN", "en"])
-def test_waiting_page_is_small(people: Callable[..., Page], language: str) -> None:
-    sale = make_room(rate=1, kind=RoomKind.START, begins_in_s=300)
-    page = people(make_person(f"gus-{language}"), locale=language)
-    sizes: list[int] = []
-    problems: list[str] = []
-    page.on("response", lambda answer: sizes.append(len(answer.body())))
-    page.on("console", lambda message: problems.append(message.text))
+# --- What else may happen while waiting -----------------------------------------------------------
 
-    page.goto(f"/vouchers/{sale.pk}/room/")
-    expect(page.locator("#main, #room")).to_have_attribute("data-turn", "waiting")
 
-    assert sum(sizes) <= LARGEST_PAGE_BYTES, sizes
-    assert not problems
+def test_line_says_that_the_sale_is_sold_out_or_paused(person: Person) -> None:
+    sale = put_on_sale(stock=1)
+    fill(sale, people=60)
+    page = person(make_buyer())
+    page.goto(room_url(sale))
+    assert number_on(page) > 30
+    expect(page.locator("#sale-state")).to_be_hidden()
+
+    reserved(sale, [make_buyer()])
+    page.wait_for_timeout(SALE_KNOWN_MS)
+    ask_now(page)
+    expect(page.locator("#sale-state")).to_contain_text("Sold out for now")
+    staff = person(make_person("boss", admin=True))
+    staff.goto(f"{board_of(sale)}pause/")
+    staff.fill("#id_reason", "the counter asks for a minute")
+    staff.get_by_role("button", name="Yes, pause").click()
+    staff.wait_for_url(f"**{board_of(sale)}")
+    page.wait_for_timeout(SALE_KNOWN_MS)
+    ask_now(page)
+    expect(page.locator("#sale-state")).to_contain_text("The sale is paused")
+    expect(page.locator("#wait")).to_be_hidden()
+
+
+def test_page_keeps_asking_while_redis_is_away(people: Person, module_stack: Stack) -> None:
+    sale = put_on_sale()
+    fill(sale, people=200)
+    with FaultProxy(redis_server(settings.REDIS_URL)) as line:
+        web = module_stack.web(threads=6, REDIS_URL=line.url(like=settings.REDIS_URL))
+        faults, page = Faults(web.url), people(make_buyer())
+        page.context.add_init_script(IN_A_HURRY)
+        faults.watch(page)
+        page.goto(f"{web.url}{room_url(sale)}")
+        number = number_on(page)
+
+        line.refuse()
+        line.cut()
+        page.wait_for_timeout(SALE_KNOWN_MS)
+        ask_now(page)
+        expect(page.locator("#note")).to_contain_text("The shop cannot be reached right now.")
+        assert number_on(page) <= number
+        # Redis comes back, and has forgotten who came.
+        assert ledger_connection().delete(LedgerKeys(sale.pk).room)
+        line.heal()
+
+        expect(page.locator("#note")).to_be_hidden(timeout=A_WHILE_MS)
+        assert number - 60 < number_on(page) <= number
+        faults.leave()
+        assert faults.found == []
+        web.stop()
+
+
+# --- Size -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("locale", ["en-GB", "zh-CN"])
+def test_page_is_small(person: Person, locale: str) -> None:
+    sale = put_on_sale()
+    fill(sale, people=60)
+    sizes: dict[str, int] = {}
+
+    def weigh(response: Response) -> None:
+        if response.request.resource_type != "fetch":
+            sizes[response.url.rpartition("/vouchers/")[2]] = len(response.body())
+
+    page = person(make_buyer(), locale=locale)
+    page.on("response", weigh)
+    page.goto(room_url(sale))
+    expect_turn(page, "waiting")
+    page.wait_for_load_state("networkidle")
+    assert len(sizes) >= 3
+    assert sum(sizes.values()) <= LARGEST_PAGE_BYTES, sizes

@@ -18,6 +18,7 @@ from django.contrib.admin.models import LogEntry
 from django.contrib.auth import BACKEND_SESSION_KEY, HASH_SESSION_KEY, SESSION_KEY
 from django.contrib.auth.models import Group, User
 from django.contrib.sessions.backends.cached_db import SessionStore
+from django.db.models import F
 from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
@@ -38,17 +39,21 @@ from orders.models import (
 )
 from orders.payments.expiry import expire_orders
 from orders.payments.refunds import finish_refunds, refund_order
+from orders.placing.places import visitor_of
+from orders.receipts.buyer_in_sale import find_buyer_in_sale
 from orders.roles import Role, make_roles
 from tests.support.orders import make_buyers, make_order, reserved, tokens_for
 from tests.support.payments import expire_pay_by, make_payment, make_unpaid_order, pay
 from vouchers.catalogue.sales import (
     SaleTerms,
     VoucherDetails,
+    create_sale,
     create_voucher_on_sale,
     edit_sale,
     terms_of,
 )
-from vouchers.models import AnswerCount, SeckillVoucher, Voucher
+from vouchers.inventory.rebuild import load_sale
+from vouchers.models import AnswerCount, RoomKind, SeckillVoucher, Voucher
 
 MINUTE, DAY = dt.timedelta(minutes=1), dt.timedelta(days=1)
 
@@ -154,6 +159,33 @@ class Window:
             url = reverse(f"admin:sale-board-{what}", args=[sale.pk])
             response = client.post(url, {**data, "reason": reason})
             assert response.status_code == 302, response
+
+    def open_room(self, *, people: int) -> SeckillVoucher:
+        """Put a voucher on sale again, with a waiting room into which so many people come."""
+        begins_at = timezone.now().replace(microsecond=0) - MINUTE
+        room = {"room": RoomKind.BUSY, "room_rate": 1}
+        terms = SaleTerms(stock=50, begins_at=begins_at, ends_at=begins_at + DAY, **room)
+        sale = create_sale(voucher=self.sales["soon"].voucher, terms=terms)
+        join_line(sale, *make_buyers(people))
+        return sale
+
+
+def join_line(sale: SeckillVoucher, *people: User) -> list[int]:
+    """Let people come to the waiting room one after the other; return the numbers they get."""
+    numbers = []
+    for user in people:
+        visitor = visitor_of(sale_id=sale.pk, user_id=user.pk)
+        found = find_buyer_in_sale(sale_id=sale.pk, user_id=user.pk, visitor=visitor)
+        assert found.place
+        numbers.append(found.place.given)
+    return numbers
+
+
+def miss_turns(sale: SeckillVoucher) -> None:
+    """Move the opening of a waiting room ten minutes back: whoever is in line missed their turn."""
+    rows = SeckillVoucher.objects.filter(pk=sale.pk)
+    rows.update(room_since_ms=F("room_since_ms") - 600_000)
+    load_sale(sale_id=sale.pk)
 
 
 def session_key(user: User) -> str:

@@ -88,7 +88,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
-        room = (_("Waiting room"), {"fields": [("room", "room_rate"), "room_shuffled"]})
+        room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after, room]

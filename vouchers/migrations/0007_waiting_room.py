@@ -34,7 +34,7 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='seckillvoucher',
             name='room_shuffled',
-            field=models.BooleanField(db_default=False, default=False, help_text='Whoever waits for the start gets a place by lot when the sale starts, instead of in the order of arrival.', verbose_name='draw the order of early visitors'),
+            field=models.BooleanField(db_default=False, default=False, help_text='Whoever waits for the start gets a place by lot when the sale starts, instead of in the order of arrival. Applies only if everybody waits for the start.', verbose_name='draw the early places'),
         ),
         migrations.AddField(
             model_name='seckillvoucher',

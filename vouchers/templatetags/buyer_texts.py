@@ -227,14 +227,17 @@ ROOM = {
         "asking": _("Finding your place in line…"),
     },
     "text": {
-        "waiting": _("Keep this page open. It takes you to the sale when it is your turn."),
+        "waiting": _("This page takes you to the sale when it is your turn."),
         "drawn_later": _(
-            "When the sale starts, everybody who waits here gets a place by lot. "
-            "Coming earlier is no advantage."
+            "When the sale starts, everybody here gets a place by lot. "
+            "Coming early is no advantage."
         ),
         "in": _("You can buy now, at any time until the sale ends."),
-        "expired": _("You did not come when it was your turn. You can join the end of the line."),
-        "sign_in": _("Your place in line belongs to your account."),
+        "expired": _(
+            "You did not come within five minutes of your turn. "
+            "You can join again at the end of the line."
+        ),
+        "sign_in": _("Your place in line is tied to your account."),
         "asking": "",
     },
     "wait": {
@@ -245,11 +248,11 @@ ROOM = {
     },
     "sale": {
         "scheduled": _("The sale has not started yet."),
-        "paused": _("The sale is paused, and nobody is let in. You keep your place."),
-        "sold_out": _("All units are taken. In your turn you can join the waiting list."),
+        "paused": _("The sale is paused, so nobody is let in. You keep your place."),
+        "sold_out": _("Sold out for now. When it is your turn, you can join the waiting list."),
         "ended": _("The sale has ended."),
     },
-    "people": _("{count} people are waiting."),
+    "people": _("People in line: {count}"),
     "note": {
         "away": _(
             "The shop cannot be reached right now. You keep your place, and this page keeps trying."

@@ -18,6 +18,7 @@ from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
     exact_date_and_time,
+    grouped,
     money,
     short_money,
     spelled_duration,
@@ -47,6 +48,7 @@ for function in (
     short_money,
     date_and_time,
     exact_date_and_time,
+    grouped,
     spelled_duration,
 ):
     register.filter(function.__name__, _empty_for_none(function))
