@@ -48,35 +48,36 @@ def buyers_with_pages(
 def buyers_with_tokens(sale_id: int, tokens: Sequence[str], opens_at: float) -> list[Visit]:
     """Make a visit for each token, without pages."""
     opens_s = opens_at - time.time()
-    return [_order(sale_id, token, opens_s) for token in tokens]
+    return [order(sale_id, token, opens_s) for token in tokens]
 
 
 def load_and_order(sale_id: int, cookie: str, loads: Sequence[float], opens_s: float) -> Visit:
     """Load the page at these times and press at the start, all in seconds after now."""
     for due_s, reload_s in pairwise([*loads, math.inf]):
         yield Step(PAGE, page_request(sale_id, cookie), due_s)
-        live = yield from _patiently(Step(LIVE, live_request(sale_id)))
+        live = yield from patiently(Step(LIVE, live_request(sale_id)))
         pace_s = json.loads(live.body)["me_pace_ms"] / 1000
         left_s = opens_s - QUIET_S - live.at_s
         ask_at_s = live.at_s + random.random() * max(0.0, min(pace_s, left_s))
         if ask_at_s < reload_s:
-            me = yield from _patiently(Step(ME, me_request(sale_id, cookie), ask_at_s))
-    yield from _order(sale_id, json.loads(me.body)["sale"]["token"], opens_s)
+            me = yield from patiently(Step(ME, me_request(sale_id, cookie), ask_at_s))
+    yield from order(sale_id, json.loads(me.body)["sale"]["token"], opens_s)
 
 
-def _order(sale_id: int, token: str, opens_s: float) -> Visit:
-    reply = yield from _patiently(Step(ORDER, order_request(sale_id, token, attempt=1), opens_s))
+def order(sale_id: int, token: str, due_s: float = 0.0) -> Visit:
+    """Order with a token and, if that wins, follow the receipt until the order is written."""
+    reply = yield from patiently(Step(ORDER, order_request(sale_id, token, attempt=1), due_s))
     if reply.status != 202:
         return
-    order = json.loads(reply.body)
-    request = receipt_request(sale_id, order["order_id"], token)
-    while order["status"] == "queued":
-        due_s = reply.at_s + order["poll_after_ms"] / 1000
-        reply = yield from _patiently(Step(RECEIPT, request, due_s))
-        order = json.loads(reply.body)
+    receipt = json.loads(reply.body)
+    request = receipt_request(sale_id, receipt["order_id"], token)
+    while receipt["status"] == "queued":
+        due_s = reply.at_s + receipt["poll_after_ms"] / 1000
+        reply = yield from patiently(Step(RECEIPT, request, due_s))
+        receipt = json.loads(reply.body)
 
 
-def _patiently(step: Step) -> Generator[Step, Reply, Reply]:
+def patiently(step: Step) -> Generator[Step, Reply, Reply]:
     """Ask again while the answer is 503."""
     while (reply := (yield step)).status == 503:
         step = step._replace(due_s=reply.at_s + RETRY_S)

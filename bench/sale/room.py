@@ -22,6 +22,7 @@ from pathlib import Path
 from redis.exceptions import RedisError
 
 from bench.processes import cpu_s
+from bench.sale.buyers import ME, ORDER, PAGE, order, patiently
 from bench.sale.data import in_line, open_sale, sign_in, users
 from bench.sale.generator import (
     Crowd,
@@ -30,9 +31,7 @@ from bench.sale.generator import (
     Step,
     Visit,
     me_request,
-    order_request,
     page_request,
-    receipt_request,
     room_request,
 )
 from bench.sale.outcome import EXACT, verdict_on
@@ -49,7 +48,7 @@ from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.sale_state import snapshots
 from vouchers.inventory.waiting_room import RoomTerms
 
-PAGE, ME, ROOM, ORDER, RECEIPT = "page", "me/", "room/", "order", "receipt"
+ROOM = "room/"
 CORES = 2
 MOST_SHARE = 0.2
 SAMPLE_S = 0.5
@@ -122,28 +121,19 @@ def _visits(sale_id: int, cookies: Sequence[str], opens_at: float, come_s: int) 
 
 
 def _visit(sale_id: int, cookie: str, comes_s: float) -> Visit:
-    yield from _patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
-    me = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
+    yield from patiently(Step(PAGE, page_request(sale_id, cookie), comes_s))
+    me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
     if not json.loads(me.body)["sale"]["token"]:
         yield from _wait(sale_id, cookie)
-        me = yield from _patiently(Step(ME, me_request(sale_id, cookie)))
-    token = json.loads(me.body)["sale"]["token"]
-    reply = yield from _patiently(Step(ORDER, order_request(sale_id, token, attempt=1)))
-    if reply.status != ACCEPTED:
-        return
-    order = json.loads(reply.body)
-    request = receipt_request(sale_id, order["order_id"], token)
-    while order["status"] == "queued":
-        due_s = reply.at_s + order["poll_after_ms"] / 1000
-        reply = yield from _patiently(Step(RECEIPT, request, due_s))
-        order = json.loads(reply.body)
+        me = yield from patiently(Step(ME, me_request(sale_id, cookie)))
+    yield from order(sale_id, json.loads(me.body)["sale"]["token"])
 
 
 def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, None]:
     """Poll the place in line, as its page does, until it is the visitor's turn."""
     due_s = 0.0
     while True:
-        reply = yield from _patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
+        reply = yield from patiently(Step(ROOM, room_request(sale_id, cookie), due_s))
         answer = json.loads(reply.body)
         if answer["turn"] == "in":
             return
@@ -152,13 +142,6 @@ def _wait(sale_id: int, cookie: str) -> Generator[Step, Reply, None]:
             if name.lower() == b"set-cookie":
                 cookie = f"{cookie}; {value.partition(b';')[0].decode()}"
         due_s = reply.at_s + answer["poll_after_ms"] / 1000
-
-
-def _patiently(step: Step) -> Generator[Step, Reply, Reply]:
-    """Ask again while the answer is 503."""
-    while (reply := (yield step)).status == UNAVAILABLE:
-        step = step._replace(due_s=reply.at_s + RETRY_S)
-    return reply
 
 
 class _Evening:

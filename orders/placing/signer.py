@@ -1,13 +1,15 @@
 """Signatures of tokens and places: Django's, only faster."""
 
 from binascii import b2a_base64
-from functools import lru_cache
+from collections.abc import Callable
+from functools import cache, lru_cache
 from hmac import HMAC, compare_digest
 
 from django.conf import settings
 from django.core import signing
-from django.core.signals import setting_changed
 from django.utils.crypto import salted_hmac
+
+from seckill_site.kept_settings import kept
 
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
 
@@ -42,15 +44,12 @@ def _keyed(salt: str, key: str | bytes) -> HMAC:
     return salted_hmac(salt + "signer", "", key, algorithm="sha256")
 
 
-@lru_cache(maxsize=16)
 def current_signer(salt: str) -> Signer:
     """Return the signer for this salt with the present keys."""
-    fallback_keys = list(settings.SECRET_KEY_FALLBACKS)
-    return Signer(key=settings.SECRET_KEY, fallback_keys=fallback_keys, salt=salt)
+    return _current_signers()(salt)
 
 
-def _forget(**_: object) -> None:
-    current_signer.cache_clear()
-
-
-setting_changed.connect(_forget)
+@kept
+def _current_signers() -> Callable[[str], Signer]:
+    key, fallback_keys = settings.SECRET_KEY, list(settings.SECRET_KEY_FALLBACKS)
+    return cache(lambda salt: Signer(key=key, fallback_keys=fallback_keys, salt=salt))
