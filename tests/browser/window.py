@@ -163,8 +163,13 @@ class Window:
     def open_room(self, *, people: int) -> SeckillVoucher:
         """Put a voucher on sale again, with a waiting room into which so many people come."""
         begins_at = timezone.now().replace(microsecond=0) - MINUTE
-        room = {"room": RoomKind.BUSY, "room_rate": 1}
-        terms = SaleTerms(stock=50, begins_at=begins_at, ends_at=begins_at + DAY, **room)
+        terms = SaleTerms(
+            stock=50,
+            begins_at=begins_at,
+            ends_at=begins_at + DAY,
+            room=RoomKind.BUSY,
+            room_rate=1,
+        )
         sale = create_sale(voucher=self.sales["soon"].voucher, terms=terms)
         join_line(sale, *make_buyers(people))
         return sale
