@@ -156,7 +156,7 @@ def test_confirmations_say_what_will_happen(operator: Client) -> None:
         "Buyers who have the sale's page open already can still buy at once.",
     ]
     assert will(operator, sale, "room-rate") == [
-        "2 people are waiting; 100 are let in per second.",
+        "In line: 2. Let in per second: 100.",
         "Everybody keeps their place. Pages in line learn of it within a minute.",
     ]
     assert will(operator, sale, "close-room") == [
