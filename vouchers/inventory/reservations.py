@@ -303,17 +303,24 @@ def _read_pending(
 
 
 def confirm(
-    *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str] | None = None
+    *,
+    sale_id: int,
+    entries: Sequence[PendingEntry],
+    rows: Mapping[int, str] | None = None,
+    number: int = 0,
 ) -> None:
     """Take entries whose orders are committed out of pending and end their batch. Safe to repeat.
 
-    ``rows`` maps order ids to what the new rows say, for the receipt cache.
+    ``rows`` maps order ids to what the new rows say, for the receipt cache. ``number`` is that of
+    the batch, if another may have been recorded since.
     """
     keys, rows = LedgerKeys(sale_id), rows or {}
+    contents = [keys.buyers, keys.pending, keys.tries, keys.trying]
     run_script(
         _CONFIRM,
-        [keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing, keys.failures],
+        [*contents, *keys.copies, keys.changing, keys.failures],
         ROTATION_MS,
+        number,
         *[entry.member for entry in entries],
         *[str(entry.order_id) for entry in entries],
         *[rows.get(entry.order_id, "") for entry in entries],
