@@ -98,7 +98,7 @@ class StillPending(ReservationRefused):
 
 
 class SaleBehind(Exception):
-    """Orders are written too slowly: no new buyer is accepted until they have caught up."""
+    """Orders are written too slowly: a new buyer would wait too long, or nobody knows how long."""
 
     def __init__(self, behind_ms: int) -> None:
         super().__init__(f"orders are written {behind_ms} ms late")
@@ -217,7 +217,7 @@ def _reserve_settings() -> tuple[int, int, int]:
 @lru_cache(maxsize=1024)
 def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.kick)
+    return (*keys.contents, keys.kick, keys.pace)
 
 
 def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
@@ -318,7 +318,7 @@ def confirm(
     contents = [keys.buyers, keys.pending, keys.tries, keys.trying]
     run_script(
         _CONFIRM,
-        [*contents, *keys.copies, keys.changing, keys.failures],
+        [*contents, *keys.copies, keys.changing, keys.failures, keys.pace],
         ROTATION_MS,
         number,
         *[entry.member for entry in entries],
