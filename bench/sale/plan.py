@@ -45,6 +45,8 @@ class Plan:
     evening_buyers: int
     minute_s: int
     admin_orders: int
+    burst: int
+    burst_repetitions: int
 
 
 DEPTH = 16
@@ -76,6 +78,8 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "evening_buyers": (20_000, 4_000, 40),
     "minute_s": (60, 12, 1),
     "admin_orders": (200_000, 20_000, 200),
+    "burst": (100_000, 10_000, 60),
+    "burst_repetitions": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 
