@@ -9,7 +9,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Self
-from weakref import WeakValueDictionary
+from weakref import WeakSet
 
 from redis import Redis, RedisError, ResponseError
 
@@ -75,7 +75,10 @@ def _release_after(error: BaseException | None, release: Callable[[], None], nam
 
 @dataclass(eq=False)
 class Acquisition:
-    """The locks that one thread took in one call; they share one owner token."""
+    """The locks that one thread took in one call; they share one owner token.
+
+    ``names`` are the granted ones, on ``server``.
+    """
 
     keys: tuple[str, ...]
     release: ReleaseCall
@@ -83,6 +86,8 @@ class Acquisition:
     owner: str = field(default_factory=new_owner)
     pid: int = field(default_factory=os.getpid)
     lease: Lease | None = None
+    server: Hashable = None
+    names: frozenset[str] = frozenset()
     depth: int = 1
     asked: bool = False
     ending: bool = False
@@ -112,10 +117,13 @@ class Acquisition:
 
 
 class _ThreadHolds(threading.local):
-    """The current thread's acquisitions by server and key, while a lock object refers to them."""
+    """The current thread's acquisitions, while a lock object refers to them.
+
+    There are few, of up to thousands of keys each, so they are not listed by key.
+    """
 
     def __init__(self) -> None:
-        self.by_key: WeakValueDictionary[tuple[Hashable, str], Acquisition] = WeakValueDictionary()
+        self.granted: WeakSet[Acquisition] = WeakSet()
 
 
 _thread_holds = _ThreadHolds()
@@ -123,8 +131,13 @@ _thread_holds = _ThreadHolds()
 
 def held_by_thread(server: Hashable, key: str) -> Acquisition | None:
     """Return this thread's acquisition of a key, through any lock object; None if it was lost."""
-    it = _thread_holds.by_key.get((server, key))
-    return it if it is not None and it.is_held and not it.lost else None
+    return next(iter(_held_of(server, [key])), None)
+
+
+def _held_of(server: Hashable, keys: Sequence[str]) -> list[Acquisition]:
+    """Return this thread's acquisitions that hold any of these keys."""
+    granted = [it for it in _thread_holds.granted if it.server == server]
+    return [it for it in granted if it.is_held and not it.names.isdisjoint(keys) and not it.lost]
 
 
 class Hold(threading.local):
@@ -149,12 +162,12 @@ class Hold(threading.local):
 
         :raises ValueError: a token is wanted, but the first acquire did not request one
         """
-        found = {key: held_by_thread(self._server, key) for key in self._keys}
-        held = list(dict.fromkeys(it for it in found.values() if it is not None))
+        held = _held_of(self._server, self._keys)
         for it in held:
             if fence.key is not None and it.fence.key != fence.key:
                 raise ValueError(f"{short_list(it.keys)}: held by this thread without this fence")
-        return held, [key for key in self._keys if found[key] is None]
+        names = frozenset[str]().union(*(it.names for it in held))
+        return held, [key for key in self._keys if key not in names]
 
     def start(
         self, keys: Sequence[str], *, release: ReleaseCall, fence: Fence = NO_FENCE
@@ -185,12 +198,11 @@ class Hold(threading.local):
         """Add a level with what this thread already held and what was just granted."""
         asked, self._asked = self._asked, None
         assert asked is not None  # start() comes before grant()
-        asked.keys = names
+        asked.keys, asked.names, asked.server = names, frozenset(names), self._server
         asked.lease = Lease(
             self._client, names, asked.owner, lease_ms, sent_at, token, self._on_lost
         )
-        for key in names:
-            _thread_holds.by_key[(self._server, key)] = asked
+        _thread_holds.granted.add(asked)
         self.enter(held)
         self._levels[-1].append(asked)
         return asked.lease
@@ -250,6 +262,7 @@ class Hold(threading.local):
             self._owned = self._owned and not it.lost
         for it in level[:]:
             self._owned = it.end() and self._owned
+            _thread_holds.granted.discard(it)
             level.remove(it)
         if self._levels:
             self._levels.pop()

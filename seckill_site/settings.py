@@ -35,7 +35,8 @@ SECKILL_SWEEP_PAUSE_MS = env.int("SECKILL_SWEEP_PAUSE_MS", default=10_000)
 """The longest pause between sweeps of a sale whose oldest pending entry does not move."""
 
 SECKILL_BEHIND_MS = env.int("SECKILL_BEHIND_MS", default=30_000)
-"""Nobody new is accepted while the oldest pending entry is older than this; 0 accepts always."""
+"""While the oldest pending entry is older than this, nobody is accepted who would wait as long for
+a row at the worker's present pace, and nobody at all while it makes no progress. 0: no limit."""
 
 SECKILL_LEDGER_REPLICAS = env.int("SECKILL_LEDGER_REPLICAS", default=0)
 """An order is accepted only once this many replicas of the ledger know of it; 0 waits for none."""

@@ -136,7 +136,7 @@ class Board:
 
     @property
     def is_behind(self) -> bool:
-        """Whether orders are written so late that no new buyer is accepted."""
+        """Whether orders are written so late that new buyers may be refused."""
         return bool((self.oldest_pending_age_ms or 0) > settings.SECKILL_BEHIND_MS)
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bench.sale import (
     admin,
+    burst,
     evening,
     pending,
     profiles,
@@ -21,7 +22,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmo"
+ROWS = "abcdefghijklmno"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -61,6 +62,7 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     of_sales, outcomes = whole_sales.measure(run) if "f" in rows else ([], [])
     lines += of_sales
     lines += evening.measure(run) if "l" in rows else []
+    lines += burst.measure(run) if "n" in rows else []
     lines += room.measure(run) if "o" in rows else []
     lines += requests.measure(run, rows=rows)
     lines += pending.measure_commits(run) if "e" in rows else []

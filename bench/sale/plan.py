@@ -50,6 +50,8 @@ class Plan:
     visitors: int
     visitors_come_s: int
     let_in_per_s: int
+    burst: int
+    burst_repetitions: int
 
 
 DEPTH = 16
@@ -86,6 +88,8 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "visitors": (20_000, 1_000, 40),
     "visitors_come_s": (60, 6, 2),
     "let_in_per_s": (200, 100, 20),
+    "burst": (100_000, 10_000, 60),
+    "burst_repetitions": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

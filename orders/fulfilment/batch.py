@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
-from orders.fulfilment.bulk_insert import NewOrder, insert_orders, pay_by
+from orders.fulfilment.bulk_insert import IDLE, Meanwhile, NewOrder, insert_orders, pay_by
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
     active_flags,
@@ -60,12 +60,14 @@ class OrderIdTaken(Exception):
 class BatchOutcome:
     """The outcome of a batch, for the ledger after the commit.
 
-    ``rows`` has the text of each new live order's row, for the receipt cache.
+    ``rows`` has the text of each new live order's row, for the receipt cache. ``number`` is that of
+    the batch, or 0 if it has none.
     """
 
     done: list[PendingEntry] = field(default_factory=list)
     rows: dict[int, str] = field(default_factory=dict)
     releases: list[Release] = field(default_factory=list)
+    number: int = 0
 
     @property
     def sold_out_early(self) -> bool:
@@ -95,11 +97,13 @@ def write_batch(
     number: int,
     lost: Callable[[], bool],
     refuse_as: RefusalReason | None = None,
+    work: Meanwhile = IDLE,
 ) -> BatchOutcome:
     """Write a row for each entry: a live order, or a refused one with its reason.
 
     Safe to repeat: an entry that has its row is reported again. ``number`` is the ledger's number
     of this batch. ``lost`` is called just before the commit. ``refuse_as`` refuses all entries.
+    ``work`` is done while the database inserts rows, if there are any; its errors are raised.
     Time to pay is counted from when the sale's row was locked, by the clock of the database.
 
     :raises StaleFence: a newer holder has written to this sale.
@@ -111,9 +115,10 @@ def write_batch(
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
         outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
         if rows:
-            insert_orders(sale=sale, orders=rows, now=sale.locked_at)
+            insert_orders(sale=sale, orders=rows, now=sale.locked_at, work=work)
             outcome.rows = _receipt_copies(sale, rows)
         sale.sold += sum(1 for row in rows if row.live)
+        outcome.number = number
     failpoint("batch.committed")
     return outcome
 

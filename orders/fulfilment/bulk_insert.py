@@ -4,7 +4,7 @@
 """
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
@@ -13,7 +13,18 @@ from django.db import connection
 from orders.fulfilment.existing_orders import number_list, table_name
 from orders.lifecycle.transitions import SYSTEM
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
+from seckill_site.mysql.overlap import meanwhile
 from vouchers.models import SeckillVoucher
+
+
+class Meanwhile(NamedTuple):
+    """What a caller does while the database inserts orders, and then their events."""
+
+    orders: Callable[[], object] = lambda: None
+    events: Callable[[], object] = lambda: None
+
+
+IDLE = Meanwhile()
 
 
 class NewOrder(NamedTuple):
@@ -45,7 +56,13 @@ EVENT_COLUMNS = (
 )  # fmt: skip
 
 
-def insert_orders(*, sale: SeckillVoucher, orders: Sequence[NewOrder], now: dt.datetime) -> None:
+def insert_orders(
+    *,
+    sale: SeckillVoucher,
+    orders: Sequence[NewOrder],
+    now: dt.datetime,
+    work: Meanwhile = IDLE,
+) -> None:
     """Insert these orders, each with the first event of its history.
 
     The caller holds the sale's row ``FOR UPDATE`` in the same transaction.
@@ -69,13 +86,15 @@ def insert_orders(*, sale: SeckillVoucher, orders: Sequence[NewOrder], now: dt.d
     rows = ",".join([_values(order, names[order.reason]) for order in orders])
     ids = number_list(order.id for order in orders)
     with connection.cursor() as cursor:
-        cursor.execute(f"INSERT INTO {table} ({_quoted(ORDER_COLUMNS)}) VALUES {rows}", shared)
-        cursor.execute(
-            f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
-            "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
-            f"FROM {table} WHERE id IN ({ids})",
-            shared,
-        )
+        with meanwhile(work.orders):
+            cursor.execute(f"INSERT INTO {table} ({_quoted(ORDER_COLUMNS)}) VALUES {rows}", shared)
+        with meanwhile(work.events):
+            cursor.execute(
+                f"INSERT INTO {events} ({_quoted(EVENT_COLUMNS)}) "
+                "SELECT id, '', status, %(now)s, %(system)s, NULL, '', NULL, NULL "
+                f"FROM {table} WHERE id IN ({ids})",
+                shared,
+            )
 
 
 def pay_by(sale: SeckillVoucher, now: dt.datetime) -> dt.datetime:

@@ -2,13 +2,15 @@
 
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from operator import itemgetter
 
 from django.conf import settings
 
-from locks import RedisLock
+from locks import MultiLock, RedisLock
 from orders.fulfilment.attempts import HeldLocks
+from orders.fulfilment.batch import BatchOutcome
 from vouchers.inventory.batch_journal import Suspect
 from vouchers.inventory.reservations import PendingEntry, pending_entries
 
@@ -19,6 +21,19 @@ Most of them are innocent, so one by one would take long; the one that did it di
 """
 
 
+@dataclass(eq=False)
+class LockedBatch:
+    """Entries to write together, and the locks of their buyers, which leaving ``locks`` releases.
+
+    ``unconfirmed`` is the outcome of a batch that the ledger does not know yet.
+    """
+
+    entries: Sequence[PendingEntry]
+    users: MultiLock
+    locks: ExitStack
+    unconfirmed: BatchOutcome | None = None
+
+
 @dataclass
 class SalePass:
     """The state of a pass over a sale whose lock this worker holds.
@@ -26,6 +41,9 @@ class SalePass:
     Entries that failed before, or may have killed a worker (``suspects``), and those whose buyer's
     lock is taken, are put off and written when they are due, so that the others do not wait for
     them. ``controlled`` says that the database has taken a write in this pass.
+
+    Note [Overlap] in ``worker.py``: ``batch`` is being written, ``last`` is the one before, and
+    ``ahead`` the next one, made of the entries ``found``.
     """
 
     sale_id: int
@@ -36,12 +54,17 @@ class SalePass:
     settled: int = 0
     controlled: bool = False
     held: HeldLocks = field(init=False)
+    batch: LockedBatch = field(init=False)
+    last: LockedBatch | None = None
+    found: Sequence[PendingEntry] = ()
+    ahead: LockedBatch | None = None
     put_off: dict[int, tuple[float, PendingEntry]] = field(default_factory=dict)
 
-    def next_entries(self) -> list[PendingEntry]:
-        """Return the next batch of entries after those put off."""
+    def next_entries(self, *, beyond: Sequence[PendingEntry] = ()) -> list[PendingEntry]:
+        """Return the next batch of entries after those put off and those being written."""
+        known = {*self.put_off, *[entry.order_id for entry in beyond]}
         count = settings.SECKILL_BATCH_UNITS
-        return pending_entries(sale_id=self.sale_id, skip=len(self.put_off), count=count)
+        return pending_entries(sale_id=self.sale_id, skip=len(known), count=count)
 
     def put_off_entry(self, entry: PendingEntry, *, seconds: float) -> None:
         """Let an entry wait for its next attempt."""

@@ -15,12 +15,27 @@ hold it, as an explicit release in the ledger. None is dropped, because its buye
   After a crash the work is repeated: the sweep sends the sale's task again.
 - An entry that cannot be written is never dropped: it is refused in a row, with its unit back on
   sale, or set aside with its unit until staff decide. Staff may retry either.
+
+Note [Overlap]
+~~~~~~~~~~~~~~
+During a burst, ledger and database work at the same time (``docs/adr/0028``). While MariaDB inserts
+the orders of batch N, the worker confirms batch N-1 and reads batch N+1; while it inserts their
+events, the worker releases the buyers of N-1 and locks those of N+1. It all happens in one thread,
+between sending a statement and reading its answer. What a crash leaves is what it may leave without
+the overlap, twice: rows whose entries are still pending. So the rules above hold unchanged:
+
+- A batch is confirmed after its commit, and before the one after next is read.
+- A batch is numbered and recorded alone, just before it is written, and the confirmation of the one
+  before leaves that record in place.
+- Only a full batch that was written whole is confirmed late. One that is halved, has a refusal, or
+  is the last is confirmed at once.
 """
 
 import logging
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
 
 from django.conf import settings
 from django.db import Error as DatabaseError
@@ -37,7 +52,8 @@ from orders.fulfilment.attempts import (
     write_control_row,
 )
 from orders.fulfilment.batch import BatchOutcome, LockLost, StaleBatchNumber, StaleFence
-from orders.fulfilment.sale_pass import SalePass
+from orders.fulfilment.bulk_insert import IDLE, Meanwhile
+from orders.fulfilment.sale_pass import LockedBatch, SalePass
 from orders.models import RefusalReason
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -192,9 +208,27 @@ def _locked_pass(*, sale_id: int, deadline: float) -> SalePass:
             failpoint("fulfill.locked")
             suspects = collect_suspects(sale_id=sale_id)
             walk = SalePass(sale_id, identity, lock, deadline, suspects)
-            while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
-                pass
+            with _finished(walk):
+                while not walk.is_late() and (_take_batch(walk) or _take_put_off(walk)):
+                    pass
     return walk
+
+
+@contextmanager
+def _finished(walk: SalePass) -> Iterator[None]:
+    """At the end, confirm the last batch and let go of the next one; hide no error of the block."""
+    try:
+        yield
+    except BaseException:
+        with suppress(Exception):
+            _confirm_and_release_last(walk)
+        raise
+    else:
+        _confirm_and_release_last(walk)
+    finally:
+        if walk.ahead:
+            with suppress(LockNotOwned):  # nothing of it was written
+                walk.ahead.locks.close()
 
 
 def _epoch(*, sale_id: int, identity: int) -> int:
@@ -223,18 +257,24 @@ def _identity(*, sale_id: int) -> int:
 
 def _take_batch(walk: SalePass) -> bool:
     """Write the next entries; return False if there are none."""
-    entries = walk.next_entries()
-    if walk.settled and entries:  # during a burst only: a single entry does not wait
-        entries = _gather(walk, entries)
-    if not entries:
-        return False
-    ready = [entry for entry in entries if entry.order_id not in walk.suspects]
+    batch, walk.ahead = walk.ahead, None
+    if batch is None:
+        entries = walk.next_entries()
+        if walk.settled and entries:  # during a burst only: a single entry does not wait
+            entries = _gather(walk, entries)
+        if not entries:
+            return False
+        batch = _lock_free(walk, _put_off_suspects(walk, entries))
+    _write(walk, batch)
+    return True
+
+
+def _put_off_suspects(walk: SalePass, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
+    """Return the other entries."""
     for entry in entries:
         if suspect := walk.suspects.get(entry.order_id):
             walk.put_off_entry(entry, seconds=RETRY_S - suspect.last_ms_ago / 1000)
-    if ready:
-        _write_free(walk, ready)
-    return True
+    return [entry for entry in entries if entry.order_id not in walk.suspects]
 
 
 def _take_put_off(walk: SalePass) -> bool:
@@ -248,7 +288,7 @@ def _take_put_off(walk: SalePass) -> bool:
         return True
     for entry in entries:
         walk.put_off_entry(entry, seconds=RETRY_S)
-    _write_free(walk, entries)
+    _write(walk, _lock_free(walk, entries))
     return True
 
 
@@ -269,22 +309,75 @@ def _gather(walk: SalePass, entries: list[PendingEntry]) -> list[PendingEntry]:
     return entries
 
 
-def _write_free(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
-    """Write the entries whose user lock is free, and put the others off."""
+def _lock_free(walk: SalePass, entries: Sequence[PendingEntry]) -> LockedBatch:
+    """Take the free locks of the buyers; put the entries of the others off."""
     keys = LedgerKeys(walk.sale_id)
-    names = {entry: keys.user_lock(entry.user_id) for entry in entries}
-    unique = list(dict.fromkeys(names.values()))
+    names = [keys.user_lock(entry.user_id) for entry in entries]
+    unique = list(dict.fromkeys(names))
     users = MultiLock(ledger_connection(), unique, lease_ms=settings.SECKILL_LEASE_MS)
-    with users.holding_free() as held:
-        if len(held) < len(unique):
-            _cap_leases([name for name in unique if name not in held])
-        for entry in entries:
-            if names[entry] not in held:
+    with ExitStack() as locks:
+        held = locks.enter_context(users.holding_free()) if unique else set()
+        if len(held) == len(unique):
+            return LockedBatch(entries, users, locks.pop_all())
+        _cap_leases([name for name in unique if name not in held])
+        free = [entry for entry, name in zip(entries, names, strict=True) if name in held]
+        for entry, name in zip(entries, names, strict=True):
+            if name not in held:
                 walk.put_off_entry(entry, seconds=BUSY_S)
-        free = [entry for entry in entries if names[entry] in held]
-        walk.held = HeldLocks(walk.sale_id, walk.identity, walk.lock, users)
-        if free:
-            _write_and_report(walk, free)
+        return LockedBatch(free, users, locks.pop_all())
+
+
+def _write(walk: SalePass, batch: LockedBatch) -> None:
+    """Write a batch, and release its locks once the ledger knows the outcome."""
+    walk.batch = batch
+    walk.held = HeldLocks(walk.sale_id, walk.identity, walk.lock, batch.users)
+    with ExitStack() as locks:
+        locks.enter_context(batch.locks)
+        if batch.entries:
+            _write_and_report(walk, batch.entries)
+        if walk.last is batch:
+            locks.pop_all()
+
+
+def _turn(walk: SalePass) -> Meanwhile:
+    """Return the work on the ledger while this batch is inserted: Note [Overlap]."""
+    return Meanwhile(orders=partial(_turn_entries, walk), events=partial(_turn_locks, walk))
+
+
+def _turn_entries(walk: SalePass) -> None:
+    """Confirm the batch before this one, and read the next."""
+    _confirm_last(walk)
+    if walk.ahead is None and len(walk.batch.entries) == settings.SECKILL_BATCH_UNITS:
+        walk.found = walk.next_entries(beyond=walk.batch.entries)
+
+
+def _turn_locks(walk: SalePass) -> None:
+    """Release the buyers of the batch before this one, and lock those of the next."""
+    with ledger_errors():
+        _release_last(walk)
+        found, walk.found = walk.found, ()
+        if len(found) == settings.SECKILL_BATCH_UNITS:  # otherwise it waits for more
+            walk.ahead = _lock_free(walk, _put_off_suspects(walk, found))
+
+
+def _confirm_last(walk: SalePass) -> None:
+    if walk.last and walk.last.unconfirmed:
+        outcome, walk.last.unconfirmed = walk.last.unconfirmed, None
+        _update_ledger(walk.sale_id, outcome)
+
+
+def _release_last(walk: SalePass) -> None:
+    batch, walk.last = walk.last, None
+    if batch:
+        batch.locks.close()
+
+
+def _confirm_and_release_last(walk: SalePass) -> None:
+    with ExitStack() as locks:
+        if walk.last:
+            locks.push(walk.last.locks)
+        _confirm_last(walk)
+        walk.last = None
 
 
 def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
@@ -296,25 +389,35 @@ def _write_and_report(walk: SalePass, entries: Sequence[PendingEntry]) -> None:
     if suspect and (suspect.to_refuse or suspect.failures >= settings.SECKILL_MAX_TRIES):
         _set_aside(walk, entries[0], for_good=suspect.to_refuse)
         return
+    is_whole = entries is walk.batch.entries
     try:
-        outcome = attempt(walk.held, entries)
+        outcome = attempt(walk.held, entries, work=_turn(walk) if is_whole else IDLE)
     except NOT_THE_ENTRY:
         raise
     except Exception as error:
-        if len(entries) == 1:
-            _count_failure(walk, entries[0])
-        elif walk.is_late() or isinstance(error, BatchTimeout):
-            walk.suspects = collect_suspects(sale_id=walk.sale_id, add=entries)
-            for entry in entries:
-                walk.put_off_entry(entry, seconds=0)
-        else:
-            half = len(entries) // 2
-            _write_and_report(walk, entries[:half])
-            _write_and_report(walk, entries[half:])
+        _split(walk, entries, error)
         return
-    _update_ledger(walk.sale_id, outcome)
+    _confirm_and_release_last(walk)  # if there was nothing to insert
+    if is_whole and walk.ahead and not outcome.releases:
+        walk.batch.unconfirmed, walk.last = outcome, walk.batch
+    else:
+        _update_ledger(walk.sale_id, outcome)
     walk.settle(entries)
     walk.controlled = True
+
+
+def _split(walk: SalePass, entries: Sequence[PendingEntry], error: Exception) -> None:
+    """Write the halves of a batch that failed, or put its entries off if that would take long."""
+    if len(entries) == 1:
+        _count_failure(walk, entries[0])
+    elif walk.is_late() or isinstance(error, BatchTimeout):
+        walk.suspects = collect_suspects(sale_id=walk.sale_id, add=entries)
+        for entry in entries:
+            walk.put_off_entry(entry, seconds=0)
+    else:
+        half = len(entries) // 2
+        _write_and_report(walk, entries[:half])
+        _write_and_report(walk, entries[half:])
 
 
 def _count_failure(walk: SalePass, entry: PendingEntry) -> None:
@@ -356,7 +459,7 @@ def _update_ledger(sale_id: int, outcome: BatchOutcome) -> None:
         load_sale(sale_id=sale_id)
     release(sale_id=sale_id, releases=outcome.releases)
     failpoint("fulfill.released")
-    confirm(sale_id=sale_id, entries=outcome.done, rows=outcome.rows)
+    confirm(sale_id=sale_id, entries=outcome.done, rows=outcome.rows, number=outcome.number)
     failpoint("fulfill.confirmed")
     FULFILLED.labels("unpaid").inc(len(outcome.done))
     FULFILLED.labels("refused").inc(len(outcome.releases))

@@ -36,7 +36,7 @@ _SCAN_COUNT = 2_000
 MOST_JUNK, JUNK_KEPT_MS = 1_000, 7 * 24 * 60 * 60 * 1000
 """How many entries that were put aside a sale keeps for staff to look at, and how long."""
 
-_MEMBER = re.compile(r"([1-9][0-9]{0,18}):([1-9][0-9]{0,18}):([1-9][0-9]?)")
+MEMBER = re.compile(r"([1-9][0-9]{0,18}):([1-9][0-9]{0,18}):([1-9][0-9]?)")
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,7 @@ class Holding:
     @classmethod
     def parse(cls, member: str) -> Self | None:
         """Return what a member of ``pending`` says; None if it cannot be parsed."""
-        match = _MEMBER.fullmatch(member)
+        match = MEMBER.fullmatch(member)
         return cls(*map(int, match.groups())) if match else None
 
     @property

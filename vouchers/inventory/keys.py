@@ -122,6 +122,7 @@ class LedgerKeys:
     trying = _Key("seckill:{%d}:trying")
     backoff = _Key("seckill:{%d}:backoff")
     failures = _Key("seckill:{%d}:failures")
+    pace = _Key("seckill:{%d}:pace")
     swept = _Key("seckill:{%d}:swept")
     tally = _Key("seckill:{%d}:tally")
     junk = _Key("seckill:{%d}:junk")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from functools import lru_cache, partial
 from math import isfinite
-from typing import Any, NamedTuple, assert_never
+from typing import Any, NamedTuple, Self, assert_never
 
 from django.conf import settings
 from redis.exceptions import RedisError
@@ -19,7 +19,7 @@ from locks.lua_script import ScriptCall
 from seckill_site.kept_settings import kept
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory import sold_out_cache
-from vouchers.inventory.holdings import Holding, put_junk_aside
+from vouchers.inventory.holdings import MEMBER, Holding, put_junk_aside
 from vouchers.inventory.keys import (
     ASIDE_MS,
     LedgerKeys,
@@ -48,6 +48,7 @@ BACKOFF_MS = (250, 4_000)
 FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
 
 _RESERVE = ledger_script("reserve")
+_READ_PENDING = ledger_script("read_pending")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
 _CLAIM = ledger_script("claim")
@@ -101,7 +102,7 @@ class StillPending(ReservationRefused):
 
 
 class SaleBehind(Exception):
-    """Orders are written too slowly: no new buyer is accepted until they have caught up."""
+    """Orders are written too slowly: a new buyer would wait too long, or nobody knows how long."""
 
     def __init__(self, behind_ms: int) -> None:
         super().__init__(f"orders are written {behind_ms} ms late")
@@ -156,6 +157,15 @@ class PendingEntry(Holding):
     """A reservation that is not yet an order, with the Redis time at which it was accepted."""
 
     accepted_at_ms: int
+
+    @classmethod
+    def read(cls, member: str, score: str) -> Self | None:
+        """Return what a member of ``pending`` and its score say; None if one cannot be parsed."""
+        found, at_ms = MEMBER.fullmatch(member), float(score)
+        if not found or not isfinite(at_ms):
+            return None
+        order_id, user_id, unit = found.groups()
+        return cls(int(order_id), int(user_id), int(unit), int(at_ms))
 
 
 @dataclass(frozen=True)
@@ -222,7 +232,7 @@ def _reserve_settings() -> tuple[int, int, int]:
 @lru_cache(maxsize=1024)
 def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.kick)
+    return (*keys.contents, keys.kick, keys.pace)
 
 
 def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
@@ -298,32 +308,35 @@ def entries_set_aside(*, sale_id: int) -> list[PendingEntry]:
 def _read_pending(
     sale_id: int, first: str | int, last: str | int, skip: int, count: int
 ) -> list[PendingEntry]:
-    with ledger_errors():
-        rows = ledger_connection().zrangebyscore(
-            LedgerKeys(sale_id).pending, first, last, start=skip, num=count, withscores=True
-        )
-    found = [(member, score, Holding.parse(member)) for member, score in rows]
-    junk = [member for member, score, holding in found if not (holding and isfinite(score))]
+    keys = [LedgerKeys(sale_id).pending]
+    flat: list[str] = run_script(_READ_PENDING, keys, first, last, skip, count, read=list)
+    found = [PendingEntry.read(*pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
+    junk = [member for member, entry in zip(flat[::2], found, strict=True) if entry is None]
     if junk:
         put_junk_aside(sale_id=sale_id, names=junk)
         return _read_pending(sale_id, first, last, skip, count)
-    return [
-        PendingEntry(it.order_id, it.user_id, it.unit, int(score)) for _, score, it in found if it
-    ]
+    return [entry for entry in found if entry]
 
 
 def confirm(
-    *, sale_id: int, entries: Sequence[PendingEntry], rows: Mapping[int, str] | None = None
+    *,
+    sale_id: int,
+    entries: Sequence[PendingEntry],
+    rows: Mapping[int, str] | None = None,
+    number: int = 0,
 ) -> None:
     """Take entries whose orders are committed out of pending and end their batch. Safe to repeat.
 
-    ``rows`` maps order ids to what the new rows say, for the receipt cache.
+    ``rows`` maps order ids to what the new rows say, for the receipt cache. ``number`` is that of
+    the batch, if another may have been recorded since.
     """
     keys, rows = LedgerKeys(sale_id), rows or {}
+    contents = [keys.buyers, keys.pending, keys.tries, keys.trying]
     run_script(
         _CONFIRM,
-        [keys.pending, keys.tries, keys.trying, *keys.copies, keys.changing, keys.failures],
+        [*contents, *keys.copies, keys.changing, keys.failures, keys.pace],
         ROTATION_MS,
+        number,
         *[entry.member for entry in entries],
         *[str(entry.order_id) for entry in entries],
         *[rows.get(entry.order_id, "") for entry in entries],

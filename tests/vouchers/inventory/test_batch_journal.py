@@ -67,6 +67,28 @@ def test_recorded_batch_is_suspect_until_cleared_or_confirmed() -> None:
     assert collect_suspects(sale_id=1) == {}
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_late_confirmation_keeps_the_record_of_the_next_batch(late: bool) -> None:
+    """The worker may die with the next one. Control: without its number, the record is gone."""
+    first, second = two_entries()
+    number = record_batch(sale_id=1, entries=[first])
+    record_batch(sale_id=1, entries=[second])
+
+    confirm(sale_id=1, entries=[first], number=number if late else 0)
+
+    assert pending_entries(sale_id=1, skip=0, count=2) == [second]
+    assert set(collect_suspects(sale_id=1)) == ({502} if late else set())
+
+
+def test_confirmation_of_the_last_batch_ends_its_record() -> None:
+    entries = two_entries()
+    number = record_batch(sale_id=1, entries=entries)
+
+    confirm(sale_id=1, entries=entries, number=number)
+
+    assert collect_suspects(sale_id=1) == {}
+
+
 def test_confirmed_batch_ends_the_growth_of_the_backoff() -> None:
     entries = two_entries()
     assert [back_off(sale_id=1, error=ValueError()) for _ in range(3)] == [250, 500, 1_000]

@@ -39,6 +39,7 @@ from vouchers.inventory.reservations import (
     NotStarted,
     PendingEntry,
     Release,
+    SaleBehind,
     SaleEnded,
     SalePaused,
     SoldOut,
@@ -386,6 +387,56 @@ def test_sale_opens_at_start_and_closes_at_end() -> None:
         reserve(sale_id=2, order_id=502, user_id=7)
 
 
+def late_entries(ledger: Any, count: int, *, age_ms: int) -> LedgerKeys:
+    """Let entries have been pending for this long."""
+    keys, at_ms = open_ledger(1, total=1_000_000), past_ms(age_ms)
+    buyers = range(1, count + 1)
+    ledger.hset(keys.buyers, mapping={f"{n}:1": 500 + n for n in buyers})
+    ledger.zadd(keys.pending, {f"{500 + n}:{n}:1": at_ms for n in buyers})
+    return keys
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "is_accepted"),
+    [pytest.param(1_000, True, id="in 4 s"), pytest.param(200, False, id="in 20 s")],
+)
+def test_late_burst_refuses_only_who_would_wait_too_long(
+    ledger: Any, settings: Settings, confirmed: int, is_accepted: bool
+) -> None:
+    settings.SECKILL_BEHIND_MS = 5_000
+    keys = late_entries(ledger, 2_000, age_ms=6_000)
+    ledger.set(keys.pace, f"{past_ms(2_000)} {confirmed}")
+
+    with nullcontext() if is_accepted else pytest.raises(SaleBehind, match="ms late"):
+        reserve(sale_id=1, order_id=9_001, user_id=9_001)
+
+    assert ("9001:1" in buyer_fields(1)) is is_accepted
+
+
+@pytest.mark.parametrize("pace", ["none", "nothing confirmed", "junk"])
+def test_late_sale_without_progress_refuses(ledger: Any, settings: Settings, pace: str) -> None:
+    settings.SECKILL_BEHIND_MS = 5_000
+    keys = late_entries(ledger, 1, age_ms=6_000)
+    if pace == "nothing confirmed":
+        ledger.set(keys.pace, f"{past_ms(2_000)} 0")
+    elif pace == "junk":
+        ledger.hset(keys.pace, "a", "b")
+
+    with pytest.raises(SaleBehind):
+        reserve(sale_id=1, order_id=9_001, user_id=9_001)
+
+
+def test_crowd_that_would_wait_is_accepted_until_one_has_waited(
+    ledger: Any, settings: Settings
+) -> None:
+    """The pace says little about a sale that has just begun."""
+    settings.SECKILL_BEHIND_MS = 5_000
+    keys = late_entries(ledger, 100, age_ms=4_000)
+    ledger.set(keys.pace, f"{past_ms(2_000)} 1")
+
+    reserve(sale_id=1, order_id=9_001, user_id=9_001)
+
+
 # --- reserve: ended orders that bar another -------------------------------------------------------
 
 
@@ -631,6 +682,40 @@ def test_repeated_confirm_changes_nothing(dump: Dump) -> None:
     confirm(sale_id=1, entries=[entry])
 
     assert dump() == before
+
+
+def test_confirming_keeps_the_pace_of_the_last_seconds(ledger: Any) -> None:
+    keys = late_entries(ledger, 60, age_ms=0)
+    entries = all_pending(sale_id=1)
+
+    def pace() -> tuple[object, object]:
+        since, count = map(int, ledger.get(keys.pace).split())
+        return redis_now_ms() - since, count
+
+    confirm(sale_id=1, entries=entries[:10])
+    assert pace() == (pytest.approx(0, abs=900), 0), "nobody knows what they took"
+    confirm(sale_id=1, entries=entries[10:30])
+    assert pace() == (pytest.approx(0, abs=900), 20)
+    assert 0 < ledger.pttl(keys.pace) <= 5_000, "without progress there is none"
+
+    ledger.set(keys.pace, f"{past_ms(9_000)} 80")
+    confirm(sale_id=1, entries=entries[30:50])
+    assert pace() == (pytest.approx(4_500, abs=900), 50), "the older half is forgotten"
+
+    ledger.set(keys.pace, f"{future_ms(9_000)} 80")
+    confirm(sale_id=1, entries=entries[50:])
+    assert pace() == (pytest.approx(0, abs=900), 0), "the clock of Redis went back"
+
+
+def test_repeated_confirmation_is_no_progress(ledger: Any) -> None:
+    keys = late_entries(ledger, 2, age_ms=0)
+    entries = all_pending(sale_id=1)
+    confirm(sale_id=1, entries=entries)
+    ledger.delete(keys.pace)
+
+    confirm(sale_id=1, entries=entries)
+
+    assert not ledger.exists(keys.pace)
 
 
 # --- release --------------------------------------------------------------------------------------

@@ -6,10 +6,11 @@
 --
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    kick  string  1: a fulfil task is queued; 0: it has started
+-- KEYS[8]    pace  string  how fast entries are confirmed (confirm.lua)
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
--- ARGV[4]  accept no new buyer while the oldest pending entry is older than this, in ms; 0: any age
+-- ARGV[4]  accept no new buyer who would wait longer than this for a row, in ms; 0: any wait
 -- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 -- ARGV[6]  when the order id was minted, in ms; '' if the waiting room has let this buyer in
 -- ARGV[7]  given if WAIT follows, which covers only writes of its own connection
@@ -89,8 +90,13 @@ if room ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(r
   return 'NOT_ADMITTED'
 end
 if behind_ms > 0 and late > 0 then
-  local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
-  return 'BEHIND' .. ' ' .. integer(now_ms - oldest_ms)
+  -- One who has waited too long is no reason by itself: in a large burst the last ones wait, and a
+  -- new buyer comes after few. Without progress nobody knows how long a new one would wait.
+  local since, count = string.match(redis.call('MGET', KEYS[8])[1] or '', '^(%d+) (%d+)$')
+  if not since or redis.call('ZCARD', KEYS[2]) * (now_ms - since) > behind_ms * count then
+    local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
+    return 'BEHIND' .. ' ' .. integer(now_ms - oldest_ms)
+  end
 end
 
 take_unit(order_id, user_id, free_unit, now)

@@ -1,0 +1,163 @@
+"""Row n: a burst of units that are all accepted at once, until each has its row.
+
+The reservations go straight to Redis, many in a write, because no web server here is as fast. The
+worker starts with the first of them. The longest wait is that of a receipt: from the acceptance, by
+the clock of Redis, to the transaction of its row, by the database's; both run on this machine.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from django.db import connection
+
+from bench.sale.data import open_sale, users
+from bench.sale.pending import ours
+from bench.sale.report import Line, Target
+from bench.sale.run import Run, WrongAnswers, back_half
+from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree
+from orders.placing.publishing import publish_fulfillment
+from orders.placing.tokens import PurchaseToken, issue_tokens
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import send_many
+from vouchers.inventory.reservations import Reservation, SaleBehind, reserve_call
+from vouchers.models import SeckillVoucher
+
+IN_A_WRITE = 500
+MORE_S = 2.0
+"""How much longer than the burst divided by the rate of row e a receipt may take."""
+
+MOST_GROWTH_MB = 32
+MOST_BYTES = 300
+
+
+@dataclass(frozen=True)
+class Burst:
+    """The figures of one burst."""
+
+    accepted_s: float
+    written_s: float
+    longest_wait_s: float
+    allowed_s: float
+    refused: int
+    worker_grew_mb: float
+    bytes_a_unit: float
+
+
+def measure(run: Run) -> list[Line]:
+    user_ids = users(count=run.plan.burst)
+    bursts = []
+    with back_half(run.site) as worker:
+        for number in run.steps(range(run.plan.burst_repetitions + 1), what="n a burst"):
+            rate = ours(user_ids[: run.plan.written])
+            burst = _burst(worker, user_ids[: None if number else run.plan.warm_up], rate)
+            bursts.append(burst)
+    return _lines(run.plan.burst, bursts[1:])  # the first has warmed up both processes
+
+
+def _burst(worker: Sequence[int], user_ids: Sequence[int], rate: float) -> Burst:
+    sale, units = open_sale(stock=len(user_ids)), len(user_ids)
+    tokens = issue_tokens(sale=sale, user_ids=user_ids)
+    memory, used = _status_mb(worker, "VmRSS"), _used_bytes()
+    began_at = time.monotonic()
+    refused = _accept(tokens)
+    accepted_at, peak = time.monotonic(), _used_bytes()
+    _wait_for_rows(sale, units - refused)
+    written_at = time.monotonic()
+    if not ours_agree(sale.pk, units - refused):
+        raise WrongAnswers("ledger and database disagree after a burst")
+    return Burst(
+        accepted_s=accepted_at - began_at,
+        written_s=written_at - began_at,
+        longest_wait_s=_longest_wait_s(sale),
+        allowed_s=units / rate + MORE_S,
+        refused=refused,
+        worker_grew_mb=max(
+            after - before
+            for before, after in zip(memory, _status_mb(worker, "VmHWM"), strict=True)
+        ),
+        bytes_a_unit=(peak - used) / units,
+    )
+
+
+def _accept(tokens: Sequence[PurchaseToken]) -> int:
+    """Reserve a unit for each token, and return how many were refused because of the backlog."""
+    refused = 0
+    for start in range(0, len(tokens), IN_A_WRITE):
+        calls = [
+            reserve_call(sale_id=it.sale_id, order_id=it.order_id, user_id=it.user_id)
+            for it in tokens[start : start + IN_A_WRITE]
+        ]
+        replies = send_many([call.with_read(partial(_unless_behind, call.read)) for call in calls])
+        refused += replies.count(None)
+        if any(reply and reply.kick_due for reply in replies):
+            publish_fulfillment(sale_id=tokens[0].sale_id)
+    return refused
+
+
+def _unless_behind(read: Callable[[Any], Reservation], reply: Any) -> Reservation | None:
+    try:
+        return read(reply)
+    except SaleBehind:
+        return None
+
+
+def _wait_for_rows(sale: SeckillVoucher, count: int) -> None:
+    deadline = time.monotonic() + LONGEST_S
+    sold = SeckillVoucher.objects.filter(pk=sale.pk).values_list("sold", flat=True)
+    while sold.get() < count:
+        if time.monotonic() > deadline:
+            raise WrongAnswers(f"{sold.get():,} of {count:,} rows after {LONGEST_S:.0f} s")
+        time.sleep(LOOK_S)
+
+
+def _longest_wait_s(sale: SeckillVoucher) -> float:
+    with connection.cursor() as cursor:
+        cursor.execute(
+            "SELECT MAX(TIMESTAMPDIFF(MICROSECOND, accepted_at, created_at)) / 1e6 "
+            "FROM orders_voucherorder WHERE seckill_voucher_id = %s",
+            [sale.pk],
+        )
+        return float(cursor.fetchone()[0])
+
+
+def _status_mb(pids: Sequence[int], name: str) -> list[float]:
+    """Return this figure of each process, which the kernel gives in KiB."""
+    texts = [Path(f"/proc/{pid}/status").read_text() for pid in pids]
+    return [int(text.partition(f"{name}:")[2].split()[0]) / 1024 for text in texts]
+
+
+def _used_bytes() -> int:
+    return int(ledger_connection().info("memory")["used_memory"])
+
+
+def _lines(units: int, bursts: Sequence[Burst]) -> list[Line]:
+    waits, allowed = [it.longest_wait_s for it in bursts], [it.allowed_s for it in bursts]
+    shares = [it.longest_wait_s / it.allowed_s for it in bursts]
+    refused = [float(it.refused) for it in bursts]
+    grew, ledger = [it.worker_grew_mb for it in bursts], [it.bytes_a_unit for it in bursts]
+    last = bursts[-1]
+    times = f"accepted within {last.accepted_s:.1f} s, last row after {last.written_s:.1f} s"
+
+    def most(bound: float, unit: str) -> Target:
+        return Target(bound, at_least=False, unit=unit)
+
+    return [
+        Line(
+            "n",
+            f"{units:,} units accepted at once: the longest wait for a row",
+            f"burst ÷ rate of row e + {MORE_S:.0f} s",
+            most(1, "×"),
+            shares,
+            "s",
+            waits,
+            allowed,
+            note=times,
+        ),
+        Line("n", "its buyers refused because orders are late", "–", most(0, ""), refused),
+        Line("n", "growth of a worker process", "–", most(MOST_GROWTH_MB, "MB"), grew),
+        Line("n", "ledger, a unit at the peak", "–", most(MOST_BYTES, "bytes"), ledger),
+    ]
