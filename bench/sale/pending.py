@@ -60,7 +60,7 @@ def measure_commits(run: Run) -> list[Line]:
         return Line("e", name, against, Target(bound), values, "/s", ours, theirs, note=note)
 
     return [
-        line(RAW, 0.5, f"{settings.SECKILL_BATCH_UNITS} a transaction, both"),
+        line(RAW, 0.85, f"{settings.SECKILL_BATCH_UNITS} a transaction, both"),
         line(SINGLY, 10, "ours with SECKILL_BATCH_UNITS=1"),
     ]
 
