@@ -61,7 +61,7 @@ class Line:
 
     def __init__(self, history: History) -> None:
         self.history = history
-        self.sale = open_sale(stock=STORED + LATER + 2 * NEW)
+        self.sale = open_sale(stock=STORED + LATER + 2 * NEW, begins_in_s=-7200)
         open_room(sale_id=self.sale.pk, rate=1)
         self.sale.refresh_from_db()
         self.visitors: list[Visitor] = []
@@ -111,14 +111,14 @@ class Line:
         assert all(it.given > last and not it.has_expired for it in expired)
 
     def enter(self, *, url: str) -> list[str]:
-        """Let all ask for their tokens; whoever has had one gets one. Return the tokens."""
+        """Let all ask for tokens; whoever has had one has one or an order. Return the tokens."""
         tokens = []
         for visitor, answer in self._tell(self.visitors, "/me/?sale={}", url=url):
-            token = answer.body["sale"]["token"]
-            assert token or not visitor.is_in, "a visitor who was let in is sent back"
+            token, holds = (answer.body["sale"][name] for name in ("token", "holds"))
+            assert token or holds or not visitor.is_in, "a visitor who was let in is sent back"
             if token and not visitor.is_in:
                 self._check_due(visitor)
-            visitor.is_in = bool(token)
+            visitor.is_in = bool(token or holds)
             tokens += [token] if token else []
         return tokens
 
@@ -324,25 +324,25 @@ def test_r7_places_stay_in_order(
     if case.builds:
         line.come_back(later, url=web.url)  # who makes the first request has a lost ledger built
         wait_for(lambda: is_built_anew(line.sale, since=epoch), what="a ledger of this run")
-    new_web = stack.web(**environ)
-    come_back_to_both(line, stored, later, web, new_web)
-    check_let_in(line)
-    everybody_buys(line, new_web)
-    report(line.history.check(line.sale))
-
-
-def come_back_to_both(
-    line: Line, stored: list[Visitor], later: list[Visitor], web: Web, new_web: Web
-) -> None:
-    """Let everybody come back, some without the signed place, and newcomers after them."""
     line.come_back([*later, *stored], url=web.url)
-    for visitor in stored[::3]:
-        visitor.place = ""
-    line.come_back([*stored, *later], url=new_web.url)
-    line.enter(url=new_web.url)
+    line.history.recovered()
+    new_web = stack.web(**environ)
+    come_without_place(line, stored, new_web)
     for server in (web, new_web):
         line.join(NEW, url=server.url)
-    line.history.recovered()
+    check_let_in(line)
+    everybody_buys(line, new_web)
+    outcome = line.history.check(line.sale)
+    assert outcome.orders == len(line.visitors)
+    report(outcome)
+
+
+def come_without_place(line: Line, stored: list[Visitor], web: Web) -> None:
+    """Let everybody come to a new server, some without the signed place."""
+    for visitor in stored[::3]:
+        visitor.place = ""
+    line.come_back(line.visitors, url=web.url)
+    line.enter(url=web.url)
 
 
 def check_let_in(line: Line) -> None:
@@ -356,8 +356,9 @@ def everybody_buys(line: Line, web: Web) -> None:
     """Let all in, and let all order."""
     line.join_again(url=web.url)
     change_room_rate(sale_id=line.sale.pk, rate=EVERYBODY, seen=1)
+    line.history.fault_is_over()
     tokens = line.enter(url=web.url)
-    assert len(tokens) == len(line.visitors)
+    assert all(it.is_in for it in line.visitors)
     line.history.fire(line.sale, tokens, url=web.url)
     line.history.ask_until_told(line.sale, url=web.url)
     line.history.settle(line.sale)
