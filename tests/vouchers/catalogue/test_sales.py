@@ -459,8 +459,8 @@ def test_line_is_dated_by_the_present_time_of_redis(guarded, room, monkeypatch):
     if not guarded:
         monkeypatch.setattr(sales, "refresh_ledger_time", Mock())
 
-    changes = {"room": RoomKind.BUSY, "room_rate": 21}
-    edited = edit_sale(sale_id=sale.pk, terms=replace(terms_of(sale), **changes))
+    changed = replace(terms_of(sale), room=RoomKind.BUSY, room_rate=21)
+    edited = edit_sale(sale_id=sale.pk, terms=changed)
 
     assert (edited.room_since_ms <= redis_now_ms()) is guarded
 
