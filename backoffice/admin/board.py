@@ -13,7 +13,8 @@ from django.utils import timezone
 from django.utils.translation import gettext
 
 from backoffice.admin.pages import admin_page, read_sale, sale_url
-from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, Action, offered
+from backoffice.board.action_base import Action
+from backoffice.board.actions import ACTION_REFUSALS, ACTIONS, offered
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import SENTENCES, board_json
 from seckill_site.formatting import timestamp

@@ -1,65 +1,37 @@
-"""The actions on a sale's board. Each has a description of its effect, a form and a domain call."""
+"""The actions on a sale's board: those on its terms, and all by name."""
 
 import datetime as dt
-from abc import ABC, abstractmethod
 from contextlib import suppress
 from typing import Any
 
 from django import forms
-from django.contrib.admin.widgets import AdminTextInputWidget
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator
-from django.utils.functional import Promise
-from django.utils.text import capfirst
 from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
+from backoffice.board.action_base import Action, OptionalReasonForm, ReasonForm, changed
+from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRoom
 from backoffice.board.snapshot import Board
+from backoffice.board.unwritten_actions import RefuseUnwritten, RetryUnwritten
 from backoffice.job_engine import UNAVAILABLE
-from orders.fulfilment.unwritten import decide_unwritten
-from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, grouped, timestamp
 from vouchers.catalogue.live_changes import (
     SaleNotStarted,
-    SaleOver,
     TermsChanged,
-    change_room_rate,
-    close_room,
     end_sale,
     extend_sale,
-    open_room,
     pause_sale,
     resize_sale,
     resume_sale,
 )
-from vouchers.catalogue.staff_texts import StaffRefusal, change_line
+from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.forms.fields import YEARS
-from vouchers.inventory.batch_journal import Decision
 from vouchers.inventory.sale_state import BelowTaken
-from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, SaleStage, SaleState, SeckillVoucher
+from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher
 
 ACTION_REFUSALS = (StaffRefusal, BelowTaken, ValidationError, *UNAVAILABLE)
 UNTIL = "until"
-
-
-class OptionalReasonForm(forms.Form):
-    """An optional reason for an action."""
-
-    reason = forms.CharField(
-        label=_("Reason"),
-        max_length=200,
-        required=False,
-        widget=AdminTextInputWidget,
-        help_text=_("Recorded in the sale's history."),
-    )
-
-
-class ReasonForm(OptionalReasonForm):
-    """A required reason for an action."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.fields["reason"].required = True
 
 
 class SeenEndForm(forms.Form):
@@ -137,61 +109,6 @@ class StockForm(OptionalReasonForm):
         return data
 
 
-class RoomForm(OptionalReasonForm):
-    """How many people a waiting room lets in per second."""
-
-    field_order = ("rate", "reason")
-
-    rate = forms.IntegerField(
-        label=_("People let in per second"),
-        min_value=1,
-        validators=[MaxValueValidator(MAX_ROOM_RATE)],
-    )
-
-
-class RoomRateForm(RoomForm):
-    """The new rate, and the rate that the page showed."""
-
-    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
-
-    def clean(self) -> dict[str, Any]:
-        data = super().clean() or self.cleaned_data
-        if data.get("rate") is not None and data["rate"] == data.get("seen"):
-            self.add_error("rate", gettext("This is already the current rate."))
-        return data
-
-
-class Action(ABC):
-    """One action on a sale."""
-
-    title: Promise
-    button: Promise
-    confirm_label: Promise
-    form: type[forms.Form] = OptionalReasonForm
-    is_final = False
-
-    def check(self, board: Board) -> None:
-        """Raise the refusal if the action is not possible now."""
-        if board.state is SaleState.ENDED:
-            raise SaleOver
-
-    def initial(self, board: Board) -> dict[str, Any]:
-        """Return the initial values of the form."""
-        return {}
-
-    @abstractmethod
-    def effects(self, board: Board) -> list[str]:
-        """Describe the effects of the action, based on the live figures."""
-
-    @abstractmethod
-    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        """Carry out the action."""
-
-    @abstractmethod
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        """Return the line for the sale's history."""
-
-
 def offered(board: Board) -> list[str]:
     """Return the actions that are possible now."""
     names = []
@@ -263,7 +180,7 @@ class _ActionOnEnd(Action):
         return {"seen": end.isoformat(), "until": end + dt.timedelta(minutes=5)}
 
     def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return _changed("ends_at", timestamp(data["seen"]), timestamp(sale.ends_at))
+        return changed("ends_at", timestamp(data["seen"]), timestamp(sale.ends_at))
 
 
 class Extend(_ActionOnEnd):
@@ -304,7 +221,7 @@ class ChangeStock(Action):
         return resize_sale(sale_id=sale_id, stock=data["stock"], seen=data["seen"])
 
     def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return _changed("stock", grouped(data["seen"]), grouped(sale.stock))
+        return changed("stock", grouped(data["seen"]), grouped(sale.stock))
 
 
 class End(_ActionOnEnd):
@@ -345,136 +262,6 @@ class End(_ActionOnEnd):
         return f"{gettext('Ended now')}; {super().history_line(sale, data)}"
 
 
-class _RoomAction(Action):
-    """A change of the waiting room that is open."""
-
-    def check(self, board: Board) -> None:
-        super().check(board)
-        if not board.sale.room_opened_ms:
-            raise TermsChanged
-
-
-class OpenRoom(Action):
-    title = _("Open the waiting room")
-    button = _("Open waiting room")
-    confirm_label = _("Yes, open it")
-    form = RoomForm
-
-    def check(self, board: Board) -> None:
-        super().check(board)
-        if board.sale.room_opened_ms:
-            raise TermsChanged
-
-    def initial(self, board: Board) -> dict[str, Any]:
-        return {"rate": board.sale.room_rate}
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            gettext(
-                "Once more people come than it lets in, they wait in line before they can buy."
-            ),
-            gettext("Buyers who have the sale's page open already can still buy at once."),
-        ]
-
-    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        return open_room(sale_id=sale_id, rate=data["rate"])
-
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        text = gettext("Waiting room opened: %(rate)s people per second")
-        return text % {"rate": grouped(sale.room_rate)}
-
-
-class ChangeRoomRate(_RoomAction):
-    title = _("Change how many people are let in")
-    button = _("Change rate")
-    confirm_label = _("Yes, change the rate")
-    form = RoomRateForm
-
-    def initial(self, board: Board) -> dict[str, Any]:
-        return {"seen": board.sale.room_rate, "rate": board.sale.room_rate}
-
-    def effects(self, board: Board) -> list[str]:
-        text = gettext("In line: %(waiting)s. Let in per second: %(rate)s.")
-        line = board.snapshot.line if board.snapshot else None
-        waiting = line.length(epoch_ms(board.now)) if line else None
-        return [
-            text % {"waiting": grouped(waiting), "rate": grouped(board.sale.room_rate)},
-            gettext("Everybody keeps their place. Pages in line learn of it within a minute."),
-        ]
-
-    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        return change_room_rate(sale_id=sale_id, rate=data["rate"], seen=data["seen"])
-
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return _changed("room_rate", grouped(data["seen"]), grouped(sale.room_rate))
-
-
-class LetEverybodyIn(_RoomAction):
-    title = _("Let everybody in")
-    button = _("Let everybody in")
-    confirm_label = _("Yes, let everybody in")
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            gettext(
-                "Closes the waiting room: everybody in line can buy as soon as their page asks."
-            ),
-            gettext("Pages in line learn of it within a minute."),
-        ]
-
-    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        return close_room(sale_id=sale_id)
-
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return gettext("Waiting room closed: everybody was let in")
-
-
-class _Decide(Action):
-    """A decision about accepted orders that could not be written; possible even after the end."""
-
-    decision: Decision
-
-    def check(self, board: Board) -> None:
-        if not (board.snapshot and board.snapshot.set_aside):
-            raise TermsChanged
-
-    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
-        decide_unwritten(sale_id=sale_id, decision=self.decision)
-        return SeckillVoucher.objects.get(pk=sale_id)
-
-    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
-        return str(self.title)
-
-
-class RetryUnwritten(_Decide):
-    title = _("Write the orders that could not be written")
-    button = _("Write again")
-    confirm_label = _("Yes, write them again")
-    decision = Decision.RETRY
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            _unwritten(board),
-            gettext("They are tried again now. Any that still fail come back here."),
-        ]
-
-
-class RefuseUnwritten(_Decide):
-    title = _("Refuse the orders that could not be written")
-    button = _("Refuse unwritten")
-    confirm_label = _("Yes, refuse them")
-    form = ReasonForm
-    decision = Decision.REFUSE
-    is_final = True
-
-    def effects(self, board: Board) -> list[str]:
-        return [
-            _unwritten(board),
-            gettext("Their buyers get nothing, and the units go back on sale."),
-            gettext("They were never payable, so there is nothing to refund."),
-        ]
-
-
 ACTIONS: dict[str, Action] = {
     "pause": Pause(),
     "resume": Resume(),
@@ -494,16 +281,6 @@ def _stock(board: Board) -> dict[str, str]:
     return {"left": grouped(left), "total": grouped(board.sale.stock)}
 
 
-def _unwritten(board: Board) -> str:
-    count = board.snapshot.set_aside if board.snapshot else 0
-    text = ngettext(
-        "%(count)s accepted order could not be written. Its buyer is waiting.",
-        "%(count)s accepted orders could not be written. Their buyers are waiting.",
-        count,
-    )
-    return text % {"count": grouped(count)}
-
-
 def _draft(board: Board) -> list[str]:
     if board.sale.stage != SaleStage.DRAFT:
         return []
@@ -518,8 +295,3 @@ def _queue(board: Board) -> list[str]:
         count,
     )
     return [text % {"count": grouped(count)}] if count else []
-
-
-def _changed(field: str, before: str, after: str) -> str:
-    label = capfirst(SeckillVoucher._meta.get_field(field).verbose_name)  # type: ignore[union-attr]
-    return change_line(label, before, after)

@@ -40,8 +40,12 @@ def _store(sale_id: int) -> None:
     if not visits:
         return
     known = User.objects.filter(pk__in=[it.user_id for it in visits]).values_list("pk", flat=True)
-    users = set(known)
-    rows = [_row(sale_id, visit) for visit in visits if visit.user_id in users]
+    users, let_in = set(known), _let_in(sale_id, visits)
+    rows = [
+        _row(sale_id, visit)
+        for visit in visits
+        if visit.user_id in users and (visit.user_id, visit.opened_ms) not in let_in
+    ]
     has_target = connection.features.supports_update_conflicts_with_target
     RoomVisit.objects.bulk_create(
         rows,
@@ -52,6 +56,14 @@ def _store(sale_id: int) -> None:
     )
     failpoint("visits.stored")
     forget_visits(sale_id=sale_id, visits=visits)
+
+
+def _let_in(sale_id: int, visits: list[Visit]) -> set[tuple[int, int]]:
+    """Return who was let in by the rows and not by the visits, which are of an older copy then."""
+    waiting = [it.user_id for it in visits if not it.let_in_ms]
+    rows = RoomVisit.objects.filter(seckill_voucher=sale_id, user__in=waiting)
+    found = set(rows.exclude(let_in_at=None).values_list("user_id", "opened_ms"))
+    return found - {(it.user_id, it.opened_ms) for it in visits if it.let_in_ms}
 
 
 def _row(sale_id: int, visit: Visit) -> RoomVisit:

@@ -9,7 +9,8 @@ import struct
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Self
 
@@ -19,6 +20,8 @@ from redis import Redis, RedisError
 
 from tests.faults.history import Outcome
 from tests.faults.table import PROPERTY, REPORT
+from tests.support.patience import wait_for
+from tests.support.proxy import HOST, FaultProxy
 from tests.support.stack import Shop, Stack, free_port
 
 # --- The table ------------------------------------------------------------------------------------
@@ -203,3 +206,94 @@ def own_ledger(own_redis: OwnRedis, use_ledger: Callable[[str], None]) -> OwnRed
     """The test's own Redis as its ledger; processes need ``REDIS_URL=own_ledger.url()``."""
     use_ledger(own_redis.url())
     return own_redis
+
+
+# --- A Redis with a replica -----------------------------------------------------------------------
+
+PATIENT_MS = 450
+"""How long a replica may take that does answer: as long as the setting allows."""
+
+
+@dataclass
+class Pair:
+    """A Redis and its replica, and the line between them."""
+
+    primary: OwnRedis
+    replica: OwnRedis
+    line: FaultProxy
+
+    def fail_over(self) -> None:
+        """Kill the primary; its replica takes over its address."""
+        self.primary.kill()
+        with self.replica.client() as client:
+            client.replicaof("NO", "ONE")
+            client.config_set("port", self.primary.port)
+        self.replica.port = self.primary.port
+
+
+@pytest.fixture
+def pair(
+    transactional_db: None, own_ledger: OwnRedis, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Pair]:
+    """The test's own ledger, with a replica that is up to date."""
+    with replica_of(own_ledger, tmp_path_factory) as (replica, line):
+        yield Pair(own_ledger, replica, line)
+
+
+@contextmanager
+def replica_of(
+    primary: OwnRedis, directories: pytest.TempPathFactory
+) -> Iterator[tuple[OwnRedis, FaultProxy]]:
+    with ExitStack() as stack:
+        replica = stack.enter_context(OwnRedis(directories.mktemp("replica")))
+        line = stack.enter_context(FaultProxy((HOST, primary.port), remember=False))
+        source, copy = (stack.enter_context(redis.client()) for redis in (primary, replica))
+        source.config_set("repl-diskless-sync-delay", 0)
+        copy.replicaof(HOST, line.port)
+        wait_for(lambda: is_in_step(source), what="a replica")
+        yield replica, line
+
+
+def is_in_step(primary: Redis) -> bool:
+    """Write, and say whether a replica has it."""
+    with primary.pipeline(transaction=False) as pipe:
+        pipe.set("test:step", "1", px=1)
+        pipe.wait(1, PATIENT_MS)
+        return bool(pipe.execute()[1] == 1)
+
+
+@dataclass
+class Switch:
+    """Two Redis, of which one is the primary, and the address of the primary."""
+
+    old: OwnRedis
+    new: OwnRedis
+    address: FaultProxy
+
+    def swap_roles(self) -> None:
+        """Let the two swap roles without losing a write; the address stays the old one's."""
+        with self.old.client() as old:
+            wait_for(lambda: old.execute_command("WAIT", 1, 100) == 1, what="a replica in step")
+            old.execute_command("FAILOVER")
+            wait_for(lambda: old.info("replication")["role"] == "slave", what="swapped roles")
+
+    def move_address(self) -> None:
+        self.address.redirect((HOST, self.new.port))
+
+
+@pytest.fixture
+def switch(
+    transactional_db: None,
+    own_redis: OwnRedis,
+    tmp_path_factory: pytest.TempPathFactory,
+    use_ledger: Callable[[str], None],
+) -> Iterator[Switch]:
+    with (
+        OwnRedis(tmp_path_factory.mktemp("new")) as new,
+        FaultProxy((HOST, own_redis.port), remember=False) as address,
+    ):
+        with own_redis.client() as old, new.client() as copy:
+            old.config_set("repl-diskless-sync-delay", 0)
+            copy.replicaof(HOST, own_redis.port)
+        use_ledger(address.url())
+        yield Switch(own_redis, new, address)

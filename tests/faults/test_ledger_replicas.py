@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
 from django.test import Client
 from pytest_django import Settings
-from redis import Redis
 
 from seckill_site import health
 from seckill_site.checks.services import check_ledger_replicas
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.conftest import OwnRedis
+from tests.faults.conftest import PATIENT_MS, Pair, is_in_step, replica_of
 from tests.faults.history import History, Outcome
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.patience import wait_for
-from tests.support.proxy import FaultProxy
+from tests.support.proxy import HOST, FaultProxy
 from tests.support.stack import Stack, Web
 from vouchers.inventory import reservations
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded
@@ -31,58 +29,7 @@ pytestmark = [pytest.mark.concurrency, pytest.mark.usefixtures("row_locks")]
 
 Report = Callable[[Outcome], None]
 
-HOST = "127.0.0.1"
 BUYERS = 150
-PATIENT_MS = 450
-"""How long a replica may take that does answer: as long as the setting allows."""
-
-
-@dataclass
-class Pair:
-    """A Redis and its replica, and the line between them."""
-
-    primary: OwnRedis
-    replica: OwnRedis
-    line: FaultProxy
-
-    def fail_over(self) -> None:
-        """Kill the primary; its replica takes over its address."""
-        self.primary.kill()
-        with self.replica.client() as client:
-            client.replicaof("NO", "ONE")
-            client.config_set("port", self.primary.port)
-        self.replica.port = self.primary.port
-
-
-@pytest.fixture
-def pair(
-    transactional_db: None, own_ledger: OwnRedis, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Pair]:
-    """The test's own ledger, with a replica that is up to date."""
-    with replica_of(own_ledger, tmp_path_factory) as (replica, line):
-        yield Pair(own_ledger, replica, line)
-
-
-@contextmanager
-def replica_of(
-    primary: OwnRedis, directories: pytest.TempPathFactory
-) -> Iterator[tuple[OwnRedis, FaultProxy]]:
-    with ExitStack() as stack:
-        replica = stack.enter_context(OwnRedis(directories.mktemp("replica")))
-        line = stack.enter_context(FaultProxy((HOST, primary.port), remember=False))
-        source, copy = (stack.enter_context(redis.client()) for redis in (primary, replica))
-        source.config_set("repl-diskless-sync-delay", 0)
-        copy.replicaof(HOST, line.port)
-        wait_for(lambda: is_in_step(source), what="a replica")
-        yield replica, line
-
-
-def is_in_step(primary: Redis) -> bool:
-    """Write, and say whether a replica has it."""
-    with primary.pipeline(transaction=False) as pipe:
-        pipe.set("test:step", "1", px=1)
-        pipe.wait(1, PATIENT_MS)
-        return bool(pipe.execute()[1] == 1)
 
 
 # --- The same token on a new connection -----------------------------------------------------------

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +12,9 @@ from redis.exceptions import ReadOnlyError, RedisError
 
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import crowd_of, make_sale
-from tests.faults.conftest import OwnRedis, with_inside
+from tests.faults.conftest import OwnRedis, Switch, with_inside
 from tests.faults.history import History, Outcome
 from tests.support.patience import wait_for
-from tests.support.proxy import HOST, FaultProxy
 from tests.support.stack import Stack, Web
 from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable
 from vouchers.inventory.rebuild import current_run_id
@@ -29,43 +27,6 @@ Report = Callable[[Outcome], None]
 
 BUYERS = 120
 RECOVERY_SECONDS = 15.0
-
-
-@dataclass
-class Switch:
-    """Two Redis, of which one is the primary, and the address of the primary."""
-
-    old: OwnRedis
-    new: OwnRedis
-    address: FaultProxy
-
-    def swap_roles(self) -> None:
-        """Let the two swap roles without losing a write; the address stays the old one's."""
-        with self.old.client() as old:
-            wait_for(lambda: old.execute_command("WAIT", 1, 100) == 1, what="a replica in step")
-            old.execute_command("FAILOVER")
-            wait_for(lambda: old.info("replication")["role"] == "slave", what="swapped roles")
-
-    def move_address(self) -> None:
-        self.address.redirect((HOST, self.new.port))
-
-
-@pytest.fixture
-def switch(
-    transactional_db: None,
-    own_redis: OwnRedis,
-    tmp_path_factory: pytest.TempPathFactory,
-    use_ledger: Callable[[str], None],
-) -> Iterator[Switch]:
-    with (
-        OwnRedis(tmp_path_factory.mktemp("new")) as new,
-        FaultProxy((HOST, own_redis.port), remember=False) as address,
-    ):
-        with own_redis.client() as old, new.client() as copy:
-            old.config_set("repl-diskless-sync-delay", 0)
-            copy.replicaof(HOST, own_redis.port)
-        use_ledger(address.url())
-        yield Switch(own_redis, new, address)
 
 
 def in_thread(work: Callable[[], object]) -> threading.Thread:

@@ -10,7 +10,8 @@ from django.utils import timezone
 
 from tests.support.sales import HOUR
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import SaleState, SeckillVoucher, Voucher
+from vouchers.inventory.waiting_room import RoomTerms
+from vouchers.models import RoomKind, SaleState, SeckillVoucher, Voucher
 
 REQUIRED = ("--title", "Noodles", "--stock", "5", "--begins-in", "-60", "--ends-in", "3600")
 
@@ -50,10 +51,44 @@ def test_limit_and_prices_are_used():
     assert (sale.limit, sale.voucher.price_cents, sale.voucher.face_value_cents) == (3, 1, 2)
 
 
+@pytest.mark.django_db(transaction=True)
+def test_sale_has_no_waiting_room_unless_asked():
+    create_sale()
+
+    sale = SeckillVoucher.objects.get()
+    assert (sale.room, sale.room_opened_ms) == (RoomKind.OFF, 0)
+    assert snapshot(sale_id=sale.pk).terms.room is None
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize(
+    ("extra", "terms"),
+    [
+        (("--room", "busy"), (RoomKind.BUSY, 200, False)),
+        (("--room", "busy", "--room-rate", "7"), (RoomKind.BUSY, 7, False)),
+        (("--room", "start", "--room-shuffled"), (RoomKind.START, 200, True)),
+    ],
+)
+def test_waiting_room_is_open_in_the_ledger(extra, terms):
+    create_sale(*extra)
+
+    sale = SeckillVoucher.objects.get()
+    assert (sale.room, sale.room_rate, sale.room_shuffled) == terms
+    assert snapshot(sale_id=sale.pk).terms.room == RoomTerms.from_sale(sale)
+
+
 @pytest.mark.django_db
 @pytest.mark.parametrize(
     ("extra", "named"),
     [
+        (("--room", "always"), "--room"),
+        (("--room-rate", "7"), "--room-rate needs a waiting room"),
+        (("--room", "off", "--room-rate", "7"), "--room-rate needs a waiting room"),
+        (("--room-shuffled",), "--room start"),
+        (("--room", "busy", "--room-shuffled"), "--room start"),
+        (("--room", "busy", "--room-rate", "0"), "room_rate"),
+        (("--room", "busy", "--room-rate", "1000001"), "room_rate"),
+        (("--room", "busy", "--room-rate", "many"), "--room-rate"),
         (("--stock", "-1"), "stock"),
         (("--stock", "1000001"), "sale_stock_within_bounds"),
         (("--stock", str(10**30)), "stock"),

@@ -14,7 +14,7 @@ from functools import partial
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
-from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.ledger import ledger_now_ms, refresh_ledger_time
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
@@ -108,7 +108,7 @@ def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
     """
     sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
-    date_room(sale, before=None, now_ms=ledger_now_ms())
+    date_room(sale, before=None, now_ms=_now_ms(sale))
     sale.full_clean()
     sale.save(force_insert=True)
     return sale
@@ -150,7 +150,7 @@ def edit_sale(
         edited = copy(sale)
         for name in _TERMS:
             setattr(edited, name, getattr(terms, name))
-        now_ms = ledger_now_ms()
+        now_ms = _now_ms(edited)
         date_room(edited, before=sale, now_ms=now_ms)
         if epoch_ms(sale.begins_at) <= now_ms and _reorders(sale, edited):
             raise OrderIsDrawn
@@ -170,6 +170,13 @@ def edit_sale(
         transaction.on_commit(partial(failpoint, "edit.committed"))
         transaction.on_commit(partial(load_after_commit, sale_ids=[sale_id]))
     return edited
+
+
+def _now_ms(sale: SeckillVoucher) -> int:
+    """Return the time of Redis; its last answer may be from before a jump of its clock."""
+    if sale.room != RoomKind.OFF:
+        refresh_ledger_time()
+    return ledger_now_ms()
 
 
 def _reorders(sale: SeckillVoucher, edited: SeckillVoucher) -> bool:

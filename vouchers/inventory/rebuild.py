@@ -30,7 +30,6 @@ from math import isfinite
 from typing import Any
 
 from django.db import DatabaseError, transaction
-from django.db.models import Max, Q
 
 from locks import cap_leases
 from seckill_site.clocks.ledger import read_ledger_ms
@@ -50,7 +49,7 @@ from vouchers.inventory.keys import (
 )
 from vouchers.inventory.reservations import ENDED_RETENTION_MS
 from vouchers.inventory.sale_state import LedgerTerms, Snapshot, snapshot, snapshots, write_terms
-from vouchers.inventory.waiting_room import RoomTerms
+from vouchers.inventory.stored_line import restore_places, stored_line
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import SeckillVoucher
 
@@ -247,6 +246,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
             # A worker that started after that earlier loss would not be refused.
             return False
         contents = _collect_contents(sale=sale)
+        restore_places(sale)
         code = _install(sale, contents)
         failpoint("load.installed")
     if code is LoadCode.SIDE_KEYS_LOST:
@@ -354,23 +354,10 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
         ENDED_RETENTION_MS,
         sale.batch,
         current_run_id(),
-        *_stored_line(sale),
+        *stored_line(sale),
         *map(len, parts.values()),
         read=LoadCode,
     )
-
-
-def _stored_line(sale: SeckillVoucher) -> tuple[int, int, int | str]:
-    """Return opening, last number and last early number of the line, by the rows of visits."""
-    terms = RoomTerms.from_sale(sale)
-    if terms is None:
-        return 0, 0, ""
-    visits = sale.room_visits.filter(opened_ms=terms.opened_ms)
-    early = Q(joined_at__lt=sale.begins_at)  # since_ms also moves with the rate
-    found = visits.aggregate(tail=Max("given"), early=Max("given", filter=early))
-    with ledger_errors():
-        is_drawn = terms.shuffled and read_ledger_ms() >= terms.since_ms
-    return terms.opened_ms, found["tail"] or 0, (found["early"] or 0) if is_drawn else ""
 
 
 def _write_side_key(key: str, part: dict[str, Any]) -> None:

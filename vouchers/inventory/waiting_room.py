@@ -17,9 +17,11 @@ Of early visitors, who came before the start, the order may be drawn: their numb
 fraction that depends on nothing but the account and the shop's secret key. Some numbers then come
 twice and others not at all; on average the rate is right.
 
-If Redis loses its line, every buyer has a signed place (``orders/placing/places.py``), each process
-remembers the last number that it has seen, and the rows of visits have those of a moment ago. Each
-goes with the next request, so nobody who comes later gets an earlier number.
+If Redis loses its line or comes back with an older one, every buyer has a signed place
+(``orders/placing/places.py``), and each process remembers the last number that it has seen: both go
+with the next request. The rows of visits have the whole line as it was a moment ago, and a build of
+the ledger gives Redis what it lacks of it (``stored_line.py``). So nobody loses a place, and nobody
+who comes later gets an earlier number.
 """
 
 from __future__ import annotations
@@ -143,8 +145,8 @@ def remember_line(*, sale_id: int, terms: RoomTerms, tail: str | int, early: str
     line = Line(terms, int(tail), int(early) if early else None)
     last = _lines.get(sale_id)
     if last and last.terms.opened_ms == terms.opened_ms:
-        known_early = line.early if last.early is None else last.early
-        line = Line(terms, max(line.tail, last.tail), known_early)
+        known_early = [early for early in (line.early, last.early) if early is not None]
+        line = Line(terms, max(line.tail, last.tail), max(known_early, default=None))
     if sale_id not in _lines and len(_lines) >= MOST_SALES:
         _lines.clear()
     _lines[sale_id] = line

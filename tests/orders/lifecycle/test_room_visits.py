@@ -136,6 +136,27 @@ def test_visitor_let_in_meanwhile_is_stored_next(
     assert bool(visit.let_in_at) is guarded
 
 
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_older_copy_sends_nobody_back(
+    guarded: bool, monkeypatch: pytest.MonkeyPatch, ledger: Any
+) -> None:
+    """Redis comes back from before the visitor was let in, when no row had the visit yet."""
+    if not guarded:
+        monkeypatch.setattr(room_visits, "_let_in", Mock(return_value=set()))
+    sale, buyer = make_room(), make_buyer()
+    place_at(sale.pk, buyer.pk)
+    older = ledger.hgetall(LedgerKeys(sale.pk).visits)
+    let_in(sale, buyer)
+    store()
+    ledger.hset(LedgerKeys(sale.pk).visits, mapping=older)
+
+    store()
+
+    [visit] = visits_of(sale)
+    assert bool(visit.let_in_at) is guarded
+    assert not is_unstored(sale, ledger)
+
+
 def test_visit_of_a_deleted_account_is_dropped(ledger: Any) -> None:
     sale, gone, buyer = make_room(), make_buyer(), make_buyer()
     for visitor in (gone, buyer):

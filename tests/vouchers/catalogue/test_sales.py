@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -14,6 +16,7 @@ from django.utils import timezone
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, RefusalReason, VoucherOrder
+from seckill_site.clocks import ledger as ledger_time
 from tests.support.inspection import sale_keys
 from tests.support.patience import GENEROUS_S, wait_for
 from tests.support.rooms import place_at
@@ -27,6 +30,7 @@ from tests.support.sales import (
     make_user,
     make_voucher,
     make_waiting,
+    redis_now_ms,
     reserve_entry,
     terms,
 )
@@ -442,6 +446,23 @@ def test_opened_room_refuses_tokens_minted_later(committed):
     with pytest.raises(NotAdmitted):
         reserve(sale_id=sale.pk, order_id=501, user_id=1, minted_ms=opened_ms)
     reserve(sale_id=sale.pk, order_id=502, user_id=2, minted_ms=opened_ms - 1)
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+@pytest.mark.parametrize("room", [RoomKind.OFF, RoomKind.BUSY])
+def test_line_is_dated_by_the_present_time_of_redis(guarded, room, monkeypatch):
+    """Its clock was set back since the last answer: with that, nobody is let in for a minute."""
+    sale = make_loaded_sale(**{**OPEN_ROOM, "room": room})
+    minute_ahead = ledger_time._Reading(redis_now_ms() + 60_000, time.monotonic())
+    monkeypatch.setattr(ledger_time, "_last", minute_ahead)
+    if not guarded:
+        monkeypatch.setattr(sales, "refresh_ledger_time", Mock())
+
+    changed = replace(terms_of(sale), room=RoomKind.BUSY, room_rate=21)
+    edited = edit_sale(sale_id=sale.pk, terms=changed)
+
+    assert (edited.room_since_ms <= redis_now_ms()) is guarded
 
 
 @pytest.mark.django_db

@@ -15,15 +15,13 @@ from django.utils import timezone
 from pytest_django import DjangoAssertNumQueries
 
 from orders.fulfilment.worker import fulfill_sale
-from orders.lifecycle.room_visits import store_visits
-from orders.models import OrderStatus, RefusalReason, RoomVisit
+from orders.models import OrderStatus, RefusalReason
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.installation import own_identity
 from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.site import RedisGone
 from tests.fixtures.vouchers import Dump, ScriptWithout
 from tests.support.orders import another_session, at_once, hold_row
-from tests.support.rooms import forget_lines, place_at, signed
 from tests.support.sales import (
     HOUR,
     all_pending,
@@ -68,8 +66,7 @@ from vouchers.inventory.reservations import (
 )
 from vouchers.inventory.sale_state import LedgerTerms, snapshot
 from vouchers.inventory.waiting_list import join_waiting, waiting_order_ids
-from vouchers.inventory.waiting_room import RoomTerms
-from vouchers.models import RoomKind, SeckillVoucher
+from vouchers.models import SeckillVoucher
 
 LOAD = ledger_script("load")
 WORDS = (
@@ -603,133 +600,6 @@ def test_fence_rises_before_ledger_is_built(ledger: Any, monkeypatch: pytest.Mon
     assert sale.fence > earlier_token
     with pytest.raises(NotLoaded):
         snapshot(sale_id=sale.pk)
-
-
-# --- The line of a waiting room -------------------------------------------------------------------
-
-
-def in_line(*names: str, **fields: Any) -> tuple[SeckillVoucher, dict[str, int]]:
-    """Return a sale whose room lets nobody in, and the visitors in its line, all stored."""
-    line = {"room": RoomKind.BUSY, "room_opened_ms": 5, "room_since_ms": 5, "room_rate": 1}
-    sale = make_loaded_sale(**{**line, "paused": True, **fields})
-    visitors = {name: make_user(name).pk for name in names}
-    for user_id in visitors.values():
-        place_at(sale.pk, user_id)
-    store_visits(now=timezone.now())
-    return sale, visitors
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
-def test_newcomers_stay_behind_a_line_lost_with_everything(guarded: bool, ledger: Any) -> None:
-    """The rows of visits: they know the last number when no process does."""
-    sale, visitors = in_line("ada", "bob", "eve")
-    if not guarded:
-        RoomVisit.objects.all().delete()
-    places = {name: place_at(sale.pk, user_id) for name, user_id in visitors.items()}
-    ledger.flushall()
-    forget_lines()
-
-    load_sale(sale_id=sale.pk)
-
-    assert place_at(sale.pk, make_user("new").pk).number == (4 if guarded else 1)
-    for name, user_id in visitors.items():
-        again = place_at(sale.pk, user_id, signed=signed(places[name]))
-        assert again.number == places[name].number
-
-
-@pytest.mark.django_db
-def test_restored_line_expires_with_the_sale(ledger: Any) -> None:
-    sale, _ = in_line("ada")
-    ledger.flushall()
-
-    load_sale(sale_id=sale.pk)
-
-    assert 3_600_000 < ledger.pttl(LedgerKeys(sale.pk).room) <= 7_200_000
-
-
-@pytest.mark.django_db
-def test_line_that_redis_still_has_is_not_replaced(ledger: Any) -> None:
-    sale, visitors = in_line("ada", "bob")
-    place_at(sale.pk, make_user("late").pk)  # no row has this one yet
-    before = ledger.hgetall(LedgerKeys(sale.pk).room)
-    lose_state(sale.pk)
-
-    load_sale(sale_id=sale.pk)
-
-    assert ledger.hgetall(LedgerKeys(sale.pk).room) == before
-    assert place_at(sale.pk, visitors["ada"]).number == 1
-
-
-@pytest.mark.django_db
-def test_rows_of_another_opening_restore_nothing(ledger: Any) -> None:
-    sale, _ = in_line("ada", "bob")
-    SeckillVoucher.objects.filter(pk=sale.pk).update(room_opened_ms=6)
-    ledger.flushall()
-    forget_lines()
-
-    load_sale(sale_id=sale.pk)
-
-    assert place_at(sale.pk, make_user("new").pk).number == 1
-
-
-@pytest.mark.django_db
-def test_line_of_a_wrong_type_is_restored(ledger: Any) -> None:
-    sale, _ = in_line("ada", "bob")
-    keys = LedgerKeys(sale.pk)
-    lose_state(sale.pk)
-    ledger.delete(keys.room)
-    ledger.rpush(keys.room, "a mistyped command")
-    forget_lines()
-
-    load_sale(sale_id=sale.pk)
-
-    assert place_at(sale.pk, make_user("new").pk).number == 3
-
-
-@pytest.mark.django_db
-def test_closed_room_restores_no_line(ledger: Any) -> None:
-    sale, _ = in_line("ada")
-    SeckillVoucher.objects.filter(pk=sale.pk).update(room=RoomKind.OFF, room_opened_ms=0)
-    ledger.flushall()
-
-    load_sale(sale_id=sale.pk)
-
-    assert not ledger.exists(LedgerKeys(sale.pk).room)
-
-
-@pytest.mark.django_db
-@pytest.mark.parametrize("rate_changed", [False, True])
-def test_restored_line_keeps_the_draw_of_the_start(ledger: Any, rate_changed: bool) -> None:
-    """Two came early and two after the start, one of them before the rate was changed."""
-    fields = {"room": RoomKind.START, "room_shuffled": True}
-    sale, _ = in_line("ada", "bob", "cat", "dan", **fields)
-    early = RoomVisit.objects.filter(given__lte=2)
-    early.update(joined_at=sale.begins_at - HOUR / 2)
-    since_ms = redis_now_ms() if rate_changed else 5
-    SeckillVoucher.objects.filter(pk=sale.pk).update(room_since_ms=since_ms)
-    ledger.flushall()
-    forget_lines()
-
-    load_sale(sale_id=sale.pk)
-
-    line = snapshot(sale_id=sale.pk).line
-    assert line
-    assert (line.tail, line.early) == (4, 2)
-
-
-@pytest.mark.django_db
-def test_line_restored_before_the_start_is_drawn_later(ledger: Any) -> None:
-    fields = {"begins_at": timezone.now() + HOUR / 2, "room": RoomKind.START}
-    sale, _ = in_line("ada", "bob", room_shuffled=True, **fields)
-    ledger.flushall()
-    forget_lines()
-
-    load_sale(sale_id=sale.pk)
-
-    line = snapshot(sale_id=sale.pk).line
-    assert line
-    assert (line.terms, line.tail, line.early) == (RoomTerms.from_sale(sale), 2, None)
 
 
 # --- load.lua -------------------------------------------------------------------------------------

@@ -202,6 +202,14 @@ def test_number_that_redis_lost_is_not_forgotten() -> None:
 
 
 @quick
+@pytest.mark.parametrize(("last", "reply", "known"), [("4", "9", 9), ("", "9", 9), ("", "", None)])
+def test_most_early_visitors_count(last: str, reply: str, known: int | None) -> None:
+    remember_line(sale_id=1, terms=SLOW, tail=70, early=last)
+
+    assert remember_line(sale_id=1, terms=SLOW, tail=70, early=reply).early == known
+
+
+@quick
 def test_other_opening_begins_with_a_new_line() -> None:
     remember_line(sale_id=1, terms=SLOW, tail=70, early="40")
 
@@ -509,12 +517,13 @@ def test_expired_visitor_joins_at_the_end() -> None:
     assert place_at(1, 7).number == 3
 
 
-def expired_visitor() -> None:
+def expired_visitor() -> LedgerKeys:
     """Let the turn of visitor 7 pass; visitor 8 waits."""
-    open_room(1)
+    keys = open_room(1)
     place_at(1, 7)
     place_at(1, 8)
     change_room(1, base=1, since_ms=-PLACE_KEPT_MS)
+    return keys
 
 
 @pytest.mark.parametrize("base", [0, 1])
@@ -609,6 +618,46 @@ def test_signed_place_beats_a_later_one_given_after_a_loss(ledger: Any) -> None:
 
     assert place_at(1, 7, signed=signed(first)).number == 1
     assert place_at(1, 7).number == 1
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_signed_place_beats_an_expired_one_of_an_older_copy(
+    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Redis has forgotten that the account joined again."""
+    if not guarded:
+        guard = " or has_expired(number_in_line(given))"
+        monkeypatch.setattr(holdings, "_READ_BUYER", script_without("read_buyer", guard, ""))
+    keys = expired_visitor()
+    before = ledger.hget(keys.room, "7")
+    second = place_at(1, 7, again=True)
+    ledger.hset(keys.room, "7", before)
+
+    place = place_at(1, 7, signed=signed(second))
+
+    assert (place.number, place.state) == ((3, "WAITING") if guarded else (1, "EXPIRED"))
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "control"])
+def test_draw_goes_by_all_who_are_known_to_be_early(
+    guarded: bool, ledger: Any, script_without: ScriptWithout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build knew fewer: without the comparison, page and token disagree on whose turn it is."""
+    if not guarded:
+        guard = "if known_early and tonumber(drawn) < tonumber(known_early) then"
+        without = script_without("read_buyer", guard, "if false then")
+        monkeypatch.setattr(holdings, "_READ_BUYER", without)
+    keys = open_room(1, since_ms=30_000, shuffled=True)
+    for user_id in (1, 2, 3, 4):
+        place_at(1, user_id)
+    change_room(1, shuffled=True)
+    assert place_at(1, 4, draw=0).number == 1
+    ledger.hset(keys.room, "early", 2)
+
+    place = place_at(1, 4, draw=0)
+
+    assert place.line.number_of(4, 0) == 1
+    assert place.number == (1 if guarded else 4)
 
 
 def test_expired_signed_place_does_not_replace_a_later_one() -> None:

@@ -10,6 +10,7 @@ from seckill_site.clocks.database import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
+from vouchers.models import MAX_ROOM_RATE, RoomKind
 
 
 class Command(BaseCommand):
@@ -25,6 +26,20 @@ class Command(BaseCommand):
             "--ends-in", type=int, required=True, help="seconds from now, after the start"
         )
         parser.add_argument("--limit", type=int, default=1, help="units a buyer may have, 1 to 20")
+        parser.add_argument(
+            "--room",
+            choices=RoomKind.values,
+            default=RoomKind.OFF,
+            help="waiting room: only while it is busy, or everybody waits in it for the start",
+        )
+        parser.add_argument(
+            "--room-rate", type=int, help=f"people let in per second, 1 to {MAX_ROOM_RATE}"
+        )
+        parser.add_argument(
+            "--room-shuffled",
+            action="store_true",
+            help="draw the places of those who come before the start; with --room start",
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -43,6 +58,7 @@ class Command(BaseCommand):
                     begins_at=now + dt.timedelta(seconds=options["begins_in"]),
                     ends_at=now + dt.timedelta(seconds=options["ends_in"]),
                     limit=options["limit"],
+                    **_room_terms(**options),
                 ),
             )
         except (ValidationError, OverflowError) as error:
@@ -54,6 +70,18 @@ class Command(BaseCommand):
                 f"sale {sale.pk} is saved but not in Redis; its first buyer or reconcile loads it"
             ) from error
         self.stdout.write(str(sale.pk))
+
+
+def _room_terms(
+    *, room: str, room_rate: int | None, room_shuffled: bool, **_: Any
+) -> dict[str, Any]:
+    """Return the terms of the waiting room; refuse options that would have no effect."""
+    if room == RoomKind.OFF and room_rate is not None:
+        raise CommandError("--room-rate needs a waiting room: --room busy or --room start")
+    if room != RoomKind.START and room_shuffled:
+        raise CommandError("--room-shuffled draws those who wait for the start: --room start")
+    rate = {} if room_rate is None else {"room_rate": room_rate}
+    return {"room": room, "room_shuffled": room_shuffled, **rate}
 
 
 def _one_line(error: Exception) -> str:

@@ -32,10 +32,13 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
   end
   local known = visitor.opened == opened and visitor or {tail = 0, early = '', place = ''}
   local tail = math.max(digits_or_nil(found[2]) or 0, known.tail)
-  local early = digits_or_nil(found[3])
-  if order == 's' and has_begun and not early then -- the draw
-    early = known.early ~= '' and known.early or integer(tail)
-    redis.call('HSET', KEYS[9], 'early', early)
+  local early, known_early = digits_or_nil(found[3]), digits_or_nil(known.early)
+  if order == 's' and has_begun then
+    local drawn = early or known_early or integer(tail) -- the draw
+    -- After a loss, fewer may be known to have come early; never more.
+    if known_early and tonumber(drawn) < tonumber(known_early) then drawn = known_early end
+    if drawn ~= early then redis.call('HSET', KEYS[9], 'early', drawn) end
+    early = drawn
   end
 
   local function number_in_line(given)
@@ -49,10 +52,11 @@ local function visit_room(room, now_ms, ends_at_ms, visitor)
     return turn_until_ms >= tonumber(since) and number <= passed(turn_until_ms)
   end
   local given, joined, let_in = string.match(found[4] or '', '^(%d+):(%d+):(%d+)$')
-  -- After a loss, the account may have joined from a browser that does not hold its signed place.
+  -- After a loss, the account may have joined from a browser that does not hold its signed place; or
+  -- Redis has only an expired place, after which the account had joined again.
   local signed, signed_at = string.match(known.place, '^(%d+):(%d+)$')
-  if signed and (not given or let_in == '0' and tonumber(signed) < tonumber(given)
-      and not has_expired(number_in_line(signed))) then
+  if signed and (not given or let_in == '0' and not has_expired(number_in_line(signed))
+      and (tonumber(signed) < tonumber(given) or has_expired(number_in_line(given)))) then
     given, joined, let_in = signed, signed_at, '0'
   end
   local function join()

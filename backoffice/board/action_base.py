@@ -1,0 +1,72 @@
+"""What the actions on a sale's board share: a description of the effect, a form, a domain call."""
+
+from abc import ABC, abstractmethod
+from typing import Any
+
+from django import forms
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.utils.functional import Promise
+from django.utils.text import capfirst
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.board.snapshot import Board
+from vouchers.catalogue.live_changes import SaleOver
+from vouchers.catalogue.staff_texts import change_line
+from vouchers.models import SaleState, SeckillVoucher
+
+
+class OptionalReasonForm(forms.Form):
+    """An optional reason for an action."""
+
+    reason = forms.CharField(
+        label=_("Reason"),
+        max_length=200,
+        required=False,
+        widget=AdminTextInputWidget,
+        help_text=_("Recorded in the sale's history."),
+    )
+
+
+class ReasonForm(OptionalReasonForm):
+    """A required reason for an action."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.fields["reason"].required = True
+
+
+class Action(ABC):
+    """One action on a sale."""
+
+    title: Promise
+    button: Promise
+    confirm_label: Promise
+    form: type[forms.Form] = OptionalReasonForm
+    is_final = False
+
+    def check(self, board: Board) -> None:
+        """Raise the refusal if the action is not possible now."""
+        if board.state is SaleState.ENDED:
+            raise SaleOver
+
+    def initial(self, board: Board) -> dict[str, Any]:
+        """Return the initial values of the form."""
+        return {}
+
+    @abstractmethod
+    def effects(self, board: Board) -> list[str]:
+        """Describe the effects of the action, based on the live figures."""
+
+    @abstractmethod
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        """Carry out the action."""
+
+    @abstractmethod
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        """Return the line for the sale's history."""
+
+
+def changed(field: str, before: str, after: str) -> str:
+    """Return the line of a sale's history about one field."""
+    label = capfirst(SeckillVoucher._meta.get_field(field).verbose_name)  # type: ignore[union-attr]
+    return change_line(label, before, after)

@@ -1,0 +1,123 @@
+"""The actions on the waiting room of a sale."""
+
+from typing import Any
+
+from django import forms
+from django.core.validators import MaxValueValidator
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.board.action_base import Action, OptionalReasonForm, changed
+from backoffice.board.snapshot import Board
+from seckill_site.clocks.machine import epoch_ms
+from seckill_site.formatting import grouped
+from vouchers.catalogue.live_changes import TermsChanged, change_room_rate, close_room, open_room
+from vouchers.models import MAX_ROOM_RATE, SeckillVoucher
+
+
+class RoomForm(OptionalReasonForm):
+    """How many people a waiting room lets in per second."""
+
+    field_order = ("rate", "reason")
+
+    rate = forms.IntegerField(
+        label=_("People let in per second"),
+        min_value=1,
+        validators=[MaxValueValidator(MAX_ROOM_RATE)],
+    )
+
+
+class RoomRateForm(RoomForm):
+    """The new rate, and the rate that the page showed."""
+
+    seen = forms.IntegerField(widget=forms.HiddenInput, min_value=0)
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if data.get("rate") is not None and data["rate"] == data.get("seen"):
+            self.add_error("rate", gettext("This is already the current rate."))
+        return data
+
+
+class _RoomAction(Action):
+    """A change of the waiting room that is open."""
+
+    def check(self, board: Board) -> None:
+        super().check(board)
+        if not board.sale.room_opened_ms:
+            raise TermsChanged
+
+
+class OpenRoom(Action):
+    title = _("Open the waiting room")
+    button = _("Open waiting room")
+    confirm_label = _("Yes, open it")
+    form = RoomForm
+
+    def check(self, board: Board) -> None:
+        super().check(board)
+        if board.sale.room_opened_ms:
+            raise TermsChanged
+
+    def initial(self, board: Board) -> dict[str, Any]:
+        return {"rate": board.sale.room_rate}
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            gettext(
+                "Once more people come than it lets in, they wait in line before they can buy."
+            ),
+            gettext("Buyers who have the sale's page open already can still buy at once."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return open_room(sale_id=sale_id, rate=data["rate"])
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        text = gettext("Waiting room opened: %(rate)s people per second")
+        return text % {"rate": grouped(sale.room_rate)}
+
+
+class ChangeRoomRate(_RoomAction):
+    title = _("Change how many people are let in")
+    button = _("Change rate")
+    confirm_label = _("Yes, change the rate")
+    form = RoomRateForm
+
+    def initial(self, board: Board) -> dict[str, Any]:
+        return {"seen": board.sale.room_rate, "rate": board.sale.room_rate}
+
+    def effects(self, board: Board) -> list[str]:
+        text = gettext("In line: %(waiting)s. Let in per second: %(rate)s.")
+        line = board.snapshot.line if board.snapshot else None
+        waiting = line.length(epoch_ms(board.now)) if line else None
+        return [
+            text % {"waiting": grouped(waiting), "rate": grouped(board.sale.room_rate)},
+            gettext("Everybody keeps their place. Pages in line learn of it within a minute."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return change_room_rate(sale_id=sale_id, rate=data["rate"], seen=data["seen"])
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return changed("room_rate", grouped(data["seen"]), grouped(sale.room_rate))
+
+
+class LetEverybodyIn(_RoomAction):
+    title = _("Let everybody in")
+    button = _("Let everybody in")
+    confirm_label = _("Yes, let everybody in")
+
+    def effects(self, board: Board) -> list[str]:
+        return [
+            gettext(
+                "Closes the waiting room: everybody in line can buy as soon as their page asks."
+            ),
+            gettext("Pages in line learn of it within a minute."),
+        ]
+
+    def do(self, sale_id: int, data: dict[str, Any]) -> SeckillVoucher:
+        return close_room(sale_id=sale_id)
+
+    def history_line(self, sale: SeckillVoucher, data: dict[str, Any]) -> str:
+        return gettext("Waiting room closed: everybody was let in")
