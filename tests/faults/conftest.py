@@ -18,6 +18,7 @@ import pytest
 from pytest_django import Settings
 from redis import Redis, RedisError
 
+from seckill_site.clocks import ledger as ledger_clock
 from tests.faults.history import Outcome
 from tests.faults.table import PROPERTY, REPORT
 from tests.support.patience import wait_for
@@ -180,9 +181,14 @@ class ClockedRedis(OwnRedis):
 
 @pytest.fixture
 def clocked_ledger(
-    tmp_path_factory: pytest.TempPathFactory, use_ledger: Callable[[str], None]
+    tmp_path_factory: pytest.TempPathFactory,
+    use_ledger: Callable[[str], None],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[ClockedRedis]:
     """A Redis of the test's own as its ledger, whose clock the test may change."""
+    monkeypatch.setattr(
+        ledger_clock, "_last", None
+    )  # this process forgets the other clock after it
     with ClockedRedis(tmp_path_factory.mktemp("redis")) as server:
         use_ledger(server.url())
         yield server
