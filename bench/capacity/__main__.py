@@ -1,0 +1,68 @@
+"""The benchmark ``capacity``; ``script/bench`` starts it."""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from backoffice.capacity.figures import FILE, Figures, write_figures
+from bench.capacity.costs import (
+    Turn,
+    figures_of,
+    forget_unwritten,
+    measure_costs,
+    measure_lag_s,
+    report_on_costs,
+)
+from bench.capacity.rehearsals import SIZES, TINY_SIZES, Size, Verdicts, rehearse, report_on
+from bench.processes import spawned
+from bench.sale.pending import measure_memory
+from bench.sale.plan import FULL, QUICK, options_of, plan_of
+from bench.sale.report import describe
+from bench.sale.run import ROOT, Run, back_half, run_on_shop
+
+LAGS = 3
+"""How often a repetition measures the lag of the writer, which varies most."""
+
+
+def main() -> None:
+    parser = options_of("capacity")
+    parser.add_argument("--figures", type=Path, default=ROOT / FILE, help=f"default {FILE}")
+    parser.add_argument("--rehearse", action="store_true", help="compare rehearsals with the plan")
+    options = parser.parse_args()
+    full = replace(FULL, repetitions=3, shot_s=1.0, wins=6_000, written=6_000, held=20_000)
+    plan = plan_of(options, full=full, quick=replace(QUICK, repetitions=1))
+    sizes = TINY_SIZES if options.tiny else SIZES
+    machine = describe(plan)
+    with run_on_shop(plan) as run:
+        figures, verdicts = measure(run, machine, sizes if options.rehearse else ())
+    write_figures(options.figures, figures)
+    report_on_costs(figures).publish(options)
+    if verdicts:
+        report_on(figures, verdicts).publish(options)
+
+
+def measure(
+    run: Run, machine: dict[str, Any], sizes: Sequence[Size]
+) -> tuple[Figures, Verdicts]:
+    """Measure the figures, and rehearse these sizes in turn with them."""
+    turns: list[Turn] = []
+    verdicts: defaultdict[Size, list[dict[str, Any]]] = defaultdict(list)
+    with spawned(1) as crowd:
+        for _ in run.steps(range(run.plan.repetitions), what="capacity"):
+            costs, of_crowd, rows_per_s = measure_costs(run, crowd)
+            forget_unwritten()
+            with back_half(run.site):
+                measure_lag_s(run)  # warms up the worker
+                lag_s = median(measure_lag_s(run) for _ in range(LAGS))
+                for size in sizes:
+                    verdicts[size].append(rehearse(run, size))
+            turns.append(Turn(costs, of_crowd, rows_per_s, lag_s))
+    held, _, written = (line.values[0] for line in measure_memory(run))
+    return figures_of(turns, machine, held_bytes=held, unit_bytes=written), verdicts
+
+
+if __name__ == "__main__":
+    main()
