@@ -1,9 +1,7 @@
 """The figures of a plan: the processor time that each piece of work takes on one machine.
 
-``script/bench capacity`` measures them and writes the file, which ``manage.py plan`` reads.
+``script/bench capacity`` measures them and writes the file that ``manage.py plan`` reads.
 """
-
-from __future__ import annotations
 
 import json
 import math
@@ -13,12 +11,12 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
+
 FORMAT = 1
-"""The version of the file. A file of another version is refused: its figures mean something else."""
+"""The version of the file; the figures of another version mean something else."""
 
-FILE = Path(".run/capacity.json")
-"""Where the figures are, relative to the checkout, unless a command names another file."""
-
+FILE: Path = settings.BASE_DIR / ".run" / "capacity.json"
 MEASURE = "script/bench capacity"
 
 
@@ -26,14 +24,14 @@ class NoFigures(Exception):
     """There is no file of figures."""
 
     def __init__(self, path: Path) -> None:
-        super().__init__(f"there are no figures in {path}: run {MEASURE} on a machine like yours")
+        super().__init__(f"no figures in {path}: run {MEASURE} first, on a machine like yours")
 
 
 class BadFigures(Exception):
     """The file cannot be read, or does not hold the figures of this version."""
 
-    def __init__(self, path: Path, reason: object) -> None:
-        super().__init__(f"{path} holds no figures ({reason}): run {MEASURE} again")
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot use the figures in {path} ({reason}): run {MEASURE} again")
 
 
 class Work(StrEnum):
@@ -43,9 +41,8 @@ class Work(StrEnum):
     LIVE = "live/"
     ME = "me/"
     SIGN_IN = "sign-in"
-    ORDER_WINS = "order that wins"
-    ORDER_REFUSED = "order refused by the ledger"
-    ORDER_SOLD_OUT = "order refused from memory"
+    WIN = "order that wins"
+    REFUSAL = "order refused by the ledger"
     RECEIPT_PAGE = "receipt page"
     RECEIPT = "receipt"
     ROW = "order written"
@@ -53,73 +50,52 @@ class Work(StrEnum):
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor time in microseconds; ``shop_us`` is that of the web server or the worker."""
+    """Processor time in microseconds; ``app_us`` is that of the web server or the worker."""
 
-    shop_us: float
+    app_us: float
     redis_us: float
     database_us: float
 
     @property
-    def us(self) -> float:
-        return self.shop_us + self.redis_us + self.database_us
-
-
-@dataclass(frozen=True)
-class Crowd:
-    """What the crowd of a rehearsal spends on a click, in microseconds.
-
-    It signs the tokens and builds the requests of many clicks, and then sends as many as it can.
-    """
-
-    sign_us: float
-    build_us: float
-    send_us: float
+    def all_us(self) -> float:
+        return self.app_us + self.redis_us + self.database_us
 
 
 @dataclass(frozen=True)
 class Figures:
-    """All figures of one machine.
+    """The figures of one machine.
 
-    ``lag_s`` is the time from the last accepted order to its row, if the writer keeps up.
-    ``unit_bytes`` is the memory of a sold unit in the ledger while its order has just been written,
-    ``held_bytes`` later.
+    ``click_us`` is what the crowd of a rehearsal spends on a click. ``busy`` is the share of the
+    cores that could be kept busy with orders. ``lag_s`` is the time from an accepted order to its
+    row while the writer keeps up. ``unit_bytes`` is the memory of a sold unit in the ledger.
     """
 
     machine: str
     cores: int
     measured_on: str
-    versions: Mapping[str, str]
     costs: Mapping[Work, Cost]
-    crowd: Crowd
+    click_us: float
+    busy: float
     rows_per_s: float
     lag_s: float
     unit_bytes: float
-    held_bytes: float
 
     @classmethod
-    def of(cls, found: Mapping[str, Any]) -> Figures:
+    def of(cls, found: dict[str, Any]) -> "Figures":
         """Read the figures of a file.
 
-        :raises ValueError: a figure is no number that makes sense.
         :raises LookupError: a figure is missing.
-        :raises TypeError: it is not an object of figures.
+        :raises TypeError: a figure is missing or unknown, or is no number.
+        :raises ValueError: a number cannot be a figure.
         """
-        if found["format"] != FORMAT:
-            raise ValueError(f"its format is {found['format']!r}, not {FORMAT}")
-        costs = {work: _cost(found["costs"][work.value]) for work in Work}
-        _positive(costs[Work.ORDER_WINS].redis_us)
-        return cls(
-            machine=str(found["machine"]),
-            cores=int(_positive(found["cores"])),
-            measured_on=str(found["measured_on"]),
-            versions={str(name): str(of) for name, of in dict(found["versions"]).items()},
-            costs=costs,
-            crowd=_crowd(found["crowd"]),
-            rows_per_s=_positive(found["rows_per_s"]),
-            lag_s=_number(found["lag_s"]),
-            unit_bytes=_number(found["unit_bytes"]),
-            held_bytes=_number(found["held_bytes"]),
-        )
+        if found.pop("format") != FORMAT:
+            raise ValueError(f"its format is not {FORMAT}")
+        costs = {work: Cost(**found["costs"][work]) for work in Work}
+        figures = cls(**{**found, "costs": costs})
+        numbers = [figures.cores, figures.click_us, figures.busy, figures.rows_per_s]
+        if not all(0 < it < math.inf for it in (*numbers, *(cost.all_us for cost in costs.values()))):
+            raise ValueError("a figure is not above 0")
+        return figures
 
     def as_json(self) -> dict[str, Any]:
         return {"format": FORMAT, **asdict(self)}
@@ -135,44 +111,11 @@ def read_figures(path: Path) -> Figures:
         return Figures.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError as error:
         raise NoFigures(path) from error
-    except LookupError as error:
-        raise BadFigures(path, f"{error} is missing") from error
-    except (OSError, TypeError, ValueError) as error:
-        raise BadFigures(path, error) from error
+    except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        raise BadFigures(path, f"{type(error).__name__}: {error}") from error
 
 
 def write_figures(path: Path, figures: Figures) -> None:
     """Write a file of figures, and its folder if needed."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     path.write_text(json.dumps(figures.as_json(), indent=2) + "\n", encoding="utf-8")
-
-
-def _cost(found: Mapping[str, Any]) -> Cost:
-    return Cost(
-        shop_us=_positive(found["shop_us"]),
-        redis_us=_number(found["redis_us"]),
-        database_us=_number(found["database_us"]),
-    )
-
-
-def _crowd(found: Mapping[str, Any]) -> Crowd:
-    return Crowd(
-        sign_us=_number(found["sign_us"]),
-        build_us=_number(found["build_us"]),
-        send_us=_positive(found["send_us"]),
-    )
-
-
-def _positive(found: object) -> float:
-    number = _number(found)
-    if not number:
-        raise ValueError("a figure is 0 that cannot be")
-    return number
-
-
-def _number(found: object) -> float:
-    if isinstance(found, bool) or not isinstance(found, int | float):
-        raise TypeError(f"{found!r} is no number")
-    if not (math.isfinite(found) and found >= 0):
-        raise ValueError(f"{found} is no size")
-    return float(found)

@@ -1,8 +1,8 @@
 """What an evening needs: the work of its two busiest moments, and the processors for it.
 
 One moment is the time before the start, in which pages load. The other is the start: everybody
-presses, the open pages poll, and the winners open their receipts. ``docs/capacity.md`` explains
-each formula.
+presses, open pages poll, and winners open their receipts. ``docs/capacity.md`` explains each
+number.
 """
 
 import math
@@ -10,10 +10,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from backoffice.capacity.figures import Figures, Work
+from backoffice.capacity.figures import Cost, Figures, Work
 
-LIVE_PER_PAGE = 6
-"""Requests for ``live/`` of a page that loads: the state of the sale, and five for its clock."""
+TARGET = 0.6
+"""The share of a core that is planned to be busy; the rest is for bursts and what nobody counted."""
+
+LIVE_PER_PAGE = 11
+"""Requests for ``live/`` of a page before the start: one for its state, twice five for its clock."""
 
 LIVE_EVERY_S = 1.5
 """An open page asks ``live/`` every one to two seconds around the start."""
@@ -22,22 +25,26 @@ RECEIPTS = 2
 """Times that a winner's page asks for the receipt until the order is written."""
 
 WORKERS = 2
-"""Worker processes: one writes a sale, the other has time for mails and payments."""
+"""Worker processes: one writes the sale's orders, the other has time for mails and payments."""
+
+MOST_WAIT_S = 30
+"""The longest wait for the last row; the shop counts as behind by then (``SECKILL_BEHIND_MS``)."""
 
 
 @dataclass(frozen=True)
 class Evening:
-    """A sale and its crowd: ``pages`` and ``sign_ins`` come within ``before_s`` before the start.
+    """A sale and its crowd.
 
-    All buyers press within ``press_s``.
+    Pages and sign-ins come within ``before_s`` before the start; all buyers press within
+    ``press_s`` after it.
     """
 
     buyers: int
     units: int
     pages: int
     sign_ins: int
-    before_s: float
-    press_s: float
+    before_s: int
+    press_s: int
 
     @property
     def sold(self) -> int:
@@ -46,29 +53,39 @@ class Evening:
 
 @dataclass(frozen=True)
 class Moment:
-    """A span of time, and how much of each piece of work falls into it."""
+    """The pieces of work in each second of a span of time."""
 
-    seconds: float
-    counts: Mapping[Work, float]
+    rates: Mapping[Work, float]
+    costs: Mapping[Work, Cost]
 
-    def rate(self, work: Work) -> float:
-        return self.counts.get(work, 0.0) / self.seconds
+    @property
+    def web_cores(self) -> float:
+        return sum(self.rates[it] * self.costs[it].app_us for it in self.rates if it != Work.ROW) / 1e6
+
+    @property
+    def worker_cores(self) -> float:
+        return self.rates.get(Work.ROW, 0) * self.costs[Work.ROW].app_us / 1e6
+
+    @property
+    def redis_cores(self) -> float:
+        return sum(rate * self.costs[it].redis_us for it, rate in self.rates.items()) / 1e6
+
+    @property
+    def database_cores(self) -> float:
+        return sum(rate * self.costs[it].database_us for it, rate in self.rates.items()) / 1e6
+
+    @property
+    def all_cores(self) -> float:
+        return self.web_cores + self.worker_cores + self.redis_cores + self.database_cores
 
 
 @dataclass(frozen=True)
 class Plan:
-    """The needs of an evening, by figures of one machine.
-
-    Loads are in cores: 0.5 is half of one. ``target`` is the share of a core that is planned to be
-    busy; the rest is for uneven arrivals and all that is not counted. ``cores`` is the number of
-    cores of each machine. No order is accepted while the writer is more than ``behind_s`` behind.
-    """
+    """The needs of an evening on machines of ``cores`` cores like that of the figures."""
 
     figures: Figures
     evening: Evening
-    target: float
     cores: int
-    behind_s: float
 
     @cached_property
     def before(self) -> Moment:
@@ -79,67 +96,47 @@ class Plan:
             Work.ME: evening.pages,
             Work.SIGN_IN: evening.sign_ins,
         }
-        return Moment(evening.before_s, counts)
+        rates = {work: count / evening.before_s for work, count in counts.items()}
+        return Moment(rates, self.figures.costs)
 
     @cached_property
     def start(self) -> Moment:
-        evening, seconds = self.evening, self.evening.press_s
-        counts = {
-            Work.ORDER_WINS: evening.sold,
-            Work.ORDER_SOLD_OUT: evening.buyers - evening.sold,
-            Work.LIVE: evening.buyers * seconds / LIVE_EVERY_S,
-            Work.RECEIPT_PAGE: evening.sold,
-            Work.RECEIPT: RECEIPTS * evening.sold,
-            Work.ROW: min(evening.sold, self.figures.rows_per_s * seconds),
+        evening = self.evening
+        wins_per_s = evening.sold / evening.press_s
+        rates = {
+            Work.WIN: wins_per_s,
+            Work.REFUSAL: (evening.buyers - evening.sold) / evening.press_s,
+            Work.LIVE: evening.buyers / LIVE_EVERY_S,
+            Work.RECEIPT_PAGE: wins_per_s,
+            Work.RECEIPT: RECEIPTS * wins_per_s,
+            Work.ROW: min(wins_per_s, self.figures.rows_per_s),
         }
-        return Moment(seconds, counts)
-
-    # --- Loads ------------------------------------------------------------------------------------
-
-    def web_cores(self, moment: Moment) -> float:
-        return sum(self._load(moment, it, "shop_us") for it in Work if it != Work.ROW)
-
-    def worker_cores(self, moment: Moment) -> float:
-        return self._load(moment, Work.ROW, "shop_us")
-
-    def redis_cores(self, moment: Moment) -> float:
-        return sum(self._load(moment, it, "redis_us") for it in Work)
-
-    def database_cores(self, moment: Moment) -> float:
-        return sum(self._load(moment, it, "database_us") for it in Work)
-
-    def _load(self, moment: Moment, work: Work, part: str) -> float:
-        us: float = getattr(self.figures.costs[work], part)
-        return moment.rate(work) * us / 1e6
-
-    def all_cores(self, moment: Moment) -> float:
-        parts = (self.web_cores, self.worker_cores, self.redis_cores, self.database_cores)
-        return sum(part(moment) for part in parts)
+        return Moment(rates, self.figures.costs)
 
     # --- Needs ------------------------------------------------------------------------------------
 
     @property
     def web_processes(self) -> int:
-        """A process computes on one core at a time, so there are as many as cores are needed."""
-        cores = max(self.web_cores(self.before), self.web_cores(self.start))
-        return max(1, math.ceil(cores / self.target))
+        """A process computes on one core at a time."""
+        return max(1, math.ceil(max(self.before.web_cores, self.start.web_cores) / TARGET))
+
+    @property
+    def database_cores(self) -> int:
+        cores = max(self.before.database_cores, self.start.database_cores)
+        return max(1, math.ceil(cores / TARGET))
 
     @property
     def web_machines(self) -> int:
         return math.ceil(self.web_processes / self.cores)
 
     @property
-    def one_machine_does(self) -> bool:
-        """Whether everything fits on one machine."""
-        cores = max(self.all_cores(self.before), self.all_cores(self.start))
-        return cores <= self.cores * self.target
+    def one_machine_is_enough(self) -> bool:
+        return max(self.before.all_cores, self.start.all_cores) <= self.cores * TARGET
 
     @property
-    def last_row_s(self) -> float:
-        """Seconds from the first order to the last row."""
-        evening, figures = self.evening, self.figures
-        pressed_s = evening.press_s * evening.sold / evening.buyers
-        return max(pressed_s, evening.sold / figures.rows_per_s) + figures.lag_s
+    def machines(self) -> int:
+        """Either one, or those of the web, and one each for workers, ledger, broker, database."""
+        return 1 if self.one_machine_is_enough else self.web_machines + 4
 
     @property
     def ledger_bytes(self) -> float:
@@ -148,31 +145,30 @@ class Plan:
     # --- Limits -----------------------------------------------------------------------------------
 
     @property
-    def redis_share(self) -> float:
-        """The busiest moment's share of the one core that a Redis has."""
-        return max(self.redis_cores(self.before), self.redis_cores(self.start))
+    def redis_load(self) -> float:
+        """The share of its only core that Redis uses in the busiest moment."""
+        return max(self.before.redis_cores, self.start.redis_cores)
 
     @property
-    def redis_is_enough(self) -> bool:
-        return self.redis_share <= self.target
-
-    @property
-    def writer_is_enough(self) -> bool:
-        return self.last_row_s <= self.behind_s
-
-    @property
-    def redis_orders_per_s(self) -> float:
-        """Winning orders a second, with all that follows them, that fill the core of a Redis."""
-        costs = self.figures.costs
-        receipts = costs[Work.RECEIPT_PAGE].redis_us + RECEIPTS * costs[Work.RECEIPT].redis_us
-        return 1e6 / (costs[Work.ORDER_WINS].redis_us + costs[Work.ROW].redis_us + receipts)
+    def one_redis_is_enough(self) -> bool:
+        return self.redis_load <= TARGET
 
     @property
     def redis_times(self) -> float:
-        """How many times as large this evening may be before the core of a Redis is full."""
-        return 1 / self.redis_share
+        """How many times as large this evening may be with one Redis."""
+        return TARGET / self.redis_load
+
+    @property
+    def last_row_s(self) -> float:
+        """Seconds from the start to the last row; the last unit may go with the last press."""
+        writing_s = self.evening.sold / self.figures.rows_per_s
+        return max(self.evening.press_s, writing_s) + self.figures.lag_s
+
+    @property
+    def one_writer_is_enough(self) -> bool:
+        return self.evening.sold <= self.writer_units
 
     @property
     def writer_units(self) -> int:
-        """Units that one writer writes before the shop has to stop accepting orders."""
-        return int(self.figures.rows_per_s * self.behind_s)
+        """Units that one writer writes until the last buyer has waited ``MOST_WAIT_S``."""
+        return int(self.figures.rows_per_s * (self.evening.press_s + MOST_WAIT_S))

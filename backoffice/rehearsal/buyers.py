@@ -143,12 +143,7 @@ def buy(
     tries = dict(log.again[:at_once])
     if log.sent < len(clicks):
         tries = dict.fromkeys(range(log.sent, min(log.sent + at_once, len(clicks))), 0)
-    tokens = sign_tokens(
-        shadow=shadow,
-        first_order_id=log.first_order_id,
-        buyers=rehearsal.buyers,
-        clicks={it: clicks[it] for it in tries},
-    )
+    tokens = _tokens(shadow, log.first_order_id, rehearsal.buyers, {it: clicks[it] for it in tries})
     started = time.monotonic()
     log.started_ms = log.started_ms or now_ms()
     answers = fire(
@@ -167,10 +162,9 @@ def buy(
     return _pause_s(log, answers) if log.sent == len(clicks) and log.again else 0.0
 
 
-def sign_tokens(
-    *, shadow: SeckillVoucher, first_order_id: int, buyers: int, clicks: dict[int, Click]
+def _tokens(
+    shadow: SeckillVoucher, first_order_id: int, buyers: int, clicks: dict[int, Click]
 ) -> dict[int, str]:
-    """Return the purchase token of each click, by its number."""
     user_ids = _user_ids(shadow.pk, {click.buyer for click in clicks.values()})
     expires_at_ms = epoch_ms(shadow.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
     tokens = {}

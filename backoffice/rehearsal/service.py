@@ -43,9 +43,6 @@ MAX_CONNECTIONS = 1_000
 CLICKS_AT_ONCE = 1_000
 """Clicks that a worker sends in one step."""
 
-CLICKS_OF_COMMAND = 20_000
-"""Clicks that ``manage.py rehearse`` sends in one step, in a process of its own."""
-
 MAX_INTERRUPTIONS = 5
 GIVE_UP_S = 60.0
 """Seconds that a process running all steps waits for Redis or the database."""

@@ -4,7 +4,6 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
@@ -16,20 +15,17 @@ from bench.capacity.costs import (
     measure_lag_s,
     report_on_costs,
 )
-from bench.capacity.rehearsals import SIZES, TINY_SIZES, Size, Verdicts, rehearse, report_on
+from bench.capacity.rehearsals import SIZES, TINY_SIZES, Size, Verdicts, rehearse, report_on_rehearsals
 from bench.processes import spawned
 from bench.sale.pending import measure_memory
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import describe
-from bench.sale.run import ROOT, Run, back_half, run_on_shop
-
-LAGS = 3
-"""How often a repetition measures the lag of the writer, which varies most."""
+from bench.sale.run import Run, back_half, run_on_shop
 
 
 def main() -> None:
     parser = options_of("capacity")
-    parser.add_argument("--figures", type=Path, default=ROOT / FILE, help=f"default {FILE}")
+    parser.add_argument("--figures", type=Path, default=FILE, help="default .run/capacity.json")
     parser.add_argument("--rehearse", action="store_true", help="compare rehearsals with the plan")
     options = parser.parse_args()
     full = replace(FULL, repetitions=3, shot_s=1.0, wins=6_000, written=6_000, held=20_000)
@@ -41,7 +37,7 @@ def main() -> None:
     write_figures(options.figures, figures)
     report_on_costs(figures).publish(options)
     if verdicts:
-        report_on(figures, verdicts).publish(options)
+        report_on_rehearsals(figures, verdicts).publish(options)
 
 
 def measure(
@@ -52,16 +48,15 @@ def measure(
     verdicts: defaultdict[Size, list[dict[str, Any]]] = defaultdict(list)
     with spawned(1) as crowd:
         for _ in run.steps(range(run.plan.repetitions), what="capacity"):
-            costs, of_crowd, rows_per_s = measure_costs(run, crowd)
+            turn = measure_costs(run, crowd)
             forget_unwritten()
             with back_half(run.site):
                 measure_lag_s(run)  # warms up the worker
-                lag_s = median(measure_lag_s(run) for _ in range(LAGS))
+                turns.append(replace(turn, lag_s=measure_lag_s(run)))
                 for size in sizes:
                     verdicts[size].append(rehearse(run, size))
-            turns.append(Turn(costs, of_crowd, rows_per_s, lag_s))
-    held, _, written = (line.values[0] for line in measure_memory(run))
-    return figures_of(turns, machine, held_bytes=held, unit_bytes=written), verdicts
+    *_, written = measure_memory(run)
+    return figures_of(turns, machine, unit_bytes=written.values[0]), verdicts
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""The figures of this machine: what each kind of request and each written order costs.
+"""The figures of this machine: what each piece of work costs, and what all of it can do at once.
 
-Each connection has one request in flight, as those of browsers and of a rehearsal. The orders that
-reach the ledger come from a rehearsal's own crowd, whose processor time is a figure as well.
+Orders come from the crowd of a rehearsal, the other requests are those of ``script/bench sale``.
+Each connection has one request in flight, as those of browsers.
 """
 
 import math
+import os
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
@@ -18,11 +18,8 @@ from django.contrib.auth.hashers import check_password, make_password
 from django.db.models import Max
 from django.urls import reverse
 
-from backoffice.capacity.figures import Cost, Crowd, Figures, Work
-from backoffice.buyers import make_users
-from backoffice.rehearsal.buyers import clicks_of, sign_tokens, username_of
+from backoffice.capacity.figures import Cost, Figures, Work
 from backoffice.rehearsal.crowd import fire
-from backoffice.rehearsal.http_client import Address
 from bench.processes import cpu_s
 from bench.sale.data import open_sale, reserve_all, sign_in, strangers, users
 from bench.sale.generator import Shot, order_request, packed
@@ -34,7 +31,6 @@ from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.request_stats import ACCEPTED
 from vouchers.models import SeckillVoucher
 
 CONNECTIONS = 100
@@ -44,14 +40,40 @@ BURST = 200
 """Orders that measure the lag of the writer: few enough for it to keep up."""
 
 CROWDED = 15
-"""How many times as many buyers want them in vain."""
+"""How many times as many buyers want them in vain, and keep the cores busy meanwhile."""
 
-PREPARED = 1_000
-"""Clicks whose preparation is measured."""
-
-LOOK_S = 0.02
 LONGEST_S = 60.0
-SOLD_OUT = "sold_out"
+LOOK_S = 0.02
+
+
+@dataclass(frozen=True)
+class Turn:
+    """The figures of one repetition."""
+
+    costs: dict[Work, Cost]
+    click_us: float
+    busy: float
+    rows_per_s: float
+    lag_s: float
+
+
+def measure_costs(run: Run, crowd: Executor) -> Turn:
+    """Measure what needs no worker; the lag is still missing."""
+    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
+    costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0)
+    won = _volley(run, crowd, strangers(open_sale(), count=run.plan.wins))
+    first, *others = strangers(open_sale(stock=1), count=run.plan.wins + 1)
+    reserve_all([first])
+    refused = _volley(run, crowd, others)
+    costs[Work.WIN], costs[Work.REFUSAL] = won.cost, refused.cost
+    costs[Work.ROW], rows_per_s = _rows(run)
+    return Turn(
+        costs=costs,
+        click_us=(won.click_us + refused.click_us) / 2,
+        busy=(won.busy + refused.busy) / 2,
+        rows_per_s=rows_per_s,
+        lag_s=math.nan,
+    )
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -63,11 +85,12 @@ def _receipt_pages(run: Run) -> list[bytes]:
     tokens = issue_tokens(sale=sale, user_ids=user_ids)
     reserve_all(tokens)
     fulfill_sale(sale_id=sale.pk)
-    pages = [reverse("receipt", args=[sale.pk, token.order_id]) for token in tokens]
-    cookies = sign_in(user_ids=user_ids)
     return [
-        packed(page, headers={"Accept": "text/html", "Cookie": cookie})
-        for page, cookie in zip(pages, cookies, strict=True)
+        packed(
+            reverse("receipt", args=[sale.pk, token.order_id]),
+            headers={"Accept": "text/html", "Cookie": cookie},
+        )
+        for token, cookie in zip(tokens, sign_in(user_ids=user_ids), strict=True)
     ]
 
 
@@ -76,9 +99,8 @@ REQUESTS = {
     Work.PAGE: _BY_NAME["purchase page, visitor"],
     Work.LIVE: _BY_NAME["live/"],
     Work.ME: _BY_NAME["me/ with token"],
-    Work.ORDER_SOLD_OUT: _BY_NAME["sold out, first attempt"],
-    Work.RECEIPT: _BY_NAME["receipt of a queued order"],
     Work.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
+    Work.RECEIPT: _BY_NAME["receipt of a queued order"],
 }
 
 
@@ -89,8 +111,16 @@ def _request_cost(run: Run, kind: Kind) -> Cost:
 
 
 def _cost(spent_s: Sequence[float], count: int) -> Cost:
-    """Return the cost of one of ``count``; the times are of the shop, Redis and MariaDB."""
+    """Return the cost of one of ``count``; the times are of the application, Redis and MariaDB."""
     return Cost(*(it / count * 1e6 for it in spent_s))
+
+
+def _sign_in_s() -> float:
+    """Return the processor time of checking a password."""
+    password = make_password("a password")
+    before = time.process_time()
+    check_password("a password", password)
+    return time.process_time() - before
 
 
 # --- A rehearsal's crowd --------------------------------------------------------------------------
@@ -98,61 +128,39 @@ def _cost(spent_s: Sequence[float], count: int) -> Cost:
 
 @dataclass(frozen=True)
 class Volley:
-    """The answers to a crowd, by their codes, and its processor time."""
+    """Orders of a crowd: their cost, the crowd's own microseconds, and the share of busy cores."""
 
-    codes: Counter[str]
-    cpu_s: float
+    cost: Cost
+    click_us: float
+    busy: float
 
 
-def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> Volley:
-    """Send the tokens as a rehearsal does."""
-    before = time.process_time()
+def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> tuple[set[str], float, float]:
+    """Send the tokens as a rehearsal does; return the codes, the seconds and the processor time."""
+    began_at, before = time.monotonic(), time.process_time()
     answers = fire(url=url, path=path, tokens=tokens, connections=CONNECTIONS, for_s=math.inf)
-    spent = time.process_time() - before
-    return Volley(Counter(answer.code for answer in answers), spent)
+    spent_s = time.process_time() - before
+    return {answer.code for answer in answers}, time.monotonic() - began_at, spent_s
 
 
-def _crowd_cost(
-    run: Run, crowd: Executor, tokens: Sequence[PurchaseToken], code: str
-) -> tuple[Cost, float]:
-    """Return the cost of an order, and the crowd's own microseconds for it.
+def _volley(run: Run, crowd: Executor, tokens: Sequence[PurchaseToken]) -> Volley:
+    """Send these orders.
 
-    :raises WrongAnswers: an answer had another code.
+    :raises WrongAnswers: they did not all get the same answer.
     """
     url, path = f"http://127.0.0.1:{run.web.port}", reverse("place-order", args=[tokens[0].sale_id])
     signed = {number: token.sign() for number, token in enumerate(tokens)}
     parts = run.parts(run.web)
     before = [cpu_s(pids) for pids in parts]
-    volley = crowd.submit(fire_crowd, url, path, signed).result()
-    spent = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
-    if set(volley.codes) != {code}:
-        raise WrongAnswers(f"{dict(volley.codes)}, where {code} was expected")
-    return _cost(spent, len(tokens)), volley.cpu_s / len(tokens) * 1e6
-
-
-def _wins(run: Run, crowd: Executor) -> tuple[Cost, float]:
-    return _crowd_cost(run, crowd, strangers(open_sale(), count=run.plan.wins), ACCEPTED)
-
-
-def _refusals(run: Run, crowd: Executor) -> tuple[Cost, float]:
-    first, *others = strangers(open_sale(stock=1), count=run.plan.wins + 1)
-    reserve_all([first])
-    return _crowd_cost(run, crowd, others, SOLD_OUT)
-
-
-def _preparation_us() -> tuple[float, float]:
-    """Return the microseconds for which a crowd signs a token, and builds its request."""
-    sale, count = open_sale(), PREPARED
-    make_users(username_of(shadow_id=sale.pk, number=number) for number in range(count))
-    clicks = dict(enumerate(clicks_of(buyers=count, duplicates=0)))
-    address = Address.of("http://localhost")
-    began_at = time.perf_counter()
-    tokens = sign_tokens(shadow=sale, first_order_id=1, buyers=count, clicks=clicks)
-    signed_at = time.perf_counter()
-    for token in tokens.values():
-        address.request("POST", "/vouchers/1/orders/", {"token": token})
-    built_at = time.perf_counter()
-    return (signed_at - began_at) / count * 1e6, (built_at - signed_at) / count * 1e6
+    codes, seconds, crowd_s = crowd.submit(fire_crowd, url, path, signed).result()
+    spent_s = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    if len(codes) != 1:
+        raise WrongAnswers(f"answers {sorted(codes)} to orders of one kind")
+    return Volley(
+        cost=_cost(spent_s, len(tokens)),
+        click_us=crowd_s / len(tokens) * 1e6,
+        busy=(crowd_s + sum(spent_s)) / seconds / len(os.sched_getaffinity(0)),
+    )
 
 
 # --- The writer -----------------------------------------------------------------------------------
@@ -160,24 +168,23 @@ def _preparation_us() -> tuple[float, float]:
 
 def _rows(run: Run) -> tuple[Cost, float]:
     """Write orders in this process; return the cost of one, and how many a second."""
-    sale = open_sale()
-    reserve_all(issue_tokens(sale=sale, user_ids=users(count=run.plan.written)))
-    _, redis, mariadb = run.parts(run.web)
+    sale, count = open_sale(), run.plan.written
+    reserve_all(issue_tokens(sale=sale, user_ids=users(count=count)))
+    _, *servers = run.parts(run.web)
     began_at, ours_s = time.perf_counter(), time.process_time()
-    before = [cpu_s(redis), cpu_s(mariadb)]
+    before = [cpu_s(pids) for pids in servers]
     while fulfill_sale(sale_id=sale.pk):
         pass  # as the next task would continue
     seconds = time.perf_counter() - began_at
-    spent = [cpu_s(redis) - before[0], cpu_s(mariadb) - before[1]]
-    cost = _cost([time.process_time() - ours_s, *spent], run.plan.written)
-    return cost, run.plan.written / seconds
+    spent_s = [cpu_s(pids) - was for pids, was in zip(servers, before, strict=True)]
+    return _cost([time.process_time() - ours_s, *spent_s], count), count / seconds
 
 
 def measure_lag_s(run: Run) -> float:
-    """Sell a few units to many, with a worker; return the seconds from the last accepted order to the last row."""
+    """Sell a few units to many, with a worker; return the seconds from the last win to its row."""
     sale = open_sale(stock=BURST)
     tokens = issue_tokens(sale=sale, user_ids=users(count=BURST))
-    tokens += strangers(sale, count=CROWDED * BURST)  # they keep the processors busy meanwhile
+    tokens += strangers(sale, count=CROWDED * BURST)
     requests = [order_request(sale.pk, token.sign()) for token in tokens]
     hits = run.start(Shot(run.web.port, requests, CONNECTIONS)).result()
     sold_at = max(it.at for it in hits.answers if it.status == 202)
@@ -192,39 +199,6 @@ def measure_lag_s(run: Run) -> float:
     return max(0.0, epoch_ms(last) - sold_ms) / 1000
 
 
-def _sign_in_s() -> float:
-    """Return the processor time of checking a password."""
-    password = make_password("a password")
-    before = time.process_time()
-    check_password("a password", password)
-    return time.process_time() - before
-
-
-# --- All of them ----------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The figures of one repetition."""
-
-    costs: dict[Work, Cost]
-    crowd: Crowd
-    rows_per_s: float
-    lag_s: float
-
-
-def measure_costs(run: Run, crowd: Executor) -> tuple[dict[Work, Cost], Crowd, float]:
-    """Measure what needs no worker; return the costs, those of a crowd, and rows per second."""
-    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
-    costs[Work.ORDER_WINS], win_us = _wins(run, crowd)
-    costs[Work.ORDER_REFUSED], refusal_us = _refusals(run, crowd)
-    costs[Work.ROW], rows_per_s = _rows(run)
-    costs[Work.SIGN_IN] = _cost([_sign_in_s(), 0, 0], 1)
-    sign_us, build_us = _preparation_us()
-    send_us = (win_us + refusal_us) / 2 - build_us
-    return costs, Crowd(sign_us, build_us, send_us), rows_per_s
-
-
 def forget_unwritten() -> None:
     """Delete the sales whose orders nobody wrote: a worker would write them meanwhile."""
     redis = ledger_connection()
@@ -233,9 +207,12 @@ def forget_unwritten() -> None:
         sale.delete()
 
 
-def figures_of(
-    turns: Sequence[Turn], machine: dict[str, Any], *, held_bytes: float, unit_bytes: float
-) -> Figures:
+# --- The report -----------------------------------------------------------------------------------
+
+HEADINGS = ("work", "web or worker", "Redis", "MariaDB")
+
+
+def figures_of(turns: Sequence[Turn], machine: dict[str, Any], *, unit_bytes: float) -> Figures:
     """Return the medians of all repetitions."""
 
     def middle(of: Callable[[Turn], float]) -> float:
@@ -243,7 +220,7 @@ def figures_of(
 
     def cost(work: Work) -> Cost:
         return Cost(
-            middle(lambda it: it.costs[work].shop_us),
+            middle(lambda it: it.costs[work].app_us),
             middle(lambda it: it.costs[work].redis_us),
             middle(lambda it: it.costs[work].database_us),
         )
@@ -252,40 +229,26 @@ def figures_of(
         machine=f"{machine['cores']} cores of {machine['processor']}",
         cores=machine["cores"],
         measured_on=date.today().isoformat(),
-        versions={"python": machine["python"], **machine["packages"]},
         costs={work: cost(work) for work in Work},
-        crowd=Crowd(
-            middle(lambda it: it.crowd.sign_us),
-            middle(lambda it: it.crowd.build_us),
-            middle(lambda it: it.crowd.send_us),
-        ),
+        click_us=middle(lambda it: it.click_us),
+        busy=middle(lambda it: it.busy),
         rows_per_s=middle(lambda it: it.rows_per_s),
         lag_s=middle(lambda it: it.lag_s),
         unit_bytes=unit_bytes,
-        held_bytes=held_bytes,
     )
-
-
-# --- The report -----------------------------------------------------------------------------------
-
-HEADINGS = ("work", "web or worker", "Redis", "MariaDB")
 
 
 def report_on_costs(figures: Figures) -> Report:
     """Return the processor time of each piece of work, and the other figures."""
     rows = [
-        [work.value, *(f"{shown(us)} µs" for us in (cost.shop_us, cost.redis_us, cost.database_us))]
+        [work.value, *(f"{shown(us)} µs" for us in (cost.app_us, cost.redis_us, cost.database_us))]
         for work, cost in figures.costs.items()
     ]
-    crowd = figures.crowd
     text = f"""\
 - Machine: {figures.machine}, {figures.measured_on}
-- Versions: {", ".join(f"{name} {of}" for name, of in figures.versions.items())}
 - One writer: {shown(figures.rows_per_s)} rows a second; the last row {shown(figures.lag_s)} s \
 after the last accepted order
-- A unit in the ledger: {shown(figures.unit_bytes)} bytes when its order is written, \
-{shown(figures.held_bytes)} bytes later
-- The crowd of a rehearsal, for a click: {shown(crowd.sign_us)} µs to sign the token, \
-{shown(crowd.build_us)} µs to build the request, {shown(crowd.send_us)} µs to send it and to read \
-the answer"""
+- A sold unit in the ledger: {shown(figures.unit_bytes)} bytes
+- The crowd of a rehearsal: {shown(figures.click_us)} µs for a click
+- With crowd and shop on all cores, these are {figures.busy:.0%} busy"""
     return Report("costs", HEADINGS, rows, text, figures.as_json())

@@ -12,7 +12,6 @@ from tqdm import tqdm
 from backoffice.job_engine import UNAVAILABLE
 from backoffice.rehearsal.http_client import BadAddress
 from backoffice.rehearsal.service import (
-    CLICKS_OF_COMMAND,
     MAX_BUYERS,
     MAX_CONNECTIONS,
     AnotherRehearsal,
@@ -28,6 +27,7 @@ from backoffice.rehearsal.texts import tables
 from orders.models import Rehearsal, RehearsalPhase
 from vouchers.models import MAX_STOCK, SeckillVoucher
 
+CLICKS_AT_ONCE = 20_000
 BAD_VERDICT, COULD_NOT, INTERRUPTED = 1, 2, 130
 
 
@@ -109,7 +109,7 @@ class Command(BaseCommand):
 
     def _work_through(self, rehearsal: Rehearsal) -> Rehearsal:
         """Run the remaining phases, with a progress bar for each."""
-        states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_OF_COMMAND)
+        states = work_through(rehearsal_id=rehearsal.pk, clicks_at_once=CLICKS_AT_ONCE)
         phase, bar = "", tqdm(disable=True)
         try:
             for state in states:
