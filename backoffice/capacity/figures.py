@@ -66,8 +66,8 @@ class Figures:
     """The figures of one machine.
 
     ``click_us`` is what the crowd of a rehearsal spends on a click. ``busy`` is the share of the
-    cores that could be kept busy with orders. ``lag_s`` is the time from an accepted order to its
-    row while the writer keeps up. ``unit_bytes`` is the memory of a sold unit in the ledger.
+    cores that could be kept busy with orders. ``unit_bytes`` is the memory of a sold unit in the
+    ledger.
     """
 
     machine: str
@@ -77,7 +77,6 @@ class Figures:
     click_us: float
     busy: float
     rows_per_s: float
-    lag_s: float
     unit_bytes: float
 
     @classmethod
@@ -90,10 +89,11 @@ class Figures:
         """
         if found.pop("format") != FORMAT:
             raise ValueError(f"its format is not {FORMAT}")
-        costs = {work: Cost(**found["costs"][work]) for work in Work}
+        costs = {work: Cost(**found["costs"][work.value]) for work in Work}
         figures = cls(**{**found, "costs": costs})
-        numbers = [figures.cores, figures.click_us, figures.busy, figures.rows_per_s]
-        if not all(0 < it < math.inf for it in (*numbers, *(cost.all_us for cost in costs.values()))):
+        divisors = (figures.cores, figures.busy, figures.rows_per_s, costs[Work.WIN].redis_us)
+        spent = (figures.click_us, *(cost.all_us for cost in costs.values()))
+        if not all(0 < it < math.inf for it in (*divisors, *spent)):
             raise ValueError("a figure is not above 0")
         return figures
 

@@ -13,10 +13,10 @@ from functools import cached_property
 from backoffice.capacity.figures import Cost, Figures, Work
 
 TARGET = 0.6
-"""The share of a core that is planned to be busy; the rest is for bursts and what nobody counted."""
+"""The share of a core that is planned to be busy; the rest is for bursts."""
 
 LIVE_PER_PAGE = 11
-"""Requests for ``live/`` of a page before the start: one for its state, twice five for its clock."""
+"""Requests of a page for ``live/`` before the start: one for its state, 2 × 5 for its clock."""
 
 LIVE_EVERY_S = 1.5
 """An open page asks ``live/`` every one to two seconds around the start."""
@@ -60,7 +60,9 @@ class Moment:
 
     @property
     def web_cores(self) -> float:
-        return sum(self.rates[it] * self.costs[it].app_us for it in self.rates if it != Work.ROW) / 1e6
+        return (
+            sum(self.rates[it] * self.costs[it].app_us for it in self.rates if it != Work.ROW) / 1e6
+        )
 
     @property
     def worker_cores(self) -> float:
@@ -161,8 +163,7 @@ class Plan:
     @property
     def last_row_s(self) -> float:
         """Seconds from the start to the last row; the last unit may go with the last press."""
-        writing_s = self.evening.sold / self.figures.rows_per_s
-        return max(self.evening.press_s, writing_s) + self.figures.lag_s
+        return max(self.evening.press_s, self.evening.sold / self.figures.rows_per_s)
 
     @property
     def one_writer_is_enough(self) -> bool:

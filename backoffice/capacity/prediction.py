@@ -37,6 +37,6 @@ def predict_rehearsal(
     sold_s = (buying_us + writing_us) / us_per_s
     return Prediction(
         requests_per_s=clicks / (sold_s + refusing_us / us_per_s),
-        drain_s=max(sold_s, sold / figures.rows_per_s) + figures.lag_s,
+        drain_s=max(sold_s, sold / figures.rows_per_s),
         web_s=(buying * costs[Work.WIN].app_us + refused * costs[Work.REFUSAL].app_us) / 1e6,
     )

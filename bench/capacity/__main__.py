@@ -2,22 +2,27 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
 from bench.capacity.costs import (
-    Turn,
-    figures_of,
     forget_unwritten,
-    measure_costs,
-    measure_lag_s,
+    measure_figures,
+    median_of,
     report_on_costs,
 )
-from bench.capacity.rehearsals import SIZES, TINY_SIZES, Size, Verdicts, rehearse, report_on_rehearsals
+from bench.capacity.rehearsals import (
+    SIZES,
+    TINY_SIZES,
+    Size,
+    Verdicts,
+    rehearse,
+    report_on_rehearsals,
+)
 from bench.processes import spawned
-from bench.sale.pending import measure_memory
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import describe
 from bench.sale.run import Run, back_half, run_on_shop
@@ -40,23 +45,18 @@ def main() -> None:
         report_on_rehearsals(figures, verdicts).publish(options)
 
 
-def measure(
-    run: Run, machine: dict[str, Any], sizes: Sequence[Size]
-) -> tuple[Figures, Verdicts]:
+def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[Figures, Verdicts]:
     """Measure the figures, and rehearse these sizes in turn with them."""
-    turns: list[Turn] = []
+    found: list[Figures] = []
     verdicts: defaultdict[Size, list[dict[str, Any]]] = defaultdict(list)
     with spawned(1) as crowd:
         for _ in run.steps(range(run.plan.repetitions), what="capacity"):
-            turn = measure_costs(run, crowd)
+            found.append(measure_figures(run, crowd, machine))
             forget_unwritten()
-            with back_half(run.site):
-                measure_lag_s(run)  # warms up the worker
-                turns.append(replace(turn, lag_s=measure_lag_s(run)))
+            with back_half(run.site) if sizes else nullcontext():
                 for size in sizes:
                     verdicts[size].append(rehearse(run, size))
-    *_, written = measure_memory(run)
-    return figures_of(turns, machine, unit_bytes=written.values[0]), verdicts
+    return median_of(found), verdicts
 
 
 if __name__ == "__main__":

@@ -9,56 +9,34 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import date
 from statistics import median
 from typing import Any
 
 from django.contrib.auth.hashers import check_password, make_password
-from django.db.models import Max
 from django.urls import reverse
 
 from backoffice.capacity.figures import Cost, Figures, Work
 from backoffice.rehearsal.crowd import fire
 from bench.processes import cpu_s
 from bench.sale.data import open_sale, reserve_all, sign_in, strangers, users
-from bench.sale.generator import Shot, order_request, packed
+from bench.sale.generator import Shot, packed
+from bench.sale.pending import measure_memory
 from bench.sale.requests import KINDS, SESSIONS, Kind
 from bench.sale.run import Run, WrongAnswers
 from bench.tables import Report, shown
 from orders.fulfilment.worker import fulfill_sale
-from orders.models import VoucherOrder
 from orders.placing.tokens import PurchaseToken, issue_tokens
-from seckill_site.clocks.machine import epoch_ms, now_ms
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.models import SeckillVoucher
 
 CONNECTIONS = 100
 """As many as a rehearsal has by default."""
 
-BURST = 200
-"""Orders that measure the lag of the writer: few enough for it to keep up."""
 
-CROWDED = 15
-"""How many times as many buyers want them in vain, and keep the cores busy meanwhile."""
-
-LONGEST_S = 60.0
-LOOK_S = 0.02
-
-
-@dataclass(frozen=True)
-class Turn:
-    """The figures of one repetition."""
-
-    costs: dict[Work, Cost]
-    click_us: float
-    busy: float
-    rows_per_s: float
-    lag_s: float
-
-
-def measure_costs(run: Run, crowd: Executor) -> Turn:
-    """Measure what needs no worker; the lag is still missing."""
+def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figures:
+    """Measure all figures once, without a worker."""
     costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
     costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0)
     won = _volley(run, crowd, strangers(open_sale(), count=run.plan.wins))
@@ -67,12 +45,38 @@ def measure_costs(run: Run, crowd: Executor) -> Turn:
     refused = _volley(run, crowd, others)
     costs[Work.WIN], costs[Work.REFUSAL] = won.cost, refused.cost
     costs[Work.ROW], rows_per_s = _rows(run)
-    return Turn(
+    return Figures(
+        machine=f"{machine['cores']} cores of {machine['processor']}",
+        cores=machine["cores"],
+        measured_on=date.today().isoformat(),
         costs=costs,
         click_us=(won.click_us + refused.click_us) / 2,
         busy=(won.busy + refused.busy) / 2,
         rows_per_s=rows_per_s,
-        lag_s=math.nan,
+        unit_bytes=_unit_bytes(run),
+    )
+
+
+def median_of(found: Sequence[Figures]) -> Figures:
+    """Return the medians of all repetitions."""
+
+    def middle(of: Callable[[Figures], float]) -> float:
+        return median(of(each) for each in found)
+
+    def cost(work: Work) -> Cost:
+        return Cost(
+            middle(lambda it: it.costs[work].app_us),
+            middle(lambda it: it.costs[work].redis_us),
+            middle(lambda it: it.costs[work].database_us),
+        )
+
+    return replace(
+        found[-1],
+        costs={work: cost(work) for work in Work},
+        click_us=middle(lambda it: it.click_us),
+        busy=middle(lambda it: it.busy),
+        rows_per_s=middle(lambda it: it.rows_per_s),
+        unit_bytes=middle(lambda it: it.unit_bytes),
     )
 
 
@@ -180,23 +184,10 @@ def _rows(run: Run) -> tuple[Cost, float]:
     return _cost([time.process_time() - ours_s, *spent_s], count), count / seconds
 
 
-def measure_lag_s(run: Run) -> float:
-    """Sell a few units to many, with a worker; return the seconds from the last win to its row."""
-    sale = open_sale(stock=BURST)
-    tokens = issue_tokens(sale=sale, user_ids=users(count=BURST))
-    tokens += strangers(sale, count=CROWDED * BURST)
-    requests = [order_request(sale.pk, token.sign()) for token in tokens]
-    hits = run.start(Shot(run.web.port, requests, CONNECTIONS)).result()
-    sold_at = max(it.at for it in hits.answers if it.status == 202)
-    sold_ms = now_ms() - (time.monotonic() - sold_at) * 1000
-    rows = VoucherOrder.objects.filter(seckill_voucher=sale)
-    deadline = time.monotonic() + LONGEST_S
-    while rows.count() < BURST:
-        if time.monotonic() > deadline:
-            raise WrongAnswers(f"{rows.count()} of {BURST} orders were written")
-        time.sleep(LOOK_S)
-    last = rows.aggregate(last=Max("created_at"))["last"]
-    return max(0.0, epoch_ms(last) - sold_ms) / 1000
+def _unit_bytes(run: Run) -> float:
+    """Return the memory of a sold unit in the ledger, with the copy of its row."""
+    *_, written = measure_memory(run)
+    return written.values[0]
 
 
 def forget_unwritten() -> None:
@@ -212,32 +203,6 @@ def forget_unwritten() -> None:
 HEADINGS = ("work", "web or worker", "Redis", "MariaDB")
 
 
-def figures_of(turns: Sequence[Turn], machine: dict[str, Any], *, unit_bytes: float) -> Figures:
-    """Return the medians of all repetitions."""
-
-    def middle(of: Callable[[Turn], float]) -> float:
-        return median(of(turn) for turn in turns)
-
-    def cost(work: Work) -> Cost:
-        return Cost(
-            middle(lambda it: it.costs[work].app_us),
-            middle(lambda it: it.costs[work].redis_us),
-            middle(lambda it: it.costs[work].database_us),
-        )
-
-    return Figures(
-        machine=f"{machine['cores']} cores of {machine['processor']}",
-        cores=machine["cores"],
-        measured_on=date.today().isoformat(),
-        costs={work: cost(work) for work in Work},
-        click_us=middle(lambda it: it.click_us),
-        busy=middle(lambda it: it.busy),
-        rows_per_s=middle(lambda it: it.rows_per_s),
-        lag_s=middle(lambda it: it.lag_s),
-        unit_bytes=unit_bytes,
-    )
-
-
 def report_on_costs(figures: Figures) -> Report:
     """Return the processor time of each piece of work, and the other figures."""
     rows = [
@@ -246,8 +211,7 @@ def report_on_costs(figures: Figures) -> Report:
     ]
     text = f"""\
 - Machine: {figures.machine}, {figures.measured_on}
-- One writer: {shown(figures.rows_per_s)} rows a second; the last row {shown(figures.lag_s)} s \
-after the last accepted order
+- One writer: {shown(figures.rows_per_s)} rows a second
 - A sold unit in the ledger: {shown(figures.unit_bytes)} bytes
 - The crowd of a rehearsal: {shown(figures.click_us)} µs for a click
 - With crowd and shop on all cores, these are {figures.busy:.0%} busy"""

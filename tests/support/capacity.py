@@ -1,0 +1,19 @@
+"""Figures of a machine that makes a plan easy to calculate by hand."""
+
+from backoffice.capacity.figures import Cost, Figures, Work
+
+FIGURES = Figures(
+    machine="2 cores of a processor",
+    cores=2,
+    measured_on="2026-11-11",
+    costs={
+        **{work: Cost(100, 10, 0) for work in Work},
+        Work.SIGN_IN: Cost(400_000, 0, 0),
+        Work.RECEIPT_PAGE: Cost(5_000, 30, 300),
+        Work.ROW: Cost(40, 10, 50),
+    },
+    click_us=90,
+    busy=0.8,
+    rows_per_s=10_000,
+    unit_bytes=200,
+)
