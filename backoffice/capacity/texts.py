@@ -33,7 +33,7 @@ def _work(moment: Moment) -> list[tuple[str, str]]:
         "MariaDB": moment.database_cores,
     }
     return [
-        *((work.capitalize(), _number(rate)) for work, rate in moment.rates.items() if rate),
+        *((work.value, _number(rate)) for work, rate in moment.rates.items() if rate),
         *((name, f"{_number(load)} cores") for name, load in cores.items() if load),
     ]
 
