@@ -41,24 +41,24 @@ class Work(StrEnum):
     LIVE = "live/"
     ME = "me/"
     SIGN_IN = "sign-in"
-    WIN = "order that wins"
+    WIN = "order that wins, with its row"
     REFUSAL = "order refused by the ledger"
     RECEIPT_PAGE = "receipt page"
     RECEIPT = "receipt"
-    ROW = "order written"
 
 
 @dataclass(frozen=True)
 class Cost:
-    """Processor time in microseconds; ``app_us`` is that of the web server or the worker."""
+    """The processor time of each part, in microseconds."""
 
-    app_us: float
+    web_us: float
+    worker_us: float
     redis_us: float
     database_us: float
 
     @property
     def all_us(self) -> float:
-        return self.app_us + self.redis_us + self.database_us
+        return self.web_us + self.worker_us + self.redis_us + self.database_us
 
 
 @dataclass(frozen=True)

@@ -60,25 +60,27 @@ class Moment:
 
     @property
     def web_cores(self) -> float:
-        return (
-            sum(self.rates[it] * self.costs[it].app_us for it in self.rates if it != Work.ROW) / 1e6
-        )
+        return self._cores("web_us")
 
     @property
     def worker_cores(self) -> float:
-        return self.rates.get(Work.ROW, 0) * self.costs[Work.ROW].app_us / 1e6
+        return self._cores("worker_us")
 
     @property
     def redis_cores(self) -> float:
-        return sum(rate * self.costs[it].redis_us for it, rate in self.rates.items()) / 1e6
+        return self._cores("redis_us")
 
     @property
     def database_cores(self) -> float:
-        return sum(rate * self.costs[it].database_us for it, rate in self.rates.items()) / 1e6
+        return self._cores("database_us")
 
     @property
     def all_cores(self) -> float:
-        return self.web_cores + self.worker_cores + self.redis_cores + self.database_cores
+        return self._cores("all_us")
+
+    def _cores(self, part: str) -> float:
+        us: float = sum(rate * getattr(self.costs[it], part) for it, rate in self.rates.items())
+        return us / 1e6
 
 
 @dataclass(frozen=True)
@@ -111,7 +113,6 @@ class Plan:
             Work.LIVE: evening.buyers / LIVE_EVERY_S,
             Work.RECEIPT_PAGE: wins_per_s,
             Work.RECEIPT: RECEIPTS * wins_per_s,
-            Work.ROW: min(wins_per_s, self.figures.rows_per_s),
         }
         return Moment(rates, self.figures.costs)
 

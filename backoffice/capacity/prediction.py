@@ -21,22 +21,19 @@ class Prediction:
 def predict_rehearsal(
     *, figures: Figures, buyers: int, units: int, duplicates: int = 10
 ) -> Prediction:
-    """Predict ``manage.py rehearse`` with these sizes.
+    """Predict ``manage.py rehearse`` with these sizes: crowd and shop share the cores.
 
-    Crowd and shop share the cores. First every click buys, while the worker writes the orders; then
-    the ledger refuses the rest.
+    First every click buys, while the worker writes the orders; then the ledger refuses the rest.
     """
     costs = figures.costs
     clicks, sold = count_clicks(buyers=buyers, duplicates=duplicates), min(buyers, units)
     buying = clicks * sold / buyers
     refused = clicks - buying
-    buying_us = buying * (figures.click_us + costs[Work.WIN].all_us)
-    writing_us = sold * costs[Work.ROW].all_us
-    refusing_us = refused * (figures.click_us + costs[Work.REFUSAL].all_us)
     us_per_s = figures.cores * figures.busy * 1e6
-    sold_s = (buying_us + writing_us) / us_per_s
+    sold_s = buying * (figures.click_us + costs[Work.WIN].all_us) / us_per_s
+    refused_s = refused * (figures.click_us + costs[Work.REFUSAL].all_us) / us_per_s
     return Prediction(
-        requests_per_s=clicks / (sold_s + refusing_us / us_per_s),
+        requests_per_s=clicks / (sold_s + refused_s),
         drain_s=max(sold_s, sold / figures.rows_per_s),
-        web_s=(buying * costs[Work.WIN].app_us + refused * costs[Work.REFUSAL].app_us) / 1e6,
+        web_s=(buying * costs[Work.WIN].web_us + refused * costs[Work.REFUSAL].web_us) / 1e6,
     )

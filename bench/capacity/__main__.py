@@ -2,14 +2,12 @@
 
 from collections import defaultdict
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
 from bench.capacity.costs import (
-    forget_unwritten,
     measure_figures,
     median_of,
     report_on_costs,
@@ -52,8 +50,7 @@ def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[F
     with spawned(1) as crowd:
         for _ in run.steps(range(run.plan.repetitions), what="capacity"):
             found.append(measure_figures(run, crowd, machine))
-            forget_unwritten()
-            with back_half(run.site) if sizes else nullcontext():
+            with back_half(run.site):
                 for size in sizes:
                     verdicts[size].append(rehearse(run, size))
     return median_of(found), verdicts

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import date
 from statistics import median
 from typing import Any
@@ -20,31 +20,35 @@ from django.urls import reverse
 from backoffice.capacity.figures import Cost, Figures, Work
 from backoffice.rehearsal.crowd import fire
 from bench.processes import cpu_s
-from bench.sale.data import open_sale, reserve_all, sign_in, strangers, users
+from bench.sale.data import open_sale, reserve_all, sign_in, users
 from bench.sale.generator import Shot, packed
-from bench.sale.pending import measure_memory
+from bench.sale.pending import measure_memory, write_orders
 from bench.sale.requests import KINDS, SESSIONS, Kind
-from bench.sale.run import Run, WrongAnswers
+from bench.sale.run import Run, WrongAnswers, back_half
 from bench.tables import Report, shown
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken, issue_tokens
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
 CONNECTIONS = 100
 """As many as a rehearsal has by default."""
 
+LOOK_S = 0.02
+
 
 def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figures:
-    """Measure all figures once, without a worker."""
+    """Measure all figures once."""
     costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
-    costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0)
-    won = _volley(run, crowd, strangers(open_sale(), count=run.plan.wins))
-    first, *others = strangers(open_sale(stock=1), count=run.plan.wins + 1)
-    reserve_all([first])
-    refused = _volley(run, crowd, others)
+    costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0, 0)
+    rows_per_s = write_orders(users(count=run.plan.written))
+    *_, held = measure_memory(run)
+    _forget_unwritten()
+    with back_half(run.site) as worker:
+        _win(run, crowd, worker)  # warms up the worker
+        won, refused = _win(run, crowd, worker), _refuse(run, crowd, worker)
     costs[Work.WIN], costs[Work.REFUSAL] = won.cost, refused.cost
-    costs[Work.ROW], rows_per_s = _rows(run)
     return Figures(
         machine=f"{machine['cores']} cores of {machine['processor']}",
         cores=machine["cores"],
@@ -53,7 +57,7 @@ def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figur
         click_us=(won.click_us + refused.click_us) / 2,
         busy=(won.busy + refused.busy) / 2,
         rows_per_s=rows_per_s,
-        unit_bytes=_unit_bytes(run),
+        unit_bytes=held.values[0],
     )
 
 
@@ -65,7 +69,8 @@ def median_of(found: Sequence[Figures]) -> Figures:
 
     def cost(work: Work) -> Cost:
         return Cost(
-            middle(lambda it: it.costs[work].app_us),
+            middle(lambda it: it.costs[work].web_us),
+            middle(lambda it: it.costs[work].worker_us),
             middle(lambda it: it.costs[work].redis_us),
             middle(lambda it: it.costs[work].database_us),
         )
@@ -111,12 +116,7 @@ REQUESTS = {
 def _request_cost(run: Run, kind: Kind) -> Cost:
     shot = Shot(run.web.port, kind.make(run), CONNECTIONS, seconds=run.plan.shot_s, again=True)
     sample = run.sample_warm(shot, web=run.web, expect=kind.status)
-    return _cost([sample.web_cpu_s, sample.redis_cpu_s, sample.database_cpu_s], 1)
-
-
-def _cost(spent_s: Sequence[float], count: int) -> Cost:
-    """Return the cost of one of ``count``; the times are of the application, Redis and MariaDB."""
-    return Cost(*(it / count * 1e6 for it in spent_s))
+    return Cost(sample.web_cpu_s * 1e6, 0, sample.redis_cpu_s * 1e6, sample.database_cpu_s * 1e6)
 
 
 def _sign_in_s() -> float:
@@ -127,7 +127,15 @@ def _sign_in_s() -> float:
     return time.process_time() - before
 
 
-# --- A rehearsal's crowd --------------------------------------------------------------------------
+def _forget_unwritten() -> None:
+    """Delete the sales whose orders nobody wrote: a worker would write them."""
+    redis = ledger_connection()
+    for sale in SeckillVoucher.objects.filter(orders=None):
+        redis.unlink(*redis.scan_iter(f"*seckill:{{{sale.pk}}}:*", count=1_000))
+        sale.delete()
+
+
+# --- Orders of a rehearsal's crowd ----------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -147,66 +155,50 @@ def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> tuple[set[str], f
     return {answer.code for answer in answers}, time.monotonic() - began_at, spent_s
 
 
-def _volley(run: Run, crowd: Executor, tokens: Sequence[PurchaseToken]) -> Volley:
-    """Send these orders.
+def _win(run: Run, crowd: Executor, worker: Sequence[int]) -> Volley:
+    sale = open_sale()
+    return _volley(run, crowd, worker, issue_tokens(sale=sale, user_ids=users(count=run.plan.wins)))
+
+
+def _refuse(run: Run, crowd: Executor, worker: Sequence[int]) -> Volley:
+    first, *others = issue_tokens(sale=open_sale(stock=1), user_ids=users(count=run.plan.wins + 1))
+    reserve_all([first])
+    return _volley(run, crowd, worker, others)
+
+
+def _volley(
+    run: Run, crowd: Executor, worker: Sequence[int], tokens: Sequence[PurchaseToken]
+) -> Volley:
+    """Send these orders, and wait for their rows.
 
     :raises WrongAnswers: they did not all get the same answer.
     """
-    url, path = f"http://127.0.0.1:{run.web.port}", reverse("place-order", args=[tokens[0].sale_id])
+    sale_id, count = tokens[0].sale_id, len(tokens)
+    url, path = f"http://127.0.0.1:{run.web.port}", reverse("place-order", args=[sale_id])
     signed = {number: token.sign() for number, token in enumerate(tokens)}
-    parts = run.parts(run.web)
+    web, redis, database = run.parts(run.web)
+    parts = (web, worker, redis, database)
     before = [cpu_s(pids) for pids in parts]
     codes, seconds, crowd_s = crowd.submit(fire_crowd, url, path, signed).result()
-    spent_s = [cpu_s(pids) - was for pids, was in zip(parts, before, strict=True)]
+    fired_s = crowd_s + sum(map(cpu_s, parts)) - sum(before)
     if len(codes) != 1:
         raise WrongAnswers(f"answers {sorted(codes)} to orders of one kind")
-    return Volley(
-        cost=_cost(spent_s, len(tokens)),
-        click_us=crowd_s / len(tokens) * 1e6,
-        busy=(crowd_s + sum(spent_s)) / seconds / len(os.sched_getaffinity(0)),
-    )
-
-
-# --- The writer -----------------------------------------------------------------------------------
-
-
-def _rows(run: Run) -> tuple[Cost, float]:
-    """Write orders in this process; return the cost of one, and how many a second."""
-    sale, count = open_sale(), run.plan.written
-    reserve_all(issue_tokens(sale=sale, user_ids=users(count=count)))
-    _, *servers = run.parts(run.web)
-    began_at, ours_s = time.perf_counter(), time.process_time()
-    before = [cpu_s(pids) for pids in servers]
-    while fulfill_sale(sale_id=sale.pk):
-        pass  # as the next task would continue
-    seconds = time.perf_counter() - began_at
-    spent_s = [cpu_s(pids) - was for pids, was in zip(servers, before, strict=True)]
-    return _cost([time.process_time() - ours_s, *spent_s], count), count / seconds
-
-
-def _unit_bytes(run: Run) -> float:
-    """Return the memory of a sold unit in the ledger, with the copy of its row."""
-    *_, written = measure_memory(run)
-    return written.values[0]
-
-
-def forget_unwritten() -> None:
-    """Delete the sales whose orders nobody wrote: a worker would write them meanwhile."""
-    redis = ledger_connection()
-    for sale in SeckillVoucher.objects.filter(orders=None):
-        redis.unlink(*redis.scan_iter(f"*seckill:{{{sale.pk}}}:*", count=1_000))
-        sale.delete()
+    while snapshot(sale_id=sale_id).pending:
+        time.sleep(LOOK_S)
+    spent_us = [(cpu_s(pids) - was) / count * 1e6 for pids, was in zip(parts, before, strict=True)]
+    busy = fired_s / seconds / len(os.sched_getaffinity(0))
+    return Volley(Cost(*spent_us), crowd_s / count * 1e6, busy)
 
 
 # --- The report -----------------------------------------------------------------------------------
 
-HEADINGS = ("work", "web or worker", "Redis", "MariaDB")
+HEADINGS = ("work", "web", "worker", "Redis", "MariaDB")
 
 
 def report_on_costs(figures: Figures) -> Report:
     """Return the processor time of each piece of work, and the other figures."""
     rows = [
-        [work.value, *(f"{shown(us)} µs" for us in (cost.app_us, cost.redis_us, cost.database_us))]
+        [work.value, *(f"{shown(us)} µs" for us in asdict(cost).values())]
         for work, cost in figures.costs.items()
     ]
     text = f"""\

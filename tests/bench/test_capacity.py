@@ -29,11 +29,11 @@ def test_figures_are_the_medians_of_all_repetitions() -> None:
         replace(
             FIGURES,
             rows_per_s=value * 1_000,
-            costs={**FIGURES.costs, Work.ROW: Cost(value, value + 1, value + 2)},
+            costs={**FIGURES.costs, Work.WIN: Cost(value, value + 1, value + 2, value + 3)},
         )
         for value in (3, 90, 5)
     ]
-    costs = {**FIGURES.costs, Work.ROW: Cost(5, 6, 7)}
+    costs = {**FIGURES.costs, Work.WIN: Cost(5, 6, 7, 8)}
     assert median_of(turns) == replace(FIGURES, rows_per_s=5_000, costs=costs)
 
 

@@ -32,7 +32,7 @@ def test_orders_and_receipts_come_at_the_start() -> None:
     # a second: 100 wins and 200 refusals, 2,000 requests for live/, 200 for receipts
     assert start.web_cores == pytest.approx(2_500 * 100e-6 + 100 * 5_000e-6)
     assert start.worker_cores == pytest.approx(100 * 40e-6)
-    assert start.redis_cores == pytest.approx(2_600 * 10e-6 + 100 * 30e-6)
+    assert start.redis_cores == pytest.approx(2_400 * 10e-6 + 100 * (20 + 30) * 1e-6)
     assert start.database_cores == pytest.approx(100 * (300 + 50) * 1e-6)
     parts = start.web_cores + start.worker_cores + start.redis_cores + start.database_cores
     assert start.all_cores == pytest.approx(parts)
