@@ -31,7 +31,7 @@ class Size:
     units: int
 
 
-SIZES = (Size(5_000, 1_000), Size(20_000, 5_000), Size(60_000, 20_000))
+SIZES = (Size(5_000, 1_000), Size(15_000, 5_000), Size(40_000, 4_000))
 TINY_SIZES = (Size(40, 4), Size(60, 6))
 Verdicts = Mapping[Size, Sequence[Mapping[str, Any]]]
 
