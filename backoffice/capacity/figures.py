@@ -65,8 +65,9 @@ class Cost:
 class Figures:
     """The figures of one machine.
 
-    ``click_us`` is what the crowd of a rehearsal spends on a click. ``busy`` is the share of the
-    cores that could be kept busy with orders. ``unit_bytes`` is the memory of a sold unit in the
+    ``wins_per_s`` and ``refusals_per_s`` are the orders that the machine takes together with the
+    crowd that sends them, and ``lag_s`` is the time from the last unit sold to its row meanwhile.
+    ``rows_per_s`` is what one writer does alone. ``unit_bytes`` is the memory of a sold unit in the
     ledger.
     """
 
@@ -74,8 +75,9 @@ class Figures:
     cores: int
     measured_on: str
     costs: Mapping[Work, Cost]
-    click_us: float
-    busy: float
+    wins_per_s: float
+    refusals_per_s: float
+    lag_s: float
     rows_per_s: float
     unit_bytes: float
 
@@ -91,9 +93,9 @@ class Figures:
             raise ValueError(f"its format is not {FORMAT}")
         costs = {work: Cost(**found["costs"][work.value]) for work in Work}
         figures = cls(**{**found, "costs": costs})
-        divisors = (figures.cores, figures.busy, figures.rows_per_s, costs[Work.WIN].redis_us)
-        spent = (figures.click_us, *(cost.all_us for cost in costs.values()))
-        if not all(0 < it < math.inf for it in (*divisors, *spent)):
+        rates = (figures.wins_per_s, figures.refusals_per_s, figures.rows_per_s)
+        spent = (costs[Work.WIN].redis_us, *(cost.all_us for cost in costs.values()))
+        if not all(0 < it < math.inf for it in (figures.cores, *rates, *spent)):
             raise ValueError("a figure is not above 0")
         return figures
 

@@ -29,11 +29,9 @@ def predict_rehearsal(
     clicks, sold = count_clicks(buyers=buyers, duplicates=duplicates), min(buyers, units)
     buying = clicks * sold / buyers
     refused = clicks - buying
-    us_per_s = figures.cores * figures.busy * 1e6
-    sold_s = buying * (figures.click_us + costs[Work.WIN].all_us) / us_per_s
-    refused_s = refused * (figures.click_us + costs[Work.REFUSAL].all_us) / us_per_s
+    sold_s, refused_s = buying / figures.wins_per_s, refused / figures.refusals_per_s
     return Prediction(
         requests_per_s=clicks / (sold_s + refused_s),
-        drain_s=max(sold_s, sold / figures.rows_per_s),
+        drain_s=max(sold_s, sold / figures.rows_per_s) + figures.lag_s,
         web_s=(buying * costs[Work.WIN].web_us + refused * costs[Work.REFUSAL].web_us) / 1e6,
     )

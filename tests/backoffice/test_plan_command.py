@@ -39,7 +39,7 @@ def test_plan_says_what_an_evening_needs(figures: Path) -> None:
     assert found["Machines in all, without a proxy"] == "1"
     assert found["One Redis is enough"] == "yes"
     assert found["One writer is enough"] == "yes"
-    assert found["Requests"] == "6,857 per second"
+    assert found["Requests"] == "6,667 per second"
 
 
 def test_plan_says_what_is_not_enough(figures: Path) -> None:

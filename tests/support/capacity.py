@@ -12,8 +12,9 @@ FIGURES = Figures(
         Work.RECEIPT_PAGE: Cost(5_000, 0, 30, 300),
         Work.WIN: Cost(100, 40, 20, 50),
     },
-    click_us=90,
-    busy=0.8,
+    wins_per_s=5_000,
+    refusals_per_s=8_000,
+    lag_s=0.1,
     rows_per_s=10_000,
     unit_bytes=200,
 )

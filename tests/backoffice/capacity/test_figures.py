@@ -29,7 +29,7 @@ def test_missing_file_names_the_command_that_measures(tmp_path: Path) -> None:
     ("change", "reason"),
     [
         ({"format": 0}, "its format is not 1"),
-        ({"busy": 0}, "a figure is not above 0"),
+        ({"wins_per_s": 0}, "a figure is not above 0"),
         ({"rows_per_s": float("nan")}, "a figure is not above 0"),
         ({"cores": "two"}, "TypeError"),
         ({"costs": {}}, "KeyError: 'purchase page'"),
