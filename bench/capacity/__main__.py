@@ -8,8 +8,8 @@ from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
 from bench.capacity.costs import (
-    best_of,
     measure_figures,
+    median_of,
     report_on_costs,
 )
 from bench.capacity.rehearsals import (
@@ -31,7 +31,7 @@ def main() -> None:
     parser.add_argument("--figures", type=Path, default=FILE, help="default .run/capacity.json")
     parser.add_argument("--rehearse", action="store_true", help="compare rehearsals with the plan")
     options = parser.parse_args()
-    full = replace(FULL, repetitions=3, shot_s=1.0, wins=6_000, written=6_000, held=20_000)
+    full = replace(FULL, repetitions=5, shot_s=1.0, wins=6_000, written=6_000, held=20_000)
     plan = plan_of(options, full=full, quick=replace(QUICK, repetitions=1))
     sizes = TINY_SIZES if options.tiny else SIZES
     machine = describe(plan)
@@ -53,7 +53,7 @@ def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[F
             with back_half(run.site):
                 for size in sizes:
                     verdicts[size].append(rehearse(run, size))
-    return best_of(found), verdicts
+    return median_of(found), verdicts
 
 
 if __name__ == "__main__":

@@ -6,10 +6,11 @@ Each connection has one request in flight, as those of browsers.
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, astuple, dataclass, replace
 from datetime import date
+from statistics import median
 from typing import Any
 
 from django.contrib.auth.hashers import check_password, make_password
@@ -35,9 +36,6 @@ from vouchers.models import SeckillVoucher
 CONNECTIONS = 100
 """As many as a rehearsal has by default."""
 
-TRIES = 3
-"""Sales of which the fastest counts; the first one warms up the worker."""
-
 CROWD = 12
 """Buyers for each unit where most are refused."""
 
@@ -54,8 +52,9 @@ def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figur
     buyers = run.plan.wins
     units = buyers // CROWD
     with back_half(run.site) as worker:
-        won = _best_sale(run, crowd, worker, units=buyers, buyers=buyers)
-        crowded = _best_sale(run, crowd, worker, units=units, buyers=buyers)
+        _sell(run, crowd, worker, units=units, buyers=units)  # warms up every process
+        won = _sell(run, crowd, worker, units=buyers, buyers=buyers)
+        crowded = _sell(run, crowd, worker, units=units, buyers=buyers)
     win_s, refused = won.seconds / buyers, buyers - units
     costs[Work.WIN] = Cost(*(us / buyers for us in won.spent_us))
     costs[Work.REFUSAL] = Cost(
@@ -77,20 +76,23 @@ def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figur
     )
 
 
-def best_of(found: Sequence[Figures]) -> Figures:
-    """Return the best of all repetitions: other programs only slow a machine down."""
+def median_of(found: Sequence[Figures]) -> Figures:
+    """Return the median of each figure over all repetitions."""
+
+    def middle(of: Callable[[Figures], float]) -> float:
+        return median(of(each) for each in found)
 
     def cost(work: Work) -> Cost:
         every = [astuple(each.costs[work]) for each in found]
-        return Cost(*(min(of_part) for of_part in zip(*every, strict=True)))
+        return Cost(*(median(of_part) for of_part in zip(*every, strict=True)))
 
     return replace(
         found[-1],
         costs={work: cost(work) for work in Work},
-        wins_per_s=max(it.wins_per_s for it in found),
-        refusals_per_s=max(it.refusals_per_s for it in found),
-        lag_s=min(it.lag_s for it in found),
-        rows_per_s=max(it.rows_per_s for it in found),
+        wins_per_s=middle(lambda it: it.wins_per_s),
+        refusals_per_s=middle(lambda it: it.refusals_per_s),
+        lag_s=middle(lambda it: it.lag_s),
+        rows_per_s=middle(lambda it: it.rows_per_s),
     )
 
 
@@ -164,14 +166,6 @@ def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> tuple[float, floa
     began_at = time.time()
     fire(url=url, path=path, tokens=tokens, connections=CONNECTIONS, for_s=math.inf)
     return began_at, time.time()
-
-
-def _best_sale(
-    run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers: int
-) -> Sold:
-    """Sell these units several times, and return the fastest sale."""
-    sales = [_sell(run, crowd, worker, units=units, buyers=buyers) for _ in range(TRIES)]
-    return min(sales, key=lambda it: it.seconds)
 
 
 def _sell(run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers: int) -> Sold:
