@@ -69,9 +69,10 @@ def report_on_rehearsals(figures: Figures, verdicts: Verdicts) -> Report:
             cells = [f"{size.buyers:,}", f"{size.units:,}", label, shown(planned(plan))]
             cells += [shown(median(measured)), spread(measured), f"{ratio:.2f}"]
             rows.append([*cells, "pass" if abs(ratio - 1) <= TOLERANCE else "MISS"])
+    count = len(next(iter(verdicts.values())))
     text = f"""\
 - Machine: {figures.machine}, {figures.measured_on}
-- The median of {len(next(iter(verdicts.values())))} rehearsals of each size, in turn with the figures
+- The median of {count} rehearsals of each size, in turn with the figures
 - The greatest difference is {worst:.0%}; at most {TOLERANCE:.0%} is right"""
     values = {
         "figures": figures.as_json(),
