@@ -15,7 +15,7 @@ from typing import Any
 from django.db import connection
 
 from bench.sale.data import open_sale, users
-from bench.sale.pending import ours
+from bench.sale.pending import write_orders
 from bench.sale.report import Line, Target
 from bench.sale.run import Run, WrongAnswers, back_half
 from bench.sale.whole_sales import LONGEST_S, LOOK_S, ours_agree
@@ -52,7 +52,7 @@ def measure(run: Run) -> list[Line]:
     bursts = []
     with back_half(run.site) as worker:
         for number in run.steps(range(run.plan.burst_repetitions + 1), what="n a burst"):
-            rate = ours(user_ids[: run.plan.written])
+            rate = write_orders(user_ids[: run.plan.written])
             burst = _burst(worker, user_ids[: None if number else run.plan.warm_up], rate)
             bursts.append(burst)
     return _lines(run.plan.burst, bursts[1:])  # the first has warmed up both processes

@@ -43,10 +43,10 @@ def measure_commits(run: Run) -> list[Line]:
     plan = run.plan
     user_ids = users(count=plan.written)
     ways: dict[str, Callable[[], float]] = {
-        OURS: lambda: ours(user_ids),
+        OURS: lambda: write_orders(user_ids),
         RAW: lambda: _raw(user_ids),
         SINGLY: override_settings(SECKILL_BATCH_UNITS=1)(
-            lambda: ours(user_ids[: plan.written_singly])
+            lambda: write_orders(user_ids[: plan.written_singly])
         ),
     }
     rates: defaultdict[str, list[float]] = defaultdict(list)
@@ -65,7 +65,7 @@ def measure_commits(run: Run) -> list[Line]:
     ]
 
 
-def ours(user_ids: Sequence[int]) -> float:
+def write_orders(user_ids: Sequence[int]) -> float:
     """Return rows per second, from pending entries to the confirmation in the ledger."""
     sale = open_sale()
     reserve_all(issue_tokens(sale=sale, user_ids=user_ids))

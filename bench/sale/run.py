@@ -197,16 +197,16 @@ def serving(
 
 
 @contextmanager
-def back_half(site: Site) -> Iterator[list[int]]:
+def back_half(site: Site) -> Iterator[Sequence[int]]:
     """Run a worker and beat, and the classic design's consumer; yield the worker's processes."""
     commands = celery()
     others = {"beat": commands["beat"], "consumer": ["django", "consume_classic"]}
     with ExitStack() as stack:
         worker = _process(site, "worker", commands["worker"], lambda log: b" ready." in log)
-        worker_ids = stack.enter_context(worker)
+        pids = stack.enter_context(worker)
         for name, command in others.items():
             stack.enter_context(_process(site, name, command, lambda log: True))
-        yield worker_ids
+        yield pids
 
 
 @contextmanager

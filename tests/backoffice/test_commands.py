@@ -49,7 +49,8 @@ def refusal_of(*arguments: str) -> CommandError:
 
 
 @pytest.mark.parametrize(
-    "command", ["demo", "create_buyers", "reconcile", "retry_orders", "rehearse", "export_orders"]
+    "command",
+    ["demo", "create_buyers", "reconcile", "retry_orders", "rehearse", "plan", "export_orders"],
 )
 def test_each_command_has_its_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as caught:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
+from backoffice.capacity.figures import Work, read_figures
 from tests.support.patience import eventually
 from tests.support.stack import ROOT, processes_of
 
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
+CAPACITY = [sys.executable, "-m", "bench", "capacity", "--tiny"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
 SALE_ROWS = {
@@ -42,9 +44,19 @@ def environ_with(scratch: Path) -> dict[str, str]:
     [
         (["--help"], 0, "Usage: script/bench NAME", ""),
         (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
-        ([], 1, "", "bench: name a benchmark: locks sale servers"),
-        (["no_such"], 1, "", "bench: unknown benchmark no_such; there are: locks sale servers"),
-        (["../locks"], 1, "", "bench: unknown benchmark ../locks; there are: locks sale servers"),
+        ([], 1, "", "bench: name a benchmark: capacity locks sale servers"),
+        (
+            ["no_such"],
+            1,
+            "",
+            "bench: unknown benchmark no_such; there are: capacity locks sale servers",
+        ),
+        (
+            ["../locks"],
+            1,
+            "",
+            "bench: unknown benchmark ../locks; there are: capacity locks sale servers",
+        ),
     ],
 )
 def test_bench_names_its_benchmarks(arguments: list[str], code: int, out: str, error: str) -> None:
@@ -130,6 +142,30 @@ def test_sale_bench_profiles_each_kind_of_request(tmp_path: Path) -> None:
     assert titles[0] == "an empty view"
     assert "seckill_site/front_door/application.py" in text
     assert [path.name for path in tmp_path.iterdir()] == ["profile.txt"]
+
+
+@pytest.mark.faults  # the whole shop, and a rehearsal's cleanup
+def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> None:
+    scratch, results = tmp_path / "scratch", tmp_path / "results"
+    scratch.mkdir()
+    results.mkdir()
+    figures, values = results / "capacity.json", results / "values.json"
+    said = subprocess.run(
+        [*CAPACITY, "--rehearse", "--figures", str(figures), "--json", str(values)],
+        cwd=ROOT,
+        env=environ_with(scratch),
+        capture_output=True,
+        text=True,
+        timeout=110,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    assert set(read_figures(figures).costs) == set(Work)
+    rehearsals = json.loads(values.read_text())["rehearsals"]
+    verdicts = [verdict for it in rehearsals for verdict in it["verdicts"]]
+    assert [verdict["is_right"] for verdict in verdicts] == [True] * 2
+    assert "seconds to the last order" in said.stdout
+    assert not list(scratch.iterdir())
 
 
 @pytest.mark.faults  # four web servers under load

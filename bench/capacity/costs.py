@@ -1,0 +1,208 @@
+"""The figures of this machine: what each piece of work costs, and what all of it can do at once.
+
+Orders come from the crowd of a rehearsal, the other requests are those of ``script/bench sale``.
+Each connection has one request in flight, as those of browsers.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
+from dataclasses import asdict, astuple, dataclass, replace
+from datetime import date
+from statistics import median
+from typing import Any
+
+from django.contrib.auth.hashers import check_password, make_password
+from django.db.models import Count, Max
+from django.urls import reverse
+
+from backoffice.capacity.figures import Cost, Figures, Work
+from backoffice.rehearsal.crowd import fire
+from bench.processes import cpu_s
+from bench.sale.data import open_sale, reserve_all, sign_in, users
+from bench.sale.generator import Shot, packed
+from bench.sale.pending import measure_memory, write_orders
+from bench.sale.requests import KINDS, SESSIONS, Kind
+from bench.sale.run import Run, WrongAnswers, back_half
+from bench.tables import Report, shown
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import VoucherOrder
+from orders.placing.tokens import issue_tokens
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.sale_state import snapshot
+from vouchers.models import SeckillVoucher
+
+CONNECTIONS = 100
+"""As many as a rehearsal has by default."""
+
+CROWD = 12
+"""Buyers for each unit where most are refused."""
+
+LOOK_S = 0.02
+
+
+def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figures:
+    """Measure all figures once."""
+    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
+    costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0, 0)
+    rows_per_s = write_orders(users(count=run.plan.written))
+    *_, held = measure_memory(run)
+    _forget_unwritten()
+    buyers = run.plan.wins
+    units = buyers // CROWD
+    with back_half(run.site) as worker:
+        _sell(run, crowd, worker, units=units, buyers=units)  # warms up every process
+        won = _sell(run, crowd, worker, units=buyers, buyers=buyers)
+        crowded = _sell(run, crowd, worker, units=units, buyers=buyers)
+    win_s, refused = won.seconds / buyers, buyers - units
+    costs[Work.WIN] = Cost(*(us / buyers for us in won.spent_us))
+    costs[Work.REFUSAL] = Cost(
+        *(
+            max(0.0, all_us - units * win_us / buyers) / refused
+            for all_us, win_us in zip(crowded.spent_us, won.spent_us, strict=True)
+        )
+    )
+    return Figures(
+        machine=f"{machine['cores']} cores of {machine['processor']}",
+        cores=machine["cores"],
+        measured_on=date.today().isoformat(),
+        costs=costs,
+        wins_per_s=1 / win_s,
+        refusals_per_s=refused / (crowded.seconds - units * win_s),
+        lag_s=max(0.0, crowded.written_s - units * win_s),
+        rows_per_s=rows_per_s,
+        unit_bytes=held.values[0],
+    )
+
+
+def median_of(found: Sequence[Figures]) -> Figures:
+    """Return the median of each figure over all repetitions."""
+
+    def middle(of: Callable[[Figures], float]) -> float:
+        return median(of(each) for each in found)
+
+    def cost(work: Work) -> Cost:
+        every = [astuple(each.costs[work]) for each in found]
+        return Cost(*(median(of_part) for of_part in zip(*every, strict=True)))
+
+    return replace(
+        found[-1],
+        costs={work: cost(work) for work in Work},
+        wins_per_s=middle(lambda it: it.wins_per_s),
+        refusals_per_s=middle(lambda it: it.refusals_per_s),
+        lag_s=middle(lambda it: it.lag_s),
+        rows_per_s=middle(lambda it: it.rows_per_s),
+    )
+
+
+# --- Requests -------------------------------------------------------------------------------------
+
+
+def _receipt_pages(run: Run) -> list[bytes]:
+    """Return the requests of some buyers' browsers for the receipt of their order."""
+    sale, user_ids = open_sale(), users(count=SESSIONS)
+    tokens = issue_tokens(sale=sale, user_ids=user_ids)
+    reserve_all(tokens)
+    fulfill_sale(sale_id=sale.pk)
+    return [
+        packed(
+            reverse("receipt", args=[sale.pk, token.order_id]),
+            headers={"Accept": "text/html", "Cookie": cookie},
+        )
+        for token, cookie in zip(tokens, sign_in(user_ids=user_ids), strict=True)
+    ]
+
+
+_BY_NAME = {kind.name: kind for kind in KINDS}
+REQUESTS = {
+    Work.PAGE: _BY_NAME["purchase page, visitor"],
+    Work.LIVE: _BY_NAME["live/"],
+    Work.ME: _BY_NAME["me/ with token"],
+    Work.RECEIPT_PAGE: Kind("", "receipt page", 0, 200, _receipt_pages),
+    Work.RECEIPT: _BY_NAME["receipt of a queued order"],
+}
+
+
+def _request_cost(run: Run, kind: Kind) -> Cost:
+    shot = Shot(run.web.port, kind.make(run), CONNECTIONS, seconds=run.plan.shot_s, again=True)
+    sample = run.sample_warm(shot, web=run.web, expect=kind.status)
+    return Cost(sample.web_cpu_s * 1e6, 0, sample.redis_cpu_s * 1e6, sample.database_cpu_s * 1e6)
+
+
+def _sign_in_s() -> float:
+    """Return the processor time of checking a password."""
+    password = make_password("a password")
+    before = time.process_time()
+    check_password("a password", password)
+    return time.process_time() - before
+
+
+def _forget_unwritten() -> None:
+    """Delete the sales whose orders nobody wrote: a worker would write them."""
+    redis = ledger_connection()
+    for sale in SeckillVoucher.objects.filter(orders=None):
+        redis.unlink(*redis.scan_iter(f"*seckill:{{{sale.pk}}}:*", count=1_000))
+        sale.delete()
+
+
+# --- Orders of a rehearsal's crowd ----------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Sold:
+    """A sale to a crowd: the time to the last answer and to the last row, and what each part spent.
+
+    The parts are those of ``Cost``, in microseconds.
+    """
+
+    seconds: float
+    written_s: float
+    spent_us: list[float]
+
+
+def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> tuple[float, float]:
+    """Send the tokens as a rehearsal does; return the times of the start and of the end."""
+    began_at = time.time()
+    fire(url=url, path=path, tokens=tokens, connections=CONNECTIONS, for_s=math.inf)
+    return began_at, time.time()
+
+
+def _sell(run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers: int) -> Sold:
+    sale = open_sale(stock=units)
+    tokens = issue_tokens(sale=sale, user_ids=users(count=buyers))
+    signed = {number: token.sign() for number, token in enumerate(tokens)}
+    url, path = f"http://127.0.0.1:{run.web.port}", reverse("place-order", args=[sale.pk])
+    web, redis, database = run.parts(run.web)
+    parts = (web, worker, redis, database)
+    before = [cpu_s(pids) for pids in parts]
+    began_at, ended_at = crowd.submit(fire_crowd, url, path, signed).result()
+    while snapshot(sale_id=sale.pk).pending:
+        time.sleep(LOOK_S)
+    spent_us = [(cpu_s(pids) - was) * 1e6 for pids, was in zip(parts, before, strict=True)]
+    rows = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
+    found = rows.aggregate(count=Count("pk"), last=Max("created_at"))
+    if found["count"] != units:
+        raise WrongAnswers(f"{found['count']} of {units} units were sold")
+    return Sold(ended_at - began_at, found["last"].timestamp() - began_at, spent_us)
+
+
+# --- The report -----------------------------------------------------------------------------------
+
+HEADINGS = ("work", "web", "worker", "Redis", "MariaDB")
+
+
+def report_on_costs(figures: Figures) -> Report:
+    """Return the processor time of each piece of work, and the other figures."""
+    rows = [
+        [work.value, *(f"{shown(us)} µs" for us in asdict(cost).values())]
+        for work, cost in figures.costs.items()
+    ]
+    text = f"""\
+- Machine: {figures.machine}, {figures.measured_on}
+- One writer: {shown(figures.rows_per_s)} rows a second
+- A sold unit in the ledger: {shown(figures.unit_bytes)} bytes
+- With the crowd of a rehearsal on the same cores: {shown(figures.wins_per_s)} winning orders a \
+second, then {shown(figures.refusals_per_s)} refused ones; the last row {shown(figures.lag_s)} s \
+after the last unit"""
+    return Report("costs", HEADINGS, rows, text, figures.as_json())
