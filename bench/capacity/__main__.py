@@ -1,5 +1,6 @@
 """The benchmark ``capacity``; ``script/bench`` starts it."""
 
+import time
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -8,9 +9,13 @@ from typing import Any
 
 from backoffice.capacity.figures import FILE, Figures, write_figures
 from bench.capacity.costs import (
-    measure_figures,
-    median_of,
+    Orders,
+    figures_of,
+    forget_unwritten,
+    measure_orders,
     report_on_costs,
+    request_costs,
+    sell,
 )
 from bench.capacity.rehearsals import (
     SIZES,
@@ -21,9 +26,15 @@ from bench.capacity.rehearsals import (
     report_on_rehearsals,
 )
 from bench.processes import spawned
+from bench.sale.data import users
+from bench.sale.pending import measure_memory, write_orders
 from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import describe
 from bench.sale.run import Run, back_half, run_on_shop
+
+WARM_UP = 50
+START_S = 5.0
+"""Seconds for which worker, beat and consumer are busy with their start."""
 
 
 def main() -> None:
@@ -44,16 +55,29 @@ def main() -> None:
 
 
 def measure(run: Run, machine: dict[str, Any], sizes: Sequence[Size]) -> tuple[Figures, Verdicts]:
-    """Measure the figures, and rehearse these sizes in turn with them."""
-    found: list[Figures] = []
+    """Measure the figures, those of orders in turn with rehearsals of these sizes."""
+    turns = range(run.plan.repetitions)
+    requests = [request_costs(run) for _ in run.steps(turns, what="requests")]
+    rows_per_s = [write_orders(users(count=run.plan.written)) for _ in turns]
+    *_, held = measure_memory(run)
+    forget_unwritten()
+    orders: list[Orders] = []
     verdicts: defaultdict[Size, list[dict[str, Any]]] = defaultdict(list)
-    with spawned(1) as crowd:
-        for _ in run.steps(range(run.plan.repetitions), what="capacity"):
-            found.append(measure_figures(run, crowd, machine))
-            with back_half(run.site):
-                for size in sizes:
-                    verdicts[size].append(rehearse(run, size))
-    return median_of(found), verdicts
+    with spawned(1) as crowd, back_half(run.site) as worker:
+        sell(run, crowd, worker, units=WARM_UP, buyers=WARM_UP)
+        time.sleep(START_S)
+        for _ in run.steps(turns, what="orders"):
+            orders.append(measure_orders(run, crowd, worker))
+            for size in sizes:
+                verdicts[size].append(rehearse(run, size))
+    figures = figures_of(
+        machine,
+        requests=requests,
+        orders=orders,
+        rows_per_s=rows_per_s,
+        unit_bytes=held.values[0],
+    )
+    return figures, verdicts
 
 
 if __name__ == "__main__":

@@ -6,9 +6,9 @@ Each connection has one request in flight, as those of browsers.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, dataclass
 from datetime import date
 from statistics import median
 from typing import Any
@@ -22,9 +22,8 @@ from backoffice.rehearsal.crowd import fire
 from bench.processes import cpu_s
 from bench.sale.data import open_sale, reserve_all, sign_in, users
 from bench.sale.generator import Shot, packed
-from bench.sale.pending import measure_memory, write_orders
 from bench.sale.requests import KINDS, SESSIONS, Kind
-from bench.sale.run import Run, WrongAnswers, back_half
+from bench.sale.run import Run, WrongAnswers
 from bench.tables import Report, shown
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import VoucherOrder
@@ -42,58 +41,44 @@ CROWD = 12
 LOOK_S = 0.02
 
 
-def measure_figures(run: Run, crowd: Executor, machine: dict[str, Any]) -> Figures:
-    """Measure all figures once."""
-    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
-    costs[Work.SIGN_IN] = Cost(_sign_in_s() * 1e6, 0, 0, 0)
-    rows_per_s = write_orders(users(count=run.plan.written))
-    *_, held = measure_memory(run)
-    _forget_unwritten()
-    buyers = run.plan.wins
-    units = buyers // CROWD
-    with back_half(run.site) as worker:
-        _sell(run, crowd, worker, units=units, buyers=units)  # warms up every process
-        won = _sell(run, crowd, worker, units=buyers, buyers=buyers)
-        crowded = _sell(run, crowd, worker, units=units, buyers=buyers)
-    win_s, refused = won.seconds / buyers, buyers - units
-    costs[Work.WIN] = Cost(*(us / buyers for us in won.spent_us))
-    costs[Work.REFUSAL] = Cost(
-        *(
-            max(0.0, all_us - units * win_us / buyers) / refused
-            for all_us, win_us in zip(crowded.spent_us, won.spent_us, strict=True)
-        )
-    )
+@dataclass(frozen=True)
+class Orders:
+    """What orders cost, and how many a second there are, from two sales to a crowd."""
+
+    win: Cost
+    refusal: Cost
+    wins_per_s: float
+    refusals_per_s: float
+    lag_s: float
+
+
+def figures_of(
+    machine: dict[str, Any],
+    *,
+    requests: Sequence[dict[Work, Cost]],
+    orders: Sequence[Orders],
+    rows_per_s: Sequence[float],
+    unit_bytes: float,
+) -> Figures:
+    """Return the median of each figure."""
+    costs = {work: _median_cost([each[work] for each in requests]) for work in requests[0]}
+    costs[Work.WIN] = _median_cost([each.win for each in orders])
+    costs[Work.REFUSAL] = _median_cost([each.refusal for each in orders])
     return Figures(
         machine=f"{machine['cores']} cores of {machine['processor']}",
         cores=machine["cores"],
         measured_on=date.today().isoformat(),
         costs=costs,
-        wins_per_s=1 / win_s,
-        refusals_per_s=refused / (crowded.seconds - units * win_s),
-        lag_s=max(0.0, crowded.written_s - units * win_s),
-        rows_per_s=rows_per_s,
-        unit_bytes=held.values[0],
+        wins_per_s=median(each.wins_per_s for each in orders),
+        refusals_per_s=median(each.refusals_per_s for each in orders),
+        lag_s=median(each.lag_s for each in orders),
+        rows_per_s=median(rows_per_s),
+        unit_bytes=unit_bytes,
     )
 
 
-def median_of(found: Sequence[Figures]) -> Figures:
-    """Return the median of each figure over all repetitions."""
-
-    def middle(of: Callable[[Figures], float]) -> float:
-        return median(of(each) for each in found)
-
-    def cost(work: Work) -> Cost:
-        every = [astuple(each.costs[work]) for each in found]
-        return Cost(*(median(of_part) for of_part in zip(*every, strict=True)))
-
-    return replace(
-        found[-1],
-        costs={work: cost(work) for work in Work},
-        wins_per_s=middle(lambda it: it.wins_per_s),
-        refusals_per_s=middle(lambda it: it.refusals_per_s),
-        lag_s=middle(lambda it: it.lag_s),
-        rows_per_s=middle(lambda it: it.rows_per_s),
-    )
+def _median_cost(costs: Sequence[Cost]) -> Cost:
+    return Cost(*map(median, zip(*map(astuple, costs), strict=True)))
 
 
 # --- Requests -------------------------------------------------------------------------------------
@@ -124,6 +109,12 @@ REQUESTS = {
 }
 
 
+def request_costs(run: Run) -> dict[Work, Cost]:
+    """Measure every piece of work but the orders."""
+    costs = {work: _request_cost(run, kind) for work, kind in REQUESTS.items()}
+    return {**costs, Work.SIGN_IN: Cost(_sign_in_s() * 1e6, 0, 0, 0)}
+
+
 def _request_cost(run: Run, kind: Kind) -> Cost:
     shot = Shot(run.web.port, kind.make(run), CONNECTIONS, seconds=run.plan.shot_s, again=True)
     sample = run.sample_warm(shot, web=run.web, expect=kind.status)
@@ -138,7 +129,7 @@ def _sign_in_s() -> float:
     return time.process_time() - before
 
 
-def _forget_unwritten() -> None:
+def forget_unwritten() -> None:
     """Delete the sales whose orders nobody wrote: a worker would write them."""
     redis = ledger_connection()
     for sale in SeckillVoucher.objects.filter(orders=None):
@@ -149,12 +140,29 @@ def _forget_unwritten() -> None:
 # --- Orders of a rehearsal's crowd ----------------------------------------------------------------
 
 
+def measure_orders(run: Run, crowd: Executor, worker: Sequence[int]) -> Orders:
+    """Sell to a crowd in which everybody wins, then to one in which most are refused."""
+    buyers = run.plan.wins
+    units = buyers // CROWD
+    refused = buyers - units
+    won = sell(run, crowd, worker, units=buyers, buyers=buyers)
+    crowded = sell(run, crowd, worker, units=units, buyers=buyers)
+    win = [us / buyers for us in won.spent_us]
+    of_units = [us * units for us in win]
+    refusal = [max(0, a - b) / refused for a, b in zip(crowded.spent_us, of_units, strict=True)]
+    sold_s = units * won.seconds / buyers
+    return Orders(
+        win=Cost(*win),
+        refusal=Cost(*refusal),
+        wins_per_s=buyers / won.seconds,
+        refusals_per_s=refused / (crowded.seconds - sold_s),
+        lag_s=max(0.0, crowded.written_s - sold_s),
+    )
+
+
 @dataclass(frozen=True)
 class Sold:
-    """A sale to a crowd: the time to the last answer and to the last row, and what each part spent.
-
-    The parts are those of ``Cost``, in microseconds.
-    """
+    """A sale: seconds to the last answer and to the last row, and what each part of ``Cost`` spent."""
 
     seconds: float
     written_s: float
@@ -168,7 +176,11 @@ def fire_crowd(url: str, path: str, tokens: dict[int, str]) -> tuple[float, floa
     return began_at, time.time()
 
 
-def _sell(run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers: int) -> Sold:
+def sell(run: Run, crowd: Executor, worker: Sequence[int], *, units: int, buyers: int) -> Sold:
+    """Sell, and wait for the rows.
+
+    :raises WrongAnswers: a unit was not sold.
+    """
     sale = open_sale(stock=units)
     tokens = issue_tokens(sale=sale, user_ids=users(count=buyers))
     signed = {number: token.sign() for number, token in enumerate(tokens)}

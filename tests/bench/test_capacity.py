@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -22,20 +21,23 @@ def _script_library(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(ROOT / "script" / "lib"))
 
 
-def test_median_of_all_repetitions_counts() -> None:
-    from bench.capacity.costs import median_of
+def test_medians_of_all_repetitions_count() -> None:
+    from bench.capacity.costs import Orders, figures_of
 
-    turns = [
-        replace(
-            FIGURES,
-            rows_per_s=value * 1_000,
-            lag_s=value,
-            costs={**FIGURES.costs, Work.WIN: Cost(value, 10 - value, value, value)},
-        )
-        for value in (3, 9, 5)
-    ]
-    costs = {**FIGURES.costs, Work.WIN: Cost(5, 5, 5, 5)}
-    assert median_of(turns) == replace(FIGURES, rows_per_s=5_000, lag_s=5, costs=costs)
+    def cost(value: float) -> Cost:
+        return Cost(value, 10 - value, value, value)
+
+    values = (3, 9, 5)
+    figures = figures_of(
+        {"cores": 2, "processor": "a processor"},
+        requests=[{Work.PAGE: cost(value)} for value in values],
+        orders=[Orders(cost(it), cost(it + 1), 10 * it, 20 * it, lag_s=it) for it in values],
+        rows_per_s=[100.0, 1.0, 2.0],
+        unit_bytes=200,
+    )
+    assert figures.costs == {Work.PAGE: cost(5), Work.WIN: cost(5), Work.REFUSAL: cost(6)}
+    assert (figures.wins_per_s, figures.refusals_per_s, figures.lag_s) == (50, 100, 5)
+    assert (figures.machine, figures.rows_per_s) == ("2 cores of a processor", 2)
 
 
 @pytest.mark.parametrize(
