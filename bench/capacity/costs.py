@@ -162,7 +162,7 @@ def measure_orders(run: Run, crowd: Executor, worker: Sequence[int]) -> Orders:
 
 @dataclass(frozen=True)
 class Sold:
-    """A sale: seconds to the last answer and to the last row, and what each part of ``Cost`` spent."""
+    """A sale: seconds to the last answer and the last row, and what each part of ``Cost`` spent."""
 
     seconds: float
     written_s: float

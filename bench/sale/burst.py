@@ -30,7 +30,10 @@ IN_A_WRITE = 500
 MORE_S = 2.0
 """How much longer than the burst divided by the rate of row e a receipt may take."""
 
-MOST_GROWTH_MB = 32
+MOST_GROWTH_MB = 64
+"""The worker itself keeps two batches. But a reconcile that comes during the burst compares all ids
+of the sale, at some 450 bytes each."""
+
 MOST_BYTES = 300
 
 
