@@ -121,6 +121,7 @@ if SECKILL_LAB:
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "seckill_site.web.middleware.site_guard",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
