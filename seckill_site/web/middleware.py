@@ -2,10 +2,11 @@
 
 from collections.abc import Callable
 
-from django.core.exceptions import DisallowedHost
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
 from django.http import HttpRequest, HttpResponse
 from django.utils import translation
 
+from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes
 from seckill_site.web.responses import method_not_allowed
 
 PERMISSIONS_POLICY = ", ".join(
@@ -19,7 +20,7 @@ PERMISSIONS_POLICY = ", ".join(
 
 
 def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
-    """Refuse foreign hosts and methods in small letters; forbid what no page needs."""
+    """Refuse foreign hosts, endless bodies and methods in small letters; forbid devices."""
 
     def guarded(request: HttpRequest) -> HttpResponse:
         # Django takes "post" for POST. Methods are case-sensitive, and no other server does.
@@ -29,7 +30,10 @@ def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[
         else:
             try:
                 request.get_host()
-            except DisallowedHost:
+                # Without the front door, a thread would wait for this body for ever.
+                if declared_bytes(request.META.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
+                    raise RequestDataTooBig("the body is declared too long")
+            except (DisallowedHost, RequestDataTooBig):
                 # The error page comes before the middleware that chooses the language.
                 translation.activate(translation.get_language_from_request(request))
                 raise
