@@ -43,7 +43,6 @@ from seckill_site.web.responses import allow, as_response, for_owner, problem, w
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
-
 TOKEN_COOKIE = "purchase-token"
 """The cookie of one receipt's address with the purchase token of its order."""
 
