@@ -95,7 +95,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @allow("GET", "HEAD")
 @refusals_answered
 def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Show a sale to one buyer, without JavaScript, or a draft to staff.
+    """Show a sale to one buyer, without JavaScript, or a draft to staff who may see sales.
 
     A signed-in buyer's form carries a purchase token.
     """
@@ -107,7 +107,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         sale_id=sale_id,
         user_id=user.pk,
         now_ms=now_ms,
-        drafts_too=user.is_staff,
+        drafts_too=user.is_staff and user.has_perm("vouchers.view_seckillvoucher"),
         visitor=visitor,
     )
     if user.pk and offer.place and offer.keeps_out:
