@@ -80,6 +80,11 @@ def unavailable_answer(text: str = "", *, language: str) -> Answer:
     )
 
 
+def absolute_url(path: str) -> str:
+    """Return the absolute address of a path of this site, whatever host a request names."""
+    return f"{settings.SECKILL_SITE_URL}{path}"
+
+
 def wants_html(request: HttpRequest) -> bool:
     """Return whether the client named ``text/html`` in its ``Accept`` header."""
     return names_html(request.META)

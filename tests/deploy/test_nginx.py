@@ -118,7 +118,9 @@ def adapted(
         text = text.replace(f"listen 443 ssl http2{default};", here)
         text = text.replace(f"listen 80{default};", f"listen 127.0.0.1:{others.plain}{default};")
     text = text.replace("ssl_reject_handshake on;", "")
-    text = text.replace("server_name shop.example;", "server_name shop.example 127.0.0.1 localhost;")
+    text = text.replace(
+        "server_name shop.example;", "server_name shop.example 127.0.0.1 localhost;"
+    )
     text = text.replace("/srv/seckill/deploy", str(ROOT / "deploy"))
     return text.replace("/var/cache/nginx/seckill", f"{directory}/cache")
 

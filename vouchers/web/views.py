@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.web.responses import (
+    absolute_url,
     allow,
     as_response,
     as_shell,
@@ -74,7 +75,7 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 @allow("GET", "HEAD")
 def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return a calendar file that reminds a buyer of a sale's start."""
-    page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
+    page_url = absolute_url(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)
         content = calendar_file(sale=sale, page_url=page_url, now=from_epoch_ms(ledger_now_ms()))
