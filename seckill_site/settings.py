@@ -319,6 +319,7 @@ _EVERY_SECONDS = {
     "store_tallies": 15.0,
     "store_visits": 2.0,
     "drop_stale_facts": 1.0,
+    "delete_old_logins": 3600.0,
 }
 CELERY_BEAT_SCHEDULE = {
     name: {
