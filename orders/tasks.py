@@ -17,7 +17,7 @@ from orders.lifecycle import notifications, room_visits, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
-from seckill_site import cached_facts
+from seckill_site import cached_facts, old_logins
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.watch import report_clocks
 from vouchers.inventory.request_stats import store_request_counts
@@ -115,6 +115,12 @@ def tell_buyers(**kwargs: Any) -> None:
 def drop_stale_facts(**kwargs: Any) -> None:
     """Have the cache drop what changed while it did not respond: sessions and users."""
     cached_facts.drop_stale_facts()
+
+
+@shared_task(name="orders.tasks.delete_old_logins")
+def delete_old_logins(**kwargs: Any) -> None:
+    """Delete ended sessions and old records of sign-ins."""
+    old_logins.delete_old_logins(now=database_now())
 
 
 @shared_task(name="orders.tasks.store_tallies")

@@ -4,6 +4,7 @@ The names are the contract of ``docs/settings.md``. Our own settings start with 
 name their unit. Nothing here exists only in production.
 """
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -121,6 +122,7 @@ if SECKILL_LAB:
 
 MIDDLEWARE = [
     "django.middleware.security.SecurityMiddleware",
+    "seckill_site.web.middleware.site_guard",
     "whitenoise.middleware.WhiteNoiseMiddleware",
     "csp.middleware.CSPMiddleware",
     "django.contrib.sessions.middleware.SessionMiddleware",
@@ -259,7 +261,7 @@ CACHES = {
 # --- Payment -------------------------------------------------------------------------------------
 
 SECKILL_PAYMENT_PROVIDERS = env.list(
-    "SECKILL_PAYMENT_PROVIDERS", default=["orders.payments.sandbox.Sandbox"]
+    "SECKILL_PAYMENT_PROVIDERS", default=["orders.payments.sandbox.Sandbox"] if DEBUG else []
 )
 SECKILL_PAYMENT_ORIGINS = env.list("SECKILL_PAYMENT_ORIGINS", default=[])
 SECKILL_SANDBOX_KEY = env.str("SECKILL_SANDBOX_KEY", default=SECRET_KEY)
@@ -269,7 +271,11 @@ SECKILL_SANDBOX_KEY_FALLBACKS = env.list(
 
 # --- Mail ----------------------------------------------------------------------------------------
 
-SECKILL_SITE_URL = env.str("SECKILL_SITE_URL", default="http://127.0.0.1:8000").rstrip("/")
+SECKILL_SITE_URL = env.str(
+    "SECKILL_SITE_URL", default="http://127.0.0.1:8000" if DEBUG else ""
+).rstrip("/")
+"""The address of this site, of which every absolute address is built; never of a request's Host."""
+
 SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_URL).rstrip("/")
 """The address of the web server for a rehearsal's crowd; the workers send its requests."""
 
@@ -313,6 +319,7 @@ _EVERY_SECONDS = {
     "store_tallies": 15.0,
     "store_visits": 2.0,
     "drop_stale_facts": 1.0,
+    "delete_old_logins": 3600.0,
 }
 CELERY_BEAT_SCHEDULE = {
     name: {
@@ -363,6 +370,13 @@ STORAGES = {
 }
 WHITENOISE_KEEP_ONLY_HASHED_FILES = True
 
+
+def origin_of(url: str) -> list[str]:
+    """Return the origin of an address, if it has one."""
+    match = re.match(r"https?://[^/?#]+", url)
+    return [match[0]] if match else []
+
+
 CONTENT_SECURITY_POLICY = {
     "DIRECTIVES": {
         "default-src": ["'self'"],
@@ -370,12 +384,17 @@ CONTENT_SECURITY_POLICY = {
         "object-src": ["'none'"],
         "base-uri": ["'none'"],
         "frame-ancestors": ["'none'"],
-        "form-action": ["'self'", *SECKILL_PAYMENT_ORIGINS],
+        # A buyer under another of ALLOWED_HOSTS pays and returns under the site's own address.
+        "form-action": ["'self'", *origin_of(SECKILL_SITE_URL), *SECKILL_PAYMENT_ORIGINS],
     }
 }
 DATA_UPLOAD_MAX_MEMORY_SIZE = 1024 * 1024
 HTTPS_ONLY = env.bool("SECKILL_HTTPS_ONLY", default=False)
 SESSION_COOKIE_SECURE = CSRF_COOKIE_SECURE = HTTPS_ONLY
+if HTTPS_ONLY:
+    # Browsers take a cookie of this name from this very host and over HTTPS only.
+    SESSION_COOKIE_NAME, CSRF_COOKIE_NAME = "__Host-sessionid", "__Host-csrftoken"
+    SECURE_HSTS_SECONDS = 365 * 24 * 60 * 60
 SECURE_SSL_REDIRECT = HTTPS_ONLY
 SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]  # probed from inside the network
 SECURE_PROXY_SSL_HEADER = ("HTTP_X_FORWARDED_PROTO", "https") if HTTPS_ONLY else None

@@ -11,6 +11,8 @@ from django.forms import ModelMultipleChoiceField
 from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.web.admin_lists import CheckedList
+
 admin.site.unregister([User, Group])
 
 
@@ -22,7 +24,7 @@ class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]
 
 
 @admin.register(User)
-class AccountAdmin(UserAdmin):  # type: ignore[type-arg]
+class AccountAdmin(CheckedList, UserAdmin):  # type: ignore[type-arg]
     """Accounts, with the roles of each in the list."""
 
     list_display = ("username", "email", "is_staff", "is_superuser", "roles", "last_login")
@@ -41,7 +43,7 @@ class AccountAdmin(UserAdmin):  # type: ignore[type-arg]
 
 
 @admin.register(Group)
-class RoleAdmin(GroupAdmin):
+class RoleAdmin(CheckedList, GroupAdmin):
     """Groups, with their translated names."""
 
     list_display = ("called",)

@@ -22,6 +22,7 @@ from locks import LockBusy, RedisLock
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus
 from seckill_site.ledger_connection import ledger_connection
+from seckill_site.web.responses import absolute_url
 from vouchers.inventory.keys import ledger_errors
 
 logger = logging.getLogger(__name__)
@@ -144,8 +145,7 @@ def _message(event: OrderEvent) -> EmailMessage | None:
             "order": order,
             "voucher": order.seckill_voucher.voucher,
             "code": written_code(order.code) if order.code else "",
-            "url": settings.SECKILL_SITE_URL
-            + reverse("receipt", args=[order.seckill_voucher_id, order.pk]),
+            "url": absolute_url(reverse("receipt", args=[order.seckill_voucher_id, order.pk])),
         }
         subject = gettext("%(voucher)s: %(status)s") % {
             "voucher": order.seckill_voucher.voucher,

@@ -127,7 +127,12 @@ class PaymentProvider(Protocol):
 
 
 def current_provider() -> PaymentProvider:
-    """Return the provider of new payments: the first in the settings."""
+    """Return the provider of new payments: the first in the settings.
+
+    :raises ProviderUnavailable: the settings name none.
+    """
+    if not settings.SECKILL_PAYMENT_PROVIDERS:
+        raise ProviderUnavailable("SECKILL_PAYMENT_PROVIDERS names no provider")
     return _load(settings.SECKILL_PAYMENT_PROVIDERS[0])
 
 

@@ -7,13 +7,10 @@ SQL is needed where the ledger cannot know:
   not asked for in the last half minute;
 - an ended order rules out another: it is the one shown;
 - somebody waits in the sale's waiting list: the ledger has no index by user.
-
-Whether a sale is public stands in its row alone; a process asks for that once a second.
 """
 
 from __future__ import annotations
 
-from time import monotonic
 from typing import Any, NamedTuple
 
 from django.conf import settings
@@ -27,19 +24,13 @@ from orders.receipts.service import QUEUED
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.kept_settings import kept
 from vouchers.catalogue.listing import public_sale
+from vouchers.catalogue.public_sales import learn_public
 from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
 from vouchers.inventory.keys import NotLoaded, send
 from vouchers.inventory.rebuild import load_sale_exclusively
 from vouchers.inventory.reservations import NotAdmitted, SaleEnded
 from vouchers.inventory.waiting_room import Place, Visitor
-from vouchers.models import SaleStage, SeckillVoucher
-
-PUBLIC_S = 1.0
-"""How long a process remembers whether a sale is public."""
-
-MOST_SALES = 1_000
-
-_public: dict[int, tuple[bool, float]] = {}
+from vouchers.models import SeckillVoucher
 
 
 class BuyerInSale(NamedTuple):
@@ -156,23 +147,3 @@ def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder 
     if row is None or row.status != OrderStatus.UNPAID:
         return None
     return OwnOrder(order_id, row.status, pay_by_ms=row.pay_by_ms)
-
-
-# --- Whether a sale is public ---------------------------------------------------------------------
-
-
-def recall_public(*, sale_id: int) -> bool | None:
-    """Return whether the sale is public, as this process knows; None if it has to ask."""
-    found, read_at = _public.get(sale_id, (False, -PUBLIC_S))
-    return found if monotonic() - read_at < PUBLIC_S else None
-
-
-def learn_public(*, sale_id: int) -> bool:
-    """Ask the database whether the sale is public, and remember it."""
-    read_at = monotonic()
-    sales = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    found = sales.exists()
-    if len(_public) >= MOST_SALES:
-        _public.clear()
-    _public[sale_id] = found, read_at
-    return found

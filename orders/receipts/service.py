@@ -68,20 +68,28 @@ class Receipt:
         )
 
 
-def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool = False) -> Receipt:
+def find_receipt(
+    *,
+    sale_id: int,
+    order_id: int,
+    user_id: int,
+    has_token: bool = False,
+    by_session: bool = False,
+) -> Receipt:
     """Return the receipt of this buyer's order.
 
     An id that neither side knows and that is older than the ledger was lost with an earlier ledger,
-    and so may be one of the first minute of a ledger that replaced another.
+    and so may be one of the first minute of a ledger that replaced another. Only the holder of its
+    token is told so: anybody can make up an old id.
     ``has_token``: the buyer proved ownership with the token of this very order. Requests with
-    a token ask Redis first; requests with a session ask the database.
+    a token ask Redis first; requests with a session, ``by_session``, ask the database.
 
     :raises NoReceipt: the id is unknown, somebody else's, or was never accepted.
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: there is no row, and Redis did not respond.
     """
     found, ledger_answered = None, False
-    if has_token:
+    if has_token and not by_session:
         with suppress(LedgerUnavailable):
             found = cached_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
             ledger_answered = True
@@ -94,7 +102,7 @@ def find_receipt(*, sale_id: int, order_id: int, user_id: int, has_token: bool =
         # It may have become a row, and left the ledger, since the first look at the row.
         or _from_row(sale_id, order_id, user_id, has_token)
         or _ended_without_row(sale_id, order_id, user_id)
-        or _lost(sale_id, order_id, ledger)
+        or _lost(sale_id, order_id, ledger, has_token)
     )
 
 
@@ -200,10 +208,12 @@ def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | N
     return None if reason is None else Receipt(order_id, sale_id, OrderStatus.REFUSED, reason)
 
 
-def _lost(sale_id: int, order_id: int, ledger: Snapshot) -> Receipt:
+def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Receipt:
     if not is_same_ledger(sale_id=sale_id, loaded_at_ms=ledger.loaded_at_ms):
         # Lost and rebuilt since the first look, or restored from older data: it may come back.
         raise LedgerUnavailable("the ledger was replaced while it was read")
+    if not has_token:
+        raise NoReceipt("neither ledger nor database knows the order")
     waits = WaitingEntry.objects.filter(order_id=order_id, live=True)
     # A server that took over may have been behind: better a refusal too many than no answer.
     behind_ms = CLOCK_TOLERANCE_MS if ledger.epoch > 1 else 0

@@ -31,7 +31,7 @@ from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
-from seckill_site.web.responses import allow, as_shell, for_owner, wants_html
+from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
 from vouchers.inventory.waiting_room import Place as PlaceInLine
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import live_json
@@ -95,7 +95,7 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 @allow("GET", "HEAD")
 @refusals_answered
 def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
-    """Show a sale to one buyer, without JavaScript, or a draft to staff.
+    """Show a sale to one buyer, without JavaScript, or a draft to staff who may see sales.
 
     A signed-in buyer's form carries a purchase token.
     """
@@ -107,7 +107,7 @@ def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
         sale_id=sale_id,
         user_id=user.pk,
         now_ms=now_ms,
-        drafts_too=user.is_staff,
+        drafts_too=user.is_staff and user.has_perm("vouchers.view_seckillvoucher"),
         visitor=visitor,
     )
     if user.pk and offer.place and offer.keeps_out:
@@ -190,8 +190,8 @@ def pay(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     order = _own_order(request, sale_id, order_id)
     receipt_url = reverse("receipt", args=[sale_id, order_id])
     addresses = Addresses(
-        return_url=request.build_absolute_uri(receipt_url),
-        notify_url=request.build_absolute_uri(reverse("notify", args=[current_provider().name])),
+        return_url=absolute_url(receipt_url),
+        notify_url=absolute_url(reverse("notify", args=[current_provider().name])),
     )
     pay_url = start_payment(order_id=order.pk, addresses=addresses, now=database_now())
     if wants_html(request):

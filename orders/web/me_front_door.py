@@ -15,8 +15,6 @@ from orders.receipts.buyer_in_sale import (
     BuyerInSale,
     buyer_call,
     buyer_from_rows,
-    learn_public,
-    recall_public,
 )
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import owner_answer
@@ -32,6 +30,7 @@ from vouchers.inventory.keys import ask
 from vouchers.inventory.waiting_room import Visitor
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
+from vouchers.web.public import is_public
 
 IDS_AT_ONCE = 64
 """How many order ids a process mints at once. Those that it does not use are never used."""
@@ -93,7 +92,6 @@ class _OrderIds:
 
 
 _order_ids = PerLoop(_OrderIds)
-_learning: dict[int, asyncio.Task[bool]] = {}
 
 
 async def me(environ: Environ) -> Answer | None:
@@ -146,7 +144,7 @@ async def token(environ: Environ) -> Answer | None:
 
 async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
     """Return a buyer of a public sale, as ``find_buyer_in_sale`` does in a thread."""
-    if not await _is_public(sale_id):
+    if not await is_public(sale_id):
         raise SeckillVoucher.DoesNotExist("the sale is not public")
     ids = {"sale_id": sale_id, "user_id": user_id}
     found = await ask(buyer_call(**ids, visitor=visitor))
@@ -155,19 +153,6 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
     return await threads().query(
         partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
     )
-
-
-async def _is_public(sale_id: int) -> bool:
-    """Return whether a sale is public; only one request of the process asks the database."""
-    known = recall_public(sale_id=sale_id)
-    if known is not None:
-        return known
-    task = _learning.get(sale_id)
-    if task is None:
-        work = partial(learn_public, sale_id=sale_id)
-        task = _learning[sale_id] = asyncio.ensure_future(threads().query(work))
-        task.add_done_callback(lambda done: _learning.pop(sale_id, None) and done.exception())
-    return await asyncio.shield(task)
 
 
 async def _next_order_id() -> int:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from dataclasses import replace
 from typing import Any
 
+from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
@@ -12,7 +15,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.placing.order_ids import mint_order_ids
-from orders.placing.tokens import read_token
+from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, read_token
 from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale
 from orders.receipts.service import find_receipt
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
@@ -40,6 +43,9 @@ from seckill_site.web.responses import allow, as_response, for_owner, problem, w
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
+TOKEN_COOKIE = "purchase-token"
+"""The cookie of one receipt's address with the purchase token of its order."""
+
 
 @csrf_exempt  # the token proves who asks; no cookie is read here
 @allow("POST")
@@ -58,7 +64,29 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     if isinstance(outcome, Refusal):
         return refusal_response(request, outcome, sale_id=sale_id, token=token)
     receipt_url = receipt_path(outcome.order_id, path=request.path)
-    return HttpResponse(status=303, headers={"Location": receipt_url})
+    response = HttpResponse(status=303, headers={"Location": receipt_url})
+    # Without JavaScript nothing else keeps the token, for a receipt that the ledger has lost.
+    response.set_cookie(
+        TOKEN_COOKIE,
+        outcome.sign(),
+        path=receipt_url,
+        max_age=dt.timedelta(days=1),
+        secure=settings.HTTPS_ONLY,
+        httponly=True,
+        samesite="Lax",
+    )
+    return response
+
+
+def _kept_token(request: HttpRequest, sale_id: int) -> PurchaseToken | None:
+    """Return the token in the receipt's cookie, if there is a valid one."""
+    text = request.COOKIES.get(TOKEN_COOKIE)
+    if text is None:
+        return None
+    try:
+        return read_token(text, sale_id=sale_id, now_ms=ledger_now_ms())
+    except (MalformedToken, BadToken):
+        return None
 
 
 @allow("GET", "HEAD")
@@ -109,14 +137,26 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
 def receipt(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
     """Show the owner their order, by session or by the purchase token in a header."""
     text = request.headers.get("Purchase-Token")
+    by_session = text is None
     if text is None:
-        user_id, has_token = request.user.pk, False
+        user_id = request.user.pk
+        token = _kept_token(request, sale_id)
+        has_token = token is not None and token.user_id == user_id and token.order_id == order_id
     else:
         token = read_token(text, sale_id=sale_id, now_ms=ledger_now_ms())
         user_id, has_token = token.user_id, token.order_id == order_id
     if user_id is None:
         return login_required_answer(request)
-    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id, has_token=has_token)
+    found = find_receipt(
+        sale_id=sale_id,
+        order_id=order_id,
+        user_id=user_id,
+        has_token=has_token,
+        by_session=by_session,
+    )
+    # A token outlives the session, and is kept in the browser: it opens no voucher by itself.
+    if found.code and user_id != request.user.pk:
+        found = replace(found, code="", refundable=False)
     content = receipt_json(found, now_ms=ledger_now_ms())
     if not wants_html(request):
         return as_response(owner_answer(content))

@@ -3,6 +3,7 @@
 import logging
 
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
+from django.utils.translation import gettext as _
 from django.views.decorators.csrf import csrf_exempt
 
 from orders.lifecycle.cancellation import Busy
@@ -26,10 +27,12 @@ def notify(request: HttpRequest, *, provider: str) -> HttpResponseBase:
         headers, now = dict(request.headers), database_now()
         answer = take_notification(provider_name=provider, headers=headers, body=body, now=now)
     except LookupError:
-        return problem(request, status=404, code="not_found", message="no such provider")
+        message = _("There is no such payment provider.")
+        return problem(request, status=404, code="not_found", message=message)
     except (BadNotification, OSError) as error:
         logger.warning("refused a notification of %s: %s", provider, error)
-        return problem(request, status=400, code="invalid", message=str(error))
+        message = _("The notification is not valid.")
+        return problem(request, status=400, code="invalid", message=message)
     except (Busy, LedgerUnavailable):
         return unavailable(request)
     return HttpResponse(answer, content_type="text/plain")

@@ -47,6 +47,7 @@ PYTHON_SETTINGS = {
 }
 SOMEWHERE_ELSE = "198.51.100.1"  # an address reserved for documentation
 EVERY_ADDRESS = ("0.0.0.0", "::")
+SANDBOX = "orders.payments.sandbox.Sandbox"
 LAYOUT = "2"
 """The version of the data in ``.run``. Data without a version is version 1."""
 
@@ -167,7 +168,8 @@ def settings_of(
         "DATABASE_URL": database,
         **redis_settings(redis.url()),
         "STATIC_ROOT": str(RUN / "static"),
-        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,  # for links in mails
+        "SECKILL_SITE_URL": os.environ.get("SECKILL_SITE_URL") or url,
+        "SECKILL_PAYMENT_PROVIDERS": os.environ.get("SECKILL_PAYMENT_PROVIDERS") or SANDBOX,
     }
 
 

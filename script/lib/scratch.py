@@ -107,6 +107,8 @@ def settings_of(
         "SECRET_KEY": "a key for private servers alone",
         "DEBUG": "false",
         "ALLOWED_HOSTS": "localhost,127.0.0.1",
+        "SECKILL_SITE_URL": "http://testserver",  # as Django's test client says
+        "SECKILL_PAYMENT_PROVIDERS": "orders.payments.sandbox.Sandbox",
         "SECKILL_LAB": "true",  # off by default elsewhere
         "STATIC_ROOT": str(directory / "static"),
         "SECKILL_SCRATCH": str(directory),

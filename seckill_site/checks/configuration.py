@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.checks import CheckMessage, Error, Warning, register, run_checks
@@ -84,6 +85,12 @@ def check_broker_options(**_: Any) -> Iterator[CheckMessage]:
 @register(SETTINGS)
 def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
     """Find payment providers that do not exist, such as one under its old path."""
+    if not settings.SECKILL_PAYMENT_PROVIDERS:
+        yield Error(
+            "SECKILL_PAYMENT_PROVIDERS names no payment provider. Nobody could pay.",
+            hint=f"Name the class of one. {SANDBOX} moves no money; it has to be named, too.",
+            id="seckill.E009",
+        )
     for path in settings.SECKILL_PAYMENT_PROVIDERS:
         try:
             import_string(path)
@@ -93,6 +100,25 @@ def check_payment_paths(**_: Any) -> Iterator[CheckMessage]:
                 hint=f"Name a class by its path. The sandbox is {SANDBOX}.",
                 id="seckill.E008",
             )
+
+
+@register(SETTINGS)
+def check_site_url(**_: Any) -> Iterator[CheckMessage]:
+    """Find a missing or malformed address of the site, of which links and callbacks are built."""
+    url = settings.SECKILL_SITE_URL
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("http", "https") and bool(parts.hostname) and not parts.query
+        _ = parts.port  # raises if it is no number
+    except ValueError:
+        is_address = False
+    if not is_address:
+        yield Error(
+            f"SECKILL_SITE_URL is {url!r}, which is not the address of a site. Mails, the payment "
+            "provider and its returning buyers would be sent nowhere.",
+            hint="Set it to the address that buyers use: SECKILL_SITE_URL=https://shop.example",
+            id="seckill.E017",
+        )
 
 
 @register(SETTINGS)

@@ -33,6 +33,9 @@ IN_MEMORY_BYTES = 64 * 1024
 _LANGUAGE = "seckill.language"
 """Where an environment keeps the language that was found for it."""
 
+LONGEST_KEPT_CHARACTERS = 256
+"""For a longer choice of languages, the language is found anew with each request."""
+
 UPLOAD_BYTES = 1024 * 1024
 """A body that is declared longer is an upload, and has more time."""
 
@@ -74,7 +77,8 @@ def environ_of(scope: Scope) -> Environ:
     for name, value in scope["headers"]:
         if key := _variable(name):
             text = value.decode("latin-1")
-            environ[key] = f"{environ[key]},{text}" if key in environ else text
+            between = "; " if key == "HTTP_COOKIE" else ","
+            environ[key] = f"{environ[key]}{between}{text}" if key in environ else text
     return environ
 
 
@@ -98,6 +102,13 @@ def has_body(environ: Environ) -> bool:
     return length not in ("", "0") or "HTTP_TRANSFER_ENCODING" in environ
 
 
+def declared_bytes(length: str) -> int:
+    """Return what a ``Content-Length`` says; 0 if it says nothing, too much if it has 20 digits."""
+    if not (length.isascii() and length.isdecimal()):
+        return 0
+    return int(length) if len(length) < 20 else LONGEST_BODY_BYTES + 1
+
+
 async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
     """Return the whole body of a request, at its start; a long one is on the disk.
 
@@ -107,7 +118,7 @@ async def read_body(environ: Environ, receive: Receive) -> IO[bytes]:
     :raises Busy: enough others are being read.
     """
     length = environ.get("CONTENT_LENGTH", "")
-    declared = int(length) if length.isdecimal() and len(length) < 20 else 0
+    declared = declared_bytes(length)
     if declared > LONGEST_BODY_BYTES:
         raise BodyTooLong
     in_chunks = not declared or "HTTP_TRANSFER_ENCODING" in environ
@@ -225,7 +236,9 @@ def request_language(environ: Environ) -> str:
     if found is None:
         cookies, name = environ.get("HTTP_COOKIE", ""), _language_cookie()
         chosen = parse_cookie(cookies).get(name, "") if name in cookies else ""
-        found = _language(chosen[:16], environ.get("HTTP_ACCEPT_LANGUAGE", "")[:128])
+        accepted = environ.get("HTTP_ACCEPT_LANGUAGE", "")
+        is_usual = len(chosen) + len(accepted) <= LONGEST_KEPT_CHARACTERS
+        found = (_language if is_usual else _language.__wrapped__)(chosen, accepted)
         environ[_LANGUAGE] = found
     return found
 

@@ -14,7 +14,7 @@ from django.shortcuts import render, resolve_url
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.utils.translation import gettext, gettext_lazy
 
-from seckill_site.web.responses import YEAR_SECONDS, allow
+from seckill_site.web.responses import YEAR_SECONDS, allow, for_owner
 
 
 class BoundedLoginForm(AuthenticationForm):
@@ -51,13 +51,12 @@ class SignUpForm(UserCreationForm):  # type: ignore[type-arg]
 @allow("GET", "HEAD", "POST")
 def signup(request: HttpRequest) -> HttpResponseBase:
     """Create an account, sign its owner in and redirect to ``next``."""
-    form = SignUpForm(request.POST or None)
+    form = SignUpForm(request.POST if request.method == "POST" else None)
     if request.method == "POST" and form.is_valid() and (user := form.save_unless_taken()):
         login(request, user, backend="django.contrib.auth.backends.ModelBackend")
         return HttpResponseRedirect(_next_url(request))
-    return render(
-        request, "registration/signup.html", {"form": form, "next": request.GET.get("next", "")}
-    )
+    context = {"form": form, "next": request.GET.get("next", "")}
+    return for_owner(render(request, "registration/signup.html", context))
 
 
 @allow("GET", "HEAD")

@@ -12,7 +12,14 @@ from django.db import Error as DatabaseError
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.utils.translation import gettext as _
 
-from seckill_site.web.responses import problem, seems_signed_in, unavailable, wants_html
+from seckill_site.web.responses import (
+    method_not_allowed,
+    methods_of,
+    problem,
+    seems_signed_in,
+    unavailable,
+    wants_html,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -51,6 +58,10 @@ def permission_denied(request: HttpRequest, exception: Exception) -> HttpRespons
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """Answer a form without its token; a method that the view does not allow is 405 first."""
+    methods = methods_of(request.resolver_match.func) if request.resolver_match else ("POST",)
+    if request.method not in methods:
+        return method_not_allowed(request, methods)
     return problem(
         request,
         status=403,

@@ -80,6 +80,11 @@ def unavailable_answer(text: str = "", *, language: str) -> Answer:
     )
 
 
+def absolute_url(path: str) -> str:
+    """Return the absolute address of a path of this site, whatever host a request names."""
+    return f"{settings.SECKILL_SITE_URL}{path}"
+
+
 def wants_html(request: HttpRequest) -> bool:
     """Return whether the client named ``text/html`` in its ``Accept`` header."""
     return names_html(request.META)
@@ -176,16 +181,28 @@ def allow(*methods: str) -> Callable[[View], View]:
         @wraps(view)
         def checked(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method not in methods:
-                allowed = ", ".join(methods)
-                message = _("This address only accepts %(methods)s.") % {"methods": allowed}
-                response = problem(request, status=405, code="invalid", message=message)
-                response["Allow"] = allowed
-                return response
+                return method_not_allowed(request, methods)
             return view(request, *args, **kwargs)
 
+        checked.allowed_methods = methods  # type: ignore[attr-defined]
         return checked
 
     return decorate
+
+
+def methods_of(view: View) -> tuple[str, ...]:
+    """Return the methods that a view allows; Django's own views are pages and forms."""
+    found: tuple[str, ...] = getattr(view, "allowed_methods", ("GET", "HEAD", "POST"))
+    return found
+
+
+def method_not_allowed(request: HttpRequest, methods: tuple[str, ...]) -> HttpResponse:
+    """Answer 405, and name the methods that are allowed."""
+    allowed = ", ".join(methods)
+    message = _("This address only accepts %(methods)s.") % {"methods": allowed}
+    response = problem(request, status=405, code="invalid", message=message)
+    response["Allow"] = allowed
+    return response
 
 
 # --- The links of an error page: found without session or database -------------------------------

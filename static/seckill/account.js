@@ -1,6 +1,6 @@
 // Who is signed in, on a page that is the same for everybody.
 
-const CSRF_COOKIE = /(?:^|; )csrftoken=([^;]+)/;
+const CSRF_COOKIE = /(?:^|; )(?:__Host-)?csrftoken=([^;]+)/;
 
 /** Show the links of a buyer or of a visitor, by an answer of me/. */
 export function showAccount({ signed_in: signedIn, name = "" }) {

@@ -77,7 +77,14 @@ export const readJson = (id) => JSON.parse(document.getElementById(id)?.textCont
  * places it again under the same id. A browser may forbid storage; then it does not.
  */
 export const keptTokens = {
-  keep: (token) => stored((storage) => storage.setItem(`seckill-${orderIdOf(token)}`, token)),
+  keep(token) {
+    stored((storage) => storage.setItem(`seckill-${orderIdOf(token)}`, token));
+    // For the page itself, when it is loaded again: it cannot send a header then.
+    const [orderId, , sale] = token.split("-");
+    const secure = location.protocol === "https:" ? "; secure" : "";
+    const scope = `path=/vouchers/${sale}/orders/${orderId}/; max-age=86400; samesite=lax`;
+    document.cookie = `purchase-token=${token}; ${scope}${secure}`;
+  },
   of: (orderId) => stored((storage) => storage.getItem(`seckill-${orderId}`)),
   drop: (orderId) => stored((storage) => storage.removeItem(`seckill-${orderId}`)),
 };

@@ -6,6 +6,8 @@ import http.client
 import os
 import re
 import shutil
+import socket
+import struct
 import subprocess
 import threading
 import time
@@ -17,6 +19,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 from statistics import median
+from typing import NamedTuple
 
 import pytest
 
@@ -35,6 +38,16 @@ SALES = count(100)
 
 ASKED: list[tuple[str, dict[str, str]]] = []
 """Paths and headers of the requests that came through nginx."""
+
+
+class Others(NamedTuple):
+    """The ports of an nginx beside its first: for plain HTTP, and for HTTP/2."""
+
+    plain: int
+    http2: int
+
+
+OTHER_PORTS: dict[int, Others] = {}
 
 HEAD = """\
 daemon off;
@@ -99,8 +112,16 @@ def adapted(
         assert text.count(f"10.0.0.11:{number}") == 1
         text = text.replace(f"10.0.0.11:{number}", f"127.0.0.1:{ports[name]}")
     text = re.sub(r"^ *ssl_certificate.*\n", "", text, flags=re.MULTILINE)
-    text = text.replace("listen 443 ssl http2;", f"listen 127.0.0.1:{port};")
-    text = text.replace("listen 80;", f"listen 127.0.0.1:{free_port()};")
+    others = OTHER_PORTS[port] = Others(plain=free_port(), http2=free_port())
+    for default in ("", " default_server"):
+        here = f"listen 127.0.0.1:{port}{default}; listen 127.0.0.1:{others.http2} http2{default};"
+        text = text.replace(f"listen 443 ssl http2{default};", here)
+        text = text.replace(f"listen 80{default};", f"listen 127.0.0.1:{others.plain}{default};")
+    text = text.replace("ssl_reject_handshake on;", "")
+    text = text.replace(
+        "server_name shop.example;", "server_name shop.example 127.0.0.1 localhost;"
+    )
+    text = text.replace("/srv/seckill/deploy", str(ROOT / "deploy"))
     return text.replace("/var/cache/nginx/seckill", f"{directory}/cache")
 
 
@@ -154,6 +175,87 @@ def ask(port: int, method: str, path: str, **headers: str) -> str:
         return connection.getresponse().read().decode()
     finally:
         connection.close()
+
+
+def head_of(port: int, path: str, host: str) -> http.client.HTTPResponse:
+    """Ask, and return the answer without its body."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    try:
+        connection.request("GET", path, headers={"Host": host})
+        return connection.getresponse()
+    finally:
+        connection.close()
+
+
+@pytest.mark.parametrize("which", ["plain", "https"])
+def test_foreign_host_gets_no_answer(nginx: int, which: str) -> None:
+    port = OTHER_PORTS[nginx].plain if which == "plain" else nginx
+    for host in ("evil.example", "127.0.0.2", "shop.example.evil.example"):
+        with pytest.raises(http.client.RemoteDisconnected):
+            head_of(port, "/", host)
+
+
+def test_plain_http_leads_to_the_shop_alone(nginx: int) -> None:
+    answer = head_of(OTHER_PORTS[nginx].plain, "/vouchers/7/?a=b", "shop.example")
+    where = "https://shop.example/vouchers/7/?a=b"
+    assert (answer.status, answer.headers["Location"]) == (301, where)
+
+
+def test_nginx_names_no_version(nginx: int) -> None:
+    assert head_of(nginx, "/errors/none", "shop.example").headers["Server"] == "nginx"
+
+
+def frame(kind: int, flags: int, stream: int, payload: bytes) -> bytes:
+    return struct.pack(">I", len(payload))[1:] + struct.pack(">BBI", kind, flags, stream) + payload
+
+
+def http2_body(port: int, **headers: str) -> bytes:
+    """Return the body of the answer to one request over HTTP/2, whose own body never comes."""
+    pairs = [(name.replace("_", ":"), value) for name, value in headers.items()]
+    packed = b"".join(
+        b"\0" + b"".join(bytes([len(it)]) + it.encode() for it in pair) for pair in pairs
+    )
+    data, headers_of, settings, end = 0, 1, 4, 1
+    with socket.create_connection(("127.0.0.1", port), 30) as client, client.makefile("rb") as got:
+        client.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + frame(settings, 0, 0, b""))
+        client.sendall(frame(headers_of, 4, 1, packed))
+        body = b""
+        while head := got.read(9):
+            payload = got.read(int.from_bytes(head[:3]))
+            if head[3] == data:
+                body += payload
+                if head[4] & end:
+                    break
+        return body
+
+
+def test_too_large_a_body_over_http2_gets_our_answer(nginx: int) -> None:
+    body = http2_body(
+        OTHER_PORTS[nginx].http2,
+        _method="POST",
+        _scheme="http",
+        _path="/vouchers/7/orders/",
+        _authority="shop.example",
+        **{"content-length": "9999999"},
+    )
+    assert body == (ROOT / "deploy/errors/too-large.json").read_bytes()
+
+
+@pytest.mark.parametrize("unit", ["web@", "worker", "beat"])
+def test_units_may_do_little(unit: str) -> None:
+    text = (ROOT / f"deploy/seckill-{unit}.service").read_text()
+    settings = set(text.splitlines())
+    assert {"CapabilityBoundingSet=", "NoNewPrivileges=yes"} <= settings
+    assert "SystemCallFilter=@system-service" in settings
+    assert re.search(r"^MemoryMax=\d+[MG]$", text, re.MULTILINE)
+
+
+def test_web_servers_listen_on_this_machine_unless_told() -> None:
+    text = (ROOT / "deploy/seckill-web@.service").read_text()
+    assert "--host ${SECKILL_LISTEN} " in text
+    default, override = "Environment=SECKILL_LISTEN=127.0.0.1", "EnvironmentFile="
+    assert text.index(default) < text.index(override)
+    assert "ssl_protocols TLSv1.2 TLSv1.3;" in (ROOT / "deploy/nginx.conf").read_text()
 
 
 def test_orders_have_processes_of_their_own(nginx: int) -> None:

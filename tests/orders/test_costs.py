@@ -16,7 +16,6 @@ from pytest_django import DjangoAssertNumQueries, Settings
 
 from orders.fulfilment.worker import fulfill_sale
 from orders.placing.tokens import PurchaseToken, read_token
-from orders.receipts import buyer_in_sale
 from orders.web import me_front_door
 from orders.web.me_front_door import _OrderIds
 from seckill_site.clocks.machine import now_ms
@@ -26,6 +25,7 @@ from tests.support.asgi import ask
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
 from tests.support.wsgi import Answer
+from vouchers.catalogue import public_sales
 from vouchers.inventory import sold_out_cache
 from vouchers.models import SeckillVoucher
 from vouchers.web import front_door as door
@@ -137,7 +137,9 @@ def one_who_has_an_order(buyer: User) -> Request:
 
 
 def one_who_looks_at_the_sale(buyer: User) -> Request:
-    return live(begun())
+    sale = begun()
+    public_sales.learn_public(sale_id=sale.pk)
+    return live(sale)
 
 
 def the_next_who_looks_at_the_sale(buyer: User) -> Request:
@@ -187,7 +189,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(door, "FRESH_S", 3600.0)
     monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
     monkeypatch.setattr(shells, "FRESH_S", 3600.0)
-    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 3600.0)
+    monkeypatch.setattr(public_sales, "PUBLIC_S", 3600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))  # none runs short
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()

@@ -44,6 +44,9 @@ def _reads_env(call: ast.Call) -> bool:
 
 def _default_of(call: ast.Call) -> str:
     given = [keyword.value for keyword in call.keywords if keyword.arg == "default"]
+    if given and isinstance(given[0], ast.IfExp):
+        assert ast.unparse(given[0].test) == "DEBUG"
+        return f"{_written(given[0].body)} with `DEBUG`, else required"
     return _written(given[0]) if given else "required"
 
 

@@ -217,7 +217,8 @@ class Stack:
         ``wsgi`` is a granian with Django alone.
         """
         port = free_port()
-        environ = {"SECKILL_DJANGO_THREADS": str(threads), **environ}
+        site = {"SECKILL_SITE_URL": f"http://127.0.0.1:{port}"}
+        environ = {"SECKILL_DJANGO_THREADS": str(threads), **site, **environ}
         at = ["--host", "127.0.0.1", "--port", str(port), "--workers", str(workers)]
         granian = ["granian", "--http", "1", "--no-ws", *at, "--workers-kill-timeout", "5"]
         granian += ["--backlog", "4096", "--backpressure", "4096"]

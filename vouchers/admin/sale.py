@@ -21,6 +21,7 @@ from django.utils.translation import gettext_lazy as _
 from django.views.decorators.http import require_safe
 
 from seckill_site.clocks.database import database_now
+from seckill_site.web.admin_lists import CheckedList
 from vouchers.admin.sale_list import (
     SaleChangeList,
     SaleColumns,
@@ -52,7 +53,7 @@ admin.site.site_title = _("Seckill")
 admin.site.index_title = _("Sales and orders")
 
 
-class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-arg]
+class SeckillVoucherAdmin(SaleColumns, CheckedList):
     """Sales, created and edited through ``vouchers.catalogue.sales`` and never saved here."""
 
     form = SaleForm

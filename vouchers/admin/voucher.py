@@ -17,6 +17,7 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.clocks.database import database_now
 from seckill_site.formatting import money
+from seckill_site.web.admin_lists import CheckedList
 from vouchers.catalogue.listing import on_sale_now
 from vouchers.catalogue.staff_texts import StaffRefusal
 from vouchers.imports.plan import Importer, RowOutcome
@@ -38,7 +39,7 @@ class UploadForm(forms.Form):
     )
 
 
-class VoucherAdmin(admin.ModelAdmin):  # type: ignore[type-arg]
+class VoucherAdmin(CheckedList):
     """Vouchers and their import, whose URLs are named like those of django-import-export."""
 
     list_display = ("title", "price", "face_value", "new_sale")

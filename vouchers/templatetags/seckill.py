@@ -7,7 +7,6 @@ from typing import Any
 
 import segno
 from django import template
-from django.template.context import RequestContext
 from django.utils import timezone
 from django.utils.formats import date_format
 from django.utils.html import format_html
@@ -23,6 +22,7 @@ from seckill_site.formatting import (
     short_money,
     spelled_duration,
 )
+from seckill_site.web.responses import absolute_url
 from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
 
 register = template.Library()
@@ -102,11 +102,10 @@ def qr(text: str) -> SafeString:
     return mark_safe(code.svg_inline(omitsize=True, light="#fff", svgclass="qr", lineclass=None))
 
 
-@register.simple_tag(takes_context=True)
-def absolute(context: RequestContext, path: str) -> str:
+@register.simple_tag
+def absolute(path: str) -> str:
     """Return the absolute address of a path of this site."""
-    assert context.request is not None
-    return context.request.build_absolute_uri(path)
+    return absolute_url(path)
 
 
 @register.filter

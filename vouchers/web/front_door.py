@@ -5,13 +5,17 @@ import re
 from dataclasses import dataclass, replace
 from time import monotonic
 
+from django.db import DatabaseError
+
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.web.responses import Answer, names_html, unavailable_answer
+from vouchers.catalogue.public_sales import was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
 from vouchers.inventory.sale_state import Snapshot, snapshot_call
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
 from vouchers.web.loading import load_once
+from vouchers.web.public import is_public
 
 FRESH_S = 0.1
 """A process asks the ledger for a sale at most once in this time, however many requests come."""
@@ -37,13 +41,16 @@ _asking: dict[int, asyncio.Task[_Sample]] = {}
 
 
 async def live(environ: Environ) -> Answer | None:
-    """Answer ``live/`` of a loaded sale; None if Django has to answer."""
+    """Answer ``live/`` of a public sale; None if Django has to answer."""
     match = _PATH.fullmatch(environ["PATH_INFO"])
     if match is None or environ["REQUEST_METHOD"] != "GET":
         return None
+    sale_id = int(match[1])
     try:
-        return live_answer(await recent_snapshot(int(match[1])))
-    except SeckillVoucher.DoesNotExist:
+        if not (was_public(sale_id=sale_id) or await is_public(sale_id)):
+            return None
+        return live_answer(await recent_snapshot(sale_id))
+    except (SeckillVoucher.DoesNotExist, DatabaseError):
         return None
     except (LedgerUnavailable, NotLoaded):
         if names_html(environ):

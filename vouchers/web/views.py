@@ -11,6 +11,7 @@ from django.utils.translation import gettext as _
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.web.responses import (
+    absolute_url,
     allow,
     as_response,
     as_shell,
@@ -22,6 +23,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
+from vouchers.catalogue.public_sales import learn_public, was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
@@ -61,6 +63,8 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return the public figures of one sale, which may be a second old."""
     try:
+        if not (was_public(sale_id=sale_id) or learn_public(sale_id=sale_id)):
+            raise Http404
         return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:
         raise Http404 from None
@@ -71,7 +75,7 @@ def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
 @allow("GET", "HEAD")
 def calendar(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return a calendar file that reminds a buyer of a sale's start."""
-    page_url = request.build_absolute_uri(reverse("purchase", args=[sale_id]))
+    page_url = absolute_url(reverse("purchase", args=[sale_id]))
     try:
         sale = public_sale(sale_id=sale_id)
         content = calendar_file(sale=sale, page_url=page_url, now=from_epoch_ms(ledger_now_ms()))

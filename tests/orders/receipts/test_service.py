@@ -47,8 +47,9 @@ from vouchers.models import SeckillVoucher
 pytestmark = pytest.mark.django_db
 
 
-def receipt_for(token: PurchaseToken) -> Receipt:
-    return find_receipt(sale_id=token.sale_id, order_id=token.order_id, user_id=token.user_id)
+def receipt_for(token: PurchaseToken, **proof: bool) -> Receipt:
+    ids = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
+    return find_receipt(**ids, **proof)
 
 
 def lost(sale: SeckillVoucher, order_id: int) -> Receipt:
@@ -326,17 +327,25 @@ def test_id_was_lost_even_if_the_clock_of_redis_went_back() -> None:
     sale, buyer = make_sale(), make_buyer()
     rebuild_sale(sale_id=sale.pk)
     order_id = id_minted(seconds_ago=-20)
-    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
+    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk, has_token=True)
     assert found == lost(sale, order_id)
     with pytest.raises(NoReceipt):
-        find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=-90), user_id=buyer.pk)
+        find_receipt(
+            sale_id=sale.pk, order_id=id_minted(seconds_ago=-90), user_id=buyer.pk, has_token=True
+        )
 
 
 def test_unknown_id_older_than_ledger_was_lost() -> None:
     sale, buyer = make_sale(), make_buyer()
     order_id = id_minted(seconds_ago=60)
-    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk)
+    found = find_receipt(sale_id=sale.pk, order_id=order_id, user_id=buyer.pk, has_token=True)
     assert found == lost(sale, order_id)
+
+
+def test_made_up_old_id_is_not_found_without_its_token() -> None:
+    sale, buyer = make_sale(), make_buyer()
+    with pytest.raises(NoReceipt):
+        find_receipt(sale_id=sale.pk, order_id=id_minted(seconds_ago=60), user_id=buyer.pk)
 
 
 def test_lost_reservation_is_lost_until_retried(
@@ -345,7 +354,8 @@ def test_lost_reservation_is_lost_until_retried(
     sale, buyer = make_sale(), make_buyer()
     (token,) = reserved(sale, [buyer])
     ledger.flushdb()
-    assert receipt_for(token) == lost(sale, token.order_id)  # this loads the sale
+    found = receipt_for(token, has_token=True)  # this loads the sale
+    assert found == lost(sale, token.order_id)
     reserve(sale_id=sale.pk, order_id=token.order_id, user_id=buyer.pk)
     assert receipt_for(token).status == QUEUED
 
@@ -394,7 +404,12 @@ def test_restarted_redis_is_not_trusted_until_rebuilt(
     """It may have gone back, and what it has forgotten may yet become an order."""
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+    who: dict[str, Any] = {
+        "sale_id": sale.pk,
+        "order_id": token.order_id,
+        "user_id": buyer.pk,
+        "has_token": True,
+    }
     ledger.hset(LedgerKeys(sale.pk).sale, "run_id", "of another run")
     with pytest.raises(LedgerUnavailable):
         find_receipt(**who)
@@ -409,7 +424,12 @@ def test_ledger_rebuilt_between_reads_is_unavailable(
 ) -> None:
     sale, (buyer,) = make_sale(), make_buyers(1)
     (token,) = tokens_for(sale, [buyer])
-    who: dict[str, Any] = {"sale_id": sale.pk, "order_id": token.order_id, "user_id": buyer.pk}
+    who: dict[str, Any] = {
+        "sale_id": sale.pk,
+        "order_id": token.order_id,
+        "user_id": buyer.pk,
+        "has_token": True,
+    }
 
     def rebuilt(sale_id: int, *_: int) -> None:
         rebuild_sale(sale_id=sale_id)

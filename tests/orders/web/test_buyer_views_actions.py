@@ -7,9 +7,10 @@ from collections.abc import Callable
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from pytest_django import Settings
 
 from orders.fulfilment.worker import fulfill_sale
-from orders.models import VoucherOrder
+from orders.models import SandboxTrade, VoucherOrder
 from seckill_site.ledger_connection import ledger_connection
 from tests.support.inspection import assert_conserved, assert_refused, everything
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
@@ -64,6 +65,25 @@ def test_pay_redirects_to_the_provider(mine: Client, order: VoucherOrder) -> Non
     assert answer.json()["pay_url"].startswith("http://testserver/sandbox/")
     page = mine.post(url(order, "pay"), headers=HTML)
     assert (page.status_code, page["Location"]) == (303, answer.json()["pay_url"])
+
+
+@pytest.mark.parametrize("host", ["localhost:25", "127.0.0.1"])
+def test_addresses_of_a_payment_are_the_sites_own(
+    mine: Client, order: VoucherOrder, settings: Settings, host: str
+) -> None:
+    """Else a Host with another port would have the worker POST there."""
+    settings.SECKILL_SITE_URL = "https://shop.example"
+    answer = mine.post(url(order, "pay"), headers={"Host": host})
+    trade = SandboxTrade.objects.get()
+    for address in (answer.json()["pay_url"], trade.notify_url, trade.return_url):
+        assert address.startswith("https://shop.example/")
+
+
+def test_without_a_provider_paying_is_unavailable(
+    mine: Client, order: VoucherOrder, settings: Settings
+) -> None:
+    settings.SECKILL_PAYMENT_PROVIDERS = []
+    assert_refused(mine.post(url(order, "pay")), 503, "unavailable")
 
 
 def test_cancel_returns_the_receipt(mine: Client, order: VoucherOrder) -> None:

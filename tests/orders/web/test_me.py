@@ -16,7 +16,6 @@ from pytest_django import DjangoAssertNumQueries
 from orders.fulfilment.worker import fulfill_sale
 from orders.models import OrderStatus, VoucherOrder
 from orders.placing.tokens import read_token
-from orders.receipts import buyer_in_sale
 from orders.web import me_front_door
 from orders.web.me_front_door import IDS_AT_ONCE, IDS_LIFE_S, _OrderIds
 from seckill_site import sessions
@@ -31,6 +30,7 @@ from tests.support.orders import make_buyer, make_buyers, make_order, make_sale,
 from tests.support.patience import wait_for
 from tests.support.sales import make_waiting
 from tests.support.wsgi import Answer
+from vouchers.catalogue import public_sales
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import pace
@@ -42,9 +42,9 @@ pytestmark = pytest.mark.django_db
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a process and a cache that know nothing; what is learned is good for the test."""
     cache.clear()
-    buyer_in_sale._public.clear()
+    public_sales._public.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(public_sales, "PUBLIC_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
 

@@ -634,13 +634,61 @@ def test_unknown_order_or_sale_returns_404(client: Client, accept: str) -> None:
         assert_refused(client.get(url, headers={"Accept": accept}), 404, "not_found")
 
 
-@by_either
+def old_token(sale: SeckillVoucher, buyer: User) -> PurchaseToken:
+    """Return a token of an order that no ledger knows."""
+    return PurchaseToken(id_minted(seconds_ago=30), buyer.pk, sale.pk, now_ms() + 60_000)
+
+
+@pytest.mark.parametrize("by", ["token", "cookie"])
 def test_unknown_id_older_than_ledger_is_lost(client: Client, by: str) -> None:
-    sale, buyer = make_sale(), make_buyer()
-    old = PurchaseToken(id_minted(seconds_ago=30), buyer.pk, sale.pk, now_ms() + 60_000)
-    response = ask(client, old, by)
+    old = old_token(make_sale(), make_buyer())
+    if by == "cookie":
+        client.cookies["purchase-token"] = old.sign()
+    response = ask(client, old, "session" if by == "cookie" else by)
     assert response.status_code == 200
     assert (response.json()["status"], response.json()["reason"]) == ("refused", "lost")
+
+
+@both
+@pytest.mark.parametrize("cookie", ["none", "junk", "another order's", "another buyer's"])
+def test_made_up_old_id_is_not_found(client: Client, cookie: str, accept: str) -> None:
+    sale, (buyer, other) = make_sale(), make_buyers(2)
+    old = old_token(sale, buyer)
+    kept = {
+        "junk": "x",
+        "another order's": token_for(sale, buyer).sign(),
+        "another buyer's": old._replace(user_id=other.pk).sign(),
+    }
+    if cookie in kept:
+        client.cookies["purchase-token"] = kept[cookie]
+    assert_refused(ask(client, old, "session", accept), 404, "not_found")
+
+
+def test_forms_token_is_kept_for_its_receipt_alone(client: Client, ledger: Redis) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    old = old_token(sale, buyer)
+    client.force_login(buyer)
+    assert place(client, sale, old.sign(), HTML).status_code == 303
+    cookie = client.cookies["purchase-token"]
+    assert (cookie["path"], cookie["httponly"], cookie["samesite"]) == (
+        receipt_url(old), True, "Lax",
+    )  # fmt: skip
+    ledger.flushdb()
+    page = client.get(receipt_url(old), headers={"Accept": HTML})
+    assert (page.status_code, page.context["receipt"]["reason"]) == (200, "lost")
+
+
+@pytest.mark.parametrize("signed_in", ["nobody", "another", "owner"])
+def test_token_alone_opens_no_voucher(client: Client, signed_in: str) -> None:
+    sale, buyer = make_sale(), make_buyer()
+    order = make_order(sale, buyer, status=OrderStatus.PAID)
+    VoucherOrder.objects.filter(pk=order.pk).update(code="ABCD1234EFGH5678")
+    token = PurchaseToken(order.pk, buyer.pk, sale.pk, now_ms() + 60_000)
+    if signed_in != "nobody":
+        client.force_login(buyer if signed_in == "owner" else make_buyer())
+    body = ask(client, token, "token").json()
+    assert body["status"] == "paid"
+    assert body["code"] == ("ABCD-1234-EFGH-5678" if signed_in == "owner" else "")
 
 
 def test_bad_token_opens_no_receipt(client: Client) -> None:

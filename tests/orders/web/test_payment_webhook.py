@@ -20,6 +20,19 @@ def test_unknown_provider_returns_404(client: Client) -> None:
     assert_refused(client.post("/payments/nobody/notify/"), 404, "not_found")
 
 
+@pytest.mark.parametrize("provider", ["nobody", "sandbox"])
+def test_refused_notification_is_answered_in_the_senders_language(
+    client: Client, provider: str
+) -> None:
+    texts = {
+        client.post(
+            f"/payments/{provider}/notify/", b"x", "text/plain", headers={"Accept-Language": it}
+        ).json()["message"]
+        for it in ("en", "zh-hans")
+    }
+    assert len(texts) == 2
+
+
 @effort(deadline=None, max_examples=60, suppress_health_check=list(HealthCheck))
 @given(
     st.one_of(

@@ -20,7 +20,6 @@ from pytest_django import DjangoAssertNumQueries
 from orders.placing import places
 from orders.placing.places import read_held_place
 from orders.placing.tokens import read_token
-from orders.receipts import buyer_in_sale
 from orders.web import me_front_door, room_answers
 from orders.web.me_front_door import _OrderIds
 from seckill_site import sessions
@@ -32,6 +31,7 @@ from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, t
 from tests.support.rooms import OPENED_MS, change_room, forget_lines
 from tests.support.sales import change_state, redis_now_ms
 from tests.support.wsgi import Answer
+from vouchers.catalogue import public_sales
 from vouchers.catalogue.sales import delete_sale
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.waiting_room import PLACE_KEPT_MS, SignedPlace, Visitor
@@ -51,9 +51,9 @@ Ask = Callable[..., Answer]
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin as a process that knows nothing; what it learns is good for the test."""
     cache.clear()
-    buyer_in_sale._public.clear()
+    public_sales._public.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(public_sales, "PUBLIC_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
     forget_lines()
@@ -796,7 +796,7 @@ def test_form_without_redis_has_no_token(redis_gone: Any) -> None:
 def test_draft_with_a_room_is_shown_to_staff() -> None:
     sale, staff = make_room(), make_buyer()
     _draft(sale, staff)
-    User.objects.filter(pk=staff.pk).update(is_staff=True)
+    User.objects.filter(pk=staff.pk).update(is_staff=True, is_superuser=True)
 
     answer = Browser(staff, from_django).get(form_path(sale), accept=HTML)
 

@@ -240,6 +240,28 @@ def test_sandbox_provider_is_a_warning(settings, debug, providers, found):
     assert ids(configuration.check_payment_providers) == found
 
 
+def test_missing_provider_is_an_error(settings):
+    settings.SECKILL_PAYMENT_PROVIDERS = []
+
+    assert ids(configuration.check_payment_paths) == ["E009"]
+
+
+@pytest.mark.parametrize(
+    "url", ["", "shop.example", "ftp://shop.example", "http://", "https://shop.example:x", "//a"]
+)
+def test_missing_or_odd_site_url_is_an_error(settings, url):
+    settings.SECKILL_SITE_URL = url
+
+    assert ids(configuration.check_site_url) == ["E017"]
+
+
+@pytest.mark.parametrize("url", ["https://shop.example", "http://127.0.0.1:8000", "http://[::1]:8"])
+def test_site_url_is_accepted(settings, url):
+    settings.SECKILL_SITE_URL = url
+
+    assert ids(configuration.check_site_url) == []
+
+
 def test_sandbox_provider_leaves_site_ready(settings):
     settings.DEBUG, settings.SECKILL_PAYMENT_PROVIDERS = False, [configuration.SANDBOX]
 
@@ -554,6 +576,19 @@ def test_plain_check_asks_no_server():
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("debug", ["true", "false"])
+def test_only_debug_mode_has_a_sandbox_and_an_address_by_default(monkeypatch, debug):
+    for name in ("SECKILL_SITE_URL", "SECKILL_PAYMENT_PROVIDERS"):
+        monkeypatch.delenv(name)
+
+    done = manage("check", DEBUG=debug)
+
+    found = {name for name in ("seckill.E009", "seckill.E017") if name in done.stderr}
+    assert (done.returncode == 0, found) == (
+        (True, set()) if debug == "true" else (False, {"seckill.E009", "seckill.E017"})
+    )
+
+
 def test_migrate_needs_no_redis(tmp_path):
     done = manage("migrate", "-v", "0", DATABASE_URL=f"sqlite:///{tmp_path / 'db'}")
 
@@ -622,7 +657,7 @@ def test_every_check_is_registered():
         for module in modules
         for name in re.findall(r"^def (check_\w+)\(\*\*_", inspect.getsource(module), re.MULTILINE)
     }
-    assert len(checks) == 17
+    assert len(checks) == 18
     assert set(checks) <= registered
     assert keys.check_shared_keys not in plain
     assert not plain & {check for check, module in checks.items() if module is services}

@@ -5,9 +5,12 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections.abc import Coroutine
+from io import BytesIO
 from typing import Any
 
 import pytest
+from django.core.handlers.wsgi import WSGIRequest
+from django.utils.translation import get_language_from_request
 
 from seckill_site.front_door import requests
 from seckill_site.front_door.requests import (
@@ -19,6 +22,7 @@ from seckill_site.front_door.requests import (
     ClientGone,
     environ_of,
     read_body,
+    request_language,
 )
 from tests.support.patience import GENEROUS_S
 
@@ -63,6 +67,32 @@ def test_path_is_decoded_once(raw: dict[str, bytes]) -> None:
     assert environ_of(scope)["PATH_INFO"] == "/a%25"
 
 
+def test_cookies_in_several_headers_are_all_read() -> None:
+    headers = [(b"cookie", b"a=b"), (b"cookie", b"django_language=en")]
+    found = environ_of({"method": "GET", "path": "/", "headers": headers})
+    assert request_language(found) == "en"
+
+
+LONG = ", ".join(f"fr-x{number}" for number in range(50))
+ODD_LANGUAGES = [
+    {"HTTP_ACCEPT_LANGUAGE": f"{LONG}, en"},
+    {"HTTP_ACCEPT_LANGUAGE": f"{LONG[:116]}, zh-hans;q=0.1, en"},
+    {"HTTP_ACCEPT_LANGUAGE": f"en;q=0.1, {LONG}, zh-hans"},
+    {"HTTP_COOKIE": "django_language=en-aaaaaaaaa-bbbbbbb"},
+    {"HTTP_COOKIE": "django_language=zh-hans; django_language=en"},
+    {"HTTP_COOKIE": 'django_language="en"'},
+    {"HTTP_COOKIE": "django_language=" + "en" * 300, "HTTP_ACCEPT_LANGUAGE": "en"},
+    {"HTTP_COOKIE": "django_language=en-aaaaaaaaaaaa/bbb"},
+    {"HTTP_COOKIE": "xdjango_language=en"},
+]
+
+
+@pytest.mark.parametrize("headers", ODD_LANGUAGES, ids=lambda it: str(it)[:60])
+def test_language_is_that_of_django(headers: dict[str, str]) -> None:
+    environ = {"REQUEST_METHOD": "GET", "wsgi.input": BytesIO(), **headers}
+    assert request_language(environ) == get_language_from_request(WSGIRequest(environ))
+
+
 def test_body_of_the_declared_length_is_not_asked_for_again() -> None:
     client = Client(part(b"all of it"))  # as granian sends it
     assert run(client.read(CONTENT_LENGTH="9")) == b"all of it"
@@ -98,10 +128,11 @@ def test_long_body_is_not_kept_in_memory() -> None:
         assert body.read() == content
 
 
-def test_body_declared_too_long_is_refused_unread() -> None:
+@pytest.mark.parametrize("declared", [LONGEST_BODY_BYTES + 1, 10**18, 10**19, 10**4000])
+def test_body_declared_too_long_is_refused_unread(declared: int) -> None:
     client = Client(part(b"x"))
     with pytest.raises(BodyTooLong):
-        run(client.read(CONTENT_LENGTH=str(LONGEST_BODY_BYTES + 1)))
+        run(client.read(CONTENT_LENGTH=str(declared)))
     assert client.asked == 0
 
 

@@ -84,6 +84,23 @@ def test_restart_under_load_gives_no_unexpected_answer(stack: Stack) -> None:
     assert outcome.orders == outcome.accepted
 
 
+@pytest.mark.parametrize("server", ["granian", "wsgi"])
+def test_https_site_binds_browsers_to_its_host_over_https(stack: Stack, server: str) -> None:
+    web = stack.web(server=server, SECKILL_HTTPS_ONLY="true", SECKILL_TRUSTED_PROXIES="127.0.0.1")
+    secure = {"X-Forwarded-Proto": "https", "Accept": "text/html"}
+    requests = [
+        Address.of(web.url).request("GET", path, headers=secure)
+        for path in ("/me/", "/", reverse("login"))
+    ]
+    answers = fire(requests, url=web.url)
+    for answer in answers:
+        assert answer.headers["strict-transport-security"] == "max-age=31536000"
+    cookie = answers[-1].headers["set-cookie"]
+    assert cookie.startswith("__Host-csrftoken=")
+    assert {"Secure", "Path=/"} <= set(cookie.split("; "))
+    assert "Domain" not in cookie
+
+
 @contextmanager
 def slow_bodies(web: Web, number: int) -> Iterator[list[socket.socket]]:
     """Open requests whose bodies do not arrive."""
@@ -107,6 +124,17 @@ def unanswered(clients: list[socket.socket]) -> int:
         except BlockingIOError:
             waiting += 1
     return waiting
+
+
+@pytest.mark.parametrize("server", ["granian", "wsgi"])
+def test_body_without_end_is_refused_unread(stack: Stack, server: str) -> None:
+    web = stack.web(server=server, threads=1)
+    head = post("/vouchers/1/orders/", {"token": "x" * 100})[:-50]
+    length = next(it for it in head.split(b"\r\n") if it.lower().startswith(b"content-length"))
+    with socket.create_connection(("127.0.0.1", web.port), GENEROUS_S) as client:
+        client.sendall(head.replace(length, b"Content-Length: %d" % 10**19))
+        assert client.recv(20).startswith(b"HTTP/1.1 413")
+        assert web.is_alive()  # with the only thread
 
 
 def test_slow_bodies_hold_up_nobody(stack: Stack) -> None:

@@ -176,6 +176,20 @@ def test_signup_page_keeps_next(client):
     assert 'name="next" value="/vouchers/7/"' in page
 
 
+def test_empty_signup_names_what_is_missing(client):
+    response = client.post("/accounts/signup/", {}, headers={**HTML, "Accept-Language": "en"})
+
+    assert response.status_code == 200
+    assert "This field is required." in response.content.decode()
+
+
+@pytest.mark.parametrize("method", ["get", "post"])
+def test_signup_page_is_kept_by_no_cache(client, method):
+    response = getattr(client, method)("/accounts/signup/", headers=HTML)
+
+    assert "no-store" in response["Cache-Control"]
+
+
 def test_signup_refuses_other_methods(client):
     response = client.delete("/accounts/signup/")
 

@@ -121,6 +121,26 @@ def test_form_without_csrf_token_returns_403(accept):
     assert response["Content-Type"].startswith(accept)
 
 
+@pytest.mark.parametrize("method", ["PUT", "DELETE", "PATCH"])
+@pytest.mark.parametrize(
+    "path", ["/", "/orders/", "/accounts/login/", "/accounts/signup/", "/admin/"]
+)
+def test_page_refuses_other_methods_with_405(db, method, path):
+    client = Client(enforce_csrf_checks=True, headers=ENGLISH)
+
+    response = client.generic(method, path)
+
+    assert response.status_code == 405
+    assert "GET" in response["Allow"]
+    assert "open for too long" not in response.content.decode()
+
+
+def test_page_without_a_form_refuses_post_with_405(db):
+    response = Client(enforce_csrf_checks=True).post("/orders/")
+
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
+
+
 def test_too_large_body_returns_413(client):
     response = client.post("/accounts/signup/", {"username": "x" * 2_000_000})
 

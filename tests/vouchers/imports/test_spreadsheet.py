@@ -166,8 +166,18 @@ def test_macros_are_refused() -> None:
         b'<!DOCTYPE a [<!ENTITY b "cccc">]><worksheet>&b;</worksheet>',
         '<!DOCTYPE a [<!ENTITY b "cccc">]><worksheet>&b;</worksheet>'.encode("utf-16"),
         '<!DOCTYPE a [<!ENTITY b "cccc">]><worksheet>&b;</worksheet>'.encode("utf-16-le"),
+        '\n<!DOCTYPE a [<!ENTITY b "cccc">]><worksheet>&b;</worksheet>'.encode("utf-16-le"),
+        ' <!DOCTYPE a [<!ENTITY b "cccc">]><worksheet>&b;</worksheet>'.encode("utf-16-be"),
     ],
-    ids=["large", "tags", "entities", "entities in UTF-16", "entities in UTF-16 without a mark"],
+    ids=[
+        "large",
+        "tags",
+        "entities",
+        "entities in UTF-16",
+        "entities in UTF-16 without a mark",
+        "entities in UTF-16 after a line",
+        "entities in UTF-16 after a blank",
+    ],
 )
 def test_zip_bomb_is_refused_before_unpacking(bomb: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(spreadsheet, "load_workbook", None)

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -24,7 +25,10 @@ from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, reserved
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
 from tests.support.wsgi import Answer
+from vouchers.catalogue import public_sales
+from vouchers.catalogue.public_sales import learn_public
 from vouchers.inventory import keys
+from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
 
 pytestmark = pytest.mark.django_db
@@ -36,6 +40,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[float]]:
     open_door()
     door._samples.clear()
     door._asking.clear()
+    public_sales._public.clear()
     now = [1000.0]
     monkeypatch.setattr(door, "monotonic", lambda: now[0])
     yield now
@@ -50,6 +55,7 @@ def test_simultaneous_requests_cost_one_command_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_loaded_sale(stock=7)
+    assert learn_public(sale_id=sale.pk)
     with redis_commands() as commands, django_assert_num_queries(0):
         answers = [live(sale.pk) for _ in range(50)]
     assert {answer.status for answer in answers} == {200}
@@ -107,6 +113,37 @@ def test_live_answers_like_django(language: str) -> None:
 def test_unloaded_sale_is_loaded() -> None:
     sale = make_sale(stock=3)
     assert live(sale.pk).json["remaining"] == 3
+
+
+@pytest.mark.parametrize("stage", [SaleStage.DRAFT, SaleStage.REHEARSAL])
+@pytest.mark.parametrize("way", [ask, wsgi.ask])
+def test_live_shows_public_sales_alone(way: Callable[..., Answer], stage: SaleStage) -> None:
+    answer = way("GET", f"/vouchers/{make_loaded_sale(stage=stage).pk}/live/")
+    assert (answer.status, answer.json["code"]) == (404, "not_found")
+
+
+@pytest.mark.parametrize("way", [ask, wsgi.ask])
+def test_published_sale_is_shown_within_a_second(
+    way: Callable[..., Answer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_loaded_sale(stage=SaleStage.DRAFT)
+    path = f"/vouchers/{sale.pk}/live/"
+    assert way("GET", path).status == 404
+    SeckillVoucher.objects.filter(pk=sale.pk).update(stage=SaleStage.PUBLIC)
+    later = monotonic() + public_sales.PUBLIC_S
+    monkeypatch.setattr(public_sales, "monotonic", lambda: later)
+    assert way("GET", path).status == 200
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.parametrize("way", [ask, wsgi.ask])
+def test_live_goes_on_while_the_database_is_away(
+    way: Callable[..., Answer], lose_database: Callable[[], None]
+) -> None:
+    path = f"/vouchers/{make_loaded_sale().pk}/live/"
+    assert way("GET", path).status == 200
+    lose_database()
+    assert way("GET", path).status == 200
 
 
 def test_missing_sale_returns_404() -> None:

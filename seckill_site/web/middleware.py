@@ -1,0 +1,44 @@
+"""Middleware in front of everything that answers, static files included."""
+
+from collections.abc import Callable
+
+from django.core.exceptions import DisallowedHost, RequestDataTooBig
+from django.http import HttpRequest, HttpResponse
+from django.utils import translation
+
+from seckill_site.front_door.requests import LONGEST_BODY_BYTES, declared_bytes
+from seckill_site.web.responses import method_not_allowed
+
+PERMISSIONS_POLICY = ", ".join(
+    f"{name}=()"
+    for name in (
+        "accelerometer", "camera", "display-capture", "geolocation", "gyroscope", "magnetometer",
+        "microphone", "midi", "payment", "usb",
+    )
+)  # fmt: skip
+"""No page uses any of these, so no script on a page may."""
+
+
+def site_guard(get_response: Callable[[HttpRequest], HttpResponse]) -> Callable[..., HttpResponse]:
+    """Refuse foreign hosts, endless bodies and methods in small letters; forbid devices."""
+
+    def guarded(request: HttpRequest) -> HttpResponse:
+        # Django takes "post" for POST. Methods are case-sensitive, and no other server does.
+        if request.META["REQUEST_METHOD"] != request.method:
+            with translation.override(translation.get_language_from_request(request)):
+                response = method_not_allowed(request, ("GET", "HEAD", "POST"))
+        else:
+            try:
+                request.get_host()
+                # Without the front door, a thread would wait for this body for ever.
+                if declared_bytes(request.META.get("CONTENT_LENGTH", "")) > LONGEST_BODY_BYTES:
+                    raise RequestDataTooBig("the body is declared too long")
+            except (DisallowedHost, RequestDataTooBig):
+                # The error page comes before the middleware that chooses the language.
+                translation.activate(translation.get_language_from_request(request))
+                raise
+            response = get_response(request)
+        response.headers.setdefault("Permissions-Policy", PERMISSIONS_POLICY)
+        return response
+
+    return guarded
