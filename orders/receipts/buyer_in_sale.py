@@ -8,7 +8,8 @@ SQL is needed where the ledger cannot know:
 - an ended order rules out another: it is the one shown;
 - somebody waits in the sale's waiting list: the ledger has no index by user.
 
-Whether a sale is public stands in its row alone; a process asks for that once a second.
+Whether a sale is public, and what work its tokens ask for, stands in its row alone; a process asks
+for that once a second.
 """
 
 from __future__ import annotations
@@ -34,12 +35,19 @@ from vouchers.inventory.reservations import NotAdmitted, SaleEnded
 from vouchers.inventory.waiting_room import Place, Visitor
 from vouchers.models import SaleStage, SeckillVoucher
 
-PUBLIC_S = 1.0
-"""How long a process remembers whether a sale is public."""
+TERMS_S = 1.0
+"""How long a process remembers the terms of a sale's tokens."""
 
 MOST_SALES = 1_000
 
-_public: dict[int, tuple[bool, float]] = {}
+
+class TokenTerms(NamedTuple):
+    """What only the row of a public sale says about its tokens."""
+
+    work: int
+
+
+_terms: dict[int, tuple[TokenTerms | None, float]] = {}
 
 
 class BuyerInSale(NamedTuple):
@@ -49,6 +57,7 @@ class BuyerInSale(NamedTuple):
     ends_at_ms: int
     identity: int
     place: Place | None = None
+    work: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -64,7 +73,11 @@ class BuyerInSale(NamedTuple):
         expires_at_ms = self.ends_at_ms + _grace_ms()
         ids = (order_id, self.status.user_id, self.status.sale_id)
         admission = self.place.number if self.place else 0
-        return PurchaseToken(*ids, expires_at_ms, self.identity, admission)
+        return PurchaseToken(*ids, expires_at_ms, self.identity, admission, self.work)
+
+    def on_terms(self, terms: TokenTerms) -> BuyerInSale:
+        """Return the same buyer, whose token would follow these terms."""
+        return self._replace(work=terms.work)
 
     def check_admitted(self) -> None:
         """Refuse a buyer who may not have a token.
@@ -123,12 +136,12 @@ def buyer_from_rows(
 
 def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
     """Return a buyer of a public sale, by the ledger or with SQL; raises as both do."""
-    if not learn_public(sale_id=sale_id):
-        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    terms = learn_terms(sale_id=sale_id)
     found = send(buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
-    return found.buyer or buyer_from_rows(
+    buyer = found.buyer or buyer_from_rows(
         sale_id=sale_id, user_id=user_id, visitor=visitor, known=found.known
     )
+    return buyer.on_terms(terms)
 
 
 def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale | None:
@@ -158,21 +171,41 @@ def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder 
     return OwnOrder(order_id, row.status, pay_by_ms=row.pay_by_ms)
 
 
-# --- Whether a sale is public ---------------------------------------------------------------------
+# --- The terms of a sale's tokens -----------------------------------------------------------------
 
 
-def recall_public(*, sale_id: int) -> bool | None:
-    """Return whether the sale is public, as this process knows; None if it has to ask."""
-    found, read_at = _public.get(sale_id, (False, -PUBLIC_S))
-    return found if monotonic() - read_at < PUBLIC_S else None
+class Unknown(Exception):
+    """This process does not know the terms of a sale's tokens, or no longer."""
 
 
-def learn_public(*, sale_id: int) -> bool:
-    """Ask the database whether the sale is public, and remember it."""
+def recall_terms(*, sale_id: int) -> TokenTerms:
+    """Return the terms of a public sale's tokens, as this process knows them.
+
+    :raises Unknown: the process has to ask.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
+    """
+    found, read_at = _terms.get(sale_id, (None, -TERMS_S))
+    if monotonic() - read_at >= TERMS_S:
+        raise Unknown
+    return _public(found)
+
+
+def learn_terms(*, sale_id: int) -> TokenTerms:
+    """Ask the database for the terms of a public sale's tokens, and remember them.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
+    """
     read_at = monotonic()
-    sales = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    found = sales.exists()
-    if len(_public) >= MOST_SALES:
-        _public.clear()
-    _public[sale_id] = found, read_at
+    rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
+    work = rows.values_list("work", flat=True).first()
+    found = None if work is None else TokenTerms(work)
+    if len(_terms) >= MOST_SALES:
+        _terms.clear()
+    _terms[sale_id] = found, read_at
+    return _public(found)
+
+
+def _public(found: TokenTerms | None) -> TokenTerms:
+    if found is None:
+        raise SeckillVoucher.DoesNotExist("the sale is not public")
     return found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from contextlib import suppress
 from functools import partial
 from time import monotonic
 from typing import NamedTuple
@@ -13,10 +14,12 @@ from django.db import DatabaseError
 from orders.placing.order_ids import mint_call
 from orders.receipts.buyer_in_sale import (
     BuyerInSale,
+    TokenTerms,
+    Unknown,
     buyer_call,
     buyer_from_rows,
-    learn_public,
-    recall_public,
+    learn_terms,
+    recall_terms,
 )
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import owner_answer
@@ -30,7 +33,6 @@ from seckill_site.front_door.threads import threads
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import ask
 from vouchers.inventory.waiting_room import Visitor
-from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
 
 IDS_AT_ONCE = 64
@@ -93,7 +95,7 @@ class _OrderIds:
 
 
 _order_ids = PerLoop(_OrderIds)
-_learning: dict[int, asyncio.Task[bool]] = {}
+_learning: dict[int, asyncio.Task[TokenTerms]] = {}
 
 
 async def me(environ: Environ) -> Answer | None:
@@ -146,25 +148,22 @@ async def token(environ: Environ) -> Answer | None:
 
 async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
     """Return a buyer of a public sale, as ``find_buyer_in_sale`` does in a thread."""
-    if not await _is_public(sale_id):
-        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    terms = await _terms_of(sale_id)
     ids = {"sale_id": sale_id, "user_id": user_id}
     found = await ask(buyer_call(**ids, visitor=visitor))
     if found.buyer is not None:
-        return found.buyer
-    return await threads().query(
-        partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
-    )
+        return found.buyer.on_terms(terms)
+    work = partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
+    return (await threads().query(work)).on_terms(terms)
 
 
-async def _is_public(sale_id: int) -> bool:
-    """Return whether a sale is public; only one request of the process asks the database."""
-    known = recall_public(sale_id=sale_id)
-    if known is not None:
-        return known
+async def _terms_of(sale_id: int) -> TokenTerms:
+    """Return the terms of a sale's tokens; only one request of the process asks the database."""
+    with suppress(Unknown):
+        return recall_terms(sale_id=sale_id)
     task = _learning.get(sale_id)
     if task is None:
-        work = partial(learn_public, sale_id=sale_id)
+        work = partial(learn_terms, sale_id=sale_id)
         task = _learning[sale_id] = asyncio.ensure_future(threads().query(work))
         task.add_done_callback(lambda done: _learning.pop(sale_id, None) and done.exception())
     return await asyncio.shield(task)

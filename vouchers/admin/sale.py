@@ -89,9 +89,16 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
+        bots = (_("Against bots"), {"fields": ["work"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
-            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after, room]
+            return [
+                (_("Voucher"), {"fields": given}),
+                (_("Sale"), {"fields": sale}),
+                after,
+                room,
+                bots,
+            ]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -109,6 +116,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             (_("Sale"), {"fields": sale}),
             after,
             room,
+            bots,
         ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

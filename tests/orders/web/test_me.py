@@ -42,9 +42,9 @@ pytestmark = pytest.mark.django_db
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a process and a cache that know nothing; what is learned is good for the test."""
     cache.clear()
-    buyer_in_sale._public.clear()
+    buyer_in_sale._terms.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(buyer_in_sale, "TERMS_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
 

@@ -51,9 +51,9 @@ Ask = Callable[..., Answer]
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin as a process that knows nothing; what it learns is good for the test."""
     cache.clear()
-    buyer_in_sale._public.clear()
+    buyer_in_sale._terms.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(buyer_in_sale, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(buyer_in_sale, "TERMS_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
     forget_lines()
