@@ -116,7 +116,10 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "axes",
     "csp",
+    "captcha",
+    "django.forms",  # its templates, so that ours are found beside them
 ]
+FORM_RENDERER = "django.forms.renderers.TemplatesSetting"
 if SECKILL_LAB:
     INSTALLED_APPS.append("lab")
 
@@ -345,6 +348,10 @@ AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
     for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
+CAPTCHA_LENGTH = 5
+CAPTCHA_FONT_SIZE = 36
+CAPTCHA_IMAGE_SIZE = (200, 64)
+CAPTCHA_TIMEOUT = 10  # minutes
 AXES_FAILURE_LIMIT = 5
 AXES_COOLOFF_TIME = 0.1  # hours
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]

@@ -1,5 +1,6 @@
 """All URLs of the site; the HTTP contract is ``docs/http.md``."""
 
+from captcha.views import captcha_image
 from django.conf import settings
 from django.contrib import admin
 from django.contrib.auth.views import LoginView, LogoutView
@@ -22,6 +23,7 @@ urlpatterns = [
     ),
     path("accounts/logout/", LogoutView.as_view(), name="logout"),
     path("accounts/signup/", accounts.signup, name="signup"),
+    path("captcha/image/<slug:key>/", captcha_image, {"scale": 1}, name="captcha-image"),
     path("language/<slug:code>/", accounts.set_language, name="set-language-link"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),

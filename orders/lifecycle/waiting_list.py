@@ -15,7 +15,8 @@ from django.db import DatabaseError, IntegrityError, transaction
 from django.db.models import QuerySet
 
 from orders.models import VoucherOrder, WaitingEntry
-from orders.placing.tokens import BadToken, read_token
+from orders.placing.service import read_order_token
+from orders.placing.tokens import BadToken
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.inventory.holdings import held_order_ids
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
@@ -56,6 +57,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
 
     :raises MalformedToken: the request has no token.
     :raises BadToken: the token is forged, expired, or another sale's or buyer's.
+    :raises WorkMissing: the token asks for work that was not done.
     :raises AlreadyOrdered: the buyer has an order, or an ended order bars another.
     :raises UnitAvailable: a unit is free and can be bought.
     :raises NotStarted: the sale has not started.
@@ -63,7 +65,7 @@ def join(*, token_text: object, sale_id: int, user_id: int, now_ms: int) -> Plac
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     :raises LedgerUnavailable: the outcome is unknown; the same call again is safe.
     """
-    token = read_token(token_text, sale_id=sale_id, now_ms=now_ms)
+    token = read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)
     if token.user_id != user_id:
         raise BadToken("the token is another buyer's")
     entry = _get_or_create_entry(sale_id, user_id, token.order_id, now_ms)

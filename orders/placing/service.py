@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 from locks.lua_script import ScriptCall
 from orders.placing.order_ids import minted_ms
 from orders.placing.publishing import publish_fulfillment
-from orders.placing.tokens import BadToken, PurchaseToken, read_token
+from orders.placing.tokens import BadToken, PurchaseToken, check_work, read_token
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import NotLoaded, OtherSale, send
 from vouchers.inventory.rebuild import load_sale_exclusively
@@ -23,6 +23,7 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
 
     :raises MalformedToken: the request has no token.
     :raises BadToken: the token is forged, expired or another sale's.
+    :raises WorkMissing: the token asks for work that was not done.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises SaleBehind: orders are written too slowly to accept anybody new.
     :raises NotLoaded: the sale has to be loaded first.
@@ -33,12 +34,14 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
 
 
 def read_order_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
-    """Read the token of an order request.
+    """Read the token of a request that asks for a unit, or for a place in the waiting list.
 
     :raises MalformedToken: as above.
     :raises BadToken: as above.
+    :raises WorkMissing: as above.
     """
     token = read_token(text, sale_id=sale_id, now_ms=now_ms)
+    check_work(token, str(text))
     failpoint("place.read")
     return token
 

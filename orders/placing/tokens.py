@@ -1,12 +1,18 @@
 """Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
 A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<signature>``, with
-``-<admission>`` after the identity if the buyer was admitted. Sent again, it names the same order,
-so a buyer whose answer was lost may retry as often as needed.
+``-<admission>`` after the identity if the buyer was admitted, and ``-w<bits>`` after that if it
+asks for work. Sent again, it names the same order, so a buyer whose answer was lost may retry as
+often as needed.
+
+Work is a nonce that the buyer's program appends as ``~<nonce>``, with which the SHA-256 of the
+whole text begins with so many zero bits. To find one takes 2^bits hashes on average, to check it
+one.
 """
 
 import re
 from collections.abc import Sequence
+from hashlib import sha256
 from typing import NamedTuple
 
 from django.conf import settings
@@ -26,8 +32,9 @@ or the clock of Redis change when another server takes over."""
 
 _PAYLOAD = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})"
-    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19}))?)?"
+    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19}))?)?(?:-w([1-9][0-9]?))?"
 )
+_NONCE = re.compile(r"[0-9a-z]{1,24}")
 
 
 class BadToken(Exception):
@@ -38,11 +45,16 @@ class MalformedToken(Exception):
     """The purchase token is missing or malformed."""
 
 
+class WorkMissing(Exception):
+    """The purchase token asks for work, and its nonce is missing or does not fit."""
+
+
 class PurchaseToken(NamedTuple):
     """A verified token; ``expires_at_ms`` is in milliseconds since 1970.
 
     One of an earlier release has no ``identity`` of its sale, and holds for any. ``admission`` is
     the number in line with which a waiting room let the buyer in; 0, and not in the text, without.
+    ``work`` is the number of zero bits that an order with it has to show; 0 for none.
     """
 
     order_id: int
@@ -51,6 +63,7 @@ class PurchaseToken(NamedTuple):
     expires_at_ms: int
     identity: int = 0
     admission: int = 0
+    work: int = 0
 
     def sign(self) -> str:
         """Return the token as text."""
@@ -59,6 +72,8 @@ class PurchaseToken(NamedTuple):
             payload += f"-{self.identity}"
         if self.admission:
             payload += f"-{self.admission}"
+        if self.work:
+            payload += f"-w{self.work}"
         return current_signer(_SALT).sign(payload)
 
 
@@ -76,14 +91,14 @@ def issue_tokens(
 
 
 def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
-    """Verify a purchase token sent for this sale.
+    """Verify a purchase token sent for this sale, whatever its work.
 
     :raises MalformedToken: the text is not a token.
     :raises BadToken: its signature, sale or expiry is wrong.
     """
     if not isinstance(text, str) or len(text) > _MAX_LENGTH:
         raise MalformedToken("not a text of a token's length")
-    payload, _, signature = text.rpartition(":")
+    payload, _, signature = text.partition("~")[0].rpartition(":")
     match = _PAYLOAD.fullmatch(payload)
     if match is None:
         raise MalformedToken("not the fields of a token")
@@ -94,3 +109,16 @@ def read_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
     if token.sale_id != sale_id or is_expired or token.order_id > LARGEST_ID:
         raise BadToken("the token is expired or another sale's")
     return token
+
+
+def check_work(token: PurchaseToken, text: str) -> None:
+    """Check the work behind the text of a token, with one hash.
+
+    :raises WorkMissing: the token asks for work, and there is none or too little.
+    """
+    if not token.work:
+        return
+    _, _, nonce = text.partition("~")
+    digest = int.from_bytes(sha256(text.encode()).digest())
+    if _NONCE.fullmatch(nonce) is None or digest >> (256 - token.work):
+        raise WorkMissing("the work is missing or too little")

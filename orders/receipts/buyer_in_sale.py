@@ -24,13 +24,12 @@ from orders.receipts.service import QUEUED
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.kept_settings import kept
 from vouchers.catalogue.listing import public_sale
-from vouchers.catalogue.public_sales import learn_public
+from vouchers.catalogue.public_sales import KnownSale, learn_sale
 from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
 from vouchers.inventory.keys import NotLoaded, send
 from vouchers.inventory.rebuild import load_sale_exclusively
 from vouchers.inventory.reservations import NotAdmitted, SaleEnded
 from vouchers.inventory.waiting_room import Place, Visitor
-from vouchers.models import SeckillVoucher
 
 
 class BuyerInSale(NamedTuple):
@@ -40,6 +39,7 @@ class BuyerInSale(NamedTuple):
     ends_at_ms: int
     identity: int
     place: Place | None = None
+    work: int = 0
 
     @property
     def is_over(self) -> bool:
@@ -55,7 +55,11 @@ class BuyerInSale(NamedTuple):
         expires_at_ms = self.ends_at_ms + _grace_ms()
         ids = (order_id, self.status.user_id, self.status.sale_id)
         admission = self.place.number if self.place else 0
-        return PurchaseToken(*ids, expires_at_ms, self.identity, admission)
+        return PurchaseToken(*ids, expires_at_ms, self.identity, admission, self.work)
+
+    def of_sale(self, sale: KnownSale) -> BuyerInSale:
+        """Return the same buyer, whose token would ask for the work of this sale."""
+        return self._replace(work=sale.work)
 
     def check_admitted(self) -> None:
         """Refuse a buyer who may not have a token.
@@ -114,12 +118,13 @@ def buyer_from_rows(
 
 def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
     """Return a buyer of a public sale, by the ledger or with SQL; raises as both do."""
-    if not learn_public(sale_id=sale_id):
-        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    sale = learn_sale(sale_id=sale_id)
+    sale.check_public()
     found = send(buyer_call(sale_id=sale_id, user_id=user_id, visitor=visitor))
-    return found.buyer or buyer_from_rows(
+    buyer = found.buyer or buyer_from_rows(
         sale_id=sale_id, user_id=user_id, visitor=visitor, known=found.known
     )
+    return buyer.of_sale(sale)
 
 
 def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale | None:

@@ -69,6 +69,7 @@ class PurchaseOffer:
     """The purchase page's content; ``place`` is the buyer's in the waiting room, if there is one.
 
     ``token`` is empty for a visitor, after the end, and until the waiting room lets the buyer in.
+    It is also empty if the buyer ``must_answer`` a question first, which stands in for work.
     """
 
     sale: SeckillVoucher
@@ -77,6 +78,7 @@ class PurchaseOffer:
     token: str = ""
     buyer: BuyerStatus | None = None
     place: Place | None = None
+    must_answer: bool = False
 
     @property
     def keeps_out(self) -> bool:
@@ -85,7 +87,11 @@ class PurchaseOffer:
             PlaceState.WAITING,
             PlaceState.EXPIRED,
         )
-        return waits and self.state is not SaleState.ENDED
+        return waits and not self.is_over
+
+    @property
+    def is_over(self) -> bool:
+        return self.state is SaleState.ENDED
 
     @property
     def total(self) -> int:
@@ -103,20 +109,24 @@ def purchase_offer(
     now_ms: int,
     drafts_too: bool = False,
     visitor: Visitor | None = None,
+    has_answered: bool = False,
 ) -> PurchaseOffer:
     """Return the sale with what this buyer may do, even while Redis is down.
 
-    Without a user, it is for everybody; a user is also a ``visitor`` of the waiting room.
+    Without a user, it is for everybody; a user is also a ``visitor`` of the waiting room, and
+    ``has_answered`` the question that a browser without JavaScript gets in the place of work.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale.
     """
     sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
     found, token, known, place = None, "", BuyerHoldings(now_ms, []), None
+    must_answer = sale.work > 0 and not has_answered
     try:
         found = snapshots(sale_ids=[sale_id])[sale_id]
         if user_id and visitor:
             known, place = _read_buyer(sale, user_id, visitor)
-            token = _token(sale, user_id, now_ms, place)
+            if _may_have_token(sale, now_ms, place) and not must_answer:
+                token = _token(sale, user_id, place)
     except LedgerUnavailable:
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
     now = from_epoch_ms(now_ms)
@@ -125,7 +135,7 @@ def purchase_offer(
     if user_id:
         rows = _sale_and_orders(sale_id, user_id, with_waiting=state is SaleState.SOLD_OUT)
         buyer = _merge(user_id, known, rows)
-    return PurchaseOffer(sale, found, state, token=token, buyer=buyer, place=place)
+    return PurchaseOffer(sale, found, state, token, buyer, place, must_answer)
 
 
 def _read_buyer(
@@ -153,10 +163,12 @@ def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
     return _merge(user_id, known, rows)
 
 
-def _token(sale: SeckillVoucher, user_id: int, now_ms: int, place: Place | None) -> str:
-    is_kept_out = not place.is_in if place else sale.room_opened_ms > 0
-    if is_kept_out or epoch_ms(sale.ends_at) <= now_ms:
-        return ""
+def _may_have_token(sale: SeckillVoucher, now_ms: int, place: Place | None) -> bool:
+    is_in = place.is_in if place else sale.room_opened_ms == 0
+    return is_in and now_ms < epoch_ms(sale.ends_at)
+
+
+def _token(sale: SeckillVoucher, user_id: int, place: Place | None) -> str:
     admission = place.number if place else 0
     return issue_tokens(sale=sale, user_ids=[user_id], admission=admission)[0].sign()
 

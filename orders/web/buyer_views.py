@@ -23,6 +23,7 @@ from orders.placing.places import sign_place
 from orders.receipts.place_in_line import view_of_place
 from orders.receipts.purchase_page import PurchaseOffer, purchase_offer
 from orders.receipts.service import find_receipt, orders_of, receipt_of
+from orders.web.challenge import challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
 from orders.web.request_parsing import read_order_request
@@ -92,28 +93,38 @@ def purchase(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     return as_shell(render(request, "orders/purchase.html", _context(request, offer)))
 
 
-@allow("GET", "HEAD")
+@allow("GET", "HEAD", "POST")
 @refusals_answered
 def purchase_form(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     """Show a sale to one buyer, without JavaScript, or a draft to staff who may see sales.
 
-    A signed-in buyer's form carries a purchase token.
+    A signed-in buyer's form carries a purchase token. If the sale asks for work, the buyer first
+    answers a question, by a POST.
     """
     user = request.user
-    now_ms, visitor = ledger_now_ms(), None
+    now_ms, visitor, answered = ledger_now_ms(), None, False
     if user.pk:
         visitor = visitor_in(request.META, sale_id=sale_id, user_id=user.pk)
+        answered = has_answered(request, sale_id=sale_id, now_ms=now_ms)
     offer = purchase_offer(
         sale_id=sale_id,
         user_id=user.pk,
         now_ms=now_ms,
         drafts_too=user.is_staff and user.has_perm("vouchers.view_seckillvoucher"),
         visitor=visitor,
+        has_answered=answered,
     )
     if user.pk and offer.place and offer.keeps_out:
         return _room_page(request, offer, offer.place, now_ms)
+    challenge = challenge_form(request, offer)
+    if request.method == "POST":
+        if challenge and challenge.is_valid():
+            note_answer(request, sale_id=sale_id, now_ms=now_ms)
+        if challenge is None or challenge.is_valid():
+            return HttpResponse(status=303, headers={"Location": request.path})
     context = {
         **_context(request, offer),
+        "challenge": challenge,
         "live": live_json(offer.snapshot) if offer.snapshot else None,
         "token": offer.token,
         "buyer": buyer_status_json(offer.buyer) if offer.buyer else None,

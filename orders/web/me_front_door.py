@@ -28,9 +28,8 @@ from seckill_site.front_door.threads import threads
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import ask
 from vouchers.inventory.waiting_room import Visitor
-from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
-from vouchers.web.public import is_public
+from vouchers.web.public import known_sale
 
 IDS_AT_ONCE = 64
 """How many order ids a process mints at once. Those that it does not use are never used."""
@@ -144,15 +143,14 @@ async def token(environ: Environ) -> Answer | None:
 
 async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
     """Return a buyer of a public sale, as ``find_buyer_in_sale`` does in a thread."""
-    if not await is_public(sale_id):
-        raise SeckillVoucher.DoesNotExist("the sale is not public")
+    sale = await known_sale(sale_id)
+    sale.check_public()
     ids = {"sale_id": sale_id, "user_id": user_id}
     found = await ask(buyer_call(**ids, visitor=visitor))
     if found.buyer is not None:
-        return found.buyer
-    return await threads().query(
-        partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
-    )
+        return found.buyer.of_sale(sale)
+    work = partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
+    return (await threads().query(work)).of_sale(sale)
 
 
 async def _next_order_id() -> int:

@@ -21,7 +21,7 @@ from orders.lifecycle.waiting_list import NotWaiting
 from orders.models import OrderStatus, VoucherOrder
 from orders.payments.providers import ProviderUnavailable
 from orders.payments.refunds import NotRefundable
-from orders.placing.tokens import BadToken, MalformedToken
+from orders.placing.tokens import BadToken, MalformedToken, WorkMissing
 from orders.receipts.service import NoReceipt
 from orders.web.request_parsing import InvalidRequest
 from seckill_site.web.responses import (
@@ -131,6 +131,13 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         403,
         "bad_token",
         gettext_noop("The purchase token is not valid for this sale. Reload the page."),
+    ),
+    WorkMissing: Refusal(
+        403,
+        "work_missing",
+        gettext_noop(
+            "Your browser has not done the work that this sale asks for. Reload the page."
+        ),
     ),
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,

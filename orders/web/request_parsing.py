@@ -21,7 +21,7 @@ LARGEST_BODY_BYTES = 8 * 1024
 _FEW = 20
 
 _USUAL = re.compile(
-    rb'\{"token": ?"([0-9A-Za-z_:-]*)"(?:, ?"attempt": ?([1-9][0-9]{0,3}))?\}', re.ASCII
+    rb'\{"token": ?"([0-9A-Za-z_:~-]*)"(?:, ?"attempt": ?([1-9][0-9]{0,3}))?\}', re.ASCII
 )
 """What nearly every program sends; whatever else JSON allows is left to its parser."""
 

@@ -1,7 +1,7 @@
 // The order request: repeated with the same token until its outcome is known.
 
 import { judge, judgeReceipt } from "./purchase_states.js";
-import { ask, backoffMs, orderIdOf, pause, place } from "./wire.js";
+import { ask, backoffMs, needsWork, orderIdOf, pause, place, worked } from "./wire.js";
 
 const TRIES = 5;
 const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // as the server would answer
@@ -21,6 +21,7 @@ export async function order({ ticket, urls, step }) {
 async function send({ ticket, urls, step }) {
   let renewed = false;
   for (let tries = 1; tries <= TRIES; ) {
+    if (needsWork(ticket.token)) ticket.token = await worked(ticket.token);
     const answer = ticket.token ? await place(urls.place, ticket) : NO_TOKEN;
     let event = judge(answer.status, answer.body.code);
     if (event === "bad_token" && !renewed) {

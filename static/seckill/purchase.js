@@ -9,7 +9,7 @@ import { STATES, meDelayMs, mePollMs, move, shownState } from "./purchase_states
 import { Queue } from "./queue.js";
 import { Tabs } from "./tabs.js";
 import { whySoldOut } from "./why.js";
-import { keptTokens, orderIdOf, readJson } from "./wire.js";
+import { keptTokens, needsWork, orderIdOf, readJson, worked } from "./wire.js";
 
 const LATER_MS = 3000;
 const ROOM_OPENS_MS = 600_000;
@@ -104,7 +104,7 @@ function showHoldings() {
 /** Show the way to the waiting list: without Django's token for forms it leads over the form page. */
 function showLine() {
   const join = element("line-join");
-  const maySend = canBeSent(join) && ticket.token !== "";
+  const maySend = canBeSent(join) && ticket.token !== "" && !needsWork(ticket.token);
   element("line-sign-in").hidden = !visitor;
   element("line-place").hidden = !mine?.waits;
   element("line-form").hidden = !mine || mine.waits || maySend;
@@ -218,11 +218,22 @@ function takeBuyer(now, receivedAt) {
 function useMine(receivedAt) {
   if (mine.order_id) spent.add(mine.order_id);
   if (mine.status_url) link.href = mine.status_url;
-  if (!ticket.token || isSpent()) Object.assign(ticket, { token: mine.token, attempt: 0 });
+  if (!ticket.token || isSpent()) {
+    Object.assign(ticket, { token: mine.token, attempt: 0 });
+    work(mine.token);
+  }
   queue.addSample({ place: mine.place, atMs: receivedAt });
   const queuePaceMs = queue.paceMs(mine.poll_after_ms);
   const pollMs = mePollMs({ own: mine, payLeftMs: payLeftMs(), queuePaceMs, random: Math.random() });
   statusPoller.schedule(toRoomMs(mine) ?? pollMs);
+}
+
+/** Do the work of a token while the buyer waits. */
+async function work(token) {
+  const text = await worked(token);
+  if (ticket.token !== token) return;
+  ticket.token = text;
+  tick();
 }
 
 const isSpent = () => spent.has(orderIdOf(ticket.token));

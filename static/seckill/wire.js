@@ -69,6 +69,14 @@ export const pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 /** The order id in a purchase token: its first number. */
 export const orderIdOf = (token) => /^(\d+)-/.exec(token)?.[1] ?? null;
 
+/** Whether a token still has to show work: its text ends in -w<bits> before the signature. */
+export const needsWork = (token) => /-w\d+:[^~]*$/.test(token);
+
+/** The text to send for a token: with its work, if it asks for any. */
+export async function worked(token) {
+  return needsWork(token) ? (await import("./work.js")).worked(token) : token;
+}
+
 /** The JSON block of the page with this id. */
 export const readJson = (id) => JSON.parse(document.getElementById(id)?.textContent || "null");
 

@@ -138,7 +138,7 @@ def one_who_has_an_order(buyer: User) -> Request:
 
 def one_who_looks_at_the_sale(buyer: User) -> Request:
     sale = begun()
-    public_sales.learn_public(sale_id=sale.pk)
+    public_sales.learn_sale(sale_id=sale.pk)
     return live(sale)
 
 
@@ -189,7 +189,7 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(door, "FRESH_S", 3600.0)
     monkeypatch.setattr(sold_out_cache, "SOLD_OUT_TTL_S", 3600.0)
     monkeypatch.setattr(shells, "FRESH_S", 3600.0)
-    monkeypatch.setattr(public_sales, "PUBLIC_S", 3600.0)
+    monkeypatch.setattr(public_sales, "KNOWN_S", 3600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))  # none runs short
     for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
         prepare(make_buyer())()

@@ -22,7 +22,11 @@ NGINX_LEVEL = 5
 """``gzip_comp_level`` in ``deploy/nginx.conf``: WhiteNoise compresses files, and no pages."""
 
 ASSET = re.compile(r'(?:href|src)="/static/([^"]+)"')
-IMPORT = re.compile(r'(?:from|import)\s*\(?\s*"(\.[^"]+)"')
+IMPORT = re.compile(r'(?:from|import)\s*"(\.[^"]+)"')
+"""An import that every visit loads; ``import("…")`` loads when a page comes to need it."""
+
+LATER = re.compile(r'import\("(\.[^"]+)"\)')
+MOST_BYTES_LATER = 2_500
 
 
 @pytest.fixture
@@ -84,6 +88,16 @@ def test_first_visit_of_purchase_page_is_light(sent_bytes, with_imports, languag
     assert any(name.endswith(".css") for name in assets)
     assert sum(name.endswith(".js") for name in assets) >= 3
     assert sum(weights.values()) < MOST_BYTES, sorted(weights.items(), key=lambda item: -item[1])
+
+
+def test_what_a_page_loads_later_is_light(sent_bytes, settings):
+    folder = Path(settings.STATIC_ROOT) / "seckill"
+    scripts = [it.read_text(encoding="utf-8") for it in folder.glob("*.js")]
+    later = {name for script in scripts for name in LATER.findall(script)}
+
+    assert any("/work." in name for name in later)
+    weights = {name: sent_bytes(normpath(join("seckill", name))) for name in later}
+    assert sum(weights.values()) < MOST_BYTES_LATER, weights
 
 
 def test_no_picture_exceeds_the_assumed_size():

@@ -11,7 +11,7 @@ from django.utils import timezone
 from tests.support.sales import HOUR
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
-from vouchers.models import RoomKind, SaleState, SeckillVoucher, Voucher
+from vouchers.models import RoomKind, SaleState, SeckillVoucher, Voucher, Work
 
 REQUIRED = ("--title", "Noodles", "--stock", "5", "--begins-in", "-60", "--ends-in", "3600")
 
@@ -110,6 +110,13 @@ def test_invalid_sale_is_a_one_line_error(extra, named):
     assert named in str(refused.value)
     assert "\n" not in str(refused.value)
     assert not Voucher.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sale_may_ask_for_work():
+    create_sale("--work", "usual")
+
+    assert SeckillVoucher.objects.get().work == Work.USUAL
 
 
 @pytest.mark.parametrize("left_out", ["--title", "--stock", "--begins-in", "--ends-in"])

@@ -90,9 +90,16 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
+        bots = (_("Against bots"), {"fields": ["work"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
-            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after, room]
+            return [
+                (_("Voucher"), {"fields": given}),
+                (_("Sale"), {"fields": sale}),
+                after,
+                room,
+                bots,
+            ]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -110,6 +117,7 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
             (_("Sale"), {"fields": sale}),
             after,
             room,
+            bots,
         ]
 
     def get_changelist(self, request: HttpRequest, **kwargs: Any) -> type[ChangeList]:

@@ -1,21 +1,40 @@
-"""Whether a sale is public, which its row alone says; a process asks for that once a second."""
+"""What only the row of a sale says of it; a process asks for that once a second."""
 
 from time import monotonic
+from typing import NamedTuple
 
 from vouchers.models import SaleStage, SeckillVoucher
 
-PUBLIC_S = 1.0
-"""How long a process remembers whether a sale is public."""
+KNOWN_S = 1.0
+"""How long a process remembers the row of a sale."""
 
 MOST_SALES = 1_000
 
-_public: dict[int, tuple[bool, float]] = {}
+
+class KnownSale(NamedTuple):
+    """Whether a sale is public, and the work that its tokens ask for."""
+
+    is_public: bool
+    work: int = 0
+
+    def check_public(self) -> None:
+        """Hide a sale that is not public.
+
+        :raises SeckillVoucher.DoesNotExist: it is not.
+        """
+        if not self.is_public:
+            raise SeckillVoucher.DoesNotExist("the sale is not public")
 
 
-def recall_public(*, sale_id: int) -> bool | None:
-    """Return whether the sale is public, as this process knows; None if it has to ask."""
-    found, read_at = _public.get(sale_id, (False, -PUBLIC_S))
-    return found if monotonic() - read_at < PUBLIC_S else None
+_NOT_PUBLIC = KnownSale(is_public=False)
+
+_known: dict[int, tuple[KnownSale, float]] = {}
+
+
+def recall_sale(*, sale_id: int) -> KnownSale | None:
+    """Return the sale as this process knows it; None if it has to ask."""
+    found, read_at = _known.get(sale_id, (None, -KNOWN_S))
+    return found if monotonic() - read_at < KNOWN_S else None
 
 
 def was_public(*, sale_id: int) -> bool:
@@ -23,15 +42,16 @@ def was_public(*, sale_id: int) -> bool:
 
     No public sale becomes a draft again, so this is enough for what a public sale has told already.
     """
-    return _public.get(sale_id, (False, 0.0))[0]
+    return _known.get(sale_id, (_NOT_PUBLIC, 0.0))[0].is_public
 
 
-def learn_public(*, sale_id: int) -> bool:
-    """Ask the database whether the sale is public, and remember it."""
+def learn_sale(*, sale_id: int) -> KnownSale:
+    """Ask the database for the sale, and remember it."""
     read_at = monotonic()
-    sales = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    found = sales.exists()
-    if len(_public) >= MOST_SALES:
-        _public.clear()
-    _public[sale_id] = found, read_at
+    rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
+    work = rows.values_list("work", flat=True).first()
+    found = _NOT_PUBLIC if work is None else KnownSale(True, work)
+    if len(_known) >= MOST_SALES:
+        _known.clear()
+    _known[sale_id] = found, read_at
     return found

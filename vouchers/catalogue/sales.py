@@ -26,7 +26,7 @@ from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import RoomKind, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import RoomKind, SaleStage, SeckillVoucher, Voucher, Work
 
 
 class LimitLowered(StaffRefusal):
@@ -69,6 +69,7 @@ class SaleTerms:
     room: str = RoomKind.OFF
     room_rate: int = 200
     room_shuffled: bool = False
+    work: int = Work.NONE
 
 
 @dataclass(frozen=True)

@@ -89,7 +89,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 face_value=voucher.face_value_cents,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        for name in {"stage", "room", "room_rate"} & set(self.fields):
+        for name in {"stage", "room", "room_rate", "work"} & set(self.fields):
             self.fields[name].required = False
 
     @property
@@ -161,6 +161,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     def clean_room_rate(self) -> int:
         rate = self.cleaned_data["room_rate"]
         return int(self._stored_or_default("room_rate") if rate is None else rate)
+
+    def clean_work(self) -> int:
+        work = self.cleaned_data["work"]
+        return int(self._stored_or_default("work") if work in (None, "") else work)
 
     def _stored_or_default(self, name: str) -> Any:
         sale = self._stored or SeckillVoucher()

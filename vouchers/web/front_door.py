@@ -15,7 +15,7 @@ from vouchers.inventory.sale_state import Snapshot, snapshot_call
 from vouchers.models import SeckillVoucher
 from vouchers.web.live_answer import NOT_LOADED_TEXT, live_answer
 from vouchers.web.loading import load_once
-from vouchers.web.public import is_public
+from vouchers.web.public import known_sale
 
 FRESH_S = 0.1
 """A process asks the ledger for a sale at most once in this time, however many requests come."""
@@ -47,7 +47,7 @@ async def live(environ: Environ) -> Answer | None:
         return None
     sale_id = int(match[1])
     try:
-        if not (was_public(sale_id=sale_id) or await is_public(sale_id)):
+        if not (was_public(sale_id=sale_id) or (await known_sale(sale_id)).is_public):
             return None
         return live_answer(await recent_snapshot(sale_id))
     except (SeckillVoucher.DoesNotExist, DatabaseError):

@@ -23,7 +23,7 @@ from seckill_site.web.responses import (
 )
 from vouchers.catalogue.calendar import calendar_file
 from vouchers.catalogue.listing import SaleCard, list_sales, public_sale
-from vouchers.catalogue.public_sales import learn_public, was_public
+from vouchers.catalogue.public_sales import learn_sale, was_public
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.rebuild import snapshot_or_load
 from vouchers.inventory.reservations import SaleEnded
@@ -63,7 +63,7 @@ def voucher_list(request: HttpRequest) -> HttpResponseBase:
 def live(request: HttpRequest, sale_id: int) -> HttpResponseBase:
     """Return the public figures of one sale, which may be a second old."""
     try:
-        if not (was_public(sale_id=sale_id) or learn_public(sale_id=sale_id)):
+        if not (was_public(sale_id=sale_id) or learn_sale(sale_id=sale_id).is_public):
             raise Http404
         return as_response(live_answer(snapshot_or_load(sale_id=sale_id)))
     except SeckillVoucher.DoesNotExist:

@@ -18,11 +18,14 @@ from orders.placing.tokens import (
     BadToken,
     MalformedToken,
     PurchaseToken,
+    WorkMissing,
+    check_work,
     issue_tokens,
     read_token,
 )
 from seckill_site.clocks.machine import epoch_ms
 from tests.support.orders import make_buyer, make_buyers, make_sale
+from tests.support.work import do_too_little_work, do_work
 
 pytestmark = pytest.mark.quick
 
@@ -188,3 +191,55 @@ def test_admission_cannot_be_added_to_a_signed_token() -> None:
 
 def test_token_without_admission_is_read_by_the_release_before() -> None:
     assert TOKEN._replace(identity=8).sign().rpartition(":")[0].count("-") == 4
+
+
+# --- Work -----------------------------------------------------------------------------------------
+
+WORK = TOKEN._replace(identity=9, work=8)
+
+
+def test_token_with_its_work_is_read_as_without() -> None:
+    assert read(do_work(WORK)) == read(WORK.sign()) == WORK
+
+
+@pytest.mark.parametrize("admission", [0, 12])
+@pytest.mark.parametrize("identity", [0, 9])
+def test_work_is_checked(identity: int, admission: int) -> None:
+    token = TOKEN._replace(identity=identity, admission=admission, work=8)
+    text = do_work(token)
+    check_work(read(text), text)
+
+
+def test_token_without_work_asks_for_none() -> None:
+    check_work(TOKEN, TEXT)
+
+
+def test_missing_work_is_refused() -> None:
+    with pytest.raises(WorkMissing):
+        check_work(WORK, WORK.sign())
+
+
+def test_work_that_misses_by_a_bit_is_refused() -> None:
+    with pytest.raises(WorkMissing):
+        check_work(WORK, do_too_little_work(WORK))
+
+
+def test_work_of_another_token_is_refused() -> None:
+    nonce = do_work(WORK).partition("~")[2]
+    others = [WORK._replace(order_id=number, work=20) for number in range(1, 9)]
+    for other in others:
+        with pytest.raises(WorkMissing):
+            check_work(other, f"{other.sign()}~{nonce}")
+
+
+@pytest.mark.parametrize("nonce", ["", "~1", "A", "ä", "1" * 25, "1 ", "1\n"])
+def test_nonce_of_other_characters_is_refused(nonce: str) -> None:
+    with pytest.raises(WorkMissing):
+        check_work(WORK._replace(work=1), f"{WORK.sign()}~{nonce}")
+
+
+def test_bits_of_a_token_cannot_be_changed() -> None:
+    with pytest.raises(BadToken):
+        read(WORK.sign().replace("-w8:", "-w1:"))
+    with pytest.raises(BadToken):
+        read(WORK.sign().replace("-w8:", ":"))

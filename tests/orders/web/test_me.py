@@ -42,9 +42,9 @@ pytestmark = pytest.mark.django_db
 def new_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin as a process and a cache that know nothing; what is learned is good for the test."""
     cache.clear()
-    public_sales._public.clear()
+    public_sales._known.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(public_sales, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(public_sales, "KNOWN_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
 

@@ -51,9 +51,9 @@ Ask = Callable[..., Answer]
 def new_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Begin as a process that knows nothing; what it learns is good for the test."""
     cache.clear()
-    public_sales._public.clear()
+    public_sales._known.clear()
     sessions._unknown.clear()
-    monkeypatch.setattr(public_sales, "PUBLIC_S", 600.0)
+    monkeypatch.setattr(public_sales, "KNOWN_S", 600.0)
     monkeypatch.setattr(sessions, "UNKNOWN_S", 600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))
     forget_lines()

@@ -21,7 +21,7 @@ from tests.support.sales import (
 )
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
-from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher
+from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher, Work
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -290,6 +290,22 @@ def test_stored_room_is_kept_without_entries():
 
     assert form.is_valid(), form.errors
     assert room_of(form) == ROOM
+
+
+@pytest.mark.parametrize(
+    ("entries", "work"),
+    [({}, Work.LIGHT), ({"work": ""}, Work.LIGHT), ({"work": "0"}, 0), ({"work": "18"}, 18)],
+)
+def test_work_is_what_was_entered_or_stored(entries, work):
+    form = filled(make_sale(work=Work.LIGHT), **entries)
+
+    assert form.is_valid(), form.errors
+    assert form.terms.work == work
+
+
+@pytest.mark.parametrize("entry", ["15", "-1", "x"])
+def test_work_outside_the_choices_is_refused(entry):
+    assert "work" in filled(make_sale(), work=entry).errors
 
 
 @pytest.mark.parametrize(

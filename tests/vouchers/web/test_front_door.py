@@ -26,7 +26,7 @@ from tests.support.orders import make_buyer, reserved
 from tests.support.sales import HOUR, make_loaded_sale, make_sale, redis_now_ms
 from tests.support.wsgi import Answer
 from vouchers.catalogue import public_sales
-from vouchers.catalogue.public_sales import learn_public
+from vouchers.catalogue.public_sales import learn_sale
 from vouchers.inventory import keys
 from vouchers.models import SaleStage, SeckillVoucher
 from vouchers.web import front_door as door
@@ -55,7 +55,7 @@ def test_simultaneous_requests_cost_one_command_and_no_sql(
     django_assert_num_queries: DjangoAssertNumQueries,
 ) -> None:
     sale = make_loaded_sale(stock=7)
-    assert learn_public(sale_id=sale.pk)
+    assert learn_sale(sale_id=sale.pk).is_public
     with redis_commands() as commands, django_assert_num_queries(0):
         answers = [live(sale.pk) for _ in range(50)]
     assert {answer.status for answer in answers} == {200}

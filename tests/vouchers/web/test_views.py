@@ -19,7 +19,7 @@ from tests.support.sales import (
     make_voucher,
     redis_now_ms,
 )
-from vouchers.catalogue.public_sales import learn_public
+from vouchers.catalogue.public_sales import learn_sale
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.reservations import reserve
@@ -113,7 +113,7 @@ def test_live_costs_one_round_trip_and_no_sql(client, django_assert_num_queries,
 @pytest.mark.django_db
 def test_live_costs_signed_in_buyer_no_sql(client, django_assert_num_queries):
     sale = make_loaded_sale()
-    learn_public(sale_id=sale.pk)
+    learn_sale(sale_id=sale.pk)
     client.force_login(make_user("ada"), backend="django.contrib.auth.backends.ModelBackend")
 
     with django_assert_num_queries(0):

@@ -10,7 +10,7 @@ from seckill_site.clocks.database import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import MAX_ROOM_RATE, RoomKind
+from vouchers.models import MAX_ROOM_RATE, RoomKind, Work
 
 
 class Command(BaseCommand):
@@ -40,6 +40,12 @@ class Command(BaseCommand):
             action="store_true",
             help="draw the places of those who come before the start; with --room start",
         )
+        parser.add_argument(
+            "--work",
+            choices=[it.name.lower() for it in Work],
+            default=Work.NONE.name.lower(),
+            help="what each buyer's browser computes before it may order",
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -58,6 +64,7 @@ class Command(BaseCommand):
                     begins_at=now + dt.timedelta(seconds=options["begins_in"]),
                     ends_at=now + dt.timedelta(seconds=options["ends_in"]),
                     limit=options["limit"],
+                    work=Work[options["work"].upper()],
                     **_room_terms(**options),
                 ),
             )

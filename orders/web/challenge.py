@@ -1,0 +1,51 @@
+"""The picture that a buyer without JavaScript answers, in the place of a browser's work.
+
+An answer holds for one session and sale, for a while: the page may be loaded again.
+"""
+
+from captcha.fields import CaptchaField
+from django import forms
+from django.http import HttpRequest
+from django.utils.translation import gettext_lazy as _
+
+from orders.receipts.purchase_page import PurchaseOffer
+
+ANSWERED_MS = 15 * 60_000
+"""How long an answer holds."""
+
+
+class ChallengeForm(forms.Form):
+    """The letters of a picture."""
+
+    use_required_attribute = False
+    # The library's own translations would win over Django's.
+    answer = CaptchaField(
+        label=_("Letters in the picture"),
+        error_messages={
+            "required": _("This field is required."),
+            "invalid": _("These are not the letters. Here is another picture."),
+        },
+    )
+
+
+def challenge_form(request: HttpRequest, offer: PurchaseOffer) -> ChallengeForm | None:
+    """Return the question for a buyer who must answer one before they can buy, else None."""
+    buyer = offer.buyer
+    if not offer.must_answer or buyer is None or not buyer.may_buy or offer.is_over:
+        return None
+    return ChallengeForm(request.POST if request.method == "POST" else None)
+
+
+def has_answered(request: HttpRequest, *, sale_id: int, now_ms: int) -> bool:
+    """Return whether this session has answered the question of a sale a short while ago."""
+    until_ms = request.session.get(_key(sale_id))
+    return isinstance(until_ms, int) and now_ms < until_ms
+
+
+def note_answer(request: HttpRequest, *, sale_id: int, now_ms: int) -> None:
+    """Note in the session that the question of a sale was answered."""
+    request.session[_key(sale_id)] = now_ms + ANSWERED_MS
+
+
+def _key(sale_id: int) -> str:
+    return f"answered-{sale_id}"
