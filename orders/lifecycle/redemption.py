@@ -59,7 +59,8 @@ class Redeemable:
 def read_code(text: str) -> str:
     """Return a typed code as it is stored, regardless of case, dashes and letters like O for 0.
 
-    A scanner at the counter types the whole address from the QR code.
+    A scanner at the counter types the whole address from the QR code. The code is its fragment,
+    which no browser sends and so no server logs.
     """
     typed = unicodedata.normalize("NFKC", text).rpartition("code=")[2].upper()
     return "".join(it for it in typed if it.isascii() and it.isalnum()).translate(_SEEN_AS)

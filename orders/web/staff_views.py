@@ -50,15 +50,18 @@ def redeem_permission_required(
 @allow("GET", "HEAD", "POST")
 @redeem_permission_required
 def redeem_page(request: HttpRequest) -> HttpResponse:
-    """Show whether a code is valid; with POST, redeem it."""
+    """Show the form; with POST, redeem a code, or show with ``check`` whether it is valid.
+
+    Codes come by POST alone, because addresses are logged.
+    """
     user_id = request.user.pk or 0
-    code = (request.POST if request.method == "POST" else request.GET).get("code", "").strip()
+    code = request.POST.get("code", "").strip()
     if not code:
         return _page(request, "")
     now = database_now()
     try:
         with counted_guess(user_id=user_id, now=now):
-            if request.method == "POST":
+            if "check" not in request.POST:
                 return _page(
                     request, "redeemed", redeem(code=code, by=Actor.staff(user_id), now=now)
                 )

@@ -189,6 +189,8 @@ def visit(tabs: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
         page.set_viewport_size(size)
         page.emulate_media(color_scheme="light")
         page.goto(url)
+        if "#code=" in url:  # the page's script asks for it
+            page.wait_for_selector("[data-verdict]")
         return page
 
     yield visited

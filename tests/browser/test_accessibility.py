@@ -59,7 +59,7 @@ def order_page(status: str, what: str = "change") -> Where:
 
 
 def code(status: str) -> Where:
-    return lambda window: f"/staff/redeem/?code={window.code_of(status)}"
+    return lambda window: f"/staff/redeem/#code={window.code_of(status)}"
 
 
 BUYERS_PAGES: dict[str, tuple[str, Where]] = {
@@ -93,7 +93,7 @@ STAFFS_PAGES: dict[str, tuple[str, Where]] = {
     "redeem": ("clerk", at("/staff/redeem/")),
     "redeem-valid": ("clerk", code("paid")),
     "redeem-used": ("clerk", code("used")),
-    "redeem-unknown": ("clerk", at("/staff/redeem/?code=0000")),
+    "redeem-unknown": ("clerk", at("/staff/redeem/#code=0000")),
     "admin-login": ("", at("/admin/login/")),
     "admin": ("boss", at("/admin/")),
     "admin-sales": ("boss", at("/admin/vouchers/seckillvoucher/")),

@@ -117,6 +117,19 @@ def test_each_change_sends_one_mail(settings: Any) -> None:
     assert all(url in message.body for message in mail.outbox)
 
 
+@pytest.mark.parametrize(
+    ("backend", "has_code"), [("console", False), ("smtp", True), ("locmem", True)]
+)
+def test_mail_in_the_workers_log_has_no_code(settings: Any, backend: str, has_code: bool) -> None:
+    order = make_unpaid_order(make_sale(), buyers_with_addresses(1))
+    pay(order)
+    order.refresh_from_db()
+    settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
+    mail = notifications._message(OrderEvent.objects.get(order=order, after="paid"))
+    assert mail
+    assert (written_code(order.code or "") in mail.body) is has_code
+
+
 @pytest.mark.parametrize("after", OrderStatus)
 def test_every_status_has_a_plain_text_mail(settings: Any, after: OrderStatus) -> None:
     settings.LANGUAGE_CODE = "en"

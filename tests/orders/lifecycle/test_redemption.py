@@ -76,6 +76,7 @@ def events(order: VoucherOrder) -> list[tuple[str, str, str, int | None]]:
         "ＡＢ０１－ＣＤＥＦ－０Ｖ１Ｔ－ＶＷＸＹ",  # a Chinese keyboard's full width
         "AB01.CDEF.0V1T.VWXY",
         "https://shop.example/staff/redeem/?code=AB01-CDEF-0V1T-VWXY",
+        "https://shop.example/staff/redeem/#code=AB01-CDEF-0V1T-VWXY",
     ],
 )
 def test_code_may_be_typed_in_any_spelling(typed: str) -> None:

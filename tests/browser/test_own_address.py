@@ -1,0 +1,47 @@
+"""A shop over plain HTTP at 127.0.0.1, as by script/server: signing in, paying, the counter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from orders.lifecycle.redemption import written_code
+from orders.models import OrderStatus, VoucherOrder
+from tests.browser.conftest import PASSWORD, make_person, sign_in_by_form
+from tests.support.orders import make_order, make_sale
+from tests.support.stack import Web
+
+pytestmark = pytest.mark.browser
+
+CODE = "ABCD1234EFGH5678"
+
+
+@pytest.mark.usefixtures("workers")
+def test_buyer_signs_in_and_pays_at_the_own_address(people: Callable[..., Page], web: Web) -> None:
+    buyer = make_person("payer", password=PASSWORD)
+    order = make_order(make_sale(), buyer)
+    page = people()
+    sign_in_by_form(page, "payer")
+    page.goto(f"/vouchers/{order.seckill_voucher_id}/orders/{order.pk}/")
+    page.click("#pay")
+    page.wait_for_url(f"{web.url}/sandbox/**")
+    page.click("button[value=pay]")
+    page.wait_for_url(f"{web.url}/vouchers/**")
+    expect(page.locator("#code")).to_be_visible()
+
+
+def test_scanned_code_is_in_no_request_address(people: Callable[..., Page]) -> None:
+    clerk = make_person("scanner", admin=True)
+    order = make_order(make_sale(), make_person("guest"), status=OrderStatus.PAID)
+    VoucherOrder.objects.filter(pk=order.pk).update(code=CODE)
+    page = people(clerk)
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.partition("#")[0]))
+    page.goto(f"/staff/redeem/#code={written_code(CODE)}")
+    expect(page.locator("[data-verdict=valid]")).to_be_visible()
+    page.click("text=Redeem now")
+    expect(page.locator("[data-verdict=redeemed]")).to_be_visible()
+    assert asked
+    assert not [url for url in asked if "ABCD" in url]
