@@ -8,8 +8,7 @@ from django.contrib.admin.options import IncorrectLookupParameters
 from django.contrib.admin.views.main import ChangeList
 from django.core.exceptions import BadRequest, ValidationError
 from django.db import DataError, ProgrammingError
-from django.db.models import QuerySet
-from django.http import HttpRequest, HttpResponseBase
+from django.http import HttpRequest, HttpResponse
 
 _UNFIT = (ValueError, OverflowError, DataError, ProgrammingError)
 """What Python and the database raise for a value that fits no column, such as the year 10^11."""
@@ -27,12 +26,13 @@ class CheckedList(ModelAdmin):  # type: ignore[type-arg]
                 raise
             raise IncorrectLookupParameters(error) from error
 
-    def response_action(self, request: HttpRequest, queryset: QuerySet[Any]) -> Any:
+    def response_action(
+        self, request: HttpRequest, *args: Any, **kwargs: Any
+    ) -> HttpResponse | None:
         """Run an action on the selected rows, unless their ids are no ids."""
         for value in request.POST.getlist(ACTION_CHECKBOX_NAME):
             try:
                 self.opts.pk.clean(value, None)
             except ValidationError as error:
                 raise BadRequest(f"{value!r} is not an id") from error
-        response: HttpResponseBase | None = super().response_action(request, queryset)
-        return response
+        return super().response_action(request, *args, **kwargs)

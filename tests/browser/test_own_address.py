@@ -32,6 +32,18 @@ def test_buyer_signs_in_and_pays_at_the_own_address(people: Callable[..., Page],
     expect(page.locator("#code")).to_be_visible()
 
 
+@pytest.mark.usefixtures("workers")
+def test_token_is_kept_for_its_receipt_alone(people: Callable[..., Page]) -> None:
+    """Loaded again, the page of an order that the ledger has lost can still be told so."""
+    sale, page = make_sale(), people(make_person("keeper"))
+    page.goto(f"/vouchers/{sale.pk}/")
+    page.get_by_role("button", name="Buy now").click()
+    page.wait_for_url("**/orders/*/")
+    (cookie,) = [it for it in page.context.cookies(page.url) if it["name"] == "purchase-token"]
+    assert page.url.endswith(cookie["path"])
+    assert cookie["value"].startswith(page.url.split("/")[-2])
+
+
 def test_scanned_code_is_in_no_request_address(people: Callable[..., Page]) -> None:
     clerk = make_person("scanner", admin=True)
     order = make_order(make_sale(), make_person("guest"), status=OrderStatus.PAID)

@@ -48,7 +48,11 @@ pytestmark = pytest.mark.django_db
 
 
 def receipt_for(token: PurchaseToken, **proof: bool) -> Receipt:
-    ids = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
+    ids: dict[str, Any] = {
+        "sale_id": token.sale_id,
+        "order_id": token.order_id,
+        "user_id": token.user_id,
+    }
     return find_receipt(**ids, **proof)
 
 
