@@ -69,6 +69,7 @@ class SaleTerms:
     room: str = RoomKind.OFF
     room_rate: int = 200
     room_shuffled: bool = False
+    per_address: int | None = None
 
 
 @dataclass(frozen=True)

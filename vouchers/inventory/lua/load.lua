@@ -8,6 +8,7 @@
 -- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
 -- KEYS[10]     room  hash  the places in the waiting room (visit_room)
 -- KEYS[11…15]  side buyers, pending, ended, barred, waiting; an empty one is missing
+-- KEYS[16]     limits  hash  `per_address` (reserve.lua)
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
 -- ARGV[8]      identity of the sale  ARGV[9] terms of the waiting room, or '' (visit_room)
@@ -16,6 +17,7 @@
 -- ARGV[13]     opening of the waiting room  ARGV[14] the last number of its line, as stored
 -- ARGV[15]     the last number given before the start, as stored, or ''
 -- ARGV[16…20]  the size of each side key
+-- ARGV[21]     most new orders of an address, or '' for the limit of the site (reserve.lua)
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -27,6 +29,7 @@
 -- @include write_state
 -- @include give_units
 -- @include restore_line
+-- @include keep_per_address
 
 local SIDE = {KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]}
 local function size(key)
@@ -65,6 +68,7 @@ write_state({
   loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
   room = ARGV[9],
 })
+keep_per_address(KEYS[16], ARGV[21], ARGV[4])
 restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)
 return 'LOADED'
