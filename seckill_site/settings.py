@@ -40,11 +40,11 @@ SECKILL_BEHIND_MS = env.int("SECKILL_BEHIND_MS", default=30_000)
 a row at the worker's present pace, and nobody at all while it makes no progress. 0: no limit."""
 
 SECKILL_ORDERS_PER_ADDRESS = env.int("SECKILL_ORDERS_PER_ADDRESS", default=30)
-"""The most new orders of a sale from one address in ten minutes; a sale may say otherwise. 0: any
+"""The most new orders of a sale from one address in 1,000 seconds; a sale may say otherwise. 0: any
 number."""
 
 SECKILL_ORDERS_PER_ACCOUNT = env.int("SECKILL_ORDERS_PER_ACCOUNT", default=5)
-"""The most new orders of a sale by one account in ten minutes, however many of them end; one more
+"""The most new orders of a sale by one account in 1,000 seconds, however many of them end; one more
 for each further unit that the sale's limit allows. 0: any number."""
 
 SECKILL_LEDGER_REPLICAS = env.int("SECKILL_LEDGER_REPLICAS", default=0)

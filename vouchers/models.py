@@ -223,7 +223,7 @@ class SeckillVoucher(models.Model):
         null=True,
         blank=True,
         help_text=_(
-            "The most new orders from one network address in ten minutes; 0: any number. "
+            "The most new orders from one network address in 1,000 seconds; 0: any number. "
             "Empty: the limit of the site."
         ),
     )

@@ -27,6 +27,8 @@ REFUSAL_LABELS = {
     "ended": _("too late"),
     "paused": _("paused"),
     "waiting_room": _("not let in by the waiting room"),
+    "address_limited": _("too many from one address"),
+    "account_limited": _("too many by one account"),
     "unavailable": _("busy, asked to retry"),
     "other": _("for other reasons"),
 }

@@ -349,7 +349,7 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
     terms = LedgerTerms.from_sale(sale)
     return run_script(
         _LOAD,
-        [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values(), keys.limits],
+        [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values()],
         sale.epoch,
         *terms.script_args(),
         ENDED_RETENTION_MS,

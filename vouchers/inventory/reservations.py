@@ -31,6 +31,7 @@ from vouchers.inventory.keys import (
     run_script,
     send,
 )
+from vouchers.inventory.order_limits import counted_subject
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -41,9 +42,6 @@ ACKNOWLEDGED_KICK_MS = 200
 
 If it ended at once, each reservation during the task's work would send another task in vain.
 """
-
-LIMIT_WINDOW_MS = 10 * 60 * 1000
-"""The new orders of an address and of an account are counted for this long, then anew."""
 
 BACKOFF_MS = (250, 4_000)
 """The pause after the database took no order of a sale: the first, and the longest. It doubles."""
@@ -250,20 +248,21 @@ def reserve_call(
     kick_ms, behind_ms, replicas, limits = _reserve_settings()
     ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
+    subject, first = counted_subject(sale_id=sale_id, address=address)
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
-        args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, address, *limits),
+        args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
         read=partial(_read_reservation, sale_id),
     )
     return _replicated(call, wanted=replicas) if replicas else call
 
 
 @kept
-def _reserve_settings() -> tuple[int, int, int, tuple[int, int, int]]:
+def _reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
     kick_ms, behind_ms = settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS
     limits = settings.SECKILL_ORDERS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ACCOUNT
-    return kick_ms, behind_ms, settings.SECKILL_LEDGER_REPLICAS, (*limits, LIMIT_WINDOW_MS)
+    return kick_ms, behind_ms, settings.SECKILL_LEDGER_REPLICAS, limits
 
 
 @lru_cache(maxsize=1024)

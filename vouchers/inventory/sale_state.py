@@ -42,7 +42,7 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:as]+))?",
+    r"(?: (?P<room>[0-9:as]*)(?:\+(?P<per_address>\d+))?)?",
     re.ASCII,
 )
 
@@ -68,7 +68,7 @@ class LedgerTerms:
     """The terms that the ledger copies from a sale's row; times in milliseconds since 1970.
 
     The ``identity`` tells the sale from another with its id, which a restored backup may bring.
-    ``per_address`` is written but never read back: a lost one only makes the site's limit apply.
+    ``per_address`` decides nothing about units: snapshots leave it out.
     """
 
     total: int
@@ -112,7 +112,7 @@ class LedgerTerms:
 
     @property
     def per_address_word(self) -> str | int:
-        """The most new orders of an address as the scripts take it."""
+        """The sale's own limit of orders per address, as the scripts take it."""
         return "" if self.per_address is None else self.per_address
 
     def script_args(self) -> list[str | int]:
@@ -232,6 +232,5 @@ def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = 
             case unknown:
                 assert_never(unknown)
 
-    keys = LedgerKeys(sale_id)
     args = (*terms.script_args(), int(refuse_below_taken), terms.per_address_word)
-    run_script(_WRITE_TERMS, [*keys.contents, keys.limits], *args, read=read)
+    run_script(_WRITE_TERMS, LedgerKeys(sale_id).contents, *args, read=read)

@@ -13,6 +13,6 @@ class Migration(migrations.Migration):
         migrations.AddField(
             model_name='seckillvoucher',
             name='per_address',
-            field=models.PositiveIntegerField(blank=True, help_text='The most new orders from one network address in ten minutes; 0: any number. Empty: the limit of the site.', null=True, verbose_name='orders per address'),
+            field=models.PositiveIntegerField(blank=True, help_text='The most new orders from one network address in 1,000 seconds; 0: any number. Empty: the limit of the site.', null=True, verbose_name='orders per address'),
         ),
     ]

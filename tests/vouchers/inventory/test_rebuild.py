@@ -621,7 +621,7 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
     line = (0, 0, "")
     return LOAD.run(
         client,
-        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side, keys.limits],
+        keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side],
         args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts, ""],
     )
 

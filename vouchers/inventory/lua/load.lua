@@ -8,7 +8,6 @@
 -- KEYS[9]      sale  hash  `identity` of the sale; `run_id` of the server on which it was built
 -- KEYS[10]     room  hash  the places in the waiting room (visit_room)
 -- KEYS[11…15]  side buyers, pending, ended, barred, waiting; an empty one is missing
--- KEYS[16]     limits  hash  `per_address` (reserve.lua)
 -- ARGV[1]      epoch  ARGV[2] total  ARGV[3] begins_at_ms  ARGV[4] ends_at_ms
 -- ARGV[5]      limit  ARGV[6] paused (0 or 1)  ARGV[7] rebuy (0 or 1)
 -- ARGV[8]      identity of the sale  ARGV[9] terms of the waiting room, or '' (visit_room)
@@ -17,7 +16,7 @@
 -- ARGV[13]     opening of the waiting room  ARGV[14] the last number of its line, as stored
 -- ARGV[15]     the last number given before the start, as stored, or ''
 -- ARGV[16…20]  the size of each side key
--- ARGV[21]     most new orders of an address, or '' for the limit of the site (reserve.lua)
+-- ARGV[21]     the sale's own limit of new orders per address, or '' (reserve.lua)
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -29,7 +28,6 @@
 -- @include write_state
 -- @include give_units
 -- @include restore_line
--- @include keep_per_address
 
 local SIDE = {KEYS[11], KEYS[12], KEYS[13], KEYS[14], KEYS[15]}
 local function size(key)
@@ -66,9 +64,8 @@ write_state({
   build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
   ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,
   loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
-  room = ARGV[9],
+  room = ARGV[9], per_address = ARGV[21],
 })
-keep_per_address(KEYS[16], ARGV[21], ARGV[4])
 restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)
 return 'LOADED'

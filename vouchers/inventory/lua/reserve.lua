@@ -7,9 +7,9 @@
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    kick  string  1: a fulfil task is queued; 0: it has started
 -- KEYS[8]    pace  string  how fast entries are confirmed (confirm.lua)
--- KEYS[9]    limits   hash  `until`, when this window ends, in ms; `per_address`, this sale's own limit;
---                           a:<address> and u:<user> -> new orders in this window
--- KEYS[10]   limited  zset  those of its fields that are at their limit, by the orders refused for it
+-- KEYS[9]    limits   hash  <window><subject> -> new orders in it; a subject is a:<address> or u:<user>;
+--                           and <window><ARGV[11]>: that first order is counted
+-- KEYS[10]   limited  zset  subjects at their limit in this window, by the orders refused for it
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
@@ -17,11 +17,12 @@
 -- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 -- ARGV[6]  when the order id was minted, in ms; '' if the waiting room has let this buyer in
 -- ARGV[7]  1 if WAIT follows, which covers only writes of its own connection
--- ARGV[8]  address of the client, or '' if it has no limit
+-- ARGV[8]  a:<address of the client>; '' if it has no limit, or this is its first order in this process,
+--          which is counted with the second (Note [First orders] in order_limits.py)
 -- ARGV[9]  most new orders of an address in a window, if the sale has no limit of its own; 0: any number
 -- ARGV[10] most new orders of an account in a window, and one more for each further unit that the sale's
 --          limit allows; 0: any number
--- ARGV[11] milliseconds of a window
+-- ARGV[11] names the first order that this address had in this process
 --
 -- Returns one text, which costs Redis less than a list: a code, and its figures after spaces
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -29,7 +30,7 @@
 --   ALREADY_ORDERED  the order id that the buyer holds, or the ended one that bars another
 --   NOT_ADMITTED     the waiting room has not let this buyer in, and was open when the id was minted
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
---   LIMITED          the field of KEYS[9] that is at its limit, and the milliseconds until it ends
+--   LIMITED          the subject that is at its limit, and the milliseconds until the next window
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
 --   OTHER_SALE       the ledger is that of another sale with this id
@@ -108,44 +109,32 @@ if behind_ms > 0 and late > 0 then
   end
 end
 
--- Only who would get a unit is limited and counted, so a sold-out sale costs no more. Accounts are
--- counted once something has ended: before that, the sale's limit holds. What is no count is 0, so a
--- wrong one bars nobody, and each window starts anew.
-local by_address, by_account = ARGV[8] ~= '' and 'a:' .. ARGV[8], plain == '0' and 'u:' .. user_id
-if by_address or by_account then
-  local window_ms = tonumber(ARGV[11])
-  local found = redis.pcall('HMGET', KEYS[9], 'until', 'per_address', by_address or 'a:', by_account or 'u:')
-  local function number(text)
-    return tonumber(string.match(text or '', '^%d+$'))
+-- Only who would get a unit is counted, so a refusal costs no more. Accounts are counted once something
+-- has ended: before that, the sale's limit holds. A window is a thousand seconds, which its name says
+-- without arithmetic; each starts anew.
+local subject = ARGV[8]
+if subject ~= '' or plain == '0' then
+  local window, most, count = string.sub(now, 1, -7), tonumber(per_address ~= '' and per_address or ARGV[9]), 0
+  if subject ~= '' and most > 0 then
+    local was_first = redis.pcall('HSETNX', KEYS[9], window .. ARGV[11], '')
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, was_first == 1 and 2 or 1)
   end
-  local until_ms, own = number(found[1]) or 0, number(found[2])
-  local is_new = until_ms <= now_ms or until_ms > now_ms + window_ms
-  local counts, limited = {}, nil
-  local function count(field, value, most)
-    local before = not is_new and number(value) or 0
-    if not field or most == 0 then return end
-    if before >= most then limited = limited or field end
-    counts[#counts + 1], counts[#counts + 2] = field, before + 1
+  if plain == '0' and ARGV[10] ~= '0' and type(count) == 'number' and count <= most then
+    subject, most = 'u:' .. user_id, ARGV[10] + limit - 1
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, 1)
   end
-  local per_account = tonumber(ARGV[10])
-  count(by_address, found[3], own or tonumber(ARGV[9]))
-  count(by_account, found[4], per_account > 0 and per_account + limit - 1 or 0)
-  if limited then
+  if type(count) ~= 'number' then -- a mistyped command: all counts start anew
+    redis.call('UNLINK', KEYS[9])
+  elseif count == 1 or count == 2 then -- the hash may be new
+    redis.call('PEXPIRE', KEYS[9], 2000000)
+  end
+  if type(count) == 'number' and count > most then
+    local wait_ms = integer(1000000 - now_ms % 1000000)
     -- @include drop_wrong_type
     drop_wrong_type(KEYS[10], 'zset')
-    redis.call('ZINCRBY', KEYS[10], 1, limited)
-    redis.call('PEXPIREAT', KEYS[10], integer(until_ms))
-    return 'LIMITED' .. ' ' .. limited .. ' ' .. integer(until_ms - now_ms)
-  end
-  if #counts > 0 then
-    if is_new then
-      redis.call('UNLINK', KEYS[9], KEYS[10])
-      redis.call('HSET', KEYS[9], 'until', integer(now_ms + window_ms), unpack(counts))
-      if own then redis.call('HSET', KEYS[9], 'per_address', integer(own)) end
-      redis.call('PEXPIREAT', KEYS[9], integer(math.max(ends_at_ms, now_ms + window_ms) + 3600000))
-    else
-      redis.call('HSET', KEYS[9], unpack(counts))
-    end
+    redis.call('ZINCRBY', KEYS[10], 1, subject)
+    redis.call('PEXPIRE', KEYS[10], wait_ms)
+    return 'LIMITED' .. ' ' .. subject .. ' ' .. wait_ms
   end
 end
 

@@ -2,14 +2,13 @@
 --
 -- Units that become free go to the waiting list.
 --
--- KEYS[1…6]  the contents of the ledger (read_ledger)
--- KEYS[7]    limits  hash  `per_address` (reserve.lua)
+-- KEYS     the contents of the ledger (read_ledger)
 -- ARGV[1]  total  ARGV[2] begins_at_ms  ARGV[3] ends_at_ms  ARGV[4] limit  ARGV[5] paused (0 or 1)
 -- ARGV[6]  rebuy (0 or 1)
 -- ARGV[7]  identity of the sale: the ledger of another sale counts as not loaded
 -- ARGV[8]  terms of the waiting room, or '' (visit_room)
 -- ARGV[9]  1: refuse a total below the units taken, pending included; 0: the row has the last word
--- ARGV[10] most new orders of an address, or '' for the limit of the site (reserve.lua)
+-- ARGV[10] the sale's own limit of new orders per address, or '' (reserve.lua)
 --
 -- Returns {code, taken}
 --   WRITTEN      the terms are written
@@ -19,7 +18,6 @@
 -- @include write_state
 -- @include now_in_ms
 -- @include give_units
--- @include keep_per_address
 
 local sale = read_ledger()
 if not sale or sale.identity ~= ARGV[7] then return {'NOT_LOADED', 0} end
@@ -29,7 +27,7 @@ if ARGV[9] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', take
 if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end
 sale.total, sale.begins_at_ms, sale.ends_at_ms = ARGV[1], ARGV[2], ARGV[3]
 sale.limit, sale.paused, sale.rebuy, sale.room = ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+sale.per_address = ARGV[10]
 write_state(sale)
-keep_per_address(KEYS[7], ARGV[10], ARGV[3])
 give_units(sale, now_in_ms())
 return {'WRITTEN', taken}
