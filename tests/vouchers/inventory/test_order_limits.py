@@ -257,13 +257,14 @@ def test_lifted_subjects_are_counted_anew() -> None:
 
 
 def test_limits_cost_a_crowd_nothing_and_its_second_orders_two_commands() -> None:
-    open_ledger(1, total=4)
+    open_ledger(1, total=5)
     order(9, address=OFFICE)
 
     assert commands_of_script(lambda: order(1)) == WIN
     order(2)
     counting = [*WIN[:4], "HSETNX limits", "HINCRBY limits", *WIN[4:]]
     assert commands_of_script(lambda: order(3)) == counting
+    order(8, address="")
 
     def late() -> None:
         with pytest.raises(SoldOut):
