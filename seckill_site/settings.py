@@ -108,6 +108,22 @@ except ValueError as error:
     raise ImproperlyConfigured(f"SECKILL_UNLIMITED_NETWORKS: {error}.") from error
 """Networks whose addresses have no limit per address: load tests and rehearsals come from there."""
 
+SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
+"""The most requests of an address in a minute, apart from public pages. 0: any number, here and in
+the next four."""
+
+SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
+"""The most requests of an account in a minute, apart from public pages and orders."""
+
+SECKILL_SIGN_UPS_PER_ADDRESS = env.int("SECKILL_SIGN_UPS_PER_ADDRESS", default=20)
+"""The most attempts of an address to sign up in an hour."""
+
+SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=100)
+"""The most attempts of an address to sign in, over all account names, in ten minutes."""
+
+SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
+"""The most attempts of an address to reset a password in an hour."""
+
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
 
@@ -146,6 +162,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "seckill_site.web.request_rates.RequestRates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",
