@@ -254,7 +254,7 @@ def check_account_path(environ: Mapping[str, Any]) -> None:
 
 def _wait_s(item: RateLimitItem, limit: Limit, address: str) -> float:
     key = f"{REDIS_PREFIX}:{item.key_for(limit, address)}"
-    return max(0, get_redis_connection("default").pttl(key)) / 1000
+    return max(0, int(get_redis_connection("default").pttl(key))) / 1000
 
 
 # --- The middleware -------------------------------------------------------------------------------

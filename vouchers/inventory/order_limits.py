@@ -18,9 +18,11 @@ import secrets
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from redis.exceptions import ResponseError
+
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.ledger_connection import ledger_connection
-from vouchers.inventory.keys import LedgerKeys, ledger_errors
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
 
 WINDOW_MS = 1_000_000
 """A window; the script takes its number from the digits of the time."""
@@ -74,10 +76,13 @@ class LimitedSubject(NamedTuple):
 def limited_subjects(*, sale_id: int, most: int) -> list[LimitedSubject]:
     """Return those at their limit now, the most refused first."""
     key = LedgerKeys(sale_id).limited
-    with ledger_errors():
-        if ledger_connection().type(key) != "zset":
+    try:
+        with ledger_errors():
+            found = ledger_connection().zrevrange(key, 0, most - 1, withscores=True)
+    except LedgerUnavailable as error:
+        if isinstance(error.__cause__, ResponseError):  # a key of a wrong type lists nobody
             return []
-        found = ledger_connection().zrevrange(key, 0, most - 1, withscores=True)
+        raise
     return [LimitedSubject(subject, int(refused)) for subject, refused in found]
 
 
