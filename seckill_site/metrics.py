@@ -24,6 +24,9 @@ JUNK = Counter(
     "seckill_ledger_junk_total",
     "Entries and messages dropped or put aside because the shop did not write them.",
 )
+LIMITED_REQUESTS = Counter(
+    "seckill_limited_requests_total", "Requests answered 429, by the limit.", ["limit"]
+)
 LOOP_LAG = Histogram(
     "seckill_loop_lag_seconds",
     "By how much the event loop of a web process was late, four times a second.",

@@ -5,6 +5,7 @@ name their unit. Nothing here exists only in production.
 """
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,14 @@ SECKILL_SWEEP_PAUSE_MS = env.int("SECKILL_SWEEP_PAUSE_MS", default=10_000)
 SECKILL_BEHIND_MS = env.int("SECKILL_BEHIND_MS", default=30_000)
 """While the oldest pending entry is older than this, nobody is accepted who would wait as long for
 a row at the worker's present pace, and nobody at all while it makes no progress. 0: no limit."""
+
+SECKILL_ORDERS_PER_ADDRESS = env.int("SECKILL_ORDERS_PER_ADDRESS", default=30)
+"""The most new orders of a sale from one address in 1,000 seconds; a sale may say otherwise. 0: any
+number."""
+
+SECKILL_ORDERS_PER_ACCOUNT = env.int("SECKILL_ORDERS_PER_ACCOUNT", default=5)
+"""The most new orders of a sale by one account in 1,000 seconds, however many of them end; one more
+for each further unit that the sale's limit allows. 0: any number."""
 
 SECKILL_LEDGER_REPLICAS = env.int("SECKILL_LEDGER_REPLICAS", default=0)
 """An order is accepted only once this many replicas of the ledger know of it; 0 waits for none."""
@@ -91,6 +100,31 @@ SECKILL_DJANGO_WAITING = env.int("SECKILL_DJANGO_WAITING", default=200)
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
+try:
+    SECKILL_UNLIMITED_NETWORKS = [
+        ip_network(text)
+        for text in env.list("SECKILL_UNLIMITED_NETWORKS", default=["127.0.0.0/8", "::1/128"])
+    ]
+except ValueError as error:
+    raise ImproperlyConfigured(f"SECKILL_UNLIMITED_NETWORKS: {error}.") from error
+"""Networks whose addresses have no limit per address: load tests and rehearsals come from there."""
+
+SECKILL_REQUESTS_PER_ADDRESS = env.int("SECKILL_REQUESTS_PER_ADDRESS", default=3_000)
+"""The most requests of an address in a minute, apart from public pages. 0: any number, here and in
+the next four."""
+
+SECKILL_REQUESTS_PER_ACCOUNT = env.int("SECKILL_REQUESTS_PER_ACCOUNT", default=600)
+"""The most requests of an account in a minute, apart from public pages and orders."""
+
+SECKILL_SIGN_UPS_PER_ADDRESS = env.int("SECKILL_SIGN_UPS_PER_ADDRESS", default=20)
+"""The most attempts of an address to sign up in an hour."""
+
+SECKILL_SIGN_INS_PER_ADDRESS = env.int("SECKILL_SIGN_INS_PER_ADDRESS", default=100)
+"""The most attempts of an address to sign in, over all account names, in ten minutes."""
+
+SECKILL_RESETS_PER_ADDRESS = env.int("SECKILL_RESETS_PER_ADDRESS", default=20)
+"""The most attempts of an address to reset a password in an hour."""
+
 SECKILL_SHOP_TIME_ZONE = env.str("SECKILL_SHOP_TIME_ZONE", default="Asia/Shanghai")
 """The time zone in which pages and the admin show times; they are stored in UTC."""
 
@@ -133,6 +167,7 @@ MIDDLEWARE = [
     "django.middleware.common.CommonMiddleware",
     "django.middleware.csrf.CsrfViewMiddleware",
     "django.contrib.auth.middleware.AuthenticationMiddleware",
+    "seckill_site.web.request_rates.RequestRates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "axes.middleware.AxesMiddleware",

@@ -241,6 +241,15 @@ class SeckillVoucher(models.Model):
         editable=False,
         help_text="When people were last let in at another rate, in ms since 1970 by Redis.",
     )
+    per_address = models.PositiveIntegerField(
+        _("orders per address"),
+        null=True,
+        blank=True,
+        help_text=_(
+            "The most new orders from one network address in 1,000 seconds; 0: any number. "
+            "Empty: the limit of the site."
+        ),
+    )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."
     )

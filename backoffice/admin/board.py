@@ -119,8 +119,11 @@ def _may_run(request: HttpRequest) -> bool:
 
 
 def _json(request: HttpRequest, board: Board) -> dict[str, Any]:
-    actions = offered(board) if _may_run(request) else []
-    return {**board_json(board, actions=actions), "history": _history(board)}
+    may_run = _may_run(request)
+    found = board_json(board, actions=offered(board) if may_run else [])
+    if not may_run:  # addresses are personal: only for staff who may act on them
+        found["limited"] = []
+    return {**found, "history": _history(board)}
 
 
 def _history(board: Board) -> list[dict[str, str]]:

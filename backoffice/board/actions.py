@@ -11,6 +11,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.action_base import Action, OptionalReasonForm, ReasonForm, changed
+from backoffice.board.limit_actions import LiftLimits
 from backoffice.board.room_actions import ChangeRoomRate, LetEverybodyIn, OpenRoom
 from backoffice.board.snapshot import Board
 from backoffice.board.unwritten_actions import RefuseUnwritten, RetryUnwritten
@@ -270,6 +271,7 @@ ACTIONS: dict[str, Action] = {
     "open-room": OpenRoom(),
     "room-rate": ChangeRoomRate(),
     "close-room": LetEverybodyIn(),
+    "lift-limits": LiftLimits(),
     "end": End(),
     "retry-unwritten": RetryUnwritten(),
     "refuse-unwritten": RefuseUnwritten(),

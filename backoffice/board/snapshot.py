@@ -15,6 +15,7 @@ from django.conf import settings
 from django.core.cache import cache
 from django.db.models import Count, Q
 
+from backoffice.board.limits import LimitedRow, read_limited
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.clocks.watch import wrong_clocks
@@ -109,6 +110,7 @@ class Board:
     pace: Pace | None
     counts: Counts | None
     wrong_clocks: dict[str, float] = field(default_factory=dict)
+    limited: list[LimitedRow] = field(default_factory=list)
 
     @property
     def state(self) -> SaleState:
@@ -159,6 +161,7 @@ def read_board(*, sale_id: int, now: dt.datetime) -> Board:
         pace=_pace(sale, now) if ledger_answers else None,
         counts=_counts(sale, now, may_count=ledger_answers),
         wrong_clocks=wrong_clocks() if ledger_answers else {},
+        limited=read_limited(sale_id=sale_id) if ledger_answers else [],
     )
 
 

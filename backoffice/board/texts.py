@@ -27,6 +27,8 @@ REFUSAL_LABELS = {
     "ended": _("too late"),
     "paused": _("paused"),
     "waiting_room": _("not let in by the waiting room"),
+    "address_limited": _("too many from one address"),
+    "account_limited": _("too many by one account"),
     "unavailable": _("busy, asked to retry"),
     "other": _("for other reasons"),
 }
@@ -62,6 +64,7 @@ def board_json(board: Board, *, actions: Sequence[str]) -> dict[str, Any]:
         "texts": {**_main_figures(board), **_other_figures(board)},
         "statuses": _statuses(board),
         "refusals": _refusals(board),
+        "limited": _limited(board),
         "chart": _chart(board.pace),
         "actions": list(actions),
     }
@@ -232,6 +235,10 @@ def _refusals(board: Board) -> list[dict[str, Any]]:
         }
         for answer, text in REFUSAL_LABELS.items()
     ]
+
+
+def _limited(board: Board) -> list[list[str]]:
+    return [[it.subject, it.limit] for it in board.limited]
 
 
 def _by_reason(answers: Mapping[str, int] | None) -> dict[str, int | None]:

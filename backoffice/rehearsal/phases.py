@@ -117,6 +117,7 @@ def _make_shadow(rehearsal: Rehearsal, now: dt.datetime) -> None:
         paused=False,
         pay_within_s=PAY_WITHIN_S,
         stage=SaleStage.REHEARSAL,
+        per_address=0,  # the crowd is one machine
         room=RoomKind.OFF,  # the crowd gets its tokens beforehand, and presses at once
     )
     voucher = copy(source.voucher)

@@ -7,6 +7,7 @@ figure is the processor time of Redis for one call, by its own count.
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from ipaddress import IPv4Address
 from pathlib import Path
 from typing import Any
 
@@ -60,9 +61,13 @@ def _calls(
     client.set(keys[0], count if sells else 0)
     ours = [
         reserve_call(
-            sale_id=sale.pk, order_id=it.order_id, user_id=it.user_id, identity=it.identity
+            sale_id=sale.pk,
+            order_id=it.order_id,
+            user_id=it.user_id,
+            identity=it.identity,
+            address=str(IPv4Address("198.18.0.0") + n),  # each buyer has an address, and is counted
         )
-        for it in tokens
+        for n, it in enumerate(tokens)
     ]
     theirs = [
         ScriptCall(

@@ -15,11 +15,14 @@ from vouchers.inventory.reservations import NotReplicated, reserve_call
 T = TypeVar("T")
 
 
-def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:
+def place_order(
+    *, token_text: object, sale_id: int, now_ms: int, address: str = ""
+) -> PurchaseToken:
     """Reserve a unit under the token's order id; the same token always gets the same answer.
 
     One Redis command and no SQL, plus a message to the broker if a fulfil task is due. A failed
-    publish does not concern the buyer: the sweep finds what is pending.
+    publish does not concern the buyer: the sweep finds what is pending. ``address`` is the
+    client's, empty if it has no limit.
 
     :raises MalformedToken: the request has no token.
     :raises BadToken: the token is forged, expired or another sale's.
@@ -30,7 +33,8 @@ def place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseTok
     :raises NotReplicated: reserved, but not safely yet; the same token may be sent again.
     :raises LedgerUnavailable: the outcome is unknown; the same token may be sent again.
     """
-    return send(place_call(read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)))
+    token = read_order_token(token_text, sale_id=sale_id, now_ms=now_ms)
+    return send(place_call(token, address=address))
 
 
 def read_order_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToken:
@@ -47,7 +51,10 @@ def read_order_token(text: object, *, sale_id: int, now_ms: int) -> PurchaseToke
 
 
 def place_call(
-    token: PurchaseToken, *, publish: Callable[..., object] = publish_fulfillment
+    token: PurchaseToken,
+    *,
+    publish: Callable[..., object] = publish_fulfillment,
+    address: str = "",
 ) -> ScriptCall[PurchaseToken]:
     """Build the call of :func:`place_order`; reading its reply publishes the task if one is due."""
     sale_id = token.sale_id
@@ -57,6 +64,7 @@ def place_call(
         user_id=token.user_id,
         identity=token.identity,
         minted_ms=None if token.admission else minted_ms(token.order_id),
+        address=address,
     )
 
     def read(reply: Any) -> PurchaseToken:

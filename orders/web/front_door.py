@@ -19,6 +19,8 @@ from orders.web.serializers import receipt_json
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.front_door.application import at_stop
 from seckill_site.front_door.requests import Environ, request_language, request_path
+from seckill_site.web.clients import client_address
+from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded, ask
 from vouchers.inventory.request_stats import flush_request_counts
@@ -43,6 +45,7 @@ async def order(environ: Environ) -> Answer | None:
             read_json_order(body),
             sale_id=sale_id,
             now_ms=ledger_now_ms(may_wait=False),
+            address=client_address(environ),
             publish=publisher.request,
         )
         outcome = call if isinstance(call, Refusal) else await _ask_loaded(call, sale_id=sale_id)
@@ -81,6 +84,7 @@ async def receipt(environ: Environ) -> Answer | None:
         token = read_token(text, sale_id=sale_id, now_ms=now_ms)
         if token.order_id != order_id:
             return None
+        check_account(environ, token.user_id)
         call = cached_receipt_call(sale_id=sale_id, order_id=order_id, user_id=token.user_id)
         found = await ask(call)
     except LedgerUnavailable:

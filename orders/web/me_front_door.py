@@ -25,6 +25,7 @@ from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.per_loop import PerLoop
 from seckill_site.front_door.requests import Environ, request_language
 from seckill_site.front_door.threads import threads
+from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.inventory.keys import ask
 from vouchers.inventory.waiting_room import Visitor
@@ -104,6 +105,7 @@ async def me(environ: Environ) -> Answer | None:
             buyer = await buyer_of(key)
             if buyer is None:
                 return None
+            check_account(environ, buyer.user_id)
             if sale_id is not None:
                 visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
                 found = await find_buyer(sale_id, buyer.user_id, visitor)
@@ -129,6 +131,7 @@ async def token(environ: Environ) -> Answer | None:
         buyer = await buyer_of(key)
         if buyer is None:
             return None
+        check_account(environ, buyer.user_id)
         sale_id = int(match[1])
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
         found = await find_buyer(sale_id, buyer.user_id, visitor)

@@ -11,18 +11,29 @@ from locks.lua_script import ScriptCall
 from orders.placing.publishing import publish_fulfillment
 from orders.placing.service import load_and_send, place_call, read_order_token
 from orders.placing.tokens import PurchaseToken
-from orders.web.refusals import REFUSED, Refusal, refusal_answer, refusal_of, sold_out_refusal
+from orders.web.refusals import (
+    REFUSED,
+    Refusal,
+    refusal_answer,
+    refusal_of,
+    sold_out_refusal,
+)
 from orders.web.request_parsing import OrderRequest
 from orders.web.serializers import accepted_text
 from seckill_site.metrics import ORDER_REQUESTS
 from seckill_site.web.responses import Answer
 from vouchers.inventory import sold_out_cache
 from vouchers.inventory.keys import NotLoaded
-from vouchers.inventory.request_stats import ACCEPTED, count_request
+from vouchers.inventory.request_stats import (
+    ACCEPTED,
+    ACCOUNT_LIMITED,
+    ADDRESS_LIMITED,
+    count_request,
+)
 
 _COUNTED_PER_SALE = {
     ACCEPTED, "sold_out", "already_ordered", "not_started", "ended", "paused", "unavailable",
-    "waiting_room",
+    "waiting_room", ADDRESS_LIMITED, ACCOUNT_LIMITED,
 }  # fmt: skip
 """Answers to a valid token. Without a token, anybody could make up sales to be counted."""
 
@@ -33,9 +44,9 @@ Outcome = PurchaseToken | Refusal
 """What an order request led to: its token if it was accepted."""
 
 
-def request_order(order: OrderRequest, *, sale_id: int, now_ms: int) -> Outcome:
+def request_order(order: OrderRequest, *, sale_id: int, now_ms: int, address: str) -> Outcome:
     """Place an order, load its sale first if need be, and count the answer."""
-    call = order_call(order, sale_id=sale_id, now_ms=now_ms)
+    call = order_call(order, sale_id=sale_id, now_ms=now_ms, address=address)
     if isinstance(call, Refusal):
         return call
     try:
@@ -49,9 +60,12 @@ def order_call(
     *,
     sale_id: int,
     now_ms: int,
+    address: str,
     publish: Callable[..., object] = publish_fulfillment,
 ) -> ScriptCall[Outcome] | Refusal:
     """Build the call that places an order, or refuse at once; both count the answer.
+
+    ``address`` is the client's, empty if it has no limit.
 
     Only a first attempt is refused from the cache. A later one may be the retry of a buyer whose
     unit is reserved but whose answer was lost: that buyer must never be told "sold out".
@@ -67,7 +81,7 @@ def order_call(
         refusal = sold_out_refusal(notice.redis_now_ms(), notice.sold_out_at_ms)
         return count_refusal(refusal, sale_id=sale_id)
 
-    call = place_call(token, publish=publish)
+    call = place_call(token, publish=publish, address=address)
 
     def read(reply: Any) -> Outcome:
         try:
@@ -96,7 +110,8 @@ def owner_answer(content: dict[str, Any], *, status: int = 200) -> Answer:
 
 def count_refusal(refusal: Refusal, *, sale_id: int) -> Refusal:
     """Count a refused order request, and return the refusal."""
-    _count(sale_id=sale_id, status=refusal.status, answer=refusal.code)
+    answer = refusal.counted_as or refusal.code
+    _count(sale_id=sale_id, status=refusal.status, answer=answer)
     return refusal
 
 

@@ -39,6 +39,7 @@ from orders.web.room_answers import visitor_in
 from orders.web.serializers import receipt_json, receipt_path
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.sessions import Buyer
+from seckill_site.web.clients import client_address
 from seckill_site.web.responses import allow, as_response, for_owner, problem, wants_html
 from vouchers.models import SeckillVoucher
 from vouchers.web.pace import count_me_request
@@ -55,7 +56,12 @@ def place(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     try:
         order = read_order_request(request)
         token = order.token
-        outcome: Outcome = request_order(order, sale_id=sale_id, now_ms=ledger_now_ms())
+        outcome: Outcome = request_order(
+            order,
+            sale_id=sale_id,
+            now_ms=ledger_now_ms(),
+            address=client_address(request.META),
+        )
     except InvalidRequest as error:
         outcome = count_refusal(refusal_of(error), sale_id=sale_id)
     if not wants_html(request):

@@ -34,11 +34,14 @@ from seckill_site.web.responses import (
     wants_html,
 )
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
+from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
+    LimitKind,
     NotAdmitted,
     NotReplicated,
     NotStarted,
+    OrdersLimited,
     SaleBehind,
     SaleEnded,
     SalePaused,
@@ -57,7 +60,8 @@ LONGEST_RETRY_S = 30
 class Refusal(NamedTuple):
     """The contract's answer to an error: status, code, and the text before translation.
 
-    ``values`` are filled into the text; ``details`` stand beside code and message.
+    ``values`` are filled into the text; ``details`` stand beside code and message. The statistics
+    count it by its code, or ``counted_as``.
     """
 
     status: int
@@ -66,6 +70,7 @@ class Refusal(NamedTuple):
     values: Mapping[str, Any] = MappingProxyType({})
     details: Mapping[str, Any] = MappingProxyType({})
     retry_after_s: int | None = None
+    counted_as: str = ""
 
     def message(self) -> str:
         """Return the text in the active language."""
@@ -96,6 +101,24 @@ def _behind(error: SaleBehind) -> Refusal:
     )
     retry_s = min(max(behind_s - settings.SECKILL_BEHIND_MS // 1000, 2), LONGEST_RETRY_S)
     return Refusal(503, "unavailable", text, {"seconds": behind_s}, retry_after_s=retry_s)
+
+
+def _limited(error: OrdersLimited) -> Refusal:
+    text, counted_as = _LIMITED[error.limit]
+    wait_s = max(1, -(-error.wait_ms // 1000))
+    return Refusal(429, "rate_limited", text, retry_after_s=wait_s, counted_as=counted_as)
+
+
+_LIMITED = {
+    LimitKind.ADDRESS: (
+        gettext_noop("Too many orders came from your network. Wait a few minutes and try again."),
+        ADDRESS_LIMITED,
+    ),
+    LimitKind.ACCOUNT: (
+        gettext_noop("You have ordered too often in this sale. Wait a few minutes and try again."),
+        ACCOUNT_LIMITED,
+    ),
+}
 
 
 def _already_ordered(error: AlreadyOrdered) -> Refusal:
@@ -167,6 +190,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         gettext_noop("There is a line for this sale. Wait for your turn in the waiting room."),
         retry_after_s=WAITING_RETRY_AFTER_S,
     ),
+    OrdersLimited: _limited,
     SaleBehind: _behind,
     NotReplicated: _NOT_REPLICATED,
     # The outcome is unknown: the same request may be sent again.

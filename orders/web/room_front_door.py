@@ -16,6 +16,7 @@ from orders.web.room_answers import (
 )
 from seckill_site.front_door.buyers import buyer_of, session_key_of
 from seckill_site.front_door.requests import Environ, request_language
+from seckill_site.web.request_rates import check_account
 from seckill_site.web.responses import Answer, names_html
 from vouchers.web.front_door import recent_snapshot
 
@@ -37,6 +38,7 @@ async def room(environ: Environ) -> Answer | None:
         buyer = await buyer_of(key)
         if buyer is None:
             return None
+        check_account(environ, buyer.user_id)
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
         found = await find_buyer(sale_id, buyer.user_id, visitor)
     except DatabaseError:

@@ -56,6 +56,8 @@ COMMANDS: tuple[Command, ...] = (
     ("ZSCORE", _SET, "member"),
     ("ZMSCORE", _SET, "member"),
     ("ZSCAN", _SET, "0"),
+    ("ZINCRBY", _SET, "1", "member"),
+    ("ZREVRANGE", _SET, "0", "0"),
     ("ZREM", _SET, "member"),
     ("ZREMRANGEBYSCORE", _SET, "0", "1"),
     ("ZPOPMIN", _SET),

@@ -39,6 +39,12 @@ from seckill_site.front_door.requests import (
 from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visit
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
+from seckill_site.web.request_rates import (
+    RATE_LIMITED_TEXT,
+    RateLimited,
+    check_address,
+    count_limited,
+)
 from seckill_site.web.responses import (
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
@@ -116,8 +122,14 @@ class FrontDoor:
             answer = await _refusal(environ, 413, "invalid", TOO_LONG)
         except BodyTooSlow:
             answer = await _refusal(environ, 408, "invalid", TOO_SLOW)
+        except RateLimited as error:
+            count_limited(error.limit)
+            wait_s = error.retry_after_s
+            answer = await _refusal(environ, 429, "rate_limited", RATE_LIMITED_TEXT, wait_s)
         except Busy:
-            answer = await _refusal(environ, 503, "unavailable", UNAVAILABLE_TEXT)
+            answer = await _refusal(
+                environ, 503, "unavailable", UNAVAILABLE_TEXT, UNAVAILABLE_RETRY_AFTER_S
+            )
         finally:
             if body is not None:
                 body.close()
@@ -128,10 +140,11 @@ class FrontDoor:
         is_plain = _https_only() and not _is_secure(environ) and environ["PATH_INFO"] not in PROBES
         if is_plain or not _is_allowed(environ.get("HTTP_HOST", ""), *_hosts()):
             return None
+        check_address(environ)
         for respond in self._responders:
             try:
                 answer = await respond(environ)
-            except Busy:
+            except (Busy, RateLimited):
                 raise
             except Exception:  # Django has an error page, with a reference, for whatever it is
                 logger.exception("the front door failed at %s", environ["PATH_INFO"])
@@ -195,9 +208,10 @@ class FrontDoor:
         await send({"type": "lifespan.shutdown.complete"})
 
 
-async def _refusal(environ: Environ, status: int, code: str, text: str) -> Answer:
+async def _refusal(
+    environ: Environ, status: int, code: str, text: str, retry_after_s: int | None = None
+) -> Answer:
     language = request_language(environ)
-    retry_after_s = UNAVAILABLE_RETRY_AFTER_S if status == 503 else None
     if names_html(environ):
         # The first rendering would hold the loop for too long.
         return await asyncio.to_thread(_page, status, code, text, language, retry_after_s)
@@ -206,7 +220,7 @@ async def _refusal(environ: Environ, status: int, code: str, text: str) -> Answe
     )
 
 
-@lru_cache(maxsize=16)
+@lru_cache(maxsize=256)
 def _page(status: int, code: str, text: str, language: str, retry_after_s: int | None) -> Answer:
     """Return the error page without a session, a database or the address that was asked for."""
     request = HttpRequest()

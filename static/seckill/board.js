@@ -43,6 +43,7 @@ function show(data) {
   showVerdict(data.verdict);
   data.refusals.forEach(showRefusal);
   showHistory(data.history);
+  showLimited(data.limited);
   for (const action of board.querySelectorAll("[data-action]")) {
     action.hidden = !data.actions.includes(action.dataset.action);
   }
@@ -85,6 +86,21 @@ function showHistory(history) {
     return row;
   });
   find("[data-history]").replaceChildren(...rows);
+}
+
+function showLimited(limited) {
+  const place = find("[data-limited]");
+  if (!place || JSON.stringify(limited) === JSON.stringify(shown?.limited)) return;
+  const rows = limited.map((texts) => {
+    const row = document.createElement("tr");
+    for (const text of texts) {
+      const cell = row.insertCell();
+      cell.textContent = text;
+      cell.className = "board__text";
+    }
+    return row;
+  });
+  place.replaceChildren(...rows);
 }
 
 /** Announce changes to screen readers, but never the figures themselves. */

@@ -4,6 +4,7 @@ import { judge, judgeReceipt } from "./purchase_states.js";
 import { ask, backoffMs, needsWork, orderIdOf, pause, place, worked } from "./wire.js";
 
 const TRIES = 5;
+const LONGEST_WAIT_MS = 30_000; // who has to wait longer is told so
 const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // as the server would answer
 
 /**
@@ -30,6 +31,7 @@ async function send({ ticket, urls, step }) {
     }
     if (event === "renewed") continue;
     if (event !== "busy") return { event, answer };
+    if (answer.retryAfterMs > LONGEST_WAIT_MS) return { event: "refused", answer };
     step("busy");
     if (tries < TRIES) await pause(Math.max(backoffMs(tries), answer.retryAfterMs ?? 0));
     tries += 1;

@@ -7,11 +7,19 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from pytest_django import Settings
 
 from seckill_site.ledger_connection import ledger_connection
 from tests.concurrency.sales import make_sale
 from vouchers.inventory.keys import LedgerKeys
-from vouchers.inventory.reservations import AlreadyOrdered, Reservation, SoldOut, reserve
+from vouchers.inventory.order_limits import forget_first_orders
+from vouchers.inventory.reservations import (
+    AlreadyOrdered,
+    OrdersLimited,
+    Reservation,
+    SoldOut,
+    reserve,
+)
 from vouchers.inventory.sale_state import snapshot
 from vouchers.models import SeckillVoucher
 
@@ -40,8 +48,11 @@ def at_once(calls: list[Callable[[], Reservation]]) -> list[object]:
         return [outcome for result in results for outcome in result]
 
 
-def reserving(sale: SeckillVoucher, *, order_id: int, user_id: int) -> Callable[[], Reservation]:
-    return lambda: reserve(sale_id=sale.pk, order_id=order_id, user_id=user_id)
+def reserving(
+    sale: SeckillVoucher, *, order_id: int, user_id: int, address: str = ""
+) -> Callable[[], Reservation]:
+    ids = {"sale_id": sale.pk, "order_id": order_id, "user_id": user_id}
+    return lambda: reserve(**ids, address=address)
 
 
 def test_concurrent_buyers_reserve_exactly_the_stock() -> None:
@@ -51,6 +62,17 @@ def test_concurrent_buyers_reserve_exactly_the_stock() -> None:
     assert sum(isinstance(outcome, Reservation) for outcome in outcomes) == STOCK
     assert sum(isinstance(outcome, SoldOut) for outcome in outcomes) == 9 * STOCK
     assert (snapshot(sale_id=sale.pk).taken, snapshot(sale_id=sale.pk).pending) == (STOCK, STOCK)
+
+
+def test_crowd_from_one_address_gets_exactly_its_limit(settings: Settings) -> None:
+    settings.SECKILL_ORDERS_PER_ADDRESS = 7
+    forget_first_orders()
+    sale = make_sale(stock=STOCK)
+    buyers = range(1, 10 * STOCK + 1)
+    calls = [reserving(sale, order_id=user, user_id=user, address="203.0.113.7") for user in buyers]
+    outcomes = at_once(calls)
+    assert sum(isinstance(outcome, Reservation) for outcome in outcomes) == 7
+    assert sum(isinstance(outcome, OrdersLimited) for outcome in outcomes) == 10 * STOCK - 7
 
 
 def test_one_buyer_in_many_threads_reserves_one_unit() -> None:

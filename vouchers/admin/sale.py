@@ -87,7 +87,8 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
 
     def get_fieldsets(self, request: HttpRequest, obj: SeckillVoucher | None = None) -> Any:
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
-        sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
+        limits, stage = ("limit", "per_address"), ("stage", "paused")
+        sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})

@@ -70,6 +70,7 @@ class SaleTerms:
     room_rate: int = 200
     room_shuffled: bool = False
     work: int = Work.NONE
+    per_address: int | None = None
 
 
 @dataclass(frozen=True)

@@ -123,6 +123,8 @@ class LedgerKeys:
     backoff = _Key("seckill:{%d}:backoff")
     failures = _Key("seckill:{%d}:failures")
     pace = _Key("seckill:{%d}:pace")
+    limits = _Key("seckill:{%d}:limits")
+    limited = _Key("seckill:{%d}:limited")
     swept = _Key("seckill:{%d}:swept")
     tally = _Key("seckill:{%d}:tally")
     junk = _Key("seckill:{%d}:junk")
@@ -141,7 +143,7 @@ class LedgerKeys:
     def movable(self) -> list[str]:
         """``sale`` and the contents, followed by the figures; without locks and their fence."""
         side = [self.kick, self.trying, self.swept, self.tally, self.changing, self.room]
-        side.append(self.visits)
+        side += [self.visits, self.limits, self.limited]
         return [self.sale, *self.contents, *side, *self.copies]
 
     @property

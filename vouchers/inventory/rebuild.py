@@ -346,16 +346,18 @@ def _install(sale: SeckillVoucher, contents: _Contents) -> LoadCode:
         for name, part in parts.items():
             _write_side_key(side[name], part)
     failpoint("load.prepared")
+    terms = LedgerTerms.from_sale(sale)
     return run_script(
         _LOAD,
         [*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side.values()],
         sale.epoch,
-        *LedgerTerms.from_sale(sale).script_args(),
+        *terms.script_args(),
         ENDED_RETENTION_MS,
         sale.batch,
         current_run_id(),
         *stored_line(sale),
         *map(len, parts.values()),
+        terms.per_address_word,
         read=LoadCode,
     )
 

@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 ACCEPTED = "accepted"
 """The answer that is not a refusal; the others are the codes of the HTTP contract."""
 
+ADDRESS_LIMITED, ACCOUNT_LIMITED = "address_limited", "account_limited"
+"""Both are refused as ``rate_limited``; the board and the report tell which limit it was."""
+
 FLUSH_S = 0.5
 RETRY_S = 2.0
 """The pause before a process tries again to reach Redis."""

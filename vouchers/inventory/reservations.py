@@ -31,6 +31,7 @@ from vouchers.inventory.keys import (
     run_script,
     send,
 )
+from vouchers.inventory.order_limits import counted_subject
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -58,6 +59,13 @@ _CLAIM_SWEEP = ledger_script("claim_sweep")
 
 
 logger = logging.getLogger(__name__)
+
+
+class LimitKind(StrEnum):
+    """What a limit of new orders counts, as in the fields of ``limits`` (``reserve.lua``)."""
+
+    ADDRESS = "a"
+    ACCOUNT = "u"
 
 
 class ReservationRefused(Exception):
@@ -97,6 +105,14 @@ class AlreadyOrdered(ReservationRefused):
         self.order_id = order_id
 
 
+class OrdersLimited(ReservationRefused):
+    """The client's address or the account has ordered too often; ``limit`` is which of them."""
+
+    def __init__(self, subject: str, *, wait_ms: int) -> None:
+        super().__init__(f"{subject} is at its limit for {wait_ms} ms")
+        self.limit, self.wait_ms = LimitKind(subject[:1]), wait_ms
+
+
 class StillPending(ReservationRefused):
     """The order is still pending: fulfilment decides on it first."""
 
@@ -115,6 +131,7 @@ class ReserveCode(StrEnum):
     ACCEPTED = "ACCEPTED"
     ALREADY_ORDERED = "ALREADY_ORDERED"
     BEHIND = "BEHIND"
+    LIMITED = "LIMITED"
     SOLD_OUT = "SOLD_OUT"
     NOT_LOADED = "NOT_LOADED"
     OTHER_SALE = "OTHER_SALE"
@@ -185,16 +202,24 @@ class Release:
 
 
 def reserve(
-    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, minted_ms: int | None = None
+    *,
+    sale_id: int,
+    order_id: int,
+    user_id: int,
+    identity: int = 0,
+    minted_ms: int | None = None,
+    address: str = "",
 ) -> Reservation:
     """Reserve one unit for this buyer under this order id. Safe to repeat: same id, same answer.
 
     ``identity`` is that of the sale which the buyer asked for; 0 is not checked. ``minted_ms`` says
     when the id was minted, in ms since 1970; None if a waiting room has let the buyer in.
+    ``address`` is the client's, empty if it has no limit.
 
     :raises OtherSale: the ledger is that of another sale with this id.
     :raises ReservationRefused: the ledger refuses this buyer; the subclass says why.
     :raises NotAdmitted: the waiting room was open at ``minted_ms`` and has not let the buyer in.
+    :raises OrdersLimited: the address or the account has ordered too often.
     :raises SaleBehind: orders are written too slowly; a later call may be accepted.
     :raises NotReplicated: reserved, but fewer than ``SECKILL_LEDGER_REPLICAS`` replicas know it.
     :raises NotLoaded: the sale has to be loaded first.
@@ -205,34 +230,45 @@ def reserve(
         user_id=user_id,
         identity=identity,
         minted_ms=minted_ms,
+        address=address,
     )
     return send(call)
 
 
 def reserve_call(
-    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, minted_ms: int | None = None
+    *,
+    sale_id: int,
+    order_id: int,
+    user_id: int,
+    identity: int = 0,
+    minted_ms: int | None = None,
+    address: str = "",
 ) -> ScriptCall[Reservation]:
     """Build the call of :func:`reserve`; reading its reply raises the refusals."""
-    kick_ms, behind_ms, replicas = _reserve_settings()
+    kick_ms, behind_ms, replicas, limits = _reserve_settings()
+    ids, wait = (str(order_id), str(user_id)), 1 if replicas else ""
     minted = "" if minted_ms is None else minted_ms
+    subject, first = counted_subject(sale_id=sale_id, address=address)
     call = ScriptCall(
         script=_RESERVE,
         keys=_reserve_keys(sale_id),
-        args=[str(order_id), str(user_id), kick_ms, behind_ms, str(identity or ""), minted],
+        args=(*ids, kick_ms, behind_ms, str(identity or ""), minted, wait, subject, *limits, first),
         read=partial(_read_reservation, sale_id),
     )
     return _replicated(call, wanted=replicas) if replicas else call
 
 
 @kept
-def _reserve_settings() -> tuple[int, int, int]:
-    return settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS, settings.SECKILL_LEDGER_REPLICAS
+def _reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
+    kick_ms, behind_ms = settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS
+    limits = settings.SECKILL_ORDERS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ACCOUNT
+    return kick_ms, behind_ms, settings.SECKILL_LEDGER_REPLICAS, limits
 
 
 @lru_cache(maxsize=1024)
 def _reserve_keys(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, keys.kick, keys.pace)
+    return (*keys.contents, keys.kick, keys.pace, keys.limits, keys.limited)
 
 
 def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Reservation]:
@@ -245,7 +281,7 @@ def _replicated(call: ScriptCall[Reservation], *, wanted: int) -> ScriptCall[Res
         return reservation
 
     wait = ("WAIT", wanted, settings.SECKILL_LEDGER_REPLICAS_MS)
-    return call._replace(args=[*call.args, 1], then=[wait], read=read)
+    return call._replace(then=[wait], read=read)
 
 
 REFUSALS: dict[str, tuple[type[Exception], str]] = {
@@ -275,6 +311,8 @@ def _read_reservation(sale_id: int, reply: str) -> Reservation:
             raise AlreadyOrdered(int(figures[0]))
         case ReserveCode.BEHIND:
             raise SaleBehind(int(figures[0]))
+        case ReserveCode.LIMITED:
+            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
         case other:
             kind, text = REFUSALS[other]
             raise kind(f"sale {sale_id} {text}")

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import partial
 from typing import Any, assert_never
@@ -42,7 +42,7 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:as]+))?",
+    r"(?: (?P<room>[0-9:as]*)(?:\+(?P<per_address>\d+))?)?",
     re.ASCII,
 )
 
@@ -68,6 +68,7 @@ class LedgerTerms:
     """The terms that the ledger copies from a sale's row; times in milliseconds since 1970.
 
     The ``identity`` tells the sale from another with its id, which a restored backup may bring.
+    ``per_address`` decides nothing about units: snapshots leave it out.
     """
 
     total: int
@@ -78,6 +79,7 @@ class LedgerTerms:
     rebuy: bool
     identity: int = 0
     room: RoomTerms | None = None
+    per_address: int | None = field(default=None, compare=False)
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -91,6 +93,7 @@ class LedgerTerms:
             rebuy=sale.rebuy,
             identity=sale.identity,
             room=RoomTerms.from_sale(sale),
+            per_address=sale.per_address,
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
@@ -104,7 +107,13 @@ class LedgerTerms:
             rebuy=self.rebuy and other.rebuy,
             identity=self.identity,
             room=slower(self.room, other.room),
+            per_address=self.per_address,
         )
+
+    @property
+    def per_address_word(self) -> str | int:
+        """The sale's own limit of orders per address, as the scripts take it."""
+        return "" if self.per_address is None else self.per_address
 
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
@@ -223,5 +232,5 @@ def write_terms(*, sale_id: int, terms: LedgerTerms, refuse_below_taken: bool = 
             case unknown:
                 assert_never(unknown)
 
-    args = (*terms.script_args(), int(refuse_below_taken))
+    args = (*terms.script_args(), int(refuse_below_taken), terms.per_address_word)
     run_script(_WRITE_TERMS, LedgerKeys(sale_id).contents, *args, read=read)

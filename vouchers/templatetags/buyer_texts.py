@@ -98,6 +98,9 @@ PURCHASE = {
     "note": {
         "not_started": _("A moment too early: the sale has not started yet."),
         "bad_token": _("This page is out of date. Please reload it."),
+        "rate_limited": _(
+            "Too many orders came from your network or account. Try again in a few minutes."
+        ),
         "asking": _("No answer yet. Checking whether your request arrived."),
         "unreachable": _("The shop cannot be reached. Press again; you will never order twice."),
         "overdue": _(

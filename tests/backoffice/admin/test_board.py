@@ -18,6 +18,7 @@ from django.db import OperationalError, connection, transaction
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
+from pytest_django import Settings
 
 from backoffice.admin import board as board_admin
 from orders.fulfilment.worker import fulfill_sale
@@ -34,6 +35,8 @@ from tests.support.orders import (
 from tests.support.sales import change_stock
 from vouchers.inventory import rebuild
 from vouchers.inventory.batch_journal import set_aside
+from vouchers.inventory.order_limits import forget_first_orders
+from vouchers.inventory.reservations import OrdersLimited, reserve
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_list import join_waiting
 from vouchers.models import SaleState, SeckillVoucher
@@ -665,3 +668,68 @@ def test_viewer_gets_board_link_but_no_copy_link(looker: Client) -> None:
     assert "copy" not in tools
     assert "rehearse" not in tools
     assert "series" not in looker.get(SALES).text.split("object-tools")[1].split("</ul>")[0]
+
+
+# --- Limits ---------------------------------------------------------------------------------------
+
+
+def limit_an_address(sale: SeckillVoucher) -> None:
+    """Let an address order once more than the sale allows it."""
+    forget_first_orders()
+    ids = {"sale_id": sale.pk, "address": "203.0.113.7"}
+    reserve(**ids, order_id=901, user_id=901)
+    with pytest.raises(OrdersLimited):
+        reserve(**ids, order_id=902, user_id=902)
+
+
+@pytest.fixture
+def limited_sale() -> SeckillVoucher:
+    sale = make_sale(stock=10, per_address=1)
+    limit_an_address(sale)
+    return sale
+
+
+def test_limited_addresses_are_shown_to_who_may_lift_them(
+    limited_sale: SeckillVoucher, operator: Client, looker: Client
+) -> None:
+    assert data_of(operator, limited_sale)["limited"] == [
+        ["203.0.113.7", "orders of this sale, 1 refused"]
+    ]
+    assert "lift-limits" in data_of(operator, limited_sale)["actions"]
+    assert "203.0.113.7" in operator.get(board_of(limited_sale)).text
+    assert data_of(looker, limited_sale)["limited"] == []
+    assert "203.0.113.7" not in looker.get(board_of(limited_sale)).text
+
+
+def test_lifted_limit_lets_the_address_order_and_is_recorded(
+    limited_sale: SeckillVoucher, operator: Client
+) -> None:
+    response = act(operator, limited_sale, "lift-limits", limits=["a:203.0.113.7"], reason="office")
+
+    assert response.status_code == 302
+    reserve(sale_id=limited_sale.pk, order_id=903, user_id=903, address="203.0.113.7")
+    assert data_of(operator, limited_sale)["limited"] == []
+    assert "203.0.113.7" in LogEntry.objects.latest("pk").get_change_message()
+
+
+def test_limits_cannot_be_lifted_without_permission_or_choice(
+    limited_sale: SeckillVoucher, operator: Client, looker: Client
+) -> None:
+    assert act(looker, limited_sale, "lift-limits", limits=["a:203.0.113.7"]).status_code == 403
+    assert act(operator, limited_sale, "lift-limits", limits=["a:192.0.2.1"]).status_code == 200
+    assert act(operator, limited_sale, "lift-limits").status_code == 200
+    assert len(data_of(operator, limited_sale)["limited"]) == 1
+
+
+def test_limit_of_the_site_is_shown_and_lifted(operator: Client, settings: Settings) -> None:
+    settings.SECKILL_SIGN_INS_PER_ADDRESS = 1
+    sale = make_sale()
+    for _ in range(2):
+        status = Client(REMOTE_ADDR="203.0.113.7").post("/accounts/login/").status_code
+    assert status == 429
+    assert data_of(operator, sale)["limited"] == [["203.0.113.7", "signing in"]]
+
+    act(operator, sale, "lift-limits", limits=["signin:203.0.113.7"])
+
+    assert data_of(operator, sale)["limited"] == []
+    assert Client(REMOTE_ADDR="203.0.113.7").post("/accounts/login/").status_code == 200

@@ -223,7 +223,7 @@ def test_refusals_are_counted_by_reason_recently_and_overall(
     rows = {it["answer"]: it for it in shown(sale, NOW)["refusals"]}
     assert list(rows) == [
         "sold_out", "already_ordered", "not_started", "ended", "paused", "waiting_room",
-        "unavailable", "other",
+        "address_limited", "account_limited", "unavailable", "other",
     ]  # fmt: skip
     told = {it: (rows[it]["lately"], rows[it]["ever"], rows[it]["percent"]) for it in rows}
     assert told["sold_out"] == ("40", "5,040", 100)
@@ -335,8 +335,8 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     assert cost(large) == cost(small)
     # The row, the last minutes' answers, and what is kept: orders by status, all answers.
     assert cost(large)[0] == 4
-    # Then the clocks.
-    assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL", "TIME", "HGETALL"]
+    # Then the clocks, and who is limited.
+    assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL", "TIME", "HGETALL", "ZREVRANGE"]
 
 
 def test_counts_are_cached(sale: SeckillVoucher) -> None:

@@ -622,7 +622,7 @@ def run_load(keys: LedgerKeys, *, lose: Callable[[], None] = lambda: None) -> ob
     return LOAD.run(
         client,
         keys=[*keys.contents, keys.kick, keys.trying, keys.sale, keys.room, *side],
-        args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts],
+        args=[2, *terms, "", ENDED_RETENTION_MS, 0, "run", *line, *counts, ""],
     )
 
 

@@ -16,6 +16,7 @@
 -- ARGV[13]     opening of the waiting room  ARGV[14] the last number of its line, as stored
 -- ARGV[15]     the last number given before the start, as stored, or ''
 -- ARGV[16…20]  the size of each side key
+-- ARGV[21]     the sale's own limit of new orders per address, or '' (reserve.lua)
 --
 -- Returns a code
 --   LOADED          the side keys are the ledger now
@@ -63,7 +64,7 @@ write_state({
   build = ARGV[1] .. ':' .. ARGV[8], total = ARGV[2], begins_at_ms = ARGV[3],
   ends_at_ms = ARGV[4], limit = ARGV[5], paused = ARGV[6], rebuy = ARGV[7], plain = plain,
   loaded_at_ms = integer(now_ms), batch = ARGV[11], sold_out_at_ms = '',
-  room = ARGV[9],
+  room = ARGV[9], per_address = ARGV[21],
 })
 restore_line(ARGV[13], ARGV[14], ARGV[15], ARGV[4])
 give_units(read_ledger(), now_ms)

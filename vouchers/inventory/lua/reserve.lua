@@ -7,13 +7,22 @@
 -- KEYS[1…6]  the contents of the ledger (read_ledger)
 -- KEYS[7]    kick  string  1: a fulfil task is queued; 0: it has started
 -- KEYS[8]    pace  string  how fast entries are confirmed (confirm.lua)
+-- KEYS[9]    limits   hash  <window><subject> -> new orders in it; a subject is a:<address> or u:<user>;
+--                           and <window><ARGV[11]>: that first order is counted
+-- KEYS[10]   limited  zset  subjects at their limit in this window, by the orders refused for it
 -- ARGV[1]  order id
 -- ARGV[2]  user id
 -- ARGV[3]  milliseconds that a kick lasts
 -- ARGV[4]  accept no new buyer who would wait longer than this for a row, in ms; 0: any wait
 -- ARGV[5]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
 -- ARGV[6]  when the order id was minted, in ms; '' if the waiting room has let this buyer in
--- ARGV[7]  given if WAIT follows, which covers only writes of its own connection
+-- ARGV[7]  1 if WAIT follows, which covers only writes of its own connection
+-- ARGV[8]  a:<address of the client>; '' if it has no limit, or this is its first order in this process,
+--          which is counted with the second (Note [First orders] in order_limits.py)
+-- ARGV[9]  most new orders of an address in a window, if the sale has no limit of its own; 0: any number
+-- ARGV[10] most new orders of an account in a window, and one more for each further unit that the sale's
+--          limit allows; 0: any number
+-- ARGV[11] names the first order that this address had in this process
 --
 -- Returns one text, which costs Redis less than a list: a code, and its figures after spaces
 --   ACCEPTED         the order id, accepted now or by an earlier call; and 1 if the caller must
@@ -21,6 +30,7 @@
 --   ALREADY_ORDERED  the order id that the buyer holds, or the ended one that bars another
 --   NOT_ADMITTED     the waiting room has not let this buyer in, and was open when the id was minted
 --   BEHIND           the age of the oldest pending entry in ms: orders are written too slowly
+--   LIMITED          the subject that is at its limit, and the milliseconds until the next window
 --   SOLD_OUT         when this request arrived, and when the last unit went or '', both in ms
 --   NOT_LOADED       the ledger is not loaded
 --   OTHER_SALE       the ledger is that of another sale with this id
@@ -49,7 +59,7 @@ if first or limit ~= '1' or plain == '0' then
   code, known_id, free_unit = check_buyer(sale, read_units(user_id, limit, first), order_id, user_id)
   if code then
     -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
-    if ARGV[7] and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', found[1]) end
+    if ARGV[7] == '1' and code == 'ACCEPTED' then redis.call('HSET', KEYS[1], 'state', found[1]) end
     return code .. ' ' .. known_id .. ' 0'
   end
 end
@@ -96,6 +106,35 @@ if behind_ms > 0 and late > 0 then
   if not since or redis.call('ZCARD', KEYS[2]) * (now_ms - since) > behind_ms * count then
     local oldest_ms = redis.call('ZRANGEBYSCORE', KEYS[2], 0, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
     return 'BEHIND' .. ' ' .. integer(now_ms - oldest_ms)
+  end
+end
+
+-- Only who would get a unit is counted, so a refusal costs no more. Accounts are counted once something
+-- has ended: before that, the sale's limit holds. A window is a thousand seconds, which its name says
+-- without arithmetic; each starts anew.
+local subject = ARGV[8]
+if subject ~= '' or plain == '0' then
+  local window, most, count = string.sub(now, 1, -7), tonumber(per_address ~= '' and per_address or ARGV[9]), 0
+  if subject ~= '' and most > 0 then
+    local was_first = redis.pcall('HSETNX', KEYS[9], window .. ARGV[11], '')
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, was_first == 1 and 2 or 1)
+  end
+  if plain == '0' and ARGV[10] ~= '0' and type(count) == 'number' and count <= most then
+    subject, most = 'u:' .. user_id, ARGV[10] + limit - 1
+    count = redis.pcall('HINCRBY', KEYS[9], window .. subject, 1)
+  end
+  if type(count) ~= 'number' then -- a mistyped command: all counts start anew
+    redis.call('UNLINK', KEYS[9])
+  elseif count == 1 or count == 2 then -- the hash may be new
+    redis.call('PEXPIRE', KEYS[9], 2000000)
+  end
+  if type(count) == 'number' and count > most then
+    local wait_ms = integer(1000000 - now_ms % 1000000)
+    -- @include drop_wrong_type
+    drop_wrong_type(KEYS[10], 'zset')
+    redis.call('ZINCRBY', KEYS[10], 1, subject)
+    redis.call('PEXPIRE', KEYS[10], wait_ms)
+    return 'LIMITED' .. ' ' .. subject .. ' ' .. wait_ms
   end
 end
 

@@ -8,6 +8,7 @@
 -- ARGV[7]  identity of the sale: the ledger of another sale counts as not loaded
 -- ARGV[8]  terms of the waiting room, or '' (visit_room)
 -- ARGV[9]  1: refuse a total below the units taken, pending included; 0: the row has the last word
+-- ARGV[10] the sale's own limit of new orders per address, or '' (reserve.lua)
 --
 -- Returns {code, taken}
 --   WRITTEN      the terms are written
@@ -26,6 +27,7 @@ if ARGV[9] == '1' and tonumber(ARGV[1]) < taken then return {'BELOW_TAKEN', take
 if sale.total ~= ARGV[1] then sale.sold_out_at_ms = '' end
 sale.total, sale.begins_at_ms, sale.ends_at_ms = ARGV[1], ARGV[2], ARGV[3]
 sale.limit, sale.paused, sale.rebuy, sale.room = ARGV[4], ARGV[5], ARGV[6], ARGV[8]
+sale.per_address = ARGV[10]
 write_state(sale)
 give_units(sale, now_in_ms())
 return {'WRITTEN', taken}

@@ -1,0 +1,67 @@
+"""Who is limited now: in the sale's orders, and in requests to the site."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from django.contrib.auth.models import User
+from django.utils.translation import gettext
+from django.utils.translation import gettext_lazy as _
+
+from seckill_site.formatting import grouped
+from seckill_site.web.request_rates import Limit, Limited, limited_now
+from vouchers.inventory.keys import LedgerUnavailable
+from vouchers.inventory.order_limits import ACCOUNT, limited_subjects
+
+SHOWN = 20
+"""The most that are shown, of the sale's orders and of the site's requests each."""
+
+SITE_LIMITS = {
+    Limit.ADDRESS: _("requests of an address"),
+    Limit.ACCOUNT: _("requests of an account"),
+    Limit.SIGN_UP: _("signing up"),
+    Limit.SIGN_IN: _("signing in"),
+    Limit.RESET: _("password resets"),
+}
+
+
+@dataclass(frozen=True)
+class LimitedRow:
+    """An address or account that is limited, and by which limit; ``of_sale`` or ``of_site``."""
+
+    subject: str
+    limit: str
+    of_sale: str = ""
+    of_site: Limited | None = None
+
+    @property
+    def key(self) -> str:
+        return self.of_sale or (self.of_site.member if self.of_site else "")
+
+
+def read_limited(*, sale_id: int) -> list[LimitedRow]:
+    """Return who is limited now in this sale, and on the site; nobody if Redis does not respond."""
+    try:
+        orders = limited_subjects(sale_id=sale_id, most=SHOWN)
+    except LedgerUnavailable:
+        orders = []
+    requests = limited_now(most=SHOWN)
+    ids = [it.subject.removeprefix(ACCOUNT) for it in orders if it.subject.startswith(ACCOUNT)]
+    names = _names([*ids, *(it.subject for it in requests if it.limit is Limit.ACCOUNT)])
+    rows = []
+    for subject, refused in orders:
+        kind, name = subject[: len(ACCOUNT)], subject[len(ACCOUNT) :]
+        text = gettext("orders of this sale, %(count)s refused") % {"count": grouped(refused)}
+        shown = names.get(name, name) if kind == ACCOUNT else name
+        rows.append(LimitedRow(shown, text, of_sale=subject))
+    for it in requests:
+        shown = names.get(it.subject, it.subject) if it.limit is Limit.ACCOUNT else it.subject
+        rows.append(LimitedRow(shown, str(SITE_LIMITS[it.limit]), of_site=it))
+    return rows
+
+
+def _names(ids: Sequence[str]) -> dict[str, str]:
+    numbers = [it for it in ids if it.isdecimal()]
+    if not numbers:
+        return {}
+    found = User.objects.filter(pk__in=numbers).values_list("pk", "username")
+    return {str(pk): name for pk, name in found}

@@ -1,0 +1,341 @@
+"""Limits of requests, per address and per account, shared by all web processes.
+
+Two ways to count, in the same keys of the cache (``limits``):
+
+- Signing up, signing in and resetting a password are counted exactly, in a round trip of their own.
+- All other requests are counted in memory. A process adds what it has counted of the busy ones to
+  the shared count once a second and learns of the others' share, so no request waits for that.
+
+Without the cache each process limits by its own count, and accounts are not limited at all.
+Whoever is limited is listed for staff, who may lift a limit.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+import threading
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from time import monotonic
+from typing import Any, NamedTuple
+
+from django.conf import settings
+from django.http import HttpRequest, HttpResponseBase
+from django.utils.translation import gettext, gettext_noop
+from django_redis import get_redis_connection
+from limits import RateLimitItem, RateLimitItemPerSecond
+from limits.storage import RedisStorage
+from limits.strategies import FixedWindowRateLimiter
+from redis.exceptions import RedisError
+
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.kept_settings import kept
+from seckill_site.metrics import LIMITED_REQUESTS
+from seckill_site.web.clients import client_address
+from seckill_site.web.responses import problem, seems_signed_in
+
+logger = logging.getLogger(__name__)
+
+RATE_LIMITED_TEXT = gettext_noop("Too many requests. Wait a little and try again.")
+
+SHARE_S = 1.0
+"""How often a process shares what it has counted."""
+
+BUSY_PART = 64
+"""A count is shared from this part of its limit on, so a crowd of many addresses shares nothing."""
+
+MOST_COUNTS = 100_000
+"""The most counts in a process; above that, they start anew."""
+
+LISTED = "seckill:limited"
+"""The key of those who are limited: when each limit ends, in seconds since 1970."""
+
+REDIS_PREFIX = "seckill:rates"
+
+COUNTED = "seckill.counted"
+"""Set in the environment of a request that the front door has counted."""
+
+_GUARDED = re.compile(
+    r"/(?:me/|orders/|accounts/|admin/login/|sandbox/|vouchers/[0-9]+/(?!live/)[a-z])"
+)
+_ACCOUNT_PATHS = re.compile(
+    r"/(?:accounts/(?:(?P<signup>signup)|(?P<reset>password)|(?P<signin>login|reauth|2fa))"
+    r"|(?P<admin>admin/login/))"
+)
+_PLACE = re.compile(r"/vouchers/[0-9]+/orders/")
+
+
+class Limit(StrEnum):
+    """What is limited."""
+
+    ADDRESS = "address"
+    ACCOUNT = "account"
+    SIGN_UP = "signup"
+    SIGN_IN = "signin"
+    RESET = "reset"
+
+
+class RateLimited(Exception):
+    """This address or account has sent too many requests."""
+
+    def __init__(self, limit: Limit, *, wait_s: float) -> None:
+        super().__init__(f"too many requests: {limit}")
+        self.limit, self.retry_after_s = limit, max(1, round(wait_s))
+
+
+class Limited(NamedTuple):
+    """An address, or the id of an account, that is limited until a time in seconds since 1970."""
+
+    limit: Limit
+    subject: str
+    until_s: float
+
+    @property
+    def member(self) -> str:
+        return f"{self.limit}:{self.subject}"
+
+
+@kept
+def _items() -> dict[Limit, RateLimitItem]:
+    """Return the limits by their number and seconds, without those that are off."""
+    found = {
+        Limit.ADDRESS: (settings.SECKILL_REQUESTS_PER_ADDRESS, 60),
+        Limit.ACCOUNT: (settings.SECKILL_REQUESTS_PER_ACCOUNT, 60),
+        Limit.SIGN_UP: (settings.SECKILL_SIGN_UPS_PER_ADDRESS, 3600),
+        Limit.SIGN_IN: (settings.SECKILL_SIGN_INS_PER_ADDRESS, 600),
+        Limit.RESET: (settings.SECKILL_RESETS_PER_ADDRESS, 3600),
+    }
+    return {
+        limit: RateLimitItemPerSecond(most, seconds, namespace="seckill")
+        for limit, (most, seconds) in found.items()
+        if most > 0
+    }
+
+
+@kept
+def _limiter() -> FixedWindowRateLimiter:
+    pool = get_redis_connection("default").connection_pool
+    storage = RedisStorage(
+        settings.CACHES["default"]["LOCATION"], connection_pool=pool, key_prefix=REDIS_PREFIX
+    )
+    return FixedWindowRateLimiter(storage)
+
+
+# --- Counted in memory ----------------------------------------------------------------------------
+
+
+@dataclass
+class _Count:
+    """A count of this process in a window of its own."""
+
+    ends_at_s: float
+    mine: int = 0
+    unshared: int = 0
+    shared: int = 0
+    """The count of all processes when this one last shared its own."""
+
+
+class _Counts:
+    """The counts of this process."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Start anew, as a new process."""
+        self._lock = threading.Lock()
+        self._counts: dict[tuple[Limit, str], _Count] = {}
+        self._listed: dict[str, float] = {}
+        self._timer: threading.Timer | None = None
+
+    def count(self, limit: Limit, subject: str) -> None:
+        """Count one request.
+
+        :raises RateLimited: it is one too many.
+        """
+        item = _items().get(limit)
+        if item is None:
+            return
+        now_s = monotonic()
+        with self._lock:
+            found = self._counts.get((limit, subject))
+            if found is None or found.ends_at_s <= now_s:
+                if len(self._counts) >= MOST_COUNTS:
+                    self._counts.clear()
+                found = self._counts[limit, subject] = _Count(now_s + item.get_expiry())
+            found.mine += 1
+            found.unshared += 1
+            wait_s = found.ends_at_s - now_s
+            is_over = found.shared + found.unshared > item.amount
+            if is_over:
+                self._listed[f"{limit}:{subject}"] = _now_s() + wait_s
+            if self._timer is None and found.mine * BUSY_PART >= item.amount:
+                self._timer = threading.Timer(SHARE_S, self.share)
+                self._timer.daemon = True
+                self._timer.start()
+        if is_over:
+            raise RateLimited(limit, wait_s=wait_s)
+
+    def share(self) -> None:
+        """Add the busy counts to those of all processes; without the cache, keep them."""
+        items, storage = _items(), _limiter().storage
+        with self._lock:
+            self._timer = None
+            busy = [
+                (key, found, found.unshared, items[key[0]])
+                for key, found in self._counts.items()
+                if key[0] in items
+                and found.unshared
+                and found.mine * BUSY_PART >= items[key[0]].amount
+            ]
+            listed, self._listed = self._listed, {}
+        try:
+            for (limit, subject), found, new, item in busy:
+                total = storage.incr(item.key_for(limit, subject), item.get_expiry(), amount=new)
+                with self._lock:
+                    found.unshared -= new
+                    found.shared = total
+            _list(listed)
+        except RedisError as error:
+            logger.warning("request counts are not shared: %s", error)
+
+
+counts = _Counts()
+
+
+def check_address(environ: dict[str, Any]) -> None:
+    """Count a request against its client's address, once, if its path is limited.
+
+    :raises RateLimited: too many came from there.
+    """
+    if COUNTED in environ or _GUARDED.match(environ["PATH_INFO"]) is None:
+        return
+    environ[COUNTED] = True
+    if address := client_address(environ):
+        counts.count(Limit.ADDRESS, address)
+
+
+def check_account(environ: Mapping[str, Any], user_id: int) -> None:
+    """Count a request against its account, unless its network has no limits.
+
+    :raises RateLimited: the account sent too many.
+    """
+    if client_address(environ):
+        counts.count(Limit.ACCOUNT, str(user_id))
+
+
+# --- Counted exactly ------------------------------------------------------------------------------
+
+
+def check_account_path(environ: Mapping[str, Any]) -> None:
+    """Count an attempt to sign up, sign in or reset a password, over all account names.
+
+    :raises RateLimited: too many came from this address.
+    """
+    match = _ACCOUNT_PATHS.match(environ["PATH_INFO"])
+    if match is None or environ["REQUEST_METHOD"] != "POST":
+        return
+    limit = Limit.SIGN_IN if match.lastgroup == "admin" else Limit(str(match.lastgroup))
+    item, address = _items().get(limit), client_address(environ)
+    if item is None or not address:
+        return
+    try:
+        if _limiter().hit(item, limit, address):
+            return
+        wait_s = _wait_s(item, limit, address)
+        _list({f"{limit}:{address}": _now_s() + wait_s})
+    except RedisError as error:
+        logger.warning("%s is not limited: %s", limit, error)
+        return
+    raise RateLimited(limit, wait_s=wait_s)
+
+
+def _wait_s(item: RateLimitItem, limit: Limit, address: str) -> float:
+    key = f"{REDIS_PREFIX}:{item.key_for(limit, address)}"
+    return max(0, int(get_redis_connection("default").pttl(key))) / 1000
+
+
+# --- The middleware -------------------------------------------------------------------------------
+
+
+class RequestRates:
+    """Middleware: answers requests that are too many with 429."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponseBase:
+        try:
+            check_address(request.META)
+            check_account_path(request.META)
+            if _has_session(request) and (user_id := request.user.pk) is not None:
+                check_account(request.META, user_id)
+        except RateLimited as error:
+            count_limited(error.limit)
+            return problem(
+                request,
+                status=429,
+                code="rate_limited",
+                message=gettext(RATE_LIMITED_TEXT),
+                retry_after_s=error.retry_after_s,
+            )
+        return self._get_response(request)
+
+
+def _has_session(request: HttpRequest) -> bool:
+    """Return whether a limited request may name its account by a session; orders name it not."""
+    path, environ = request.META["PATH_INFO"], request.META
+    if not seems_signed_in(request) or "HTTP_PURCHASE_TOKEN" in environ or _PLACE.fullmatch(path):
+        return False
+    return _GUARDED.match(path) is not None and client_address(environ) != ""
+
+
+def count_limited(limit: Limit) -> None:
+    """Count a refused request for the metrics."""
+    LIMITED_REQUESTS.labels(limit.value).inc()
+
+
+# --- For staff ------------------------------------------------------------------------------------
+
+
+def _now_s() -> float:
+    return ledger_now_ms(may_wait=False) / 1000
+
+
+def _list(members: Mapping[str, float]) -> None:
+    if not members:
+        return
+    with get_redis_connection("default").pipeline(transaction=False) as pipe:
+        pipe.zremrangebyscore(LISTED, 0, _now_s())
+        pipe.zadd(LISTED, dict(members))
+        pipe.expire(LISTED, 3600)
+        pipe.execute()
+
+
+def limited_now(*, most: int) -> list[Limited]:
+    """Return those who were limited and still are, the longest first; none without the cache."""
+    try:
+        found = get_redis_connection("default").zrevrangebyscore(
+            LISTED, "+inf", _now_s(), start=0, num=most, withscores=True
+        )
+    except RedisError:
+        return []
+    pairs = [(member.decode().partition(":"), until_s) for member, until_s in found]
+    return [
+        Limited(Limit(limit), subject, until_s)
+        for (limit, _, subject), until_s in pairs
+        if limit in set(Limit)
+    ]
+
+
+def lift_limits(limited: Iterable[Limited]) -> None:
+    """Let all processes count these anew, within about a second.
+
+    :raises redis.RedisError: the cache did not respond.
+    """
+    for it in limited:
+        if item := _items().get(it.limit):
+            _limiter().clear(item, it.limit, it.subject)
+        get_redis_connection("default").zrem(LISTED, it.member)

@@ -1,0 +1,237 @@
+"""Limits of requests: the same at the front door and in Django, shared by processes, liftable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from ipaddress import ip_network
+from typing import Any
+
+import pytest
+from django.conf import settings as site
+from django.test import Client, override_settings
+from django_redis import get_redis_connection
+from pytest_django import Settings
+
+from seckill_site.web import request_rates
+from seckill_site.web.request_rates import (
+    Limit,
+    RateLimited,
+    counts,
+    lift_limits,
+    limited_now,
+)
+from tests.support import asgi, wsgi
+from tests.support.orders import make_buyer, make_buyers, make_sale, tokens_for
+from vouchers.inventory.order_limits import forget_first_orders
+
+pytestmark = pytest.mark.django_db
+
+HOME, OFFICE = "203.0.113.7", "198.51.100.1"
+DOORS = pytest.mark.parametrize(
+    "ask", [asgi.ask, partial(wsgi.ask, REMOTE_ADDR=HOME)], ids=["front door", "Django"]
+)
+
+
+@pytest.fixture(autouse=True)
+def few(settings: Settings) -> Iterator[None]:
+    """Limit everybody, to three requests each."""
+    settings.SECKILL_UNLIMITED_NETWORKS = []
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 3
+    counts.reset()
+    forget_first_orders()
+    yield
+    counts.reset()
+
+
+def statuses(ask: Any, times: int, path: str = "/me/", **headers: str) -> list[int]:
+    return [ask("GET", path, **headers).status for _ in range(times)]
+
+
+@DOORS
+def test_address_is_limited_and_told_when_to_return(ask: Any) -> None:
+    assert statuses(ask, 4) == [200, 200, 200, 429]
+
+    refused = ask("GET", "/me/", HTTP_ACCEPT_LANGUAGE="en")
+
+    assert refused.json == {
+        "code": "rate_limited",
+        "message": "Too many requests. Wait a little and try again.",
+    }
+    assert 0 < int(refused.headers["retry-after"]) <= 60
+    assert refused.headers["cache-control"] == "no-store"
+
+
+@DOORS
+def test_limited_page_is_a_page_in_the_language(ask: Any) -> None:
+    statuses(ask, 3)
+
+    page = ask("GET", "/me/", accept="text/html", HTTP_ACCEPT_LANGUAGE="zh-CN")
+
+    assert page.status == 429
+    assert page.headers["content-type"].startswith("text/html")
+    assert "请求太多" in page.body.decode()
+
+
+@DOORS
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/me/",
+        "/orders/",
+        "/vouchers/1/token/",
+        "/vouchers/1/orders/",
+        "/vouchers/1/orders/5/",
+        "/vouchers/1/orders/5/pay/",
+        "/vouchers/1/waiting/",
+        "/vouchers/1/room/",
+        "/accounts/login/",
+        "/admin/login/",
+    ],
+)
+def test_every_path_of_a_buyer_is_limited(ask: Any, path: str) -> None:
+    statuses(ask, 3)
+    assert ask("GET", path).status == 429
+
+
+@DOORS
+@pytest.mark.parametrize("path", ["/healthz", "/", "/vouchers/1/", "/vouchers/1/live/"])
+def test_public_paths_are_not_limited(ask: Any, path: str) -> None:
+    statuses(ask, 3)
+    assert ask("GET", path).status != 429
+
+
+def test_household_of_ten_is_not_limited_by_default(settings: Settings) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 3_000
+    assert set(statuses(asgi.ask, 10 * 30)) == {200}, "each asks twice a second for 15 s"
+
+
+def test_unlimited_network_has_no_limit(settings: Settings) -> None:
+    settings.SECKILL_UNLIMITED_NETWORKS = [ip_network("127.0.0.0/8")]
+    assert statuses(asgi.ask, 9) == [200] * 9
+
+
+def test_addresses_of_one_ipv6_network_are_one(client: Client) -> None:
+    for n in range(3):
+        assert client.get("/me/", REMOTE_ADDR=f"2001:db8:1:2::{n}").status_code == 200
+    assert client.get("/me/", REMOTE_ADDR="2001:db8:1:2:ffff::1").status_code == 429
+    assert client.get("/me/", REMOTE_ADDR="2001:db8:1:3::1").status_code == 200
+
+
+@DOORS
+def test_account_is_limited_over_all_addresses(ask: Any, settings: Settings) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS, settings.SECKILL_REQUESTS_PER_ACCOUNT = 0, 2
+    client = Client()
+    client.force_login(make_buyer(), backend="django.contrib.auth.backends.ModelBackend")
+    cookie = f"sessionid={client.cookies['sessionid'].value}"
+
+    assert statuses(ask, 3, HTTP_COOKIE=cookie) == [200, 200, 429]
+    assert statuses(ask, 3) == [200, 200, 200]
+
+
+# --- Orders ---------------------------------------------------------------------------------------
+
+
+@DOORS
+def test_order_over_the_limit_of_its_address_is_refused(ask: Any, settings: Settings) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS, settings.SECKILL_ORDERS_PER_ADDRESS = 0, 2
+    sale = make_sale(stock=10)
+    tokens = [it.sign() for it in tokens_for(sale, make_buyers(3))]
+    path = f"/vouchers/{sale.pk}/orders/"
+
+    answers = [
+        ask("POST", path, {"token": it}, HTTP_ACCEPT_LANGUAGE="en") for it in [*tokens, tokens[0]]
+    ]
+
+    assert [it.status for it in answers] == [202, 202, 429, 202]
+    assert answers[2].json == {
+        "code": "rate_limited",
+        "message": "Too many orders came from your network. Wait a few minutes and try again.",
+    }
+    assert 0 < int(answers[2].headers["retry-after"]) <= 1_000
+
+
+# --- Accounts -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "setting"),
+    [
+        ("/accounts/signup/", "SECKILL_SIGN_UPS_PER_ADDRESS"),
+        ("/accounts/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
+        ("/admin/login/", "SECKILL_SIGN_INS_PER_ADDRESS"),
+        ("/accounts/password/reset/", "SECKILL_RESETS_PER_ADDRESS"),
+    ],
+)
+def test_attempts_of_an_address_are_limited_over_all_names(
+    client: Client, settings: Settings, path: str, setting: str
+) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 0
+    setattr(settings, setting, 2)
+
+    def attempt(n: int, address: str = HOME) -> int:
+        return client.post(path, {"username": f"name{n}"}, REMOTE_ADDR=address).status_code
+
+    assert 429 not in [attempt(1), attempt(2)]
+    assert attempt(3) == 429
+    assert attempt(4, OFFICE) != 429
+    assert client.get(path, REMOTE_ADDR=HOME).status_code != 429
+    assert [it.subject for it in limited_now(most=9)] == [HOME]
+
+
+# --- Processes ------------------------------------------------------------------------------------
+
+
+def test_processes_share_their_counts() -> None:
+    other = request_rates._Counts()
+    for process in (counts, other):
+        process.count(Limit.ADDRESS, HOME)
+        process.count(Limit.ADDRESS, HOME)
+        process.share()
+
+    with pytest.raises(RateLimited):
+        other.count(Limit.ADDRESS, HOME)
+    other.count(Limit.ADDRESS, OFFICE)
+
+
+def test_control_processes_that_do_not_share_allow_more() -> None:
+    other = request_rates._Counts()
+    for process in (counts, other):
+        for _ in range(3):
+            process.count(Limit.ADDRESS, HOME)
+
+
+def test_crowd_of_many_addresses_shares_nothing(settings: Settings) -> None:
+    settings.SECKILL_REQUESTS_PER_ADDRESS = 3_000
+    for n in range(300):
+        counts.count(Limit.ADDRESS, f"198.18.0.{n}")
+    counts.share()
+    assert not get_redis_connection("default").keys("seckill:rates*")
+
+
+def test_without_the_cache_a_process_limits_alone() -> None:
+    gone = {**site.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"}
+    with override_settings(CACHES={**site.CACHES, "default": gone}):
+        for _ in range(3):
+            counts.count(Limit.ADDRESS, HOME)
+            counts.share()
+        with pytest.raises(RateLimited):
+            counts.count(Limit.ADDRESS, HOME)
+        assert limited_now(most=9) == []
+
+
+def test_lifted_limit_starts_anew() -> None:
+    for _ in range(3):
+        counts.count(Limit.ADDRESS, HOME)
+    with pytest.raises(RateLimited):
+        counts.count(Limit.ADDRESS, HOME)
+    counts.share()
+    [limited] = limited_now(most=9)
+    assert (limited.limit, limited.subject) == (Limit.ADDRESS, HOME)
+
+    lift_limits([limited])
+
+    with pytest.raises(RateLimited):
+        counts.count(Limit.ADDRESS, HOME)  # until the process hears of it
+    counts.share()
+    counts.count(Limit.ADDRESS, HOME)

@@ -1,0 +1,97 @@
+"""Limits of new orders of a sale: which requests the ledger counts, who is at a limit, lifting it.
+
+The script that reserves counts (``lua/reserve.lua``), per address and per account, in windows of a
+thousand seconds.
+
+Note [First orders]
+~~~~~~~~~~~~~~~~~~~
+To count an order costs Redis as much as a third of the order. Nearly all of a crowd have an address
+of their own, and order once. So a web process names an address only from its second order of a sale
+on; the script counts the first together with it, once. An address gets exactly its limit, and at
+worst one more for each further process that it reached only once.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from redis.exceptions import ResponseError
+
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, ledger_errors
+
+WINDOW_MS = 1_000_000
+"""A window; the script takes its number from the digits of the time."""
+
+MOST_SEEN = 100_000
+"""The most addresses that a process remembers; above that, it starts anew."""
+
+ADDRESS, ACCOUNT = "a:", "u:"
+
+_PROCESS = secrets.token_hex(4)
+
+
+class _Seen:
+    """The addresses from which this process has sent an order, with its sale, in this window."""
+
+    def __init__(self) -> None:
+        self.window = 0
+        self.found: set[tuple[int, str]] = set()
+
+    def is_first(self, sale_id: int, address: str) -> bool:
+        window = ledger_now_ms(may_wait=False) // WINDOW_MS
+        if window != self.window or len(self.found) >= MOST_SEEN:
+            self.window, self.found = window, set()
+        size = len(self.found)
+        self.found.add((sale_id, address))
+        return len(self.found) > size
+
+
+_seen = _Seen()
+
+
+def forget_first_orders() -> None:
+    """Start anew, as a new process."""
+    _seen.found = set()
+
+
+def counted_subject(*, sale_id: int, address: str) -> tuple[str, str]:
+    """Return what the script counts an order of this address for, and the name of its first one."""
+    if not address or _seen.is_first(sale_id, address):
+        return "", ""
+    return f"{ADDRESS}{address}", f"f:{_PROCESS}:{os.getpid()}:{address}"
+
+
+class LimitedSubject(NamedTuple):
+    """An address or account at its limit in a sale, and the orders refused for it."""
+
+    subject: str
+    refused: int
+
+
+def limited_subjects(*, sale_id: int, most: int) -> list[LimitedSubject]:
+    """Return those at their limit now, the most refused first."""
+    key = LedgerKeys(sale_id).limited
+    try:
+        with ledger_errors():
+            found = ledger_connection().zrevrange(key, 0, most - 1, withscores=True)
+    except LedgerUnavailable as error:
+        if isinstance(error.__cause__, ResponseError):  # a key of a wrong type lists nobody
+            return []
+        raise
+    return [LimitedSubject(subject, int(refused)) for subject, refused in found]
+
+
+def lift_order_limits(*, sale_id: int, subjects: Iterable[str]) -> None:
+    """Count the orders of these anew from now on. Safe to repeat."""
+    keys, subjects = LedgerKeys(sale_id), list(subjects)
+    window = ledger_now_ms() // WINDOW_MS
+    if subjects:
+        with ledger_errors(), ledger_connection().pipeline(transaction=True) as pipe:
+            pipe.hdel(keys.limits, *[f"{window}{subject}" for subject in subjects])
+            pipe.zrem(keys.limited, *subjects)
+            pipe.execute()
