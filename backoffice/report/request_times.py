@@ -5,12 +5,20 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from vouchers.inventory.request_stats import ACCEPTED, RequestCount
+from vouchers.inventory.request_stats import (
+    ACCEPTED,
+    ACCOUNT_LIMITED,
+    ADDRESS_LIMITED,
+    RequestCount,
+)
 
 ANSWERS = (
     ACCEPTED, "sold_out", "already_ordered", "not_started", "paused", "ended", "unavailable",
 )  # fmt: skip
 """The answers to an order request. Answers unknown to this release count as ``OTHER``."""
+
+LIMITED = (ADDRESS_LIMITED, ACCOUNT_LIMITED)
+"""Further answers, which are shown only if they were given."""
 
 OTHER = "other"
 
@@ -43,7 +51,7 @@ def spans_of(counts: Iterable[RequestCount]) -> list[Span]:
     """Return a span for each counted second or minute, oldest first."""
     found: dict[tuple[dt.datetime, int], Counter[str]] = {}
     for it in counts:
-        answer = it.answer if it.answer in ANSWERS else OTHER
+        answer = it.answer if it.answer in ANSWERS + LIMITED else OTHER
         found.setdefault((it.at, it.seconds), Counter())[answer] += it.count
     return [Span(*key, found[key]) for key in sorted(found)]
 

@@ -676,10 +676,9 @@ def test_viewer_gets_board_link_but_no_copy_link(looker: Client) -> None:
 def limit_an_address(sale: SeckillVoucher) -> None:
     """Let an address order once more than the sale allows it."""
     forget_first_orders()
-    ids = {"sale_id": sale.pk, "address": "203.0.113.7"}
-    reserve(**ids, order_id=901, user_id=901)
+    reserve(sale_id=sale.pk, order_id=901, user_id=901, address="203.0.113.7")
     with pytest.raises(OrdersLimited):
-        reserve(**ids, order_id=902, user_id=902)
+        reserve(sale_id=sale.pk, order_id=902, user_id=902, address="203.0.113.7")
 
 
 @pytest.fixture
