@@ -87,6 +87,12 @@ SECKILL_DJANGO_THREADS = env.int("SECKILL_DJANGO_THREADS", default=4)
 SECKILL_DJANGO_WAITING = env.int("SECKILL_DJANGO_WAITING", default=200)
 """The most requests of a web process that wait for such a thread; more are answered 503."""
 
+SECKILL_HASHES_AT_ONCE = env.int("SECKILL_HASHES_AT_ONCE", default=1)
+"""The passwords that a web process hashes at once; as many wait, and more are answered 429."""
+
+if SECKILL_HASHES_AT_ONCE < 1:
+    raise ImproperlyConfigured("SECKILL_HASHES_AT_ONCE is less than 1: nobody could sign in.")
+
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
@@ -103,6 +109,7 @@ SILENCED_SYSTEM_CHECKS = env.list("SECKILL_SILENCED_CHECKS", default=[])
 
 INSTALLED_APPS = [
     "seckill_site",
+    "accounts",
     "vouchers",
     "orders",
     "backoffice",
@@ -113,7 +120,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "axes",
+    "allauth",
+    "allauth.account",
     "csp",
 ]
 if SECKILL_LAB:
@@ -130,7 +138,8 @@ MIDDLEWARE = [
     "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "axes.middleware.AxesMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "accounts.hashing.TooManyHashesMiddleware",
 ]
 
 SECKILL_FRONT_DOOR = [
@@ -226,7 +235,7 @@ if redis_database(CACHE_URL) == redis_database(REDIS_URL):
     )
 CACHES = {
     "default": {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": "seckill_site.lossy_cache.LossyCache",
         "LOCATION": CACHE_URL,
         "OPTIONS": {
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
@@ -331,20 +340,26 @@ LOGIN_REDIRECT_URL = "voucher-list"
 LOGOUT_REDIRECT_URL = "voucher-list"
 CSRF_FAILURE_VIEW = "seckill_site.web.errors.csrf_failure"
 AUTHENTICATION_BACKENDS = [
-    "axes.backends.AxesStandaloneBackend",  # refuses before a password is hashed
-    "django.contrib.auth.backends.ModelBackend",
+    "accounts.backends.AccountBackend",
+    "django.contrib.auth.backends.ModelBackend",  # of sessions from before allauth
 ]
+PASSWORD_HASHERS = ["accounts.hashing.BoundedHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
     for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
 ]
-AXES_FAILURE_LIMIT = 5
-AXES_COOLOFF_TIME = 0.1  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_LOCKOUT_CALLABLE = "seckill_site.web.errors.login_locked"
-AXES_RESET_ON_SUCCESS = True
-AXES_VERBOSE = False
-AXES_ENABLE_ADMIN = False
+ACCOUNT_ADAPTER = "accounts.adapter.AccountAdapter"
+ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm", "signup": "accounts.forms.SignUpForm"}
+ACCOUNT_LOGIN_METHODS = {"username"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
+ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_RATE_LIMITS = {
+    "login": "120/m/ip",  # a whole office may sign in for the same sale
+    "signup": "60/m/ip",
+    "login_failed": "120/m/ip,5/6m/key",  # the key is a name from one address
+}
 
 # --- Pages ---------------------------------------------------------------------------------------
 
@@ -389,7 +404,6 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {
         "django.request": {"level": "ERROR", "filters": ["with_reference"]},
-        "axes": {"level": "WARNING"},
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

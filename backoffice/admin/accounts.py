@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from allauth.account.admin import EmailAddress
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
@@ -12,6 +13,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 admin.site.unregister([User, Group])
+admin.site.unregister(EmailAddress)  # only its owner confirms an address
 
 
 class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]

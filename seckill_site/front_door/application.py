@@ -37,9 +37,12 @@ from seckill_site.front_door.requests import (
     request_language,
 )
 from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visit
+from seckill_site.front_door.sign_in_gate import TooManySignIns, sign_in_gate
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
 from seckill_site.web.responses import (
+    SIGN_INS_RETRY_AFTER_S,
+    SIGN_INS_TEXT,
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
     Answer,
@@ -61,6 +64,8 @@ DRAIN_S = 4.0
 
 TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
 TOO_LONG = gettext_noop("The request is too large.")
+
+RETRY_AFTER_S = {429: SIGN_INS_RETRY_AFTER_S, 503: UNAVAILABLE_RETRY_AFTER_S}
 
 YOUNG_OBJECTS = 20_000
 """How many new objects trigger a garbage collection; Python's default is 700."""
@@ -110,7 +115,8 @@ class FrontDoor:
             environ["wsgi.input"] = body
             answer = await self._respond(environ)
             if answer is None:
-                await self._django.answer(environ, receive, send)
+                async with sign_in_gate().pass_through(environ):
+                    await self._django.answer(environ, receive, send)
                 return
         except BodyTooLong:
             answer = await _refusal(environ, 413, "invalid", TOO_LONG)
@@ -118,6 +124,8 @@ class FrontDoor:
             answer = await _refusal(environ, 408, "invalid", TOO_SLOW)
         except Busy:
             answer = await _refusal(environ, 503, "unavailable", UNAVAILABLE_TEXT)
+        except TooManySignIns:
+            answer = await _refusal(environ, 429, "rate_limited", SIGN_INS_TEXT)
         finally:
             if body is not None:
                 body.close()
@@ -197,7 +205,7 @@ class FrontDoor:
 
 async def _refusal(environ: Environ, status: int, code: str, text: str) -> Answer:
     language = request_language(environ)
-    retry_after_s = UNAVAILABLE_RETRY_AFTER_S if status == 503 else None
+    retry_after_s = RETRY_AFTER_S.get(status)
     if names_html(environ):
         # The first rendering would hold the loop for too long.
         return await asyncio.to_thread(_page, status, code, text, language, retry_after_s)

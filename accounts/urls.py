@@ -1,0 +1,12 @@
+"""The addresses of accounts: those of the HTTP contract, and allauth's."""
+
+from django.urls import include, path
+
+from accounts.web import views
+
+urlpatterns = [
+    path("login/", views.login, name="login"),
+    path("logout/", views.logout, name="logout"),
+    path("signup/", views.signup, name="signup"),
+    path("", include("allauth.account.urls")),
+]
