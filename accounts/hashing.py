@@ -22,8 +22,8 @@ from django.utils.translation import gettext
 from seckill_site.web.errors import too_many_requests
 from seckill_site.web.responses import SIGN_INS_RETRY_AFTER_S, SIGN_INS_TEXT
 
-NICE = 5
-"""By how much other threads go before one that hashes: it gets a third of their share."""
+NICE = 10
+"""By how much other threads go before one that hashes: it gets a tenth of their share."""
 
 
 class TooManyHashes(Exception):
