@@ -9,3 +9,10 @@ class AccountsConfig(AppConfig):
 
     name = "accounts"
     verbose_name = _("accounts")
+
+    def ready(self) -> None:
+        """Listen to what happens to accounts."""
+        from accounts.contacts import on_language_chosen  # models exist from now on
+        from seckill_site.web.language import language_chosen
+
+        language_chosen.connect(on_language_chosen)

@@ -26,7 +26,7 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
         if "login" in sent and "username" not in sent:
             self.data: Any = {**sent.dict(), "username": sent["login"]}  # type: ignore[union-attr]
         login = self.fields["login"]
-        login.label = gettext_lazy("Username")
+        login.label = gettext_lazy("Username, email or phone")
         login.widget.attrs |= {"autocomplete": "username", "autofocus": True, "placeholder": ""}
         login.validators.append(MaxLengthValidator(LONGEST_LOGIN))
 
@@ -40,15 +40,35 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
 
 
 class SignUpForm(forms.SignupForm):  # type: ignore[misc]
-    """allauth's form, with a name that somebody else may just have taken."""
+    """allauth's form, with a name that somebody else may just have taken.
+
+    Without a password, the account is signed in to by codes; the first completes the sign-up.
+    """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Say which fields may stay empty."""
         super().__init__(*args, **kwargs)
-        email = self.fields["email"]
-        email.label = gettext_lazy("Email address (optional)")
-        email.help_text = gettext_lazy("We only email you about your orders.")
-        for field in self.fields.values():
+        fields = self.fields
+        fields["email"].label = gettext_lazy("Email address (optional)")
+        fields["email"].help_text = gettext_lazy("We only email you about your orders.")
+        fields["phone"].label = gettext_lazy("Phone number (optional)")
+        for field in fields.values():
             field.widget.attrs.pop("placeholder", None)
+
+    def validate_unique_email(self, value: str) -> str:
+        """Return the address: it belongs to whoever confirms it first."""
+        return str(value)
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse an account that nobody could sign in to."""
+        cleaned: dict[str, Any] = super().clean()
+        if not any(self.data.get(it) for it in ("password1", "password2")):
+            if not (cleaned.get("email") or cleaned.get("phone") or self.errors):
+                text = gettext("Choose a password, or enter where we can send you codes.")
+                self.add_error("password1", text)
+        elif not cleaned.get("password1") and "password1" not in self.errors:
+            self.add_error("password1", gettext("Enter the password twice."))
+        return cleaned
 
     def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:
         """Return the new account, or a page that says why there is none."""

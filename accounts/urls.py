@@ -9,4 +9,6 @@ urlpatterns = [
     path("logout/", views.logout, name="logout"),
     path("signup/", views.signup, name="signup"),
     path("", include("allauth.account.urls")),
+    path("sessions/", include("allauth.usersessions.urls")),
+    path("2fa/", include("allauth.mfa.urls")),
 ]

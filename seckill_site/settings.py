@@ -122,6 +122,9 @@ INSTALLED_APPS = [
     "django.contrib.staticfiles",
     "allauth",
     "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "django.contrib.humanize",
     "csp",
 ]
 if SECKILL_LAB:
@@ -350,16 +353,32 @@ AUTH_PASSWORD_VALIDATORS = [
 ]
 ACCOUNT_ADAPTER = "accounts.adapter.AccountAdapter"
 ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm", "signup": "accounts.forms.SignUpForm"}
-ACCOUNT_LOGIN_METHODS = {"username"}
-ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "password1*", "password2*"]
-ACCOUNT_EMAIL_VERIFICATION = "none"
+ACCOUNT_LOGIN_METHODS = {"username", "email", "phone"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "phone", "password1", "password2"]
+ACCOUNT_EMAIL_VERIFICATION = "optional"
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # an address that nobody confirmed gets no mail
+ACCOUNT_EMAIL_NOTIFICATIONS = True
 ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_MAX_EMAIL_ADDRESSES = 3
+ACCOUNT_LOGIN_BY_CODE_ENABLED = True
+ACCOUNT_LOGIN_BY_CODE_TIMEOUT = 300
+ACCOUNT_LOGIN_BY_CODE_SUPPORTS_RESEND = 2
+ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
 ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
 ACCOUNT_RATE_LIMITS = {
     "login": "120/m/ip",  # a whole office may sign in for the same sale
     "signup": "60/m/ip",
     "login_failed": "120/m/ip,5/6m/key",  # the key is a name from one address
+    "request_login_code": "20/m/ip,3/10m/key",
+    "reset_password": "20/m/ip,3/10m/key",
 }
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost
+
+SECKILL_SMS_BACKEND = env.str("SECKILL_SMS_BACKEND", default="accounts.phones.ConsoleBackend")
+"""The class that sends texts to phones."""
 
 # --- Pages ---------------------------------------------------------------------------------------
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account.admin import EmailAddress
+from allauth.mfa.admin import Authenticator
+from allauth.usersessions.admin import UserSession
 from django.contrib import admin
 from django.contrib.auth.admin import GroupAdmin, UserAdmin
 from django.contrib.auth.models import Group, User
@@ -13,7 +15,7 @@ from django.utils.translation import gettext
 from django.utils.translation import gettext_lazy as _
 
 admin.site.unregister([User, Group])
-admin.site.unregister(EmailAddress)  # only its owner confirms an address
+admin.site.unregister([EmailAddress, Authenticator, UserSession])  # their owner's alone
 
 
 class GroupsField(ModelMultipleChoiceField):  # type: ignore[type-arg]

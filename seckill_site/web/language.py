@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from django.conf import settings
+from django.dispatch import Signal
 from django.http import Http404, HttpRequest, HttpResponseBase, HttpResponseRedirect
 
 from seckill_site.web.redirects import next_url
-from seckill_site.web.responses import YEAR_SECONDS, allow
+from seckill_site.web.responses import YEAR_SECONDS, allow, seems_signed_in
+
+language_chosen = Signal()
+"""Sent with ``request`` and ``language`` if the reader seems to be signed in."""
 
 
 @allow("GET", "HEAD")
@@ -22,4 +26,6 @@ def set_language(request: HttpRequest, code: str) -> HttpResponseBase:
         samesite="Lax",
         secure=settings.HTTPS_ONLY,
     )
+    if seems_signed_in(request):
+        language_chosen.send(sender=None, request=request, language=code)
     return response

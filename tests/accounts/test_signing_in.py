@@ -333,7 +333,7 @@ def test_login_takes_the_name_in_any_spelling(client, ada, name):
 def test_login_goes_on_without_the_cache(client, ada, settings):
     settings.CACHES = {
         **settings.CACHES,
-        "default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/0"},
+        "default": {**settings.CACHES["default"], "LOCATION": "redis://127.0.0.1:1/9"},
     }
 
     assert log_in(client).status_code == 302
