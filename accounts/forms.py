@@ -5,9 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from allauth.account import forms
+from allauth.account.adapter import get_adapter
 from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
 from django.core.validators import MaxLengthValidator
 from django.db import IntegrityError, transaction
+from django.forms import CharField, Form, ModelForm, PasswordInput
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.translation import gettext, gettext_lazy
 
@@ -78,3 +81,42 @@ class SignUpForm(forms.SignupForm):  # type: ignore[misc]
         except IntegrityError:
             self.add_error("username", gettext("This username has just been taken."))
             return None, None
+
+
+class ProfileForm(ModelForm):  # type: ignore[type-arg]
+    """What an account says of itself."""
+
+    class Meta:
+        model = User
+        fields = ("first_name",)
+        labels = {"first_name": gettext_lazy("Name (optional)")}
+
+
+class DeletionForm(Form):
+    """A deletion, confirmed by the password, or by the username if there is none."""
+
+    password = CharField(
+        label=gettext_lazy("Password"),
+        strip=False,
+        widget=PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+    username = CharField(label=gettext_lazy("Your username, to confirm"))
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        """Ask for one of both."""
+        super().__init__(*args, **kwargs)
+        self.user = user
+        del self.fields["username" if user.has_usable_password() else "password"]
+
+    def clean_password(self) -> str:
+        """Return the password, which is checked as at a sign-in."""
+        password: str = self.cleaned_data["password"]
+        if not get_adapter().reauthenticate(self.user, password):
+            raise get_adapter().validation_error("incorrect_password")
+        return password
+
+    def clean_username(self) -> str:
+        """Return the username."""
+        if self.cleaned_data["username"] != self.user.username:
+            raise ValidationError(gettext("This is not your username."))
+        return self.user.username

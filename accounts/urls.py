@@ -8,6 +8,8 @@ urlpatterns = [
     path("login/", views.login, name="login"),
     path("logout/", views.logout, name="logout"),
     path("signup/", views.signup, name="signup"),
+    path("profile/", views.profile, name="profile"),
+    path("sessions/everywhere/", views.sign_out_everywhere, name="sign-out-everywhere"),
     path("", include("allauth.account.urls")),
     path("sessions/", include("allauth.usersessions.urls")),
     path("2fa/", include("allauth.mfa.urls")),

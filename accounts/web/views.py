@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from allauth.account import views
 from allauth.account.internal.flows.signup import complete_signup
-from django.http import HttpResponseBase
+from django.contrib.auth import logout as logout_here
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
 
-from accounts.forms import SignUpForm
-from seckill_site.web.responses import allow
+from accounts.contacts import confirmed_contact
+from accounts.forms import ProfileForm, SignUpForm
+from accounts.sessions import end_all_sessions
+from seckill_site.web.responses import allow, for_owner
 
 
 class SignUpView(views.SignupView):  # type: ignore[misc]
@@ -23,6 +29,32 @@ class SignUpView(views.SignupView):  # type: ignore[misc]
         return complete_signup(  # type: ignore[no-any-return]
             self.request, user=self.user, redirect_url=self.get_success_url()
         )
+
+
+@allow("GET", "HEAD", "POST")
+@login_required
+def profile(request: HttpRequest) -> HttpResponseBase:
+    """Show an account with its settings, and change its name."""
+    form = ProfileForm(request.POST or None, instance=_user_of(request))
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        return redirect("profile")
+    contact = confirmed_contact(_user_of(request))
+    return for_owner(render(request, "account/profile.html", {"form": form, "contact": contact}))
+
+
+@allow("POST")
+@login_required
+def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
+    """End all sessions of the account, this one too."""
+    end_all_sessions(_user_of(request))
+    logout_here(request)
+    return redirect("login")
+
+
+def _user_of(request: HttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user
 
 
 login = allow("GET", "HEAD", "POST")(views.login)
