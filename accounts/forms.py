@@ -14,6 +14,7 @@ from django.forms import CharField, Form, ModelForm, PasswordInput
 from django.http import HttpRequest, HttpResponse, QueryDict
 from django.utils.translation import gettext, gettext_lazy
 
+from accounts.sessions import limit_staff_session
 from accounts.usernames import as_username
 
 LONGEST_LOGIN = 254
@@ -40,6 +41,12 @@ class LoginForm(forms.LoginForm):  # type: ignore[misc]
     def clean_login(self) -> str:
         """Return the login as names are stored."""
         return as_username(self.cleaned_data["login"])
+
+    def login(self, request: HttpRequest, redirect_url: str | None = None) -> HttpResponse:
+        """Sign in; allauth makes the session a long one, also of staff."""
+        response: HttpResponse = super().login(request, redirect_url)
+        limit_staff_session(request, self.user)
+        return response
 
 
 class SignUpForm(forms.SignupForm):  # type: ignore[misc]

@@ -143,6 +143,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "allauth.account.middleware.AccountMiddleware",
     "accounts.hashing.TooManyHashesMiddleware",
+    "accounts.second_factor.StaffSecondFactorMiddleware",
 ]
 
 SECKILL_FRONT_DOOR = [
@@ -373,9 +374,13 @@ ACCOUNT_RATE_LIMITS = {
     "request_login_code": "20/m/ip,3/10m/key",
     "reset_password": "20/m/ip,3/10m/key",
 }
+MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
 MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
 MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
 MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost
+
+SECKILL_STAFF_SECOND_FACTOR = env.bool("SECKILL_STAFF_SECOND_FACTOR", default=False)
+"""Whether staff needs a second factor for the admin and the counter."""
 
 SECKILL_SMS_BACKEND = env.str("SECKILL_SMS_BACKEND", default="accounts.phones.ConsoleBackend")
 """The class that sends texts to phones."""
