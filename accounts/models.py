@@ -4,6 +4,8 @@ from django.conf import settings
 from django.db import models
 from django.utils.translation import gettext_lazy as _
 
+from seckill_site.clocks.database import database_now
+
 
 class Phone(models.Model):
     """A confirmed phone number. One that nobody confirmed yet is in a session only."""
@@ -46,3 +48,38 @@ class Reader(models.Model):
 
     def __str__(self) -> str:
         return self.language
+
+
+class Invitation(models.Model):
+    """An invitation of staff: whoever holds the mailed link gets the role, once, within days."""
+
+    email = models.EmailField(_("email address"), max_length=254)
+    role = models.ForeignKey(
+        "auth.Group", on_delete=models.CASCADE, related_name="+", verbose_name=_("role")
+    )
+    invited_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        null=True,
+        editable=False,
+        verbose_name=_("invited by"),
+    )
+    invited_at = models.DateTimeField(_("invited at"), default=database_now, editable=False)
+    accepted_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        null=True,
+        editable=False,
+        verbose_name=_("accepted by"),
+    )
+    accepted_at = models.DateTimeField(_("accepted at"), null=True, editable=False)
+
+    class Meta:
+        verbose_name = _("staff invitation")
+        verbose_name_plural = _("staff invitations")
+        ordering = ("-pk",)
+
+    def __str__(self) -> str:
+        return self.email

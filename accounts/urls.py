@@ -10,6 +10,7 @@ urlpatterns = [
     path("signup/", views.signup, name="signup"),
     path("profile/", views.profile, name="profile"),
     path("sessions/everywhere/", views.sign_out_everywhere, name="sign-out-everywhere"),
+    path("invitations/<str:token>/", views.invitation, name="staff-invitation"),
     path("", include("allauth.account.urls")),
     path("sessions/", include("allauth.usersessions.urls")),
     path("2fa/", include("allauth.mfa.urls")),

@@ -9,11 +9,13 @@ from django.contrib.auth.decorators import login_required
 from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponseBase
 from django.shortcuts import redirect, render
+from django.utils.translation import gettext
 
 from accounts.contacts import confirmed_contact
 from accounts.forms import ProfileForm, SignUpForm
-from accounts.sessions import end_all_sessions
-from seckill_site.web.responses import allow, for_owner
+from accounts.invitations import InvitationOver, accept_invitation, find_invitation
+from accounts.sessions import end_all_sessions, limit_staff_session
+from seckill_site.web.responses import allow, for_owner, problem
 
 
 class SignUpView(views.SignupView):  # type: ignore[misc]
@@ -50,6 +52,22 @@ def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
     end_all_sessions(_user_of(request))
     logout_here(request)
     return redirect("login")
+
+
+@allow("GET", "HEAD", "POST")
+def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
+    """Show an invitation of staff; accept it for the account that is signed in."""
+    try:
+        if request.method == "POST" and request.user.is_authenticated:
+            accept_invitation(token=token, user=_user_of(request))
+            limit_staff_session(request, _user_of(request))
+            return redirect("admin:index")
+        found = find_invitation(token)
+    except InvitationOver:
+        text = gettext("This invitation has expired or was accepted already. Ask for a new one.")
+        return problem(request, status=410, code="ended", message=text)
+    context = {"invitation": found, "role": gettext(found.role.name)}
+    return for_owner(render(request, "account/invitation.html", context))
 
 
 def _user_of(request: HttpRequest) -> User:
