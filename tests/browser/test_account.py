@@ -108,17 +108,23 @@ def test_account_from_sign_up_to_its_end(
 
 def test_security_key_is_added_and_asked_for(people: Callable[..., Page], web: Web) -> None:
     make_person("kim", password=PASSWORD)
-    page, faults = people(base_url=web.url.replace("127.0.0.1", "localhost")), Faults("")
-    page.on("console", faults._console)
-    page.on("pageerror", faults._failure)
+    site = web.url.replace("127.0.0.1", "localhost")  # a key belongs to a name, not to a number
+    page, faults = people(), Faults(site)
+    faults.watch(page)
     chromium = page.context.new_cdp_session(page)
     chromium.send("WebAuthn.enable")
     key = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": True}
     more = {"isUserVerified": True, "automaticPresenceSimulation": True}
     chromium.send("WebAuthn.addVirtualAuthenticator", {"options": {**key, **more}})
 
-    sign_in_by_form(page, "kim")
-    page.goto("/accounts/2fa/webauthn/add/")
+    def enter() -> None:
+        page.goto(f"{site}/accounts/login/")
+        fill(page, username="kim", password=PASSWORD)
+        submit(page)
+
+    enter()
+    page.wait_for_url(f"{site}/")
+    page.goto(f"{site}/accounts/2fa/webauthn/add/")
     fill(page, password=PASSWORD)
     submit(page)
     page.locator("#mfa_webauthn_add").click()
@@ -126,10 +132,9 @@ def test_security_key_is_added_and_asked_for(people: Callable[..., Page], web: W
     assert Authenticator.objects.filter(user__username="kim", type="webauthn").exists()
 
     page.context.clear_cookies()
-    page.goto("/accounts/login/")
-    fill(page, username="kim", password=PASSWORD)
-    submit(page)
+    enter()
     page.wait_for_url("**/2fa/authenticate/")
     page.locator("#mfa_webauthn_authenticate").click()
-    page.wait_for_url("**/")
+    page.wait_for_url(f"{site}/")
+    faults.leave()
     assert not faults.found
