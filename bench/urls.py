@@ -31,4 +31,4 @@ urlpatterns = [
     path("bench/classic/<int:sale_id>/orders/", order_classic),
 ]
 handler400, handler403 = shop.handler400, shop.handler403
-handler404, handler500 = shop.handler404, shop.handler500
+handler404, handler429, handler500 = shop.handler404, shop.handler429, shop.handler500

@@ -10,6 +10,7 @@ from celery import shared_task
 from celery.signals import task_failure, worker_ready
 from django.db import InterfaceError, OperationalError
 
+from accounts import old_sessions
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
@@ -17,7 +18,7 @@ from orders.lifecycle import notifications, room_visits, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
-from seckill_site import cached_facts, old_logins
+from seckill_site import cached_facts
 from seckill_site.clocks.database import database_now
 from seckill_site.clocks.watch import report_clocks
 from vouchers.inventory.request_stats import store_request_counts
@@ -117,10 +118,10 @@ def drop_stale_facts(**kwargs: Any) -> None:
     cached_facts.drop_stale_facts()
 
 
-@shared_task(name="orders.tasks.delete_old_logins")
-def delete_old_logins(**kwargs: Any) -> None:
-    """Delete ended sessions and old records of sign-ins."""
-    old_logins.delete_old_logins(now=database_now())
+@shared_task(name="orders.tasks.delete_ended_sessions")
+def delete_ended_sessions(**kwargs: Any) -> None:
+    """Delete ended sessions."""
+    old_sessions.delete_ended_sessions(now=database_now())
 
 
 @shared_task(name="orders.tasks.store_tallies")

@@ -22,7 +22,16 @@ from django.conf import settings
 from django.utils.translation.template import templatize
 
 ROOT = Path(__file__).resolve().parent.parent
-SOURCES = ("seckill_site", "vouchers", "orders", "backoffice", "locks", "lab", "templates")
+SOURCES = (
+    "seckill_site",
+    "accounts",
+    "vouchers",
+    "orders",
+    "backoffice",
+    "locks",
+    "lab",
+    "templates",
+)
 CALLS = re.compile(
     r"""\b(?:_|n?p?gettext)\((?:u?'(?:[^'\\]|\\.)*'|u?"(?:[^"\\]|\\.)*"|[\s,]|count)*\)"""
 )

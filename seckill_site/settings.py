@@ -97,6 +97,12 @@ SECKILL_DJANGO_THREADS = env.int("SECKILL_DJANGO_THREADS", default=4)
 SECKILL_DJANGO_WAITING = env.int("SECKILL_DJANGO_WAITING", default=200)
 """The most requests of a web process that wait for such a thread; more are answered 503."""
 
+SECKILL_HASHES_AT_ONCE = env.int("SECKILL_HASHES_AT_ONCE", default=1)
+"""The passwords that a web process hashes at once; as many wait, and more are answered 429."""
+
+if SECKILL_HASHES_AT_ONCE < 1:
+    raise ImproperlyConfigured("SECKILL_HASHES_AT_ONCE is less than 1: nobody could sign in.")
+
 SECKILL_TRUSTED_PROXIES = env.list("SECKILL_TRUSTED_PROXIES", default=[])
 """Addresses of the proxies whose ``X-Forwarded-For`` names the client."""
 
@@ -138,6 +144,7 @@ SILENCED_SYSTEM_CHECKS = env.list("SECKILL_SILENCED_CHECKS", default=[])
 
 INSTALLED_APPS = [
     "seckill_site",
+    "accounts",
     "vouchers",
     "orders",
     "backoffice",
@@ -148,7 +155,11 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
-    "axes",
+    "allauth",
+    "allauth.account",
+    "allauth.mfa",
+    "allauth.usersessions",
+    "django.contrib.humanize",
     "csp",
     "captcha",
     "django.forms",  # its templates, so that ours are found beside them
@@ -170,7 +181,9 @@ MIDDLEWARE = [
     "seckill_site.web.request_rates.RequestRates",
     "django.contrib.messages.middleware.MessageMiddleware",
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
-    "axes.middleware.AxesMiddleware",
+    "allauth.account.middleware.AccountMiddleware",
+    "accounts.hashing.TooManyHashesMiddleware",
+    "accounts.second_factor.StaffSecondFactorMiddleware",
 ]
 
 SECKILL_FRONT_DOOR = [
@@ -266,7 +279,7 @@ if redis_database(CACHE_URL) == redis_database(REDIS_URL):
     )
 CACHES = {
     "default": {
-        "BACKEND": "django_redis.cache.RedisCache",
+        "BACKEND": "seckill_site.lossy_cache.LossyCache",
         "LOCATION": CACHE_URL,
         "OPTIONS": {
             "SERIALIZER": "django_redis.serializers.json.JSONSerializer",
@@ -357,7 +370,7 @@ _EVERY_SECONDS = {
     "store_tallies": 15.0,
     "store_visits": 2.0,
     "drop_stale_facts": 1.0,
-    "delete_old_logins": 3600.0,
+    "delete_ended_sessions": 3600.0,
 }
 CELERY_BEAT_SCHEDULE = {
     name: {
@@ -376,9 +389,10 @@ LOGIN_REDIRECT_URL = "voucher-list"
 LOGOUT_REDIRECT_URL = "voucher-list"
 CSRF_FAILURE_VIEW = "seckill_site.web.errors.csrf_failure"
 AUTHENTICATION_BACKENDS = [
-    "axes.backends.AxesStandaloneBackend",  # refuses before a password is hashed
-    "django.contrib.auth.backends.ModelBackend",
+    "accounts.backends.AccountBackend",
+    "django.contrib.auth.backends.ModelBackend",  # of sessions from before allauth
 ]
+PASSWORD_HASHERS = ["accounts.hashing.BoundedHasher"]
 AUTH_PASSWORD_VALIDATORS = [
     {"NAME": f"django.contrib.auth.password_validation.{name}Validator"}
     for name in ("UserAttributeSimilarity", "MinimumLength", "CommonPassword", "NumericPassword")
@@ -387,13 +401,38 @@ CAPTCHA_LENGTH = 5
 CAPTCHA_FONT_SIZE = 36
 CAPTCHA_IMAGE_SIZE = (200, 64)
 CAPTCHA_TIMEOUT = 10  # minutes
-AXES_FAILURE_LIMIT = 5
-AXES_COOLOFF_TIME = 0.1  # hours
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_LOCKOUT_CALLABLE = "seckill_site.web.errors.login_locked"
-AXES_RESET_ON_SUCCESS = True
-AXES_VERBOSE = False
-AXES_ENABLE_ADMIN = False
+ACCOUNT_ADAPTER = "accounts.adapter.AccountAdapter"
+ACCOUNT_FORMS = {"login": "accounts.forms.LoginForm", "signup": "accounts.forms.SignUpForm"}
+ACCOUNT_LOGIN_METHODS = {"username", "email", "phone"}
+ACCOUNT_SIGNUP_FIELDS = ["username*", "email", "phone", "password1", "password2"]
+ACCOUNT_EMAIL_VERIFICATION = "optional"
+ACCOUNT_EMAIL_UNKNOWN_ACCOUNTS = False  # an address that nobody confirmed gets no mail
+ACCOUNT_EMAIL_NOTIFICATIONS = True
+ACCOUNT_EMAIL_SUBJECT_PREFIX = ""
+ACCOUNT_MAX_EMAIL_ADDRESSES = 3
+ACCOUNT_LOGIN_BY_CODE_ENABLED = True
+ACCOUNT_LOGIN_BY_CODE_TIMEOUT = 300
+ACCOUNT_LOGIN_BY_CODE_SUPPORTS_RESEND = 2
+ACCOUNT_PHONE_VERIFICATION_SUPPORTS_RESEND = 2
+ACCOUNT_SESSION_REMEMBER = True
+ACCOUNT_LOGOUT_ON_PASSWORD_CHANGE = False  # other sessions end: each carries the password's hash
+ACCOUNT_RATE_LIMITS = {
+    "login": "120/m/ip",  # a whole office may sign in for the same sale
+    "signup": "60/m/ip",
+    "login_failed": "120/m/ip,5/6m/key",  # the key is a name from one address
+    "request_login_code": "20/m/ip,3/10m/key",
+    "reset_password": "20/m/ip,3/10m/key",
+}
+MFA_ADAPTER = "accounts.second_factor.SecondFactorAdapter"
+MFA_SUPPORTED_TYPES = ["totp", "webauthn", "recovery_codes"]
+MFA_ALLOW_UNVERIFIED_EMAIL = True  # an account needs no address
+MFA_WEBAUTHN_ALLOW_INSECURE_ORIGIN = DEBUG  # http://localhost
+
+SECKILL_STAFF_SECOND_FACTOR = env.bool("SECKILL_STAFF_SECOND_FACTOR", default=False)
+"""Whether staff needs a second factor for the admin and the counter."""
+
+SECKILL_SMS_BACKEND = env.str("SECKILL_SMS_BACKEND", default="accounts.phones.ConsoleBackend")
+"""The class that sends texts to phones."""
 
 # --- Pages ---------------------------------------------------------------------------------------
 
@@ -450,7 +489,6 @@ LOGGING = {
     "root": {"handlers": ["console"], "level": env.str("SECKILL_LOG_LEVEL", default="INFO")},
     "loggers": {
         "django.request": {"level": "ERROR", "filters": ["with_reference"]},
-        "axes": {"level": "WARNING"},
         # A line for each sweep, every two seconds, would bury what happens to orders.
         "celery.beat": {"level": "WARNING"},
         "celery.worker.strategy": {"level": "WARNING"},

@@ -1,30 +1,23 @@
 """All URLs of the site; the HTTP contract is ``docs/http.md``."""
 
+from allauth.account.decorators import secure_admin_login
 from captcha.views import captcha_image
 from django.conf import settings
 from django.contrib import admin
-from django.contrib.auth.views import LoginView, LogoutView
 from django.urls import include, path
 
 from seckill_site import health
-from seckill_site.web import accounts
+from seckill_site.web import language
 
-admin.site.login_form = accounts.BoundedAdminLoginForm
+# Staff signs in where everybody does, with the same limits.
+admin.site.login = secure_admin_login(admin.site.login)  # type: ignore[method-assign]
 
 urlpatterns = [
     path("", include("vouchers.web.urls")),
     path("", include("orders.web.urls")),
-    path(
-        "accounts/login/",
-        LoginView.as_view(
-            authentication_form=accounts.BoundedLoginForm, redirect_authenticated_user=True
-        ),
-        name="login",
-    ),
-    path("accounts/logout/", LogoutView.as_view(), name="logout"),
-    path("accounts/signup/", accounts.signup, name="signup"),
     path("captcha/image/<slug:key>/", captcha_image, {"scale": 1}, name="captcha-image"),
-    path("language/<slug:code>/", accounts.set_language, name="set-language-link"),
+    path("accounts/", include("accounts.urls")),
+    path("language/<slug:code>/", language.set_language, name="set-language-link"),
     path("admin/", admin.site.urls),
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
@@ -37,3 +30,4 @@ handler400 = "seckill_site.web.errors.bad_request"
 handler403 = "seckill_site.web.errors.permission_denied"
 handler404 = "seckill_site.web.errors.not_found"
 handler500 = "seckill_site.web.errors.server_error"
+handler429 = "seckill_site.web.errors.too_many_requests"

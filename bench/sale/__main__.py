@@ -14,6 +14,7 @@ from bench.sale import (
     requests,
     room,
     scripts,
+    sign_ins,
     sizes,
     whole_sales,
 )
@@ -22,7 +23,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmno"
+ROWS = "abcdefghijklmnoq"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -65,6 +66,7 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     lines += burst.measure(run) if "n" in rows else []
     lines += room.measure(run) if "o" in rows else []
     lines += requests.measure(run, rows=rows)
+    lines += sign_ins.measure(run) if "q" in rows else []
     lines += pending.measure_commits(run) if "e" in rows else []
     lines += pending.measure_memory(run) if "h" in rows else []
     lines += replicas.measure(run) if "i" in rows else []

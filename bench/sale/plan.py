@@ -52,6 +52,7 @@ class Plan:
     let_in_per_s: int
     burst: int
     burst_repetitions: int
+    flood_s: float
 
 
 DEPTH = 16
@@ -90,6 +91,7 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "let_in_per_s": (200, 100, 20),
     "burst": (100_000, 10_000, 60),
     "burst_repetitions": (3, 1, 1),
+    "flood_s": (10, 4, 0.5),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

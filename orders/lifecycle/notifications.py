@@ -1,4 +1,4 @@
-"""Notifications: buyers with an address get a mail about each change of their orders.
+"""Notifications: buyers who confirmed an address get a mail about each change of their orders.
 
 The history is the outbox: ``beat`` sends what was not sent yet. A mail may come twice, if the
 worker dies between sending and recording it, but none is lost.
@@ -18,6 +18,7 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext
 
+from accounts.contacts import Contact, confirmed_contacts, has_confirmed_email
 from locks import LockBusy, RedisLock
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus
@@ -60,8 +61,8 @@ def tell_buyers(*, now: dt.datetime) -> int:
 
 
 def _skip_buyers_without_address(now: dt.datetime) -> None:
-    """Mark events whose buyer has no address as notified: in a big sale that is most of them."""
-    nobody = Q(order__user=None) | Q(order__user__email="")
+    """Mark events whose buyer confirmed no address as notified: in a big sale, most of them."""
+    nobody = ~has_confirmed_email("order__user")
     events = OrderEvent.objects.filter(nobody, notified_at=None).order_by("pk")
     _mark_notified(events.values_list("pk", flat=True)[:SKIPPED_AT_ONCE], now)
 
@@ -75,7 +76,10 @@ def _events_due(now: dt.datetime) -> list[OrderEvent]:
 
 def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:
     """Send the mails of these events; record those sent even if the server goes away."""
-    mails = {event: mail for event in events if (mail := _message(event))}
+    users = [event.order.user_id for event in events if event.order.user_id]
+    contacts = confirmed_contacts(users)
+    reachable = {it: contacts[it.order.user_id] for it in events if it.order.user_id}
+    mails = {it: _message(it, to) for it, to in reachable.items() if to.email}
     told = [event.pk for event in events if event not in mails]
     sent = 0
     try:
@@ -139,12 +143,10 @@ def _leave_the_machine() -> bool:
     return settings.EMAIL_BACKEND != "django.core.mail.backends.console.EmailBackend"
 
 
-def _message(event: OrderEvent) -> EmailMessage | None:
-    """Return the mail about an event, or None if its buyer has no address."""
+def _message(event: OrderEvent, to: Contact) -> EmailMessage:
+    """Return the mail about an event, in its buyer's language."""
     order = event.order
-    if order.user is None or not order.user.email:
-        return None
-    with translation.override(settings.LANGUAGE_CODE):
+    with translation.override(to.language):
         context = {
             "event": event,
             "order": order,
@@ -158,4 +160,4 @@ def _message(event: OrderEvent) -> EmailMessage | None:
         }
         body = render_to_string("orders/mail.txt", context)
     one_line = " ".join(subject.split())  # a header has no line breaks, a title may
-    return EmailMessage(one_line, body, to=[order.user.email])
+    return EmailMessage(one_line, body, to=[to.email])

@@ -1,6 +1,7 @@
 from django.urls import path
 
 from orders.web import (
+    account_views,
     buyer_views,
     order_api,
     payment_webhook,
@@ -25,5 +26,7 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),
     path("sandbox/<slug:reference>/", sandbox_views.pay_page, name="sandbox"),
     path("staff/redeem/", staff_views.redeem_page, name="redeem"),
+    path("accounts/data/", account_views.data, name="account-data"),
+    path("accounts/delete/", account_views.delete, name="account-delete"),
     path("payments/<slug:provider>/notify/", payment_webhook.notify, name="notify"),
 ]

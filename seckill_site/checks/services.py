@@ -41,6 +41,11 @@ SHOW SESSION VARIABLES WHERE variable_name IN (
 )
 """
 
+USERNAME_COLLATION = """
+SELECT collation_name FROM information_schema.columns
+WHERE table_schema = DATABASE() AND table_name = 'auth_user' AND column_name = 'username'
+"""
+
 
 def numbers(text: str) -> tuple[int, ...]:
     """Return the first two numbers of a version."""
@@ -251,6 +256,8 @@ def check_database(**_: Any) -> Iterator[CheckMessage]:
                 with probe.cursor() as cursor:
                     cursor.execute(SESSION_VARIABLES)
                     yield from _session(dict(cursor.fetchall()))
+                    cursor.execute(USERNAME_COLLATION)
+                    yield from _usernames([collation for (collation,) in cursor.fetchall()])
             yield from _constraints(probe)
     except NotSupportedError as error:
         yield Error(
@@ -309,6 +316,16 @@ def _session(variables: dict[str, str]) -> Iterator[CheckMessage]:
         )
 
 
+def _usernames(collations: Iterable[str]) -> Iterator[CheckMessage]:
+    for collation in collations:
+        if "_ci" not in collation:
+            yield Error(
+                f"Usernames have the collation {collation}. Ada and ada would be two accounts.",
+                hint="Convert auth_user to a collation that ignores case, as utf8mb4_general_ci.",
+                id="seckill.E024",
+            )
+
+
 def _constraints(probe: BaseDatabaseWrapper) -> Iterator[CheckMessage]:
     with probe.cursor() as cursor:
         tables = probe.introspection.table_names(cursor)
@@ -332,6 +349,8 @@ def _exists(constraint: BaseConstraint, model: type[Model], found: Mapping[str, 
         return bool(found.get("check"))
     if not isinstance(constraint, UniqueConstraint) or not constraint.fields:
         return True
+    if constraint.condition:
+        return True  # allauth's: MariaDB has none of these
     fields = [field for field in model._meta.concrete_fields if field.name in constraint.fields]
     columns = {field.column for field in fields}
     return bool(found.get("unique")) and set(found["columns"]) == columns

@@ -37,6 +37,7 @@ from seckill_site.front_door.requests import (
     request_language,
 )
 from seckill_site.front_door.shells import Shells, StoredAnswer, length_of, visit
+from seckill_site.front_door.sign_in_gate import TooManySignIns, sign_in_gate
 from seckill_site.front_door.threads import Busy, threads
 from seckill_site.kept_settings import kept
 from seckill_site.web.request_rates import (
@@ -46,6 +47,8 @@ from seckill_site.web.request_rates import (
     count_limited,
 )
 from seckill_site.web.responses import (
+    SIGN_INS_RETRY_AFTER_S,
+    SIGN_INS_TEXT,
     UNAVAILABLE_RETRY_AFTER_S,
     UNAVAILABLE_TEXT,
     Answer,
@@ -67,6 +70,7 @@ DRAIN_S = 4.0
 
 TOO_SLOW = gettext_noop("The request took too long to arrive. Send it again.")
 TOO_LONG = gettext_noop("The request is too large.")
+
 
 YOUNG_OBJECTS = 20_000
 """How many new objects trigger a garbage collection; Python's default is 700."""
@@ -116,7 +120,8 @@ class FrontDoor:
             environ["wsgi.input"] = body
             answer = await self._respond(environ)
             if answer is None:
-                await self._django.answer(environ, receive, send)
+                async with sign_in_gate().pass_through(environ):
+                    await self._django.answer(environ, receive, send)
                 return
         except BodyTooLong:
             answer = await _refusal(environ, 413, "invalid", TOO_LONG)
@@ -130,6 +135,9 @@ class FrontDoor:
             answer = await _refusal(
                 environ, 503, "unavailable", UNAVAILABLE_TEXT, UNAVAILABLE_RETRY_AFTER_S
             )
+        except TooManySignIns:
+            wait_s = SIGN_INS_RETRY_AFTER_S
+            answer = await _refusal(environ, 429, "rate_limited", SIGN_INS_TEXT, wait_s)
         finally:
             if body is not None:
                 body.close()

@@ -4,7 +4,6 @@ import logging
 import secrets
 import sys
 from pathlib import Path
-from typing import Any
 
 from django.core.exceptions import RequestDataTooBig
 from django.db import DataError, IntegrityError
@@ -24,6 +23,7 @@ from seckill_site.web.responses import (
 logger = logging.getLogger(__name__)
 
 LOGIN_RETRY_AFTER_S = 360
+TOO_MANY_RETRY_AFTER_S = 60
 
 _LAST_RESORT = Path(__file__).with_name("last_resort.html").read_text(encoding="utf-8")
 """The page for when even templates or translations are broken."""
@@ -92,14 +92,25 @@ def server_error(request: HttpRequest) -> HttpResponse:
         return _last_resort(request, 503 if away else 500, reference)
 
 
-def login_locked(request: HttpRequest, credentials: Any, *args: Any) -> HttpResponse:
+def login_locked(request: HttpRequest) -> HttpResponse:
     """Answer a login that was refused after too many failures."""
+    return too_many_requests(
+        request,
+        message=_("Too many failed sign-in attempts. Wait six minutes and try again."),
+        retry_after_s=LOGIN_RETRY_AFTER_S,
+    )
+
+
+def too_many_requests(
+    request: HttpRequest, *, message: str = "", retry_after_s: int = TOO_MANY_RETRY_AFTER_S
+) -> HttpResponse:
+    """Answer that a client, or everybody together, asks for this too often."""
     return problem(
         request,
         status=429,
         code="rate_limited",
-        message=_("Too many failed sign-in attempts. Wait six minutes and try again."),
-        retry_after_s=LOGIN_RETRY_AFTER_S,
+        message=message or _("Too many requests. Wait a moment and try again."),
+        retry_after_s=retry_after_s,
     )
 
 

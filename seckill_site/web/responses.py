@@ -30,6 +30,8 @@ UNAVAILABLE_RETRY_AFTER_S = 1
 UNAVAILABLE_TEXT = gettext_noop(
     "We are very busy right now. Try again; you will not lose your place."
 )
+SIGN_INS_RETRY_AFTER_S = 2
+SIGN_INS_TEXT = gettext_noop("Many people are signing in right now. Try again in a moment.")
 
 Headers = tuple[tuple[str, str], ...]
 View = Callable[..., HttpResponseBase]

@@ -30,6 +30,7 @@ from django.test import Client, RequestFactory
 from django.urls import URLResolver, get_resolver, reverse
 from redis import Redis
 
+from accounts.models import Invitation
 from backoffice.bulk_jobs import start_job
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
@@ -189,6 +190,13 @@ PAGES = {
     "admin:auth_group_change": Row(OWNS, OWNS, "group", {"name": "Owners"}),
     "admin:auth_group_history": Row(OWNS, of="group"),
     "admin:auth_group_delete": Row(OWNS, OWNS, "group", DELETE),
+    "admin:accounts_invitation_changelist": Row(OWNS),
+    "admin:accounts_invitation_add": Row(
+        OWNS, OWNS, send={"email": "new@example.com", "role": "Operator"}
+    ),
+    "admin:accounts_invitation_change": Row(OWNS, of="invitation"),
+    "admin:accounts_invitation_history": Row(OWNS, of="invitation"),
+    "admin:accounts_invitation_delete": Row(OWNS, OWNS, "invitation", DELETE),
 }
 
 ACTIONS = {
@@ -255,6 +263,9 @@ def world(db: None) -> dict[str, Any]:
         "job": start_job(kind=OrderJob.Kind.CANCEL, order_ids=[unpaid.pk], by=by),
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
+        "invitation": Invitation.objects.create(
+            email="old@example.com", role=Group.objects.get(name="Operator")
+        ),
     }  # fmt: skip
 
 
@@ -289,7 +300,7 @@ def state() -> list[Any]:
     """Return a checksum of each table that staff could change, and the ledger."""
     tables = [
         model._meta.db_table
-        for label in (*SHOP_APPS, "auth")
+        for label in (*SHOP_APPS, "auth", "accounts")
         for model in apps.get_app_config(label).get_models(include_auto_created=True)
         if model._meta.managed
     ]

@@ -1,0 +1,172 @@
+"""What allauth asks the shop: names, addresses, and how a refusal looks."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from allauth.account import app_settings
+from allauth.account.adapter import DefaultAccountAdapter
+from allauth.account.models import Login
+from allauth.core import context as core
+from allauth.core.exceptions import ImmediateHttpResponse
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import IntegrityError, transaction
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import get_language, gettext, gettext_noop
+from django.utils.translation import gettext_lazy as _
+
+from accounts.contacts import remember_language
+from accounts.mails import CONFIRMATIONS, MailNotSent, may_be_sent, send_mail
+from accounts.models import Phone
+from accounts.phones import PhoneNumberField, as_phone, send_text
+from accounts.usernames import as_username, username_is_taken
+from seckill_site.web.errors import login_locked
+from seckill_site.web.redirects import is_of_this_site
+from seckill_site.web.responses import problem, unavailable
+
+logger = logging.getLogger(__name__)
+
+NOT_SENT = gettext_noop("We could not send it. Try again in a moment.")
+SITE = {"name": _("Seckill"), "domain": ""}
+
+UNKNOWN_ADDRESS = "0.0.0.0"
+"""Stands for the address of a client behind a unix socket without a trusted proxy."""
+
+
+class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
+    """The account adapter of the shop."""
+
+    def clean_username(self, username: str, shallow: bool = False) -> str:
+        """Return the name as it is stored.
+
+        :raises django.core.exceptions.ValidationError: it is malformed or taken.
+        """
+        username = as_username(username)
+        for validator in app_settings.USERNAME_VALIDATORS:
+            validator(username)
+        if not shallow and username_is_taken(username):
+            raise self.validation_error("username_taken")
+        return username
+
+    def clean_email(self, email: str) -> str:
+        """Return the address.
+
+        :raises django.core.exceptions.ValidationError: it is too long to be stored.
+        """
+        MaxLengthValidator(app_settings.EMAIL_MAX_LENGTH)(email)
+        return email
+
+    def is_safe_url(self, url: str | None) -> bool:
+        """Return whether a redirect may go there: to this site only."""
+        return is_of_this_site(url, core.request)
+
+    def get_client_ip(self, request: HttpRequest) -> str:
+        """Return the client's address; trusted proxies were asked for it by the server."""
+        return request.META.get("REMOTE_ADDR") or UNKNOWN_ADDRESS
+
+    def pre_authenticate(self, request: HttpRequest, **credentials: Any) -> None:
+        """Refuse after too many failures, before a password is hashed.
+
+        :raises ImmediateHttpResponse: too many attempts failed.
+        """
+        try:
+            super().pre_authenticate(request, **credentials)
+        except ValidationError as error:
+            raise ImmediateHttpResponse(login_locked(request)) from error
+
+    def authenticate(self, request: HttpRequest, **credentials: Any) -> User | None:
+        """Return the account with these credentials, whose failures are then forgotten."""
+        user: User | None = super().authenticate(request, **credentials)
+        if user:
+            self._delete_login_attempts_cached_email(request, **credentials)
+        return user
+
+    def _get_login_attempts_cache_key(self, request: HttpRequest, **credentials: Any) -> str:
+        """Count the failures of a name by address: nobody can lock somebody else out."""
+        names = [credentials.get(it) for it in ("email", "phone", "username")]
+        name = next((it for it in names if it), "")
+        return f"{self.get_client_ip(request)}:{as_username(name).lower()}"
+
+    # --- Mails ------------------------------------------------------------------------------------
+
+    def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
+        """Send a mail if this address may get it.
+
+        :raises ImmediateHttpResponse: the mail server does not accept it.
+        """
+        if not may_be_sent(template_prefix, email):
+            return
+        request = core.request
+        context = {"request": request, "email": email, "current_site": SITE, **context}
+        try:
+            send_mail(email, lambda: self.render_mail(template_prefix, email, context))
+        except MailNotSent as error:
+            if template_prefix in CONFIRMATIONS:
+                return  # the account is there; its owner can ask for another
+            raise ImmediateHttpResponse(unavailable(request, gettext(NOT_SENT))) from error
+
+    # --- Phones -----------------------------------------------------------------------------------
+
+    def phone_form_field(self, **kwargs: Any) -> PhoneNumberField:
+        """Return the field of a form."""
+        return PhoneNumberField(**kwargs)
+
+    def set_phone(self, user: User, phone: str, verified: bool) -> None:
+        """Store a confirmed number; keep another for the rest of this request."""
+        if verified:
+            self.set_phone_verified(user, phone)
+        else:
+            user.unconfirmed_phone = phone  # type: ignore[attr-defined]
+
+    def set_phone_verified(self, user: User, phone: str) -> None:
+        """Store a number that was confirmed by a code.
+
+        :raises ImmediateHttpResponse: another account has just confirmed it.
+        """
+        try:
+            with transaction.atomic():
+                Phone.objects.update_or_create(user=user, defaults={"number": phone})
+        except IntegrityError as error:
+            message = str(self.error_messages["phone_taken"])
+            refusal = problem(core.request, status=409, code="wrong_state", message=message)
+            raise ImmediateHttpResponse(refusal) from error
+
+    def get_phone(self, user: User) -> tuple[str, bool] | None:
+        """Return the number of an account and whether it is confirmed."""
+        unconfirmed = getattr(user, "unconfirmed_phone", None)
+        number = Phone.objects.filter(user=user).values_list("number", flat=True).first()
+        if unconfirmed and unconfirmed != number:
+            return unconfirmed, False
+        return (number, True) if number else None
+
+    def get_user_by_phone(self, phone: str) -> User | None:
+        """Return the account that confirmed this number."""
+        return User.objects.filter(phone__number=as_phone(phone), is_active=True).first()
+
+    def send_verification_code_sms(self, user: User, phone: str, code: str, **kwargs: Any) -> None:
+        """Send a code to a phone.
+
+        :raises ImmediateHttpResponse: the provider does not accept it.
+        """
+        text = gettext("%(code)s is your code. Do not tell it to anybody.") % {"code": code}
+        try:
+            send_text(phone, text)
+        except OSError as error:
+            logger.warning("a code was not sent to a phone: %r", error)
+            refusal = unavailable(core.request, gettext(NOT_SENT))
+            raise ImmediateHttpResponse(refusal) from error
+
+    # --- Signing in by a code ---------------------------------------------------------------------
+
+    def is_login_by_code_required(self, login: Login) -> bool:
+        """Return whether a code must be entered: to sign up without a password."""
+        return login.signup and login.user is not None and not login.user.has_usable_password()
+
+    def post_login(self, request: HttpRequest, user: User, **kwargs: Any) -> HttpResponse:
+        """Remember the language of an account that has signed in."""
+        remember_language(user, get_language() or "")
+        response: HttpResponse = super().post_login(request, user, **kwargs)
+        return response

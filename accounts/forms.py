@@ -1,0 +1,129 @@
+"""The forms of accounts that differ from allauth's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from allauth.account import forms
+from allauth.account.adapter import get_adapter
+from django.contrib.auth.models import User
+from django.core.exceptions import ValidationError
+from django.core.validators import MaxLengthValidator
+from django.db import IntegrityError, transaction
+from django.forms import CharField, Form, ModelForm, PasswordInput
+from django.http import HttpRequest, HttpResponse, QueryDict
+from django.utils.translation import gettext, gettext_lazy
+
+from accounts.sessions import limit_staff_session
+from accounts.usernames import as_username
+
+LONGEST_LOGIN = 254
+
+
+class LoginForm(forms.LoginForm):  # type: ignore[misc]
+    """allauth's form; its field keeps the name that clients know, and bounds what they send."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Take what is sent as ``login`` for the username."""
+        super().__init__(*args, **kwargs)
+        sent: QueryDict | dict[str, Any] = self.data
+        if "login" in sent and "username" not in sent:
+            self.data: Any = {**sent.dict(), "username": sent["login"]}  # type: ignore[union-attr]
+        login = self.fields["login"]
+        login.label = gettext_lazy("Username, email or phone")
+        login.widget.attrs |= {"autocomplete": "username", "autofocus": True, "placeholder": ""}
+        login.validators.append(MaxLengthValidator(LONGEST_LOGIN))
+
+    def add_prefix(self, field_name: str) -> str:
+        """Return the name of a field in HTML."""
+        return "username" if field_name == "login" else field_name
+
+    def clean_login(self) -> str:
+        """Return the login as names are stored."""
+        return as_username(self.cleaned_data["login"])
+
+    def login(self, request: HttpRequest, redirect_url: str | None = None) -> HttpResponse:
+        """Sign in; allauth makes the session a long one, also of staff."""
+        response: HttpResponse = super().login(request, redirect_url)
+        limit_staff_session(request, self.user)
+        return response
+
+
+class SignUpForm(forms.SignupForm):  # type: ignore[misc]
+    """allauth's form, with a name that somebody else may just have taken.
+
+    Without a password, the account is signed in to by codes; the first completes the sign-up.
+    """
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """Say which fields may stay empty."""
+        super().__init__(*args, **kwargs)
+        fields = self.fields
+        fields["email"].label = gettext_lazy("Email address (optional)")
+        fields["email"].help_text = gettext_lazy("We only email you about your orders.")
+        fields["phone"].label = gettext_lazy("Phone number (optional)")
+        for field in fields.values():
+            field.widget.attrs.pop("placeholder", None)
+
+    def validate_unique_email(self, value: str) -> str:
+        """Return the address: it belongs to whoever confirms it first."""
+        return str(value)
+
+    def clean(self) -> dict[str, Any]:
+        """Refuse an account that nobody could sign in to."""
+        cleaned: dict[str, Any] = super().clean()
+        if not any(self.data.get(it) for it in ("password1", "password2")):
+            if not (cleaned.get("email") or cleaned.get("phone") or self.errors):
+                text = gettext("Choose a password, or enter where we can send you codes.")
+                self.add_error("password1", text)
+        elif not cleaned.get("password1") and "password1" not in self.errors:
+            self.add_error("password1", gettext("Enter the password twice."))
+        return cleaned
+
+    def try_save(self, request: HttpRequest) -> tuple[User | None, HttpResponse | None]:
+        """Return the new account, or a page that says why there is none."""
+        try:
+            with transaction.atomic():
+                return super().try_save(request)  # type: ignore[no-any-return]
+        except IntegrityError:
+            self.add_error("username", gettext("This username has just been taken."))
+            return None, None
+
+
+class ProfileForm(ModelForm):  # type: ignore[type-arg]
+    """What an account says of itself."""
+
+    class Meta:
+        model = User
+        fields = ("first_name",)
+        labels = {"first_name": gettext_lazy("Name (optional)")}
+
+
+class DeletionForm(Form):
+    """A deletion, confirmed by the password, or by the username if there is none."""
+
+    password = CharField(
+        label=gettext_lazy("Password"),
+        strip=False,
+        widget=PasswordInput(attrs={"autocomplete": "current-password"}),
+    )
+    username = CharField(label=gettext_lazy("Your username, to confirm"))
+
+    def __init__(self, *args: Any, user: User, **kwargs: Any) -> None:
+        """Ask for one of both."""
+        super().__init__(*args, **kwargs)
+        self.user = user
+        del self.fields["username" if user.has_usable_password() else "password"]
+
+    def clean_password(self) -> str:
+        """Return the password, which is checked as at a sign-in."""
+        password: str = self.cleaned_data["password"]
+        if not get_adapter().reauthenticate(self.user, password):
+            raise get_adapter().validation_error("incorrect_password")
+        return password
+
+    def clean_username(self) -> str:
+        """Return the username."""
+        if self.cleaned_data["username"] != self.user.username:
+            raise ValidationError(gettext("This is not your username."))
+        return self.user.username

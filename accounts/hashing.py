@@ -1,0 +1,94 @@
+"""Password hashing, bounded in each process: orders go first.
+
+A hash takes a third of a second of a processor. Python computes it without the interpreter's lock,
+so coroutines that answer orders in the same process wait only for the processor. So few hashes run
+at once, in threads of their own with a low priority; as many wait, and what is more is refused.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache, partial
+from typing import Any
+
+from django.conf import settings
+from django.contrib.auth.hashers import PBKDF2PasswordHasher
+from django.http import HttpRequest, HttpResponse
+from django.utils.translation import gettext
+
+from seckill_site.web.errors import too_many_requests
+from seckill_site.web.responses import SIGN_INS_RETRY_AFTER_S, SIGN_INS_TEXT
+
+NICE = 10
+"""By how much other threads go before one that hashes: it gets a tenth of their share."""
+
+
+class TooManyHashes(Exception):
+    """This process hashes, and is about to hash, as many passwords as it may."""
+
+
+class HashingThreads:
+    """A few threads that hash; as many passwords as there are threads may wait for one."""
+
+    def __init__(self, *, threads: int) -> None:
+        """Start no thread yet."""
+        self._pool = ThreadPoolExecutor(threads, "hashing", initializer=_go_last)
+        self._places = threading.Semaphore(2 * threads)
+
+    def run(self, work: Callable[[], str]) -> str:
+        """Return what ``work`` returns.
+
+        :raises TooManyHashes: as many passwords wait as may.
+        """
+        if not self._places.acquire(blocking=False):
+            raise TooManyHashes
+        try:
+            return self._pool.submit(work).result()
+        finally:
+            self._places.release()
+
+
+def _go_last() -> None:
+    """Lower the priority of this thread; Linux has one for each."""
+    os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
+
+
+@lru_cache(maxsize=1)
+def hashing_threads() -> HashingThreads:
+    """Return the threads of this process."""
+    return HashingThreads(threads=settings.SECKILL_HASHES_AT_ONCE)
+
+
+os.register_at_fork(after_in_child=hashing_threads.cache_clear)
+
+
+class BoundedHasher(PBKDF2PasswordHasher):
+    """Django's hasher, in the threads of this process: whatever hashes or checks uses it."""
+
+    def encode(self, password: str, salt: str, iterations: int | None = None) -> str:
+        """Return the hash of a password.
+
+        :raises TooManyHashes: as many passwords wait as may.
+        """
+        return hashing_threads().run(partial(super().encode, password, salt, iterations))
+
+
+class TooManyHashesMiddleware:
+    """Answers 429 where a password was not hashed."""
+
+    def __init__(self, get_response: Callable[[HttpRequest], HttpResponse]) -> None:
+        self._get_response = get_response
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._get_response(request)
+
+    def process_exception(self, request: HttpRequest, exception: Exception) -> Any:
+        """Return the refusal, or None for another exception."""
+        if not isinstance(exception, TooManyHashes):
+            return None
+        return too_many_requests(
+            request, message=gettext(SIGN_INS_TEXT), retry_after_s=SIGN_INS_RETRY_AFTER_S
+        )

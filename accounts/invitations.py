@@ -1,0 +1,86 @@
+"""Invitations of staff: sent by mail, accepted once by whoever the mail reached."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.core.mail import EmailMessage
+from django.db import transaction
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils.translation import gettext
+
+from accounts.mails import send_mail
+from accounts.models import Invitation
+from seckill_site.clocks.database import database_now
+
+VALID_FOR = dt.timedelta(days=3)
+_SALT = "staff invitation"
+
+
+class InvitationOver(Exception):
+    """The invitation has expired, was withdrawn or was accepted already, or there never was one."""
+
+
+def send_invitation(invitation: Invitation, *, invited_by: User) -> None:
+    """Save an invitation and mail its link.
+
+    :raises MailNotSent: the mail server does not accept it; the invitation is saved.
+    """
+    invitation.invited_by = invited_by
+    invitation.save()
+    token = signing.dumps(invitation.pk, salt=_SALT)
+    url = settings.SECKILL_SITE_URL + reverse("staff-invitation", args=[token])
+
+    def render() -> EmailMessage:
+        role = gettext(invitation.role.name)
+        context = {"role": role, "url": url, "days": VALID_FOR.days}
+        body = render_to_string("account/email/staff_invitation.txt", context)
+        return EmailMessage(gettext("You are invited to the staff"), body, to=[invitation.email])
+
+    send_mail(invitation.email, render)
+
+
+def find_invitation(token: str) -> Invitation:
+    """Return the invitation of a link.
+
+    :raises InvitationOver: the link is of no use.
+    """
+    try:
+        pk = signing.loads(token, salt=_SALT)
+    except signing.BadSignature as error:
+        raise InvitationOver from error
+    since = database_now() - VALID_FOR
+    found = Invitation.objects.filter(pk=pk, accepted_at=None, invited_at__gt=since)
+    invitation = found.select_related("role").first()
+    if invitation is None:
+        raise InvitationOver
+    return invitation
+
+
+def accept_invitation(*, token: str, user: User) -> None:
+    """Make this account one of staff, with the role; the address counts as confirmed.
+
+    :raises InvitationOver: the link is of no use.
+    """
+    invitation = find_invitation(token)
+    now = database_now()
+    with transaction.atomic():
+        taken = Invitation.objects.filter(pk=invitation.pk, accepted_at=None)
+        if not taken.update(accepted_at=now, accepted_by=user):
+            raise InvitationOver
+        user.is_staff = True
+        user.save(update_fields=["is_staff"])
+        user.groups.add(invitation.role)
+        _confirm(user, invitation.email.lower())
+
+
+def _confirm(user: User, email: str) -> None:
+    if not EmailAddress.objects.filter(email=email, verified=True).exists():
+        address, _ = EmailAddress.objects.get_or_create(user=user, email=email)
+        address.set_verified()
+        address.set_as_primary(conditional=True)

@@ -1,0 +1,57 @@
+"""Mails about accounts: in their reader's language, and to confirmed addresses only."""
+
+from __future__ import annotations
+
+import logging
+import smtplib
+from collections.abc import Callable
+
+from allauth.account.models import EmailAddress
+from django.conf import settings
+from django.core.mail import EmailMessage, get_connection
+from django.utils import translation
+
+from accounts.contacts import confirmed_contact
+
+logger = logging.getLogger(__name__)
+
+SERVER_TIMEOUT_S = 5
+CONFIRMATIONS = frozenset(
+    {"account/email/email_confirmation", "account/email/email_confirmation_signup"}
+)
+SIGN_UP_CODE = "account/email/login_code"
+
+
+class MailNotSent(Exception):
+    """The mail server does not accept mails at the moment."""
+
+
+def may_be_sent(template: str, email: str) -> bool:
+    """Return whether this address may get this mail; an unconfirmed one gets its confirmation.
+
+    The code of a new account without a password confirms its address, so it is one.
+    """
+    if (
+        template in CONFIRMATIONS
+        or EmailAddress.objects.filter(email=email, verified=True).exists()
+    ):
+        return True
+    owners = EmailAddress.objects.filter(email=email, user__last_login=None).select_related("user")
+    return template == SIGN_UP_CODE and any(not it.user.has_usable_password() for it in owners)
+
+
+def send_mail(email: str, render: Callable[[], EmailMessage]) -> None:
+    """Send what is rendered in the language of this address's owner.
+
+    :raises MailNotSent: the server does not accept it at the moment.
+    """
+    owner = EmailAddress.objects.filter(email=email, verified=True).select_related("user").first()
+    language = confirmed_contact(owner.user).language if owner else translation.get_language()
+    with translation.override(language or settings.LANGUAGE_CODE):
+        mail = render()
+    try:
+        mail.connection = get_connection(timeout=SERVER_TIMEOUT_S)
+        mail.send()
+    except (OSError, smtplib.SMTPException) as error:
+        logger.warning("a mail about an account was not sent: %r", error)
+        raise MailNotSent from error

@@ -1,0 +1,34 @@
+"""The sessions of an account."""
+
+from __future__ import annotations
+
+import datetime as dt
+
+from allauth.usersessions.models import UserSession
+from django.contrib.auth import SESSION_KEY
+from django.contrib.auth.models import User
+from django.http import HttpRequest
+
+from seckill_site.clocks.database import database_now
+
+
+def end_all_sessions(user: User) -> int:
+    """End the sessions in which this user signed in; return how many there were."""
+    sessions = list(UserSession.objects.filter(user=user))
+    for session in sessions:
+        session.end()
+    return len(sessions)
+
+
+STAFF_SESSION = dt.timedelta(hours=12)
+
+
+def limit_staff_session(request: HttpRequest, user: User) -> None:
+    """End a session of staff twelve hours after its sign-in, whatever it does meanwhile."""
+    if user.is_staff and request.session.get(SESSION_KEY) == str(user.pk):
+        request.session.set_expiry(database_now() + STAFF_SESSION)
+
+
+def on_signed_in(*, request: HttpRequest, user: User, **kwargs: object) -> None:
+    """Limit the new session (a receiver of Django's signal)."""
+    limit_staff_session(request, user)

@@ -1,0 +1,24 @@
+"""Usernames: one spelling of each, whatever the case of its letters."""
+
+from __future__ import annotations
+
+import re
+from unicodedata import normalize
+
+from django.contrib.auth.models import User
+from django.db import connection
+from django.db.models import Q
+
+
+def as_username(text: str) -> str:
+    """Return the spelling in which a username is stored and looked up."""
+    return normalize("NFKC", text.strip())
+
+
+def username_is_taken(username: str) -> bool:
+    """Return whether an account has this name in any case."""
+    same = Q(username__iexact=username)
+    if connection.vendor == "sqlite" and not username.isascii():
+        # LIKE and the index know the case of ASCII letters only; REGEXP is Python's.
+        same |= Q(username__iregex=rf"^{re.escape(username)}$")
+    return User.objects.filter(same).exists()

@@ -1,0 +1,80 @@
+"""The views of accounts that differ from allauth's."""
+
+from __future__ import annotations
+
+from allauth.account import views
+from allauth.account.internal.flows.signup import complete_signup
+from django.contrib.auth import logout as logout_here
+from django.contrib.auth.decorators import login_required
+from django.contrib.auth.models import User
+from django.http import HttpRequest, HttpResponseBase
+from django.shortcuts import redirect, render
+from django.utils.translation import gettext
+
+from accounts.contacts import confirmed_contact
+from accounts.forms import ProfileForm, SignUpForm
+from accounts.invitations import InvitationOver, accept_invitation, find_invitation
+from accounts.sessions import end_all_sessions, limit_staff_session
+from seckill_site.web.responses import allow, for_owner, problem
+
+
+class SignUpView(views.SignupView):  # type: ignore[misc]
+    """allauth's view, which shows the form again if the name was taken meanwhile."""
+
+    def form_valid(self, form: SignUpForm) -> HttpResponseBase:
+        """Create the account and sign its owner in."""
+        self.user, response = form.try_save(self.request)
+        if form.errors:
+            return self.form_invalid(form)  # type: ignore[no-any-return]
+        if response:
+            return response
+        return complete_signup(  # type: ignore[no-any-return]
+            self.request, user=self.user, redirect_url=self.get_success_url()
+        )
+
+
+@allow("GET", "HEAD", "POST")
+@login_required
+def profile(request: HttpRequest) -> HttpResponseBase:
+    """Show an account with its settings, and change its name."""
+    form = ProfileForm(request.POST or None, instance=_user_of(request))
+    if request.method == "POST" and form.is_valid():
+        form.save()
+        return redirect("profile")
+    contact = confirmed_contact(_user_of(request))
+    return for_owner(render(request, "account/profile.html", {"form": form, "contact": contact}))
+
+
+@allow("POST")
+@login_required
+def sign_out_everywhere(request: HttpRequest) -> HttpResponseBase:
+    """End all sessions of the account, this one too."""
+    end_all_sessions(_user_of(request))
+    logout_here(request)
+    return redirect("login")
+
+
+@allow("GET", "HEAD", "POST")
+def invitation(request: HttpRequest, token: str) -> HttpResponseBase:
+    """Show an invitation of staff; accept it for the account that is signed in."""
+    try:
+        if request.method == "POST" and request.user.is_authenticated:
+            accept_invitation(token=token, user=_user_of(request))
+            limit_staff_session(request, _user_of(request))
+            return redirect("admin:index")
+        found = find_invitation(token)
+    except InvitationOver:
+        text = gettext("This invitation has expired or was accepted already. Ask for a new one.")
+        return problem(request, status=410, code="ended", message=text)
+    context = {"invitation": found, "role": gettext(found.role.name)}
+    return for_owner(render(request, "account/invitation.html", context))
+
+
+def _user_of(request: HttpRequest) -> User:
+    assert isinstance(request.user, User)
+    return request.user
+
+
+login = allow("GET", "HEAD", "POST")(views.login)
+logout = allow("GET", "HEAD", "POST")(views.logout)
+signup = allow("GET", "HEAD", "POST")(SignUpView.as_view())

@@ -1,0 +1,117 @@
+"""Row q: orders under a flood of people who sign in and up.
+
+As many connections as order send sign-ins and sign-ups without a pause, half of each. Both are
+real: passwords are hashed with the shop's own hasher, and each name is new. The orders are refused
+by the ledger, so that they can be repeated for as long as the flood lasts.
+"""
+
+import time
+from collections.abc import Sequence
+
+from django.contrib.auth.hashers import make_password
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.utils.crypto import get_random_string
+
+from bench.sale.data import open_sale, reserve_all, strangers
+from bench.sale.generator import Hits, Shot, form_request, order_request
+from bench.sale.report import Line, Target
+from bench.sale.run import Run, WrongAnswers, expect_status
+from bench.tables import ratios
+
+LEAST_RATE, MOST_P99 = 0.8, 2.0
+CONNECTIONS = 64
+DIFFERENT = 500
+PASSWORD = "a password of the flood"
+WARM_UP_S = 0.5
+SIGNED, REFUSED = (200, 302), 429
+
+
+def measure(run: Run) -> list[Line]:
+    orders = _orders()
+    alone, beside, floods = [], [], []
+    for turn in run.steps(range(run.plan.repetitions + 1), what="q orders, sign-ins"):
+        quiet = _order(run, orders)
+        flood, busy = _order_in_flood(run, orders)
+        if turn:  # the first has warmed up the processes
+            alone.append(quiet)
+            beside.append(busy)
+            floods.append(flood)
+    return _lines(alone, beside, floods)
+
+
+def _orders() -> list[bytes]:
+    sale = open_sale(stock=1)
+    first, *others = strangers(sale, count=DIFFERENT + 1)
+    reserve_all([first])
+    return [order_request(sale.pk, token.sign()) for token in others]
+
+
+def _order(run: Run, orders: Sequence[bytes], seconds: float | None = None) -> Hits:
+    seconds = run.plan.flood_s if seconds is None else seconds
+    shot = Shot(run.web.port, orders, run.plan.connections, seconds=seconds, again=True)
+    hits = run.start(shot).result()
+    expect_status(hits, 409)
+    return hits
+
+
+def _order_in_flood(run: Run, orders: Sequence[bytes]) -> tuple[Hits, Hits]:
+    cache.clear()  # otherwise the limits of an address would spare the hashing
+    seconds = WARM_UP_S + run.plan.flood_s
+    requests = _sign_ins(count=DIFFERENT)
+    flood = run.start(Shot(run.web.port, requests, CONNECTIONS, seconds=seconds, again=True))
+    time.sleep(WARM_UP_S)
+    busy = _order(run, orders)
+    answers = flood.result()
+    statuses = answers.statuses()
+    if set(statuses) - {*SIGNED, REFUSED} or not sum(statuses[it] for it in SIGNED):
+        raise WrongAnswers(f"sign-ins: statuses {dict(statuses)}")
+    return answers, busy
+
+
+def _sign_ins(*, count: int) -> list[bytes]:
+    """Return sign-ins of users with passwords, and sign-ups of new ones, in turn."""
+    part, password = get_random_string(6).lower(), make_password(PASSWORD)
+    names = [f"{part}{number}" for number in range(count)]
+    User.objects.bulk_create([User(username=name, password=password) for name in names])
+    requests = []
+    for name in names:
+        requests.append(form_request("/accounts/login/", {"username": name, "password": PASSWORD}))
+        new = {"username": f"new-{name}", "password1": PASSWORD, "password2": PASSWORD}
+        requests.append(form_request("/accounts/signup/", new))
+    return requests
+
+
+def _lines(alone: Sequence[Hits], beside: Sequence[Hits], floods: Sequence[Hits]) -> list[Line]:
+    rates, quiet_rates = [it.rate for it in beside], [it.rate for it in alone]
+    slow, quiet = [[it.latency_ms(0.99) for it in hits] for hits in (beside, alone)]
+    answers = [answer.status for it in floods for answer in it.answers]
+    seconds = sum(it.ended_at - it.began_at for it in floods)
+    signed = sum(it in SIGNED for it in answers) / seconds
+    refused = answers.count(REFUSED) / seconds
+    note = (
+        f"{CONNECTIONS} connections: {signed:.1f}/s signed in or up, {refused:.1f}/s answered 429"
+    )
+    return [
+        Line(
+            "q",
+            "orders under floods of sign-ins: rate",
+            "without sign-ins",
+            Target(LEAST_RATE),
+            ratios(rates, quiet_rates),
+            "/s",
+            rates,
+            quiet_rates,
+            note=note,
+        ),
+        Line(
+            "q",
+            "orders under floods of sign-ins: p99",
+            "without sign-ins",
+            Target(MOST_P99, at_least=False),
+            ratios(slow, quiet),
+            "ms",
+            slow,
+            quiet,
+        ),
+    ]

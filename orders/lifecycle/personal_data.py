@@ -1,0 +1,98 @@
+"""What the shop knows of a buyer: to be downloaded, and to be forgotten."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from typing import Any
+
+from allauth.account.models import EmailAddress
+from allauth.mfa.models import Authenticator
+from allauth.usersessions.models import UserSession
+from django.contrib.auth.models import User
+
+from accounts.contacts import confirmed_contact
+from accounts.deletion import anonymise
+from orders.lifecycle.waiting_list import NotWaiting, leave
+from orders.models import OrderEvent, RoomVisit, VoucherOrder, WaitingEntry
+
+
+class IsStaff(Exception):
+    """Staff cannot delete their own account: first somebody takes their rights away."""
+
+
+def data_of(user: User) -> dict[str, Any]:
+    """Return everything stored about a buyer, ready for JSON."""
+    contact = confirmed_contact(user)
+    return {
+        "account": {
+            "id": str(user.pk),
+            "username": user.username,
+            "name": user.first_name,
+            "joined": user.date_joined,
+            "last_login": user.last_login,
+            "language": contact.language,
+            "phone": contact.phone,
+        },
+        "emails": list(
+            EmailAddress.objects.filter(user=user).values("email", "verified", "primary")
+        ),
+        "sessions": list(
+            UserSession.objects.filter(user=user).values(
+                "ip", "user_agent", "created_at", "last_seen_at"
+            )
+        ),
+        "second_factors": list(
+            Authenticator.objects.filter(user=user).values("type", "created_at", "last_used_at")
+        ),
+        "orders": [_order(it) for it in _orders(user)],
+        "waiting_lists": list(
+            WaitingEntry.objects.filter(user=user).values(
+                "seckill_voucher_id", "joined_at", "outcome"
+            )
+        ),
+        "waiting_rooms": list(
+            RoomVisit.objects.filter(user=user).values(
+                "seckill_voucher_id", "joined_at", "let_in_at"
+            )
+        ),
+    }
+
+
+def _orders(user: User) -> Any:
+    orders = VoucherOrder.objects.filter(user=user).select_related("seckill_voucher__voucher")
+    return orders.prefetch_related("events", "payments")
+
+
+def _order(order: VoucherOrder) -> dict[str, Any]:
+    return {
+        "id": str(order.pk),
+        "voucher": order.seckill_voucher.voucher.title,
+        "status": order.status,
+        "price_cents": order.price_cents,
+        "code": order.code,
+        "accepted_at": order.accepted_at,
+        "changes": [_change(it) for it in order.events.all()],
+        "payments": [
+            {"reference": it.reference, "amount_cents": it.amount_cents, "status": it.status}
+            for it in order.payments.all()
+        ],
+    }
+
+
+def _change(event: OrderEvent) -> dict[str, Any]:
+    return {"at": event.at, "before": event.before, "after": event.after, "reason": event.reason}
+
+
+def delete_account(user: User) -> None:
+    """Leave all waiting lists, and close the account; its orders stay without a name.
+
+    :raises IsStaff: the account is one of staff.
+    :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
+    """
+    if user.is_staff:
+        raise IsStaff
+    waits = WaitingEntry.objects.filter(user=user, live=True)
+    for sale_id in waits.values_list("seckill_voucher_id", flat=True):
+        with suppress(NotWaiting):  # somebody else took them out of line meanwhile
+            leave(sale_id=sale_id, user_id=user.pk)
+    anonymise(user)

@@ -1,0 +1,111 @@
+"""Invitations of staff: by mail, with a role, for one account, for three days."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from urllib.parse import quote, urlsplit
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.core import mail
+from django.test import Client
+from django.utils import timezone
+
+from accounts.contacts import confirmed_contact
+from accounts.models import Invitation
+from tests.accounts.test_addresses import Refusing
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
+
+EMAIL, PASSWORD = "new@example.com", "lang genug 1234"
+ADD = "/admin/accounts/invitation/add/"
+
+
+@pytest.fixture
+def owner() -> Client:
+    Group.objects.get_or_create(name="Operator")
+    client = Client()
+    client.force_login(User.objects.create_superuser("owner"))
+    return client
+
+
+def invite(owner: Client) -> str:
+    """Send an invitation and return the path in its mail."""
+    assert owner.post(ADD, {"email": EMAIL, "role": "Operator"}).status_code == 302
+    found = re.search(r"http://\S+", str(mail.outbox[-1].body))
+    assert found
+    return urlsplit(found[0]).path
+
+
+def buyer(name: str) -> Client:
+    client = Client()
+    client.force_login(User.objects.create_user(name))
+    return client
+
+
+def test_newcomer_signs_up_and_accepts(owner: Client) -> None:
+    path = invite(owner)
+    assert mail.outbox[0].to == [EMAIL]
+    client = Client()
+    assert f"/accounts/signup/?next={quote(path)}" in client.get(path).text
+    form = {"username": "new", "password1": PASSWORD, "password2": PASSWORD, "next": path}
+    assert client.post("/accounts/signup/", form)["Location"] == path
+
+    assert client.post(path)["Location"] == "/admin/"
+
+    user = User.objects.get(username="new")
+    assert user.is_staff
+    assert not user.is_superuser
+    assert [it.name for it in user.groups.all()] == ["Operator"]
+    assert confirmed_contact(user).email == EMAIL
+    assert client.session.get_expiry_age() <= 12 * 3600
+
+
+def test_visitor_cannot_accept(owner: Client) -> None:
+    assert Client().post(invite(owner)).status_code == 200
+    assert User.objects.filter(is_staff=True).count() == 1
+
+
+def test_invitation_is_accepted_once(owner: Client) -> None:
+    path = invite(owner)
+    assert buyer("one").post(path).status_code == 302
+
+    assert buyer("two").post(path).status_code == 410
+    assert not User.objects.get(username="two").is_staff
+
+
+def test_invitation_ends_after_three_days(owner: Client) -> None:
+    path = invite(owner)
+    Invitation.objects.update(invited_at=timezone.now() - dt.timedelta(days=3, seconds=1))
+
+    assert buyer("one").post(path).status_code == 410
+
+
+def test_withdrawn_invitation_is_of_no_use(owner: Client) -> None:
+    path = invite(owner)
+    Invitation.objects.all().delete()
+
+    assert buyer("one").post(path).status_code == 410
+
+
+@pytest.mark.parametrize("token", ["x", "MQ:x:y", "1", "%00"])
+def test_forged_link_is_refused(client: Client, token: str) -> None:
+    assert client.get(f"/accounts/invitations/{token}/").status_code == 410
+
+
+def test_only_the_shops_roles_are_offered(owner: Client) -> None:
+    Group.objects.create(name="Others")
+
+    owner.post(ADD, {"email": EMAIL, "role": "Others"})
+
+    assert not Invitation.objects.exists()
+
+
+def test_mail_server_that_is_away_is_told(owner: Client, settings) -> None:
+    settings.EMAIL_BACKEND = f"{Refusing.__module__}.Refusing"
+
+    page = owner.post(ADD, {"email": EMAIL, "role": "Operator"}, follow=True)
+
+    assert "messagelist" in page.text
+    assert 'class="error"' in page.text

@@ -1,0 +1,165 @@
+"""Phones: an optional identity, confirmed by a code."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+
+from accounts import phones
+from accounts.contacts import confirmed_contact
+from accounts.models import Phone
+from accounts.phones import ConsoleBackend, as_phone
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
+
+PASSWORD = "lang genug 1234"
+NUMBER = "+8613800000001"
+
+
+class Provider:
+    """Keeps what it is to send."""
+
+    sent: list[tuple[str, str]] = []
+
+    def send(self, phone: str, text: str) -> None:
+        Provider.sent.append((phone, text))
+
+
+class Away:
+    def send(self, phone: str, text: str) -> None:
+        raise ConnectionRefusedError
+
+
+@pytest.fixture(autouse=True)
+def sent(settings) -> list[tuple[str, str]]:
+    """The texts that were sent."""
+    cache.clear()
+    settings.SECKILL_SMS_BACKEND = f"{__name__}.Provider"
+    Provider.sent = []
+    return Provider.sent
+
+
+@pytest.fixture
+def ada() -> User:
+    user = User.objects.create_user("ada", password=PASSWORD)
+    Phone.objects.create(user=user, number=NUMBER)
+    return user
+
+
+def code_in(text: str) -> str:
+    found = re.search(r"[A-Z]{4}-[A-Z]{4}", text)
+    assert found
+    return found[0]
+
+
+def signed_in_as(client: Client) -> str | None:
+    user_id = client.session.get("_auth_user_id")
+    return User.objects.get(pk=user_id).username if user_id else None
+
+
+@pytest.mark.parametrize("text", ["13800000001", "138 0000 0001", "+86 138-0000-0001", NUMBER])
+def test_numbers_are_stored_in_one_spelling(text):
+    assert as_phone(text) == NUMBER
+
+
+def test_sign_up_by_a_code_to_a_phone(client, sent):
+    client.post("/accounts/signup/", {"username": "ada", "phone": "13800000001"})
+    assert signed_in_as(client) is None
+    [(number, text)] = sent
+    assert number == NUMBER
+    assert not Phone.objects.exists()
+
+    client.post("/accounts/login/code/confirm/", {"code": code_in(text)})
+
+    assert signed_in_as(client) == "ada"
+    assert confirmed_contact(User.objects.get()).phone == NUMBER
+
+
+def test_sign_in_by_a_code_to_a_phone(client, ada, sent):
+    client.post("/accounts/login/code/", {"phone": "13800000001"})
+
+    client.post("/accounts/login/code/confirm/", {"code": code_in(sent[0][1])})
+
+    assert signed_in_as(client) == "ada"
+
+
+def test_sign_in_by_phone_and_password(client, ada):
+    client.post("/accounts/login/", {"username": "13800000001", "password": PASSWORD})
+
+    assert signed_in_as(client) == "ada"
+
+
+def test_sign_up_with_password_confirms_the_phone_too(client, sent):
+    form = {"username": "ada", "phone": NUMBER, "password1": PASSWORD, "password2": PASSWORD}
+    response = client.post("/accounts/signup/", form)
+    assert response["Location"] == "/accounts/phone/verify/"
+
+    client.post("/accounts/phone/verify/", {"code": code_in(sent[0][1])})
+
+    assert signed_in_as(client) == "ada"
+    assert confirmed_contact(User.objects.get()).phone == NUMBER
+
+
+def test_unconfirmed_phone_holds_nobody_up(client, sent):
+    form = {"username": "ada", "phone": NUMBER, "password1": PASSWORD, "password2": PASSWORD}
+    client.post("/accounts/signup/", form)
+
+    other = Client()
+    other.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+
+    assert signed_in_as(other) == "ada"
+
+
+def test_unknown_phone_gets_nothing_and_the_same_answer(ada, sent):
+    known = Client().post("/accounts/login/code/", {"phone": NUMBER})
+    unknown = Client().post("/accounts/login/code/", {"phone": "+8613800000002"})
+
+    assert known["Location"] == unknown["Location"]
+    assert [number for number, _ in sent] == [NUMBER]
+
+
+def test_taken_phone_is_not_confirmed_again(client, ada, sent):
+    form = {"username": "eve", "phone": NUMBER, "password1": PASSWORD, "password2": PASSWORD}
+    client.post("/accounts/signup/", form)
+
+    assert sent == []
+    assert not User.objects.filter(username="eve").exists()
+
+
+def test_phone_is_added_and_changed(client, sent):
+    user = User.objects.create_user("ada", password=PASSWORD)
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+
+    for number in (NUMBER, "+8613800000002"):
+        cache.clear()
+        client.post("/accounts/phone/change/", {"phone": number})
+        client.post("/accounts/phone/verify/", {"code": code_in(sent[-1][1])})
+        assert confirmed_contact(user).phone == number
+
+
+def test_provider_that_is_away_is_answered_503(client, ada, settings):
+    settings.SECKILL_SMS_BACKEND = f"{__name__}.Away"
+
+    response = client.post("/accounts/login/code/", {"phone": NUMBER})
+
+    assert response.status_code == 503
+
+
+@pytest.mark.parametrize("number", ["1", "abc", "+0123456789", "+86138000000011111", "１３８"])
+def test_malformed_number_is_refused(client, number):
+    response = client.post("/accounts/login/code/", {"phone": number})
+
+    assert list(response.context["form"].errors) == ["phone"]
+
+
+def test_console_shows_the_text(capsys, settings):
+    settings.SECKILL_SMS_BACKEND = "accounts.phones.ConsoleBackend"
+
+    phones.send_text(NUMBER, "hello")
+
+    assert capsys.readouterr().out == f"SMS to {NUMBER}: hello\n"
+    assert isinstance(phones._backend(settings.SECKILL_SMS_BACKEND), ConsoleBackend)

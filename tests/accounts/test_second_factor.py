@@ -1,0 +1,166 @@
+"""Second factors, and the rules for staff."""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import Any
+
+import pytest
+import time_machine
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import (
+    TOTP,
+    format_hotp_value,
+    hotp_value,
+    yield_hotp_counters_from_time,
+)
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+
+from accounts.second_factor import SecondFactorAdapter
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords"), pytest.mark.quick]
+
+PASSWORD, SECRET = "lang genug 1234", "JBSWY3DPEHPK3PXP"
+SIGN_IN = {"username": "ada", "password": PASSWORD}
+
+
+@pytest.fixture(autouse=True)
+def no_attempts() -> None:
+    """Forget the attempts and the used codes of other tests."""
+    cache.clear()
+
+
+@pytest.fixture
+def ada() -> User:
+    return User.objects.create_user("ada", password=PASSWORD)
+
+
+@pytest.fixture
+def staff(ada: User) -> User:
+    ada.is_staff = ada.is_superuser = True
+    ada.save()
+    return ada
+
+
+def code_of(secret: str) -> str:
+    return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
+
+
+def signed_in_as(client: Client) -> str | None:
+    user_id = client.session.get("_auth_user_id")
+    return User.objects.get(pk=user_id).username if user_id else None
+
+
+def sign_in(client: Client) -> None:
+    """Sign in, and enter the password again, as before each change of factors."""
+    client.post("/accounts/login/", SIGN_IN)
+    client.post("/accounts/reauthenticate/", {"password": PASSWORD})
+
+
+def test_factors_change_only_after_the_password(client: Client, ada: User) -> None:
+    client.post("/accounts/login/", SIGN_IN)
+
+    response = client.get("/accounts/2fa/totp/activate/")
+
+    assert response["Location"].startswith("/accounts/reauthenticate/?next=")
+
+
+def test_totp_is_set_up_and_asked_for(client: Client, ada: User) -> None:
+    sign_in(client)
+    page = client.get("/accounts/2fa/totp/activate/")
+    secret = page.context["form"].secret
+    assert "data:image/svg+xml;base64," in page.text
+    assert client.post("/accounts/2fa/totp/activate/", {"code": code_of(secret)}).status_code == 302
+    assert client.get("/accounts/2fa/recovery-codes/").status_code == 200
+    cache.clear()  # a code counts once
+
+    other = Client()
+    response = other.post("/accounts/login/", SIGN_IN)
+    assert response["Location"] == "/accounts/2fa/authenticate/"
+    assert signed_in_as(other) is None
+
+    other.post("/accounts/2fa/authenticate/", {"code": "000000"})
+    assert signed_in_as(other) is None
+    other.post("/accounts/2fa/authenticate/", {"code": code_of(secret)})
+    assert signed_in_as(other) == "ada"
+
+
+def test_recovery_code_signs_in_once(client: Client, ada: User) -> None:
+    sign_in(client)
+    secret = client.get("/accounts/2fa/totp/activate/").context["form"].secret
+    client.post("/accounts/2fa/totp/activate/", {"code": code_of(secret)})
+    code = client.get("/accounts/2fa/recovery-codes/").context["unused_codes"][0]
+
+    for expected in ("ada", None):
+        other = Client()
+        other.post("/accounts/login/", SIGN_IN)
+        other.post("/accounts/2fa/authenticate/", {"code": code})
+        assert signed_in_as(other) == expected
+
+
+def test_security_key_page_has_no_inline_script(client: Client, ada: User) -> None:
+    sign_in(client)
+
+    page = client.get("/accounts/2fa/webauthn/add/").text
+
+    assert "mfa/js/webauthn" in page
+    assert "<script>" not in page
+
+
+@pytest.mark.parametrize("path", ["/admin/", "/staff/redeem/"])
+def test_staff_without_factor_is_sent_to_set_one_up(
+    client: Client, staff: User, settings: Any, path: str
+) -> None:
+    client.force_login(staff)
+    assert client.get(path).status_code == 200
+
+    settings.SECKILL_STAFF_SECOND_FACTOR = True
+
+    assert client.get(path)["Location"] == "/accounts/2fa/"
+    TOTP.activate(staff, SECRET)
+    assert client.get(path).status_code == 200
+
+
+def test_recovery_codes_alone_are_no_second_factor(
+    client: Client, staff: User, settings: Any
+) -> None:
+    settings.SECKILL_STAFF_SECOND_FACTOR = True
+    Authenticator.objects.create(user=staff, type="recovery_codes", data={})
+    client.force_login(staff)
+
+    assert client.get("/admin/")["Location"] == "/accounts/2fa/"
+
+
+def test_staff_keeps_the_last_factor(staff: User, settings: Any) -> None:
+    factor = TOTP.activate(staff, SECRET).instance
+    assert SecondFactorAdapter().can_delete_authenticator(factor)
+
+    settings.SECKILL_STAFF_SECOND_FACTOR = True
+
+    assert not SecondFactorAdapter().can_delete_authenticator(factor)
+    Authenticator.objects.create(user=staff, type="webauthn", data={})
+    assert SecondFactorAdapter().can_delete_authenticator(factor)
+
+
+@pytest.mark.parametrize(
+    ("is_staff", "hours", "stays"), [(True, 11, True), (True, 13, False), (False, 13, True)]
+)
+def test_session_of_staff_ends_after_12_hours(
+    client: Client, ada: User, is_staff: bool, hours: int, stays: bool
+) -> None:
+    ada.is_staff = is_staff
+    ada.save()
+    client.post("/accounts/login/", SIGN_IN)
+    client.get("/language/en/")
+    session = client.session
+    session["visited"] = True
+    session.save()  # a later write does not make it longer
+
+    left = client.session.get_expiry_age() / 3600
+
+    assert (left > hours) is stays
+    with time_machine.travel(dt.datetime.now(dt.UTC) + dt.timedelta(hours=hours)):
+        cache.clear()  # Redis has not travelled
+        assert (client.get("/accounts/profile/").status_code == 200) is stays

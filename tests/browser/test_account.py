@@ -1,0 +1,140 @@
+"""A person's account, from sign-up to its end, as Chromium shows it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import pytest
+from allauth.mfa.models import Authenticator
+from allauth.mfa.totp.internal.auth import (
+    format_hotp_value,
+    hotp_value,
+    yield_hotp_counters_from_time,
+)
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, expect
+
+from tests.browser.conftest import PASSWORD, Faults, make_person, sign_in_by_form
+from tests.support.patience import eventually
+from tests.support.stack import Web
+
+pytestmark = [pytest.mark.browser]
+
+LINK = re.compile(r"http://\S+(/accounts/confirm-email/\S+)")
+CODE = re.compile(r"^[A-Z]{4}-[A-Z]{4}$", re.MULTILINE)
+SMS = re.compile(r"SMS to \+8613800000009: ([A-Z]{4}-[A-Z]{4})")
+
+
+@pytest.fixture
+def printed(web: Web) -> Callable[[re.Pattern[str]], str]:
+    """Return the last thing of a pattern that the web server printed: mails, texts to phones."""
+
+    def last(pattern: re.Pattern[str]) -> str:
+        assert eventually(lambda: pattern.search(web.log.read_text()))
+        return str(pattern.findall(web.log.read_text())[-1])
+
+    return last
+
+
+def totp(secret: str) -> str:
+    return str(format_hotp_value(hotp_value(secret, next(iter(yield_hotp_counters_from_time())))))
+
+
+def submit(page: Page) -> None:
+    page.locator("main form.form button[type=submit]").first.click()
+
+
+def fill(page: Page, **fields: str) -> None:
+    for name, value in fields.items():
+        page.fill(f"main [name={name}]", value)
+
+
+def test_account_from_sign_up_to_its_end(
+    people: Callable[..., Page], web: Web, printed: Callable[[re.Pattern[str]], str]
+) -> None:
+    page, faults = people(), Faults(web.url)
+    faults.watch(page)
+
+    page.goto("/accounts/signup/")
+    fill(page, username="zoe", email="zoe@example.com", password1=PASSWORD, password2=PASSWORD)
+    submit(page)
+    page.wait_for_url("**/")
+
+    page.goto(printed(LINK))
+    submit(page)
+    page.goto("/accounts/profile/")
+    expect(page.locator("main")).to_contain_text("zoe@example.com")
+
+    page.goto("/orders/")
+    page.get_by_role("button", name="Sign out").click()
+    page.goto("/accounts/login/code/")
+    fill(page, email="zoe@example.com")
+    submit(page)
+    fill(page, code=printed(CODE))
+    submit(page)
+    page.wait_for_url("**/")
+
+    page.goto("/accounts/phone/change/")
+    fill(page, phone="138 0000 0009")
+    submit(page)
+    fill(page, code=printed(SMS))
+    submit(page)
+    page.goto("/accounts/profile/")
+    expect(page.locator("main")).to_contain_text("+8613800000009")
+
+    page.goto("/accounts/2fa/totp/activate/")
+    fill(page, password=PASSWORD)
+    submit(page)
+    secret = page.input_value("#authenticator_secret")
+    fill(page, code=totp(secret))
+    submit(page)
+    expect(page.locator("main")).to_contain_text("recovery codes")
+
+    page.goto("/accounts/profile/")
+    page.get_by_role("button", name="Sign out everywhere").click()
+    page.wait_for_url("**/accounts/login/")
+
+    Authenticator.objects.all().delete()  # the code of this half minute is used up
+    sign_in_by_form(page, "zoe")
+    page.goto("/accounts/delete/")
+    fill(page, password=PASSWORD)
+    submit(page)
+    page.wait_for_url("**/")
+    assert not User.objects.filter(username="zoe").exists()
+    faults.leave()
+    assert not faults.found
+
+
+def test_security_key_is_added_and_asked_for(people: Callable[..., Page], web: Web) -> None:
+    make_person("kim", password=PASSWORD)
+    site = web.url.replace("127.0.0.1", "localhost")  # a key belongs to a name, not to a number
+    page, faults = people(), Faults(site)
+    faults.watch(page)
+    chromium = page.context.new_cdp_session(page)
+    chromium.send("WebAuthn.enable")
+    key = {"protocol": "ctap2", "transport": "usb", "hasUserVerification": True}
+    more = {"isUserVerified": True, "automaticPresenceSimulation": True}
+    chromium.send("WebAuthn.addVirtualAuthenticator", {"options": {**key, **more}})
+
+    def enter() -> None:
+        page.goto(f"{site}/accounts/login/")
+        fill(page, username="kim", password=PASSWORD)
+        submit(page)
+
+    enter()
+    page.wait_for_url(f"{site}/")
+    page.goto(f"{site}/accounts/2fa/webauthn/add/")
+    fill(page, password=PASSWORD)
+    submit(page)
+    page.locator("#mfa_webauthn_add").click()
+    page.wait_for_url(lambda url: "webauthn/add" not in url)
+    assert Authenticator.objects.filter(user__username="kim", type="webauthn").exists()
+
+    page.context.clear_cookies()
+    enter()
+    page.wait_for_url("**/2fa/authenticate/")
+    page.locator("#mfa_webauthn_authenticate").click()
+    page.wait_for_url(f"{site}/")
+    faults.leave()
+    assert not faults.found

@@ -1,0 +1,176 @@
+"""A buyer's account: its data, its sessions, and its end."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from allauth.account.models import EmailAddress
+from allauth.usersessions.models import UserSession
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+
+from accounts.models import Phone
+from orders.models import VoucherOrder, WaitingEntry
+from tests.support.orders import make_order, make_sale
+
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("cheap_passwords")]
+
+PASSWORD = "lang genug 1234"
+EMAIL, NUMBER = "ada@example.com", "+8613800000001"
+
+
+@pytest.fixture
+def ada() -> User:
+    cache.clear()
+    user = User.objects.create_user("ada", EMAIL, PASSWORD, first_name="Ada")
+    EmailAddress.objects.create(user=user, email=EMAIL, verified=True, primary=True)
+    Phone.objects.create(user=user, number=NUMBER)
+    return user
+
+
+def signed_in() -> Client:
+    client = Client()
+    client.post("/accounts/login/", {"username": "ada", "password": PASSWORD})
+    return client
+
+
+def is_signed_in(client: Client) -> bool:
+    return client.get("/accounts/profile/").status_code == 200
+
+
+def test_profile_shows_and_changes_the_name(ada: User) -> None:
+    client = signed_in()
+
+    assert client.post("/accounts/profile/", {"first_name": "Countess"}).status_code == 302
+    page = client.get("/accounts/profile/").text
+
+    assert "Countess" in page
+    assert EMAIL in page
+    assert NUMBER in page
+
+
+def test_data_has_everything_of_the_buyer_alone(ada: User) -> None:
+    order = make_order(make_sale(stock=2), ada)
+    other = make_order(make_sale(stock=2), User.objects.create_user("eve"))
+
+    response = signed_in().get("/accounts/data/")
+
+    assert response["Content-Disposition"].startswith("attachment")
+    assert response["Cache-Control"] == "private, no-store"
+    data: dict[str, Any] = response.json()
+    assert data["account"]["username"] == "ada"
+    assert data["account"]["phone"] == NUMBER
+    assert [it["email"] for it in data["emails"]] == [EMAIL]
+    assert [it["id"] for it in data["orders"]] == [str(order.pk)]
+    assert len(data["sessions"]) == 1
+    assert str(other.pk) not in response.text
+
+
+@pytest.mark.parametrize("path", ["profile/", "data/", "delete/", "sessions/"])
+def test_visitor_is_sent_to_sign_in(client: Client, path: str) -> None:
+    response = client.get(f"/accounts/{path}")
+
+    assert response["Location"] == f"/accounts/login/?next=/accounts/{path}"
+
+
+@pytest.mark.django_db(transaction=True)  # the cache drops them after the commit
+def test_sessions_are_listed_and_ended_everywhere(ada: User) -> None:
+    one, two = signed_in(), signed_in()
+    assert one.get("/accounts/sessions/").context["session_count"] == 2
+
+    one.post("/accounts/sessions/everywhere/")
+
+    assert not is_signed_in(one)
+    assert not is_signed_in(two)
+    assert not UserSession.objects.exists()
+
+
+@pytest.mark.django_db(transaction=True)  # the cache drops them after the commit
+def test_other_sessions_are_ended(ada: User) -> None:
+    one, two = signed_in(), signed_in()
+
+    one.post("/accounts/sessions/")
+
+    assert is_signed_in(one)
+    assert not is_signed_in(two)
+
+
+def test_deletion_keeps_the_orders_without_a_name(ada: User) -> None:
+    order = make_order(make_sale(stock=2), ada)
+    client, other = signed_in(), signed_in()
+
+    response = client.post("/accounts/delete/", {"password": PASSWORD})
+
+    assert response.status_code == 302
+    row = VoucherOrder.objects.get(pk=order.pk)
+    assert row.status == order.status
+    assert row.user is not None
+    assert row.user.username == f"deleted-{ada.pk}"
+    left = User.objects.filter(pk=ada.pk).values().get()
+    assert not left["is_active"]
+    assert not {"ada", "Ada", EMAIL} & {str(it) for it in left.values()}
+    assert not EmailAddress.objects.exists()
+    assert not Phone.objects.exists()
+    assert not is_signed_in(client)
+    assert not is_signed_in(other)
+
+
+def test_deleted_account_cannot_sign_in_and_its_name_is_free(ada: User) -> None:
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert not is_signed_in(signed_in())
+    form = {"username": "ada", "password1": PASSWORD, "password2": PASSWORD}
+    assert Client().post("/accounts/signup/", form).status_code == 302
+
+
+def test_deletion_leaves_waiting_lists(ada: User) -> None:
+    sale = make_sale(stock=1)
+    make_order(sale, User.objects.create_user("eve"))
+    WaitingEntry.objects.create(
+        seckill_voucher=sale, user=ada, order_id=7, joined_at=ada.date_joined
+    )
+
+    signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert not WaitingEntry.objects.filter(live=True).exists()
+
+
+@pytest.mark.parametrize("form", [{}, {"password": "wrong"}, {"username": "ada"}])
+def test_deletion_needs_the_password(ada: User, form: dict[str, str]) -> None:
+    client = signed_in()
+
+    assert client.post("/accounts/delete/", form).status_code == 200
+    assert is_signed_in(client)
+
+
+def test_deletion_without_password_needs_the_name(ada: User, client: Client) -> None:
+    ada.set_unusable_password()
+    ada.save()
+    client.force_login(ada)
+
+    assert client.post("/accounts/delete/", {"username": "eve"}).status_code == 200
+    assert client.post("/accounts/delete/", {"username": "ada"}).status_code == 302
+    assert not User.objects.filter(username="ada").exists()
+
+
+def test_staff_cannot_delete_their_account(ada: User) -> None:
+    User.objects.update(is_staff=True)
+
+    response = signed_in().post("/accounts/delete/", {"password": PASSWORD})
+
+    assert response.status_code == 409
+    assert User.objects.filter(username="ada").exists()
+
+
+def test_account_whose_ledger_is_away_stays(ada: User, lose_ledger: Any) -> None:
+    sale = make_sale(stock=1)
+    WaitingEntry.objects.create(
+        seckill_voucher=sale, user=ada, order_id=7, joined_at=ada.date_joined
+    )
+    client = signed_in()
+    lose_ledger()
+
+    assert client.post("/accounts/delete/", {"password": PASSWORD}).status_code == 503
+    assert User.objects.filter(username="ada").exists()

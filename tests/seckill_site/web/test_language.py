@@ -1,0 +1,85 @@
+"""The choice of the language."""
+
+from __future__ import annotations
+
+from urllib.parse import urljoin, urlsplit
+
+import pytest
+
+pytestmark = [pytest.mark.django_db, pytest.mark.quick]
+
+HTML = {"Accept": "text/html"}
+
+OUTSIDE = [
+    "https://evil.example/",
+    "http://evil.example/",
+    "//evil.example/",
+    "///evil.example/",
+    "/\\evil.example/",
+    "\\\\evil.example/",
+    "https:///evil.example",
+    "javascript:alert(1)",
+    "data:text/html,x",
+    "http://[",
+    " //evil.example/",
+    "\t//evil.example/",
+]
+ODD = ["", "foo", "purchase", "live", "login", "?x", "#x", "/a\nb", "/\x00", "/%00", "/售罄"]
+
+
+def stays_inside(response, path):
+    target = urljoin(f"http://testserver{path}", response["Location"])
+    return urlsplit(target).netloc == "testserver" and urlsplit(target).scheme == "http"
+
+
+@pytest.mark.parametrize("code", ["en", "zh-hans"])
+def test_language_link_sets_cookie_and_returns(client, code):
+    response = client.get(f"/language/{code}/?next=/vouchers/7/")
+
+    cookie = response.cookies["django_language"]
+    assert (cookie.value, cookie["samesite"], cookie["max-age"]) == (code, "Lax", 31_536_000)
+    assert response["Location"] == "/vouchers/7/"
+
+    page = client.get("/", headers={**HTML, "Accept-Language": "fr"}).content.decode()
+    assert f'<html lang="{code}">' in page
+
+
+def test_language_cookie_is_secure_over_https(client, settings):
+    settings.HTTPS_ONLY = True
+
+    assert client.get("/language/en/").cookies["django_language"]["secure"]
+
+
+@pytest.mark.parametrize("outside", OUTSIDE)
+def test_language_link_ignores_foreign_next(client, outside):
+    response = client.get("/language/en/", {"next": outside})
+
+    assert response.status_code == 302
+    assert response["Location"] == "/"
+
+
+@pytest.mark.parametrize("odd", ODD)
+def test_language_link_survives_malformed_next(client, odd):
+    response = client.get("/language/en/", {"next": odd})
+
+    assert response.status_code == 302
+    assert stays_inside(response, "/language/en/")
+
+
+@pytest.mark.parametrize("code", ["fr", "EN", "zh_hans", "x" * 1_000])
+def test_unknown_language_returns_404(client, code):
+    response = client.get(f"/language/{code}/")
+
+    assert response.status_code == 404
+    assert not response.cookies
+
+
+def test_language_link_refuses_other_methods(client):
+    response = client.post("/language/en/")
+
+    assert (response.status_code, response["Allow"]) == (405, "GET, HEAD")
+
+
+def test_language_needs_no_sql(client, django_assert_num_queries):
+    with django_assert_num_queries(0):
+        client.get("/language/en/?next=/vouchers/7/")
