@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from html.parser import HTMLParser
 from importlib import import_module
 from pathlib import Path
@@ -40,6 +41,8 @@ from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
 from tests.support.payments import make_unpaid_order, pay
 from vouchers.inventory.batch_journal import set_aside
+from vouchers.inventory.order_limits import forget_first_orders
+from vouchers.inventory.reservations import OrdersLimited, reserve
 from vouchers.models import SeckillVoucher, Voucher
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -117,6 +120,9 @@ PAGES = {
     "admin:sale-board-open-room": Row(RUNS, RUNS, "sale", {"rate": "7"}),
     "admin:sale-board-room-rate": Row(RUNS, RUNS, "in_line", {"rate": "7", "seen": "200"}),
     "admin:sale-board-close-room": Row(RUNS, RUNS, "in_line", {"reason": ""}),
+    "admin:sale-board-lift-limits": Row(
+        RUNS, RUNS, "limited", {"limits": "a:203.0.113.7", "reason": ""}
+    ),
     # Rehearsals
     "admin:sale-rehearse": Row(RUNS, RUNS, "sale", {"anyway": "on"}),
     "admin:orders_rehearsal_changelist": Row(WATCHES),
@@ -229,6 +235,17 @@ DJANGOS_OWN = {
 """Pages of the admin site itself, about nothing of ours."""
 
 
+def make_limited_sale() -> SeckillVoucher:
+    """Return a sale in which an address has ordered once more than it may."""
+    sale = make_sale(per_address=1)
+    forget_first_orders()
+    order = partial(reserve, sale_id=sale.pk, address="203.0.113.7")
+    order(order_id=901, user_id=901)
+    with pytest.raises(OrdersLimited):
+        order(order_id=902, user_id=902)
+    return sale
+
+
 # --- The world ------------------------------------------------------------------------------------
 
 
@@ -243,6 +260,7 @@ def world(db: None) -> dict[str, Any]:
     by = Actor.staff(make_buyer().pk)
     return {
         "in_line": make_sale(room="busy", room_opened_ms=1, room_since_ms=1),
+        "limited": make_limited_sale(),
         "sale": sale,
         "unloaded": unloaded,
         "coming": make_sale(begins_in_s=3_600, ends_in_s=7_200),
