@@ -56,13 +56,29 @@ def _go_last() -> None:
     os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), NICE)
 
 
-@lru_cache(maxsize=1)
+_starting = threading.Lock()
+"""Two first callers must not each get threads of their own."""
+
+
 def hashing_threads() -> HashingThreads:
     """Return the threads of this process."""
+    with _starting:
+        return _hashing_threads()
+
+
+@lru_cache(maxsize=1)
+def _hashing_threads() -> HashingThreads:
     return HashingThreads(threads=settings.SECKILL_HASHES_AT_ONCE)
 
 
-os.register_at_fork(after_in_child=hashing_threads.cache_clear)
+def forget_threads() -> None:
+    """Start anew: after a fork, the threads are those of the parent."""
+    global _starting
+    _starting = threading.Lock()
+    _hashing_threads.cache_clear()
+
+
+os.register_at_fork(after_in_child=forget_threads)
 
 
 class BoundedHasher(PBKDF2PasswordHasher):

@@ -15,7 +15,7 @@ from django.core.cache import cache
 from django.http import HttpResponse
 
 from accounts import hashing
-from accounts.hashing import NICE, BoundedHasher, TooManyHashes, hashing_threads
+from accounts.hashing import NICE, BoundedHasher, TooManyHashes, forget_threads, hashing_threads
 from tests.support.patience import GENEROUS_S
 
 pytestmark = [pytest.mark.quick]
@@ -28,9 +28,9 @@ CROWD = 8
 def own_threads() -> Iterator[None]:
     """Let each test have threads of its own."""
     cache.clear()
-    hashing_threads.cache_clear()
+    forget_threads()
     yield
-    hashing_threads.cache_clear()
+    forget_threads()
 
 
 @pytest.fixture
@@ -68,6 +68,25 @@ def hash_at_once(hasher: PBKDF2PasswordHasher) -> list[bool]:
 
 def test_process_hashes_one_and_lets_one_wait() -> None:
     assert sum(hash_at_once(BoundedHasher())) == 2
+
+
+def test_first_callers_share_their_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the first caller makes them, a second one waits."""
+    making, go_on = Event(), Event()
+
+    def slowly(threads: int) -> object:
+        making.set()
+        assert go_on.wait(GENEROUS_S)
+        return object()
+
+    monkeypatch.setattr(hashing, "HashingThreads", slowly)
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(hashing_threads)
+        assert making.wait(GENEROUS_S)
+        second = pool.submit(hashing_threads)
+        assert not second.done()
+        go_on.set()
+        assert first.result(GENEROUS_S) is second.result(GENEROUS_S)
 
 
 def test_django_alone_hashes_all_at_once() -> None:

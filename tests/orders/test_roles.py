@@ -282,7 +282,7 @@ def world(db: None) -> dict[str, Any]:
         "user": make_buyer(),
         "group": Group.objects.create(name="Others"),
         "invitation": Invitation.objects.create(
-            email="old@example.com", role=Group.objects.get(name="Operator")
+            email="old@example.com", role=Group.objects.get_or_create(name=Role.OPERATOR.value)[0]
         ),
     }  # fmt: skip
 
