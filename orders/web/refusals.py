@@ -33,12 +33,14 @@ from seckill_site.web.responses import (
     problem,
     wants_html,
 )
+from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
     NotAdmitted,
     NotReplicated,
     NotStarted,
+    OtherMode,
     SaleBehind,
     SaleEnded,
     SalePaused,
@@ -122,16 +124,20 @@ _NOT_REPLICATED = _UNAVAILABLE._replace(
     )
 )
 
+_BAD_TOKEN = Refusal(
+    403,
+    "bad_token",
+    gettext_noop("The purchase token is not valid for this sale. Reload the page."),
+)
+
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     InvalidRequest: _invalid,
     MalformedToken: Refusal(
         400, "invalid", gettext_noop("The purchase token is missing or malformed.")
     ),
-    BadToken: Refusal(
-        403,
-        "bad_token",
-        gettext_noop("The purchase token is not valid for this sale. Reload the page."),
-    ),
+    BadToken: _BAD_TOKEN,
+    OtherMode: _BAD_TOKEN,
+    NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("Sale not found.")),

@@ -24,6 +24,7 @@ from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
 from vouchers.templatetags.seckill import utc_offset
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
+_NOT_OFFERED = ("mode", "draw_wait_s")
 _LONG = ("rules", "picture", "remove_picture")
 """Fields whose values are too long for the text of a change."""
 
@@ -73,7 +74,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
 
     class Meta:
         model = SeckillVoucher
-        fields = tuple(field.name for field in fields(SaleTerms))
+        fields = tuple(field.name for field in fields(SaleTerms) if field.name not in _NOT_OFFERED)
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -104,9 +105,9 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
     @property
     def terms(self) -> SaleTerms:
         """The sale's terms in a valid form."""
-        return SaleTerms(
-            **{field.name: self.cleaned_data[field.name] for field in fields(SaleTerms)}
-        )
+        kept = {name: self._stored_or_default(name) for name in _NOT_OFFERED}
+        data = kept | self.cleaned_data
+        return SaleTerms(**{field.name: data[field.name] for field in fields(SaleTerms)})
 
     @property
     def details(self) -> VoucherDetails | None:

@@ -42,9 +42,12 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:as]+))?",
+    r"(?: (?P<room>[0-9:asd]+))?",
     re.ASCII,
 )
+
+
+_DRAW = re.compile(r"(\d+)d", re.ASCII)
 
 
 class BelowTaken(Exception):
@@ -68,6 +71,7 @@ class LedgerTerms:
     """The terms that the ledger copies from a sale's row; times in milliseconds since 1970.
 
     The ``identity`` tells the sale from another with its id, which a restored backup may bring.
+    ``draw_gives_until_ms`` makes it a draw: until then units that come back are given away.
     """
 
     total: int
@@ -78,6 +82,7 @@ class LedgerTerms:
     rebuy: bool
     identity: int = 0
     room: RoomTerms | None = None
+    draw_gives_until_ms: int = 0
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -91,6 +96,7 @@ class LedgerTerms:
             rebuy=sale.rebuy,
             identity=sale.identity,
             room=RoomTerms.from_sale(sale),
+            draw_gives_until_ms=epoch_ms(sale.gives_until) if sale.is_draw else 0,
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
@@ -104,12 +110,15 @@ class LedgerTerms:
             rebuy=self.rebuy and other.rebuy,
             identity=self.identity,
             room=slower(self.room, other.room),
+            draw_gives_until_ms=self.draw_gives_until_ms or other.draw_gives_until_ms,
         )
 
     def script_args(self) -> list[str | int]:
         """Return the terms in the order in which the scripts take them."""
         flags = [int(self.paused), int(self.rebuy), self.identity]
         room = self.room.word() if self.room else ""
+        if self.draw_gives_until_ms:
+            room = f"{self.draw_gives_until_ms}d"
         return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, room]
 
 
@@ -118,7 +127,7 @@ class Snapshot:
     """A loaded sale at one moment, by the clock of Redis.
 
     ``line`` is that of its waiting room, None without one. ``set_aside`` of the pending entries
-    wait for a decision of staff.
+    wait for a decision of staff. ``entries`` are those in a draw.
     """
 
     now_ms: int
@@ -131,6 +140,7 @@ class Snapshot:
     waiting: int
     set_aside: int = 0
     line: Line | None = None
+    entries: int = 0
 
     @property
     def remaining(self) -> int:
@@ -178,7 +188,10 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     keys = LedgerKeys(sale_id)
     read = partial(_read_snapshot, sale_id)
     return ScriptCall(
-        script=_SNAPSHOT, keys=[*keys.contents, keys.room], args=[ASIDE_MS], read=read
+        script=_SNAPSHOT,
+        keys=[*keys.contents, keys.room, keys.entries],
+        args=[ASIDE_MS],
+        read=read,
     )
 
 
@@ -186,14 +199,24 @@ def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
     *figures, room, tail, early = reply
-    terms = RoomTerms.parse(room)
+    terms, draw = RoomTerms.parse(room), _DRAW.fullmatch(room)
     numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
-    taken, pending, oldest, waiting, set_aside = counts
+    taken, pending, oldest, waiting, set_aside, entries = counts
     return Snapshot(
         now_ms=now_ms,
         epoch=epoch,
-        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy), identity, terms),
+        terms=LedgerTerms(
+            total=total,
+            begins_at_ms=begins,
+            ends_at_ms=ends,
+            limit=limit,
+            paused=bool(paused),
+            rebuy=bool(rebuy),
+            identity=identity,
+            room=terms,
+            draw_gives_until_ms=int(draw[1]) if draw else 0,
+        ),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,
@@ -201,6 +224,7 @@ def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
         waiting=waiting,
         set_aside=set_aside,
         line=remember_line(sale_id=sale_id, terms=terms, tail=tail, early=early) if terms else None,
+        entries=entries,
     )
 
 

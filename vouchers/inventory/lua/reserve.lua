@@ -27,6 +27,7 @@
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
+--   OTHER_MODE       the sale is a draw: only enter.lua accepts, and the draw gives the units
 -- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
 -- @include integer
@@ -86,6 +87,7 @@ if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
   end
 end
+if room ~= '' and string.sub(room, -1) == 'd' then return 'OTHER_MODE' end
 if room ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(room, '^%d+')) then
   return 'NOT_ADMITTED'
 end

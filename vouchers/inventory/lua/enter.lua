@@ -1,0 +1,53 @@
+-- enter: accept one buyer's entry in a draw, or refuse by name. Safe to repeat.
+--
+-- KEYS[1…6]  the contents of the ledger (read_ledger)
+-- KEYS[7]    entries  hash  (read_entries)  KEYS[8]  fresh  zset  (log_entry)
+-- ARGV[1]  order id  ARGV[2] user id
+-- ARGV[3]  identity of the sale that the buyer asked for, or '' if the caller knows that it is this one
+-- ARGV[4]  given if WAIT follows, which covers only writes of its own connection
+--
+-- Returns one text: a code, and an order id after a space
+--   ACCEPTED         the order id, entered now or by an earlier call, even if it has ended
+--   ALREADY_ORDERED  the order id of the buyer's entry
+--   NOT_LOADED       the ledger is not loaded
+--   OTHER_SALE       the ledger is that of another sale with this id
+--   OTHER_MODE       the sale is no draw
+--   PAUSED           the sale is paused
+--   NOT_STARTED      the sale has not started
+--   ENDED            the draw takes no entries any more
+-- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
+-- @include now_in_ms
+-- @include integer
+-- @include read_entries
+-- @include log_entry
+
+local order_id, user_id = ARGV[1], ARGV[2]
+-- @include state_words
+if not build then return 'NOT_LOADED' end
+if ARGV[3] ~= '' and ARGV[3] ~= identity then return 'OTHER_SALE' end
+if string.sub(room, -1) ~= 'd' then return 'OTHER_MODE' end
+local entry, phase = read_entries(KEYS[1], KEYS[7], build, user_id)
+if not phase then return 'NOT_LOADED' end
+
+local known_id = entry and string.match(entry, '^(%d+):')
+if known_id == order_id then
+  -- An earlier connection wrote this. The same value again is replicated after it, and acknowledged.
+  if ARGV[4] then redis.call('HSET', KEYS[7], user_id, entry) end
+  return 'ACCEPTED' .. ' ' .. order_id
+end
+if plain == '0' then
+  local ended = redis.call('HGET', KEYS[3], order_id)
+  if ended and string.sub(ended, 1, #user_id + 1) == user_id .. ':' then
+    return 'ACCEPTED' .. ' ' .. order_id
+  end
+end
+if known_id then return 'ALREADY_ORDERED' .. ' ' .. known_id end
+
+local now_ms = now_in_ms()
+if now_ms >= tonumber(ends_at_ms) or phase ~= 'open' then return 'ENDED' end
+if paused == '1' then return 'PAUSED' end
+if now_ms < tonumber(begins_at_ms) then return 'NOT_STARTED' end
+local now = integer(now_ms)
+log_entry(KEYS[7], KEYS[8], order_id, user_id, now, 'E')
+redis.call('HSET', KEYS[7], user_id, order_id .. ':' .. now)
+return 'ACCEPTED' .. ' ' .. order_id
