@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from enum import Enum, auto
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db.models import Exists, OuterRef
+from django.utils.translation import gettext_lazy as _
 
 from orders.draws.rules import ticket
-from orders.models import DrawEntry, WaitingEntry
+from orders.models import DrawEntry, VoucherOrder, WaitingEntry
 from seckill_site.clocks.machine import epoch_ms
 from vouchers.inventory.draw_entries import read_entry
 from vouchers.models import Draw, SeckillVoucher
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+MOST_ENTRIES = 20
 
 NOT_DRAWN = "not_drawn"
 """The reason of an entry that did not win, and does not wait."""
@@ -22,6 +31,14 @@ class Stage(Enum):
     WON = auto()
     WAITING = auto()
     OUT = auto()
+
+
+_STATUS: dict[Stage, tuple[str, StrOrPromise]] = {
+    Stage.ENTERED: ("entered", _("in the draw")),
+    Stage.WON: ("queued", _("drawn")),
+    Stage.WAITING: ("waiting", _("on the waiting list")),
+    Stage.OUT: ("refused", _("not drawn")),
+}
 
 
 class Standing(NamedTuple):
@@ -57,8 +74,41 @@ def standing_of(*, sale_id: int, order_id: int, user_id: int) -> Standing | None
     return Standing(stage, ends_at_ms, NOT_DRAWN if stage is Stage.OUT else "")
 
 
+class OwnEntry(NamedTuple):
+    """A buyer's entry without an order, for the list of their orders."""
+
+    order_id: int
+    sale: SeckillVoucher
+    entered_at: dt.datetime
+    stage: Stage
+
+    @property
+    def status(self) -> str:
+        return _STATUS[self.stage][0]
+
+    @property
+    def label(self) -> StrOrPromise:
+        return _STATUS[self.stage][1]
+
+
+def entries_of(*, user_id: int) -> list[OwnEntry]:
+    """Return a buyer's latest entries that have no order, newest first."""
+    orders = VoucherOrder.objects.filter(pk=OuterRef("pk"))
+    rows = DrawEntry.objects.filter(~Exists(orders), user=user_id, live=True)
+    rows = rows.select_related("seckill_voucher__voucher", "seckill_voucher__draw")
+    return [
+        OwnEntry(
+            row.order_id,
+            row.seckill_voucher,
+            row.entered_at,
+            _stage(row.seckill_voucher, row.order_id),
+        )
+        for row in rows.order_by("-pk")[:MOST_ENTRIES]
+    ]
+
+
 def _stage(sale: SeckillVoucher, order_id: int) -> Stage:
-    draw = Draw.of(sale)
+    draw = sale.draw
     if not draw.drawn_at:
         return Stage.ENTERED
     if is_winner(draw=draw, entry_id=order_id):

@@ -8,7 +8,14 @@ from django.db.models import QuerySet
 
 from locks.lua_script import ScriptCall
 from orders.draws.standing import Stage, standing_of
-from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
+from orders.models import (
+    DrawEntry,
+    OrderStatus,
+    PaymentStatus,
+    RefusalReason,
+    VoucherOrder,
+    WaitingEntry,
+)
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
@@ -229,6 +236,8 @@ def _entered(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
     """Return the receipt of an entry in a draw that has no order."""
     found = standing_of(sale_id=sale_id, order_id=order_id, user_id=user_id)
     if found is None:
+        if DrawEntry.objects.filter(pk=order_id).exists():
+            raise NoReceipt("the entry is another buyer's or another sale's")
         return None
     match found.stage:
         case Stage.ENTERED:

@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext, gettext_noop
 
+from orders.draws.publishing import ListOpen, NoDraw
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
@@ -140,6 +141,8 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
+    NoDraw: Refusal(404, "not_found", gettext_noop("This sale is no draw.")),
+    ListOpen: Refusal(404, "not_found", gettext_noop("The list of entries is not closed yet.")),
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("Sale not found.")),
     NotWaiting: Refusal(
         404, "not_found", gettext_noop("You are not on the waiting list for this sale.")

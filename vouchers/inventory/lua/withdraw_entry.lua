@@ -8,7 +8,7 @@
 -- Returns a code
 --   WITHDRAWN   the entry is not in the draw any more, or was withdrawn before
 --   ENDED       the draw takes no entries any more, and keeps those that it has
---   UNKNOWN     the buyer has no such entry
+--   UNKNOWN     the buyer has no such entry, or the sale is no draw
 --   NOT_LOADED  the ledger is not loaded
 -- @include now_in_ms
 -- @include read_ledger
@@ -19,6 +19,7 @@
 local order_id, user_id = ARGV[1], ARGV[2]
 local sale = read_ledger()
 if not sale then return 'NOT_LOADED' end
+if string.sub(sale.room, -1) ~= 'd' then return 'UNKNOWN' end
 local entry, phase = read_entries(KEYS[1], KEYS[7], sale.build, user_id)
 if not phase then return 'NOT_LOADED' end
 if redis.call('HGET', KEYS[3], order_id) == user_id .. ':withdrawn' then return 'WITHDRAWN' end
