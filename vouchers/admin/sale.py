@@ -88,10 +88,12 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
         voucher: list[Any] = ["title", "rules", ("price", "face_value")]
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), "limit", ("stage", "paused")]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        draw = (_("Draw"), {"fields": ["mode", "draw_wait_s"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
-            return [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale}), after, room]
+            first = [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale})]
+            return [*first, draw, after, room]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -107,6 +109,7 @@ class SeckillVoucherAdmin(SaleColumns, admin.ModelAdmin):  # type: ignore[type-a
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
+            draw,
             after,
             room,
         ]
