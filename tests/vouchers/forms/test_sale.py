@@ -348,7 +348,8 @@ def test_new_sale_takes_the_draw_that_was_entered():
     assert mode_of(form) == (SaleMode.DRAW, 3600)
 
 
-def test_stored_mode_is_kept_without_entries(ledger):
+@pytest.mark.servers
+def test_stored_mode_is_kept_without_entries():
     form = filled(make_draw(draw_wait_s=60), limit="1")
     assert form.is_valid(), form.errors
     assert mode_of(form) == (SaleMode.DRAW, 60)
@@ -370,7 +371,8 @@ def test_entry_that_no_draw_has_is_refused(field, entries):
     assert field in form.errors
 
 
-def test_mode_is_settled_once_somebody_has_entered(ledger):
+@pytest.mark.servers
+def test_mode_is_settled_once_somebody_has_entered():
     sale = make_draw()
     entered(sale, [make_buyer()])
     form = filled(sale, mode="first", limit="1")
