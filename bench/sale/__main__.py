@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.sale import (
     admin,
     burst,
+    drawing,
     evening,
     pending,
     profiles,
@@ -22,7 +23,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmno"
+ROWS = "abcdefghijklmnop"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -64,6 +65,7 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     lines += evening.measure(run) if "l" in rows else []
     lines += burst.measure(run) if "n" in rows else []
     lines += room.measure(run) if "o" in rows else []
+    lines += drawing.measure(run) if "p" in rows else []
     lines += requests.measure(run, rows=rows)
     lines += pending.measure_commits(run) if "e" in rows else []
     lines += pending.measure_memory(run) if "h" in rows else []

@@ -52,6 +52,8 @@ class Plan:
     let_in_per_s: int
     burst: int
     burst_repetitions: int
+    entries: int
+    draw_repetitions: int
 
 
 DEPTH = 16
@@ -90,6 +92,8 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "let_in_per_s": (200, 100, 20),
     "burst": (100_000, 10_000, 60),
     "burst_repetitions": (3, 1, 1),
+    "entries": (100_000, 10_000, 60),
+    "draw_repetitions": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

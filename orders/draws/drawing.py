@@ -14,16 +14,16 @@ looks at what the one before has stored. A process may die anywhere; two may do 
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-from collections.abc import Iterator, Sequence
 
+from django.conf import settings
 from django.db import DatabaseError, transaction
 
 from locks import LockBusy, LockNotOwned, RedisLock
+from orders.draws.bulk_rows import insert_waiting
 from orders.draws.entries import store_all, store_entries
 from orders.draws.rules import drawn_order, list_digest, ticket
-from orders.models import DrawEntry, VoucherOrder, WaitingEntry
+from orders.models import DrawEntry, VoucherOrder
 from orders.placing.publishing import publish_fulfillment
 from seckill_site.clocks.ledger import read_ledger_ms
 from seckill_site.clocks.machine import epoch_ms
@@ -42,10 +42,6 @@ from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
 
 logger = logging.getLogger(__name__)
-
-LEASE_MS = 30_000
-
-_CHUNK_SIZE = 5_000
 
 
 class ListChanged(Exception):
@@ -81,8 +77,8 @@ def advance_draw(*, sale_id: int) -> None:
     :raises LedgerUnavailable: Redis did not respond.
     """
     with ledger_errors():
-        lock = RedisLock(ledger_connection(), LedgerKeys(sale_id).draw_lock, lease_ms=LEASE_MS)
-        with lock:
+        name, lease_ms = LedgerKeys(sale_id).draw_lock, settings.SECKILL_LEASE_MS
+        with RedisLock(ledger_connection(), name, lease_ms=lease_ms):
             take_due_steps(sale_id=sale_id)
 
 
@@ -209,35 +205,22 @@ def finish(*, sale_id: int) -> None:
         draw = Draw.of(sale)
         if draw.finished_at:
             return
-        waiting = _waiting(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
-        for some in _chunks(waiting):
-            WaitingEntry.objects.bulk_create(some, batch_size=1_000, ignore_conflicts=True)
+        losers = _losers(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
+        insert_waiting(sale_id=sale_id, losers=losers)
         draw.finished_at = sale.locked_at
         draw.save(update_fields=["finished_at"])
         failpoint("draw.before_finish")
     failpoint("draw.finished")
     # What is lost here is put back by restore_lines, from the rows.
-    queue_losers(
-        sale=sale,
-        losers=[(it.order_id, it.user_id, epoch_ms(it.joined_at)) for it in waiting],
-    )
+    queue_losers(sale=sale, losers=losers)
     drop_entries_later(sale=sale)
 
 
-def _waiting(sale: SeckillVoucher, draw: Draw) -> list[WaitingEntry]:
-    """Return rows for the waiting list; a place is a millisecond after the close of the list."""
-    closed_at = draw.closed_at or sale.ends_at
+def _losers(sale: SeckillVoucher, draw: Draw) -> list[tuple[int, int, int]]:
+    """Return order ids, users and when they join the waiting list, a millisecond apart."""
+    closed_ms = epoch_ms(draw.closed_at or sale.ends_at)
     _, losers = split(sale=sale)
     return [
-        WaitingEntry(
-            seckill_voucher=sale,
-            user_id=user_id,
-            order_id=order_id,
-            joined_at=closed_at + dt.timedelta(milliseconds=place),
-        )
+        (order_id, user_id, closed_ms + place)
         for place, (order_id, user_id) in enumerate(losers, start=1)
     ]
-
-
-def _chunks(rows: Sequence[WaitingEntry]) -> Iterator[Sequence[WaitingEntry]]:
-    return (rows[start : start + _CHUNK_SIZE] for start in range(0, len(rows), _CHUNK_SIZE))

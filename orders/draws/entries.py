@@ -7,8 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from django.contrib.auth.models import User
 from django.db import transaction
 
+from orders.draws.bulk_rows import AT_ONCE, insert_entries
 from orders.models import DrawEntry
-from seckill_site.clocks.machine import from_epoch_ms
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.draw_entries import (
     Entry,
@@ -23,9 +23,6 @@ from vouchers.inventory.reservations import SaleEnded
 from vouchers.inventory.sale_state import snapshot
 from vouchers.lock_objects import lock_seckill_voucher
 from vouchers.models import Draw, SeckillVoucher
-
-AT_ONCE = 5_000
-"""The entries that one transaction stores."""
 
 Outcome = DrawEntry.Outcome
 
@@ -100,18 +97,7 @@ def _create(sale: SeckillVoucher, entries: Iterable[Entry], outcome: str) -> Non
     entries = list(entries)
     users = User.objects.filter(pk__in={it.user_id for it in entries})
     known = set(users.values_list("pk", flat=True))
-    rows = [
-        DrawEntry(
-            order_id=it.order_id,
-            seckill_voucher=sale,
-            user_id=it.user_id if it.user_id in known else None,
-            entered_at=from_epoch_ms(it.entered_at_ms),
-            live=None if outcome else True,
-            outcome=outcome,
-        )
-        for it in entries
-    ]
-    DrawEntry.objects.bulk_create(rows, batch_size=1_000, ignore_conflicts=True)
+    insert_entries(sale_id=sale.pk, entries=entries, known_users=known, outcome=outcome)
 
 
 def withdraw_rows(sale: SeckillVoucher, entries: Sequence[Entry]) -> None:

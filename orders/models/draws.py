@@ -27,6 +27,7 @@ class DrawEntry(models.Model):
         SeckillVoucher,
         on_delete=models.CASCADE,
         related_name="draw_entries",
+        db_index=False,  # an index below begins with it
         verbose_name=_("seckill voucher"),
     )
     user = models.ForeignKey(
@@ -34,6 +35,7 @@ class DrawEntry(models.Model):
         on_delete=models.SET_NULL,
         null=True,
         related_name="draw_entries",
+        db_index=False,  # the unique key begins with it
         verbose_name=_("buyer"),
     )
     entered_at = models.DateTimeField(_("entered at"))

@@ -1,12 +1,15 @@
 """``manage.py verify_draw``: compute a published draw again."""
 
+import re
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
 
+from orders.draws.publishing import ListOpen, NoDraw, record_text
 from orders.draws.record import DrawRecord, MalformedRecord, WrongDraw, verify
+from vouchers.models import SeckillVoucher
 
 LARGEST_BYTES = 64 * 1024 * 1024
 
@@ -21,14 +24,22 @@ class Command(BaseCommand):
     )
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        parser.add_argument("record", metavar="FILE", help="the file record.txt of the draw's page")
+        parser.add_argument(
+            "record",
+            metavar="FILE|ID",
+            help="the record that the draw's page offers, or the id of a sale in this database",
+        )
 
     def handle(self, *, record: str, **options: Any) -> None:
         try:
-            found = DrawRecord.parse(_read(Path(record)))
+            is_id = re.fullmatch("[1-9][0-9]{0,17}", record) and not Path(record).exists()
+            text = record_text(sale_id=int(record)) if is_id else _read(Path(record))
+            found = DrawRecord.parse(text)
             verify(found)
-        except (MalformedRecord, WrongDraw) as error:
+        except (MalformedRecord, WrongDraw, NoDraw, ListOpen) as error:
             raise CommandError(str(error)) from error
+        except SeckillVoucher.DoesNotExist as error:
+            raise CommandError(f"there is no public sale {record}") from error
         self.stderr.write(f"commitment {found.commitment}")
         self.stderr.write(f"digest {found.digest}")
         self.stderr.write(f"{len(found.winners)} of {len(found.entry_ids)} entries won: verified")
