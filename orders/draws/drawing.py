@@ -205,6 +205,7 @@ def finish(*, sale_id: int) -> None:
         draw = Draw.of(sale)
         if draw.finished_at:
             return
+        drop_entries_later(sale=sale)  # all of them are rows
         losers = _losers(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
         insert_waiting(sale_id=sale_id, losers=losers)
         draw.finished_at = sale.locked_at
@@ -213,7 +214,6 @@ def finish(*, sale_id: int) -> None:
     failpoint("draw.finished")
     # What is lost here is put back by restore_lines, from the rows.
     queue_losers(sale=sale, losers=losers)
-    drop_entries_later(sale=sale)
 
 
 def _losers(sale: SeckillVoucher, draw: Draw) -> list[tuple[int, int, int]]:
