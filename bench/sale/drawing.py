@@ -75,8 +75,13 @@ def _draw(user_ids: Sequence[int]) -> tuple[float, float, float]:
 
 def _open_draw(*, units: int) -> SeckillVoucher:
     now = from_epoch_ms(read_ledger_ms())
-    window = {"begins_at": now - dt.timedelta(seconds=5), "ends_at": now + dt.timedelta(hours=4)}
-    terms = SaleTerms(stock=units, mode=SaleMode.DRAW, draw_wait_s=3_600, **window)
+    terms = SaleTerms(
+        stock=units,
+        begins_at=now - dt.timedelta(seconds=5),
+        ends_at=now + dt.timedelta(hours=4),
+        mode=SaleMode.DRAW,
+        draw_wait_s=3_600,
+    )
     return create_voucher_on_sale(details=DETAILS, terms=terms)
 
 

@@ -201,7 +201,7 @@ def test_dr_ledger_emptied_in_the_middle_of_a_draw(
         take_due_steps(sale_id=sale.pk)
     with history.fault(), own_ledger.client() as client:
         client.flushall()
-    own_shop.stack.worker(**QUICK, REDIS_URL=own_ledger.url())  # type: ignore[arg-type]
+    own_shop.stack.worker(**QUICK, REDIS_URL=own_ledger.url())
     finish(history, sale, report)
     assert len(listed(sale)) == ENTRIES
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -60,7 +61,7 @@ def test_ordinary_sale_has_no_draw() -> None:
 
 
 @pytest.mark.parametrize("changes", [{"limit": 2}, {"room": RoomKind.BUSY}])
-def test_draw_with_limit_or_room_is_refused(changes: dict[str, object]) -> None:
+def test_draw_with_limit_or_room_is_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ValidationError):
         create_sale(voucher=make_voucher(), terms=terms(mode=SaleMode.DRAW, **changes))
     # Control: the database refuses it as well.

@@ -10,14 +10,14 @@
 --   OPEN        the draw takes entries until its end
 --   NOT_LOADED  the ledger is not loaded, or it is that of another sale or of no draw
 -- @include now_in_ms
+-- @include read_sale
 -- @include read_entries
 
-local user_id = ''
--- @include state_words
-if not build or identity ~= ARGV[1] or string.sub(room, -1) ~= 'd' then return 'NOT_LOADED' end
-local _, phase = read_entries(KEYS[1], KEYS[2], build, '')
+local sale = read_sale()
+if not sale or sale.identity ~= ARGV[1] or string.sub(sale.room, -1) ~= 'd' then return 'NOT_LOADED' end
+local _, phase = read_entries(KEYS[1], KEYS[2], sale.build, '')
 if not phase then return 'NOT_LOADED' end
 if phase ~= 'open' then return 'CLOSED' end
-if now_in_ms() < tonumber(ends_at_ms) then return 'OPEN' end
+if now_in_ms() < tonumber(sale.ends_at_ms) then return 'OPEN' end
 redis.call('HSET', KEYS[2], 'phase', 'closed')
 return 'CLOSED'

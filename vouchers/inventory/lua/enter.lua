@@ -15,18 +15,18 @@
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the draw takes no entries any more
--- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
 -- @include integer
+-- @include read_sale
 -- @include read_entries
 -- @include log_entry
 
 local order_id, user_id = ARGV[1], ARGV[2]
--- @include state_words
-if not build then return 'NOT_LOADED' end
-if ARGV[3] ~= '' and ARGV[3] ~= identity then return 'OTHER_SALE' end
-if string.sub(room, -1) ~= 'd' then return 'OTHER_MODE' end
-local entry, phase = read_entries(KEYS[1], KEYS[7], build, user_id)
+local sale = read_sale()
+if not sale then return 'NOT_LOADED' end
+if ARGV[3] ~= '' and ARGV[3] ~= sale.identity then return 'OTHER_SALE' end
+if string.sub(sale.room, -1) ~= 'd' then return 'OTHER_MODE' end
+local entry, phase = read_entries(KEYS[1], KEYS[7], sale.build, user_id)
 if not phase then return 'NOT_LOADED' end
 
 local known_id = entry and string.match(entry, '^(%d+):')
@@ -35,7 +35,7 @@ if known_id == order_id then
   if ARGV[4] then redis.call('HSET', KEYS[7], user_id, entry) end
   return 'ACCEPTED' .. ' ' .. order_id
 end
-if plain == '0' then
+if sale.plain == '0' then
   local ended = redis.call('HGET', KEYS[3], order_id)
   if ended and string.sub(ended, 1, #user_id + 1) == user_id .. ':' then
     return 'ACCEPTED' .. ' ' .. order_id
@@ -44,9 +44,9 @@ end
 if known_id then return 'ALREADY_ORDERED' .. ' ' .. known_id end
 
 local now_ms = now_in_ms()
-if now_ms >= tonumber(ends_at_ms) or phase ~= 'open' then return 'ENDED' end
-if paused == '1' then return 'PAUSED' end
-if now_ms < tonumber(begins_at_ms) then return 'NOT_STARTED' end
+if now_ms >= tonumber(sale.ends_at_ms) or phase ~= 'open' then return 'ENDED' end
+if sale.paused == '1' then return 'PAUSED' end
+if now_ms < tonumber(sale.begins_at_ms) then return 'NOT_STARTED' end
 local now = integer(now_ms)
 log_entry(KEYS[7], KEYS[8], order_id, user_id, now, 'E')
 redis.call('HSET', KEYS[7], user_id, order_id .. ':' .. now)
