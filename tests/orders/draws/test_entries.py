@@ -5,19 +5,21 @@ from __future__ import annotations
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django import Settings
 
 from orders.draws.drawing import close_list, take_due_steps
 from orders.draws.entries import store_entries, withdraw
 from orders.models import DrawEntry
 from seckill_site.ledger_connection import ledger_connection
 from tests.support.draws import end, enter, entered, in_redis, listed, make_draw
-from tests.support.orders import ids, make_buyer, make_buyers, make_sale
+from tests.support.orders import ids, make_buyer, make_buyers, make_sale, token_for
 from tests.support.sales import change_state, lose_state, redis_now_ms
 from vouchers.inventory.draw_entries import NoEntry, fresh_entries
 from vouchers.inventory.keys import LedgerKeys, NotLoaded
 from vouchers.inventory.rebuild import load_sale, rebuild_sale
 from vouchers.inventory.reservations import (
     AlreadyOrdered,
+    NotReplicated,
     NotStarted,
     OtherMode,
     SaleEnded,
@@ -317,3 +319,18 @@ def test_entry_that_comes_back_late_is_not_listed() -> None:
     store_entries(sale_id=sale.pk)
     assert listed(sale) == []
     assert DrawEntry.objects.get(pk=token.order_id).outcome == "ended"
+
+
+# --- Replicas -------------------------------------------------------------------------------------
+
+
+def test_entry_without_its_replica_is_kept_and_told_as_unknown(settings: Settings) -> None:
+    sale, [buyer] = make_draw(), make_buyers(1)
+    token = token_for(sale, buyer)
+    settings.SECKILL_LEDGER_REPLICAS, settings.SECKILL_LEDGER_REPLICAS_MS = 1, 1  # no replica
+    for _ in range(2):  # repeated on any connection
+        with pytest.raises(NotReplicated):
+            enter(token)
+    assert in_redis(sale) == [token.order_id]
+    store_entries(sale_id=sale.pk)
+    assert listed(sale) == [token.order_id]

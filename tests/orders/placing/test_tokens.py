@@ -188,3 +188,14 @@ def test_admission_cannot_be_added_to_a_signed_token() -> None:
 
 def test_token_without_admission_is_read_by_the_release_before() -> None:
     assert TOKEN._replace(identity=8).sign().rpartition(":")[0].count("-") == 4
+
+
+def test_token_that_enters_a_draw_says_so() -> None:
+    token = PurchaseToken(7, 8, 9, 9_999_999_999_999, identity=5, enters=1)
+    text = token.sign()
+    assert text.startswith(f"7-8-9-{9_999_999_999_999}-5-0-1:")
+    assert read_token(text, sale_id=9, now_ms=0) == token
+    assert read_token(token._replace(enters=0).sign(), sale_id=9, now_ms=0).enters == 0
+    forged = text.replace("-5-0-1:", "-5:")
+    with pytest.raises(BadToken):
+        read_token(forged, sale_id=9, now_ms=0)
