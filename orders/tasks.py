@@ -11,6 +11,7 @@ from celery.signals import task_failure, worker_ready
 from django.db import InterfaceError, OperationalError
 
 from accounts import old_sessions
+from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
@@ -134,6 +135,12 @@ def store_tallies(**kwargs: Any) -> None:
 def store_visits(**kwargs: Any) -> None:
     """Copy the visits to waiting rooms into the database."""
     room_visits.store_visits(now=database_now())
+
+
+@shared_task(name="orders.tasks.advance_draws")
+def advance_draws(**kwargs: Any) -> None:
+    """Copy the entries of draws into the database, and draw those whose time is over."""
+    drawing.advance_draws()
 
 
 @shared_task(name="orders.tasks.notify_from_sandbox")

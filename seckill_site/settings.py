@@ -369,6 +369,7 @@ _EVERY_SECONDS = {
     "resume_rehearsals": 10.0,
     "store_tallies": 15.0,
     "store_visits": 2.0,
+    "advance_draws": 2.0,
     "drop_stale_facts": 1.0,
     "delete_ended_sessions": 3600.0,
 }

@@ -27,6 +27,15 @@ PAY_WITHIN_S = (60, 7 * 24 * 3600)
 """The shortest and the longest time to pay."""
 
 
+MAX_DRAW_WAIT_S = 24 * 3600
+"""The longest time after a draw in which units that come back are given away."""
+
+
+def new_seed() -> str:
+    """Return the seed of a draw: 64 random hexadecimal digits."""
+    return secrets.token_hex(32)
+
+
 def new_identity() -> int:
     """Return a random number that no other sale and no other installation has."""
     return secrets.randbits(63)
@@ -87,6 +96,13 @@ class Work(models.IntegerChoices):
     LIGHT = 14, _("light: an instant on a phone")
     USUAL = 16, _("usual: a quarter of a second on a phone, rarely a whole one")
     HEAVY = 18, _("heavy: a second on a phone, rarely four")
+
+
+class SaleMode(models.TextChoices):
+    """How a sale chooses its buyers."""
+
+    FIRST_COME = "first", _("first come, first served")
+    DRAW = "draw", _("draw among all entries after the end")
 
 
 class Picture(models.Model):
@@ -250,6 +266,27 @@ class SeckillVoucher(models.Model):
             "Empty: the limit of the site."
         ),
     )
+    mode = models.CharField(
+        _("mode"),
+        max_length=8,
+        choices=SaleMode,
+        default=SaleMode.FIRST_COME,
+        db_default=SaleMode.FIRST_COME,
+        help_text=_(
+            "In a draw, buyers enter until the end, one entry each. Then chance decides. "
+            "The mode is settled once the sale has started."
+        ),
+    )
+    draw_wait_s = models.PositiveIntegerField(
+        _("waiting list after the draw, in seconds"),
+        default=0,
+        db_default=0,
+        validators=[MaxValueValidator(MAX_DRAW_WAIT_S)],
+        help_text=_(
+            "How long after the end of a draw returned units go to those who did not win, in drawn "
+            "order, such as 3600. 0: nobody waits. It should be longer than the time to pay."
+        ),
+    )
     epoch = models.PositiveIntegerField(
         default=0, editable=False, help_text="How often this sale's ledger was built."
     )
@@ -289,6 +326,11 @@ class SeckillVoucher(models.Model):
             models.CheckConstraint(
                 name="sale_limit_1_to_20", condition=Q(limit__gte=1, limit__lte=MAX_LIMIT)
             ),
+            models.CheckConstraint(
+                name="sale_draw_is_for_one_unit_without_a_room",
+                condition=~Q(mode=SaleMode.DRAW) | Q(limit=1, room=RoomKind.OFF),
+                violation_error_message=_("A draw has a limit of 1 per buyer and no waiting room."),
+            ),
         ]
         permissions = [
             ("run_seckillvoucher", _("Can run sales: pause, resume, extend, end, change stock")),
@@ -296,6 +338,16 @@ class SeckillVoucher(models.Model):
 
     def __str__(self) -> str:
         return f"{self.voucher} #{self.pk}"
+
+    @property
+    def is_draw(self) -> bool:
+        return self.mode == SaleMode.DRAW
+
+    @property
+    def gives_until(self) -> dt.datetime:
+        """When units that come back are no longer given away: the end, or later after a draw."""
+        wait_s = self.draw_wait_s if self.is_draw else 0
+        return self.ends_at + dt.timedelta(seconds=wait_s)
 
     @property
     def closed_by_shop(self) -> bool:
@@ -311,6 +363,40 @@ class SeckillVoucher(models.Model):
         """Return the state from the row alone, for when the ledger cannot be read."""
         window, sold_out = (self.begins_at, self.ends_at), self.sold >= self.stock
         return SaleState.at(now, window=window, closed=self.closed_by_shop, sold_out=sold_out)
+
+
+class Draw(models.Model):
+    """The seed and the result of a sale's draw (``docs/adr/0030``). No page of staff shows it.
+
+    ``closed_at`` is when the list was closed, with the ``digest`` of its ``entries`` and the number
+    of ``units`` to win. ``cutoff`` is the ticket of the last winner. ``finished_at`` is when every
+    winner had an order.
+    """
+
+    seckill_voucher = models.OneToOneField(
+        SeckillVoucher, on_delete=models.CASCADE, related_name="draw"
+    )
+    seed = models.CharField(max_length=64, default=new_seed)
+    entries = models.PositiveIntegerField(null=True)
+    units = models.PositiveIntegerField(null=True)
+    digest = models.CharField(max_length=64, blank=True)
+    cutoff = models.CharField(max_length=64, blank=True)
+    closed_at = models.DateTimeField(null=True)
+    drawn_at = models.DateTimeField(null=True)
+    finished_at = models.DateTimeField(null=True)
+
+    class Meta:
+        default_permissions = ()
+        verbose_name = _("draw")
+        verbose_name_plural = _("draws")
+
+    def __str__(self) -> str:
+        return str(self.seckill_voucher_id)
+
+    @classmethod
+    def of(cls, sale: SeckillVoucher) -> Draw:
+        """Return the draw of this sale, made with its seed if it is new."""
+        return cls.objects.get_or_create(seckill_voucher=sale)[0]
 
 
 class AnswerCount(models.Model):

@@ -77,7 +77,7 @@ class RoleAdmin(CheckedList, GroupAdmin):
 
 
 @admin.register(Invitation)
-class InvitationAdmin(CheckedList):  # type: ignore[type-arg]
+class InvitationAdmin(CheckedList):
     """Invitations of staff. To invite is to give rights, so only superusers do."""
 
     list_display = ("email", "role_name", "invited_by", "invited_at", "accepted_by", "accepted_at")

@@ -56,7 +56,7 @@ class OpenRoom(Action):
 
     def check(self, board: Board) -> None:
         super().check(board)
-        if board.sale.room_opened_ms:
+        if board.sale.room_opened_ms or board.sale.is_draw:
             raise TermsChanged
 
     def initial(self, board: Board) -> dict[str, Any]:

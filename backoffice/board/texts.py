@@ -17,7 +17,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
 from vouchers.inventory.request_stats import ACCEPTED
-from vouchers.models import SaleStage
+from vouchers.models import Draw, SaleStage
 from vouchers.templatetags.buyer_texts import DAYS
 
 REFUSAL_LABELS = {
@@ -168,6 +168,7 @@ def _other_figures(board: Board) -> dict[str, str]:
         "oldest": _oldest(board),
         "waiting": grouped(found.waiting if found else None),
         "room": _room(board),
+        "draw": _draw(board),
         "ends": timestamp(board.sale.ends_at),
         "counted": _counted(board),
     }
@@ -201,6 +202,23 @@ def _room(board: Board) -> str:
         "rate": grouped(line.terms.rate),
         "wait": NO_VALUE if wait_ms is None else duration(dt.timedelta(milliseconds=wait_ms)),
     }
+
+
+def _draw(board: Board) -> str:
+    """Return how far a draw is; nothing for a sale that is none."""
+    if not board.sale.is_draw:
+        return NO_VALUE
+    draw, found = Draw.of(board.sale), board.snapshot
+    count = draw.entries if draw.closed_at else found.entries if found else None
+    words = {"entries": grouped(count), "units": grouped(draw.units)}
+    if draw.finished_at:
+        return gettext("drawn, %(entries)s entries for %(units)s units") % words
+    if draw.drawn_at:
+        text = gettext("drawn, %(entries)s entries for %(units)s units; orders are being written")
+        return text % words
+    if draw.closed_at:
+        return gettext("closed with %(entries)s entries, about to be drawn") % words
+    return gettext("%(entries)s entries") % words
 
 
 def _counted(board: Board) -> str:

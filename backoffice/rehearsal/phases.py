@@ -30,7 +30,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from vouchers.catalogue.sales import create_sale, terms_of
 from vouchers.inventory.rebuild import load_sale, snapshot_or_load
-from vouchers.models import RoomKind, SaleStage, SeckillVoucher
+from vouchers.models import RoomKind, SaleMode, SaleStage, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
@@ -118,6 +118,7 @@ def _make_shadow(rehearsal: Rehearsal, now: dt.datetime) -> None:
         pay_within_s=PAY_WITHIN_S,
         stage=SaleStage.REHEARSAL,
         per_address=0,  # the crowd is one machine
+        mode=SaleMode.FIRST_COME,
         room=RoomKind.OFF,  # the crowd gets its tokens beforehand, and presses at once
     )
     voucher = copy(source.voucher)

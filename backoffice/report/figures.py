@@ -26,6 +26,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Ceil, RowNumber
 
+from backoffice.report.draw import DrawFigures, read_draw
 from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
@@ -102,6 +103,7 @@ class SaleReport:
     paid: Durations
     waiting_list: WaitingListFigures
     room: RoomFigures | None
+    draw: DrawFigures | None
     spans: tuple[Span, ...]
     changes: tuple[Change, ...]
 
@@ -177,6 +179,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         ),
         waiting_list=_waiting_list(sale),
         room=read_room(sale=sale),
+        draw=read_draw(sale=sale),
         spans=tuple(spans),
         changes=_changes(sale),
     )

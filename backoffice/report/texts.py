@@ -8,6 +8,7 @@ from django.utils.text import capfirst
 from django.utils.translation import gettext, pgettext
 
 from backoffice.board.texts import REFUSAL_LABELS
+from backoffice.report.draw import DrawFigures
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
@@ -57,6 +58,7 @@ def sections(report: SaleReport) -> list[Section]:
         Section(gettext("Money"), list(_money(report))),
         Section(gettext("How long it took"), list(_times(report))),
         Section(gettext("Waiting list"), list(_line(report))),
+        *([Section(gettext("Draw"), list(_draw(report.draw)))] if report.draw else []),
         *([Section(gettext("Waiting room"), list(_room(report.room)))] if report.room else []),
     ]
 
@@ -150,6 +152,23 @@ def _line(report: SaleReport) -> Iterator[Figure]:
     yield _count(pgettext("waiting list", "Left it"), line.left, is_part=True)
     yield _count(gettext("Waited until the end"), line.over, is_part=True)
     yield _count(gettext("Still waiting"), line.waiting, is_part=True)
+
+
+def _draw(draw: DrawFigures) -> Iterator[Figure]:
+    yield _count(gettext("Entries"), draw.entries)
+    yield _count(gettext("Withdrawn"), draw.withdrawn)
+    yield _count(gettext("Units to win"), draw.units)
+    yield _count(gettext("Winners"), draw.winners)
+    yield _moment(gettext("List closed at"), draw.closed_at)
+    yield _moment(gettext("Drawn at"), draw.drawn_at)
+    yield _moment(gettext("All winners have orders since"), draw.finished_at)
+    hashes = [
+        (gettext("Promise (SHA-256 of the seed)"), draw.commitment),
+        (gettext("SHA-256 of the list"), draw.digest),
+        (gettext("Seed"), draw.seed),
+    ]
+    for label, value in hashes:
+        yield Figure(label, value or NO_VALUE, value)
 
 
 def _room(room: RoomFigures) -> Iterator[Figure]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from bench.sale import (
     admin,
     burst,
+    drawing,
     evening,
     pending,
     profiles,
@@ -23,7 +24,7 @@ from bench.sale.plan import FULL, QUICK, options_of, plan_of
 from bench.sale.report import Line, describe, report_on
 from bench.sale.run import Run, run_on_shop
 
-ROWS = "abcdefghijklmnoq"
+ROWS = "abcdefghijklmnopq"
 EVERY_ROW = ",".join(ROWS)
 
 
@@ -65,6 +66,7 @@ def measure(run: Run, *, rows: str) -> tuple[list[Line], list[Outcome]]:
     lines += evening.measure(run) if "l" in rows else []
     lines += burst.measure(run) if "n" in rows else []
     lines += room.measure(run) if "o" in rows else []
+    lines += drawing.measure(run) if "p" in rows else []
     lines += requests.measure(run, rows=rows)
     lines += sign_ins.measure(run) if "q" in rows else []
     lines += pending.measure_commits(run) if "e" in rows else []

@@ -53,6 +53,8 @@ class Plan:
     burst: int
     burst_repetitions: int
     flood_s: float
+    entries: int
+    draw_repetitions: int
 
 
 DEPTH = 16
@@ -92,6 +94,8 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "burst": (100_000, 10_000, 60),
     "burst_repetitions": (3, 1, 1),
     "flood_s": (10, 4, 0.5),
+    "entries": (100_000, 10_000, 60),
+    "draw_repetitions": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

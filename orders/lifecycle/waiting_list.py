@@ -146,7 +146,7 @@ def _restore_line(sale_id: int, now: dt.datetime) -> int:
     missing = [entry for entry in entries if entry.order_id not in in_line]
     offered = [entry.order_id for entry in missing if _is_offered(entry)]
     _close(offered, Outcome.OFFERED)
-    if sale.ends_at <= now:
+    if sale.gives_until <= now:
         _close([entry.order_id for entry in entries], Outcome.OVER)
         clear_waiting_list(sale_id=sale_id)
         return 0
@@ -206,8 +206,11 @@ def _live_entries(sale_id: int, user_id: int) -> QuerySet[WaitingEntry]:
 def _get_or_create_entry(sale_id: int, user_id: int, order_id: int, now_ms: int) -> WaitingEntry:
     entry = _live_entries(sale_id, user_id).first()
     if entry is None:
-        if not SeckillVoucher.objects.filter(pk=sale_id).exists():
+        sale = SeckillVoucher.objects.filter(pk=sale_id).first()
+        if sale is None:
             raise SeckillVoucher.DoesNotExist(f"no sale {sale_id}")
+        if sale.is_draw:  # only those who have entered wait, in drawn order
+            raise SaleEnded(f"nobody joins the waiting list of draw {sale_id}")
         # A concurrent click may have created the entry.
         with suppress(IntegrityError), transaction.atomic(durable=True):
             WaitingEntry.objects.create(

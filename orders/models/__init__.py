@@ -1,5 +1,6 @@
 """The tables of orders, one module per subject."""
 
+from orders.models.draws import DrawEntry
 from orders.models.jobs import JobStatus, OrderJob, Rehearsal, RehearsalPhase
 from orders.models.orders import (
     BARRING_STATUSES,
@@ -22,6 +23,7 @@ __all__ = [
     "LIVE_STATUSES",
     "SOURCES",
     "ActorKind",
+    "DrawEntry",
     "JobStatus",
     "OrderEvent",
     "OrderJob",

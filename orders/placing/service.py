@@ -10,7 +10,7 @@ from orders.placing.tokens import BadToken, PurchaseToken, check_work, read_toke
 from seckill_site.failpoints import failpoint
 from vouchers.inventory.keys import NotLoaded, OtherSale, send
 from vouchers.inventory.rebuild import load_sale_exclusively
-from vouchers.inventory.reservations import NotReplicated, reserve_call
+from vouchers.inventory.reservations import NotReplicated, Reservation, enter_call, reserve_call
 
 T = TypeVar("T")
 
@@ -57,15 +57,7 @@ def place_call(
     address: str = "",
 ) -> ScriptCall[PurchaseToken]:
     """Build the call of :func:`place_order`; reading its reply publishes the task if one is due."""
-    sale_id = token.sale_id
-    call = reserve_call(
-        sale_id=sale_id,
-        order_id=token.order_id,
-        user_id=token.user_id,
-        identity=token.identity,
-        minted_ms=None if token.admission else minted_ms(token.order_id),
-        address=address,
-    )
+    sale_id, call = token.sale_id, _reserve_or_enter(token, address=address)
 
     def read(reply: Any) -> PurchaseToken:
         try:
@@ -81,6 +73,14 @@ def place_call(
         return token
 
     return call.with_read(read)
+
+
+def _reserve_or_enter(token: PurchaseToken, *, address: str) -> ScriptCall[Reservation]:
+    ids = {"sale_id": token.sale_id, "order_id": token.order_id, "user_id": token.user_id}
+    if token.enters:
+        return enter_call(**ids, identity=token.identity, address=address)
+    minted = None if token.admission else minted_ms(token.order_id)
+    return reserve_call(**ids, identity=token.identity, minted_ms=minted, address=address)
 
 
 def load_and_place_order(*, token_text: object, sale_id: int, now_ms: int) -> PurchaseToken:

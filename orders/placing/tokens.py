@@ -1,9 +1,9 @@
 """Purchase tokens: signed proof of buyer and sale, with the id that the order will have.
 
 A token is ``<order id>-<user>-<sale>-<expiry in ms>-<identity of the sale>:<signature>``, with
-``-<admission>`` after the identity if the buyer was admitted, and ``-w<bits>`` after that if it
-asks for work. Sent again, it names the same order, so a buyer whose answer was lost may retry as
-often as needed.
+``-<admission>`` after the identity if the buyer was admitted, or ``-0-1`` if it enters a draw,
+and ``-w<bits>`` after that if it asks for work. Sent again, it names the same order, so a buyer
+whose answer was lost may retry as often as needed.
 
 Work is a nonce that the buyer's program appends as ``~<nonce>``, with which the SHA-256 of the
 whole text begins with so many zero bits. To find one takes 2^bits hashes on average, to check it
@@ -32,7 +32,7 @@ or the clock of Redis change when another server takes over."""
 
 _PAYLOAD = re.compile(
     r"([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([1-9][0-9]{0,18})-([0-9]{1,16})"
-    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19}))?)?(?:-w([1-9][0-9]?))?"
+    r"(?:-([0-9]{1,19})(?:-([0-9]{1,19})(?:-(1))?)?)?(?:-w([1-9][0-9]?))?"
 )
 _NONCE = re.compile(r"[0-9a-z]{1,24}")
 
@@ -55,6 +55,7 @@ class PurchaseToken(NamedTuple):
     One of an earlier release has no ``identity`` of its sale, and holds for any. ``admission`` is
     the number in line with which a waiting room let the buyer in; 0, and not in the text, without.
     ``work`` is the number of zero bits that an order with it has to show; 0 for none.
+    ``enters``: 1 if it enters a draw, else 0.
     """
 
     order_id: int
@@ -63,15 +64,18 @@ class PurchaseToken(NamedTuple):
     expires_at_ms: int
     identity: int = 0
     admission: int = 0
+    enters: int = 0
     work: int = 0
 
     def sign(self) -> str:
         """Return the token as text."""
         payload = f"{self.order_id}-{self.user_id}-{self.sale_id}-{self.expires_at_ms}"
-        if self.identity or self.admission:
+        if self.identity or self.admission or self.enters:
             payload += f"-{self.identity}"
-        if self.admission:
+        if self.admission or self.enters:
             payload += f"-{self.admission}"
+        if self.enters:
+            payload += f"-{self.enters}"
         if self.work:
             payload += f"-w{self.work}"
         return current_signer(_SALT).sign(payload)
@@ -85,7 +89,7 @@ def issue_tokens(
     :raises LedgerUnavailable: Redis did not respond.
     """
     expires_at_ms = epoch_ms(sale.ends_at) + settings.SECKILL_TOKEN_GRACE_MS
-    about = (sale.pk, expires_at_ms, sale.identity, admission)
+    about = (sale.pk, expires_at_ms, sale.identity, admission, int(sale.is_draw))
     order_ids = mint_order_ids(count=len(user_ids))
     return [PurchaseToken(*ids, *about) for ids in zip(order_ids, user_ids, strict=True)]
 

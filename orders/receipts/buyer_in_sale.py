@@ -20,7 +20,7 @@ from orders.models import OrderStatus
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.purchase_page import BuyerStatus, OwnOrder, buyer_status, most_urgent
 from orders.receipts.row_copy import ReceiptRow
-from orders.receipts.service import QUEUED
+from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.kept_settings import kept
 from vouchers.catalogue.listing import public_sale
@@ -40,6 +40,7 @@ class BuyerInSale(NamedTuple):
     identity: int
     place: Place | None = None
     work: int = 0
+    is_draw: bool = False
 
     @property
     def is_over(self) -> bool:
@@ -55,7 +56,8 @@ class BuyerInSale(NamedTuple):
         expires_at_ms = self.ends_at_ms + _grace_ms()
         ids = (order_id, self.status.user_id, self.status.sale_id)
         admission = self.place.number if self.place else 0
-        return PurchaseToken(*ids, expires_at_ms, self.identity, admission, self.work)
+        about = (self.identity, admission, int(self.is_draw), self.work)
+        return PurchaseToken(*ids, expires_at_ms, *about)
 
     def of_sale(self, sale: KnownSale) -> BuyerInSale:
         """Return the same buyer, whose token would ask for the work of this sale."""
@@ -105,7 +107,8 @@ def buyer_from_rows(
     :raises LedgerUnavailable: Redis did not respond.
     :raises NotLoaded: the sale has a waiting room, and no ledger.
     """
-    status = buyer_status(sale_id=sale_id, user_id=user_id)
+    entry_id = known.holdings.entry_id if known else 0
+    status = buyer_status(sale_id=sale_id, user_id=user_id, entry_id=entry_id)
     sale = public_sale(sale_id=sale_id)
     if known is None and sale.room_opened_ms:
         load_sale_exclusively(sale_id=sale_id)
@@ -113,7 +116,7 @@ def buyer_from_rows(
         if known is None:
             raise NotLoaded(f"sale {sale_id} is not loaded")
     place = known.place if known else None
-    return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity, place)
+    return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity, place, sale.is_draw)
 
 
 def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:
@@ -131,6 +134,8 @@ def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale |
     orders = [_own_order(known, it.order_id, it.queue_position) for it in known.holdings.units]
     if known.barred_by or known.line or None in orders:
         return None
+    if not orders and known.holdings.entry_id:
+        orders = [OwnOrder(known.holdings.entry_id, ENTERED)]
     status = BuyerStatus(
         sale_id=sale_id,
         user_id=user_id,
@@ -141,7 +146,7 @@ def _from_ledger(known: KnownBuyer, sale_id: int, user_id: int) -> BuyerInSale |
         waits=False,
         order=most_urgent(it for it in orders if it),
     )
-    return BuyerInSale(status, known.ends_at_ms, known.identity, known.place)
+    return BuyerInSale(status, known.ends_at_ms, known.identity, known.place, known.is_draw)
 
 
 def _own_order(known: KnownBuyer, order_id: int, place: int | None) -> OwnOrder | None:

@@ -9,7 +9,7 @@ from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 
 from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
 from orders.placing.tokens import issue_tokens
-from orders.receipts.service import QUEUED
+from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import BuyerHoldings, known_buyer_call, read_buyer_holdings
@@ -20,7 +20,7 @@ from vouchers.models import SaleStage, SaleState, SeckillVoucher
 
 logger = logging.getLogger(__name__)
 
-_OWN_STATES = {QUEUED: "queued", OrderStatus.UNPAID: "yours"}
+_OWN_STATES = {ENTERED: "entered", QUEUED: "queued", OrderStatus.UNPAID: "yours"}
 
 
 @dataclass(frozen=True)
@@ -149,8 +149,10 @@ def _read_buyer(
     return read_buyer_holdings(sale_id=sale.pk, user_id=user_id), None
 
 
-def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
+def buyer_status(*, sale_id: int, user_id: int, entry_id: int = 0) -> BuyerStatus:
     """Return this buyer's status in a sale, with one SQL statement and one command to Redis.
+
+    ``entry_id`` is that of the buyer's entry in a draw.
 
     :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
     :raises LedgerUnavailable: Redis did not respond, so queued orders are unknown.
@@ -160,7 +162,7 @@ def buyer_status(*, sale_id: int, user_id: int) -> BuyerStatus:
     rows = _sale_and_orders(sale_id, user_id, with_waiting=True)
     if rows[0]["stage"] != SaleStage.PUBLIC:
         raise SeckillVoucher.DoesNotExist("the sale is not public")
-    return _merge(user_id, known, rows)
+    return _merge(user_id, known._replace(entry_id=entry_id), rows)
 
 
 def _may_have_token(sale: SeckillVoucher, now_ms: int, place: Place | None) -> bool:
@@ -201,6 +203,8 @@ def _merge(user_id: int, known: BuyerHoldings, rows: list[dict[str, Any]]) -> Bu
         for unit in known.units
         if unit.order_id not in orders
     ]
+    if known.entry_id and not orders:  # a winner's entry has become an order
+        held.append(OwnOrder(known.entry_id, ENTERED))
     # Note [Ended orders] in models/orders.py
     ended = [row for row in orders.values() if row["own__status"] in BARRING_STATUSES]
     barring = [] if sale["rebuy"] else [_own_order(row) for row in ended]

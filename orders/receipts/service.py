@@ -2,12 +2,20 @@
 
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Self, assert_never
 
 from django.db.models import QuerySet
 
 from locks.lua_script import ScriptCall
-from orders.models import OrderStatus, PaymentStatus, RefusalReason, VoucherOrder, WaitingEntry
+from orders.draws.standing import Stage, standing_of
+from orders.models import (
+    DrawEntry,
+    OrderStatus,
+    PaymentStatus,
+    RefusalReason,
+    VoucherOrder,
+    WaitingEntry,
+)
 from orders.placing.order_ids import minted_at
 from orders.placing.tokens import CLOCK_TOLERANCE_MS
 from orders.receipts.row_copy import KEPT_STATUSES, ReceiptRow, read_receipt_row
@@ -22,6 +30,18 @@ from vouchers.inventory.sale_state import Snapshot
 
 QUEUED = "queued"
 """The status of a reservation without a row: the ledger holds it as pending."""
+
+ENTERED = "entered"
+"""The status of an entry in a draw that has not been drawn."""
+
+WAITING = "waiting"
+"""The status of an entry that did not win and is on the waiting list."""
+
+ENTERED_POLL_MS = (2_000, 60_000)
+"""The shortest and longest polling interval of an entry's receipt."""
+
+ENTERED_SPREAD_MS = 5_000
+"""The time over which the receipts of a crowd are spread that waits for the same draw."""
 
 SOONEST_POLL_MS, LATEST_POLL_MS = 300, 2_000
 """The shortest and longest polling interval of a queued order's receipt."""
@@ -39,6 +59,7 @@ class Receipt:
 
     ``place`` is the queue position of a queued order, 1 for the next to be written.
     ``late_payment`` is the status of money that arrived when the order was no longer unpaid.
+    ``entered_until_ms`` is the end of a draw that the buyer has entered.
     """
 
     order_id: int
@@ -52,6 +73,7 @@ class Receipt:
     refundable: bool = False
     late_payment: str = ""
     place: int | None = None
+    entered_until_ms: int | None = None
 
     @classmethod
     def from_row(cls, order_id: int, row: ReceiptRow, **after_payment: Any) -> Self:
@@ -102,6 +124,7 @@ def find_receipt(
         # It may have become a row, and left the ledger, since the first look at the row.
         or _from_row(sale_id, order_id, user_id, has_token)
         or _ended_without_row(sale_id, order_id, user_id)
+        or _entered(sale_id, order_id, user_id)
         or _lost(sale_id, order_id, ledger, has_token)
     )
 
@@ -125,6 +148,9 @@ def cached_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> ScriptC
         known = call.read(reply)
         if known.queue_position:
             return Receipt(order_id, sale_id, QUEUED, place=known.queue_position)
+        if known.entered_until_ms:
+            until_ms = known.entered_until_ms
+            return Receipt(order_id, sale_id, ENTERED, entered_until_ms=until_ms)
         if not known.row:
             return None
         row = ReceiptRow.unpack(known.row)
@@ -140,6 +166,12 @@ def poll_after_ms(*, place: int | None) -> int:
     Orders are written faster than that, so buyers far back rarely poll in vain.
     """
     return min(max(place or 0, SOONEST_POLL_MS), LATEST_POLL_MS)
+
+
+def entry_poll_ms(*, order_id: int, until_ms: int, now_ms: int) -> int:
+    """Return when to poll an entry in a draw again: a few seconds after the end, or in a minute."""
+    soonest, latest = ENTERED_POLL_MS
+    return min(max(until_ms - now_ms, 0) + soonest + order_id % ENTERED_SPREAD_MS, latest)
 
 
 def orders_of(*, user_id: int) -> QuerySet[VoucherOrder]:
@@ -206,6 +238,26 @@ def _ended_without_row(sale_id: int, order_id: int, user_id: int) -> Receipt | N
     """Return the receipt of an entry that cannot have a row: only the ledger has its refusal."""
     reason = ended_reason(sale_id=sale_id, order_id=order_id, user_id=user_id)
     return None if reason is None else Receipt(order_id, sale_id, OrderStatus.REFUSED, reason)
+
+
+def _entered(sale_id: int, order_id: int, user_id: int) -> Receipt | None:
+    """Return the receipt of an entry in a draw that has no order."""
+    found = standing_of(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    if found is None:
+        if DrawEntry.objects.filter(pk=order_id).exists():
+            raise NoReceipt("the entry is another buyer's or another sale's")
+        return None
+    match found.stage:
+        case Stage.ENTERED:
+            return Receipt(order_id, sale_id, ENTERED, entered_until_ms=found.ends_at_ms)
+        case Stage.WON:
+            return Receipt(order_id, sale_id, QUEUED)
+        case Stage.WAITING:
+            return Receipt(order_id, sale_id, WAITING)
+        case Stage.OUT:
+            return Receipt(order_id, sale_id, OrderStatus.REFUSED, found.reason)
+        case unknown:
+            assert_never(unknown)
 
 
 def _lost(sale_id: int, order_id: int, ledger: Snapshot, has_token: bool) -> Receipt:

@@ -12,6 +12,8 @@ from django.shortcuts import render
 from django.urls import reverse
 from django.utils.translation import gettext_lazy as _
 
+from orders.draws.rules import commitment_of
+from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import Place, join, leave, place_of
@@ -34,7 +36,7 @@ from seckill_site.clocks.database import database_now
 from seckill_site.clocks.ledger import ledger_now_ms
 from seckill_site.web.responses import absolute_url, allow, as_shell, for_owner, wants_html
 from vouchers.inventory.waiting_room import Place as PlaceInLine
-from vouchers.models import SeckillVoucher
+from vouchers.models import Draw, SeckillVoucher
 from vouchers.web.live_answer import live_json
 
 if TYPE_CHECKING:
@@ -153,6 +155,7 @@ def _context(request: HttpRequest, offer: PurchaseOffer) -> dict[str, Any]:
         "remaining": offer.remaining,
         "total": offer.total,
         "urls": _urls(request, offer.sale.pk),
+        "commitment": commitment_of(Draw.of(offer.sale).seed) if offer.sale.is_draw else "",
     }
 
 
@@ -166,15 +169,35 @@ def my_orders(request: HttpRequest) -> HttpResponseBase:
     orders = orders_of(user_id=request.user.pk).filter(status__in=chosen.statuses)
     page = Paginator(orders, PAGE_ROWS).get_page(request.GET.get("page"))
     if wants_html(request):
-        context = {"page_obj": page, "state": chosen.state, "filters": FILTERS}
+        context = {
+            "page_obj": page,
+            "state": chosen.state,
+            "filters": FILTERS,
+            "entries": _entries(request, chosen, page.number),
+        }
         return for_owner(render(request, "orders/my_orders.html", context))
     now = ledger_now_ms()
+    entries = [
+        {
+            "order_id": str(it.order_id),
+            "voucher_id": str(it.sale.pk),
+            "status": it.status,
+            "status_url": reverse("receipt", args=[it.sale.pk, it.order_id]),
+        }
+        for it in _entries(request, chosen, page.number)
+    ]
     content = {
+        "entries": entries,
         "orders": [receipt_json(receipt_of(order), now_ms=now) for order in page],
         "page": page.number,
         "pages": page.paginator.num_pages,
     }
     return for_owner(JsonResponse(content))
+
+
+def _entries(request: HttpRequest, chosen: Filter, page: int) -> list[OwnEntry]:
+    """Return the buyer's entries in draws for the first page of all orders."""
+    return entries_of(user_id=request.user.pk or 0) if chosen is ALL and page == 1 else []
 
 
 def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:

@@ -15,6 +15,7 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext, gettext_noop
 
+from orders.draws.publishing import ListOpen, NoDraw
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
@@ -33,6 +34,7 @@ from seckill_site.web.responses import (
     problem,
     wants_html,
 )
+from vouchers.inventory.draw_entries import NoEntry
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.request_stats import ACCOUNT_LIMITED, ADDRESS_LIMITED
 from vouchers.inventory.reservations import (
@@ -42,6 +44,7 @@ from vouchers.inventory.reservations import (
     NotReplicated,
     NotStarted,
     OrdersLimited,
+    OtherMode,
     SaleBehind,
     SaleEnded,
     SalePaused,
@@ -145,15 +148,16 @@ _NOT_REPLICATED = _UNAVAILABLE._replace(
     )
 )
 
+_BAD_TOKEN = Refusal(
+    403,
+    "bad_token",
+    gettext_noop("The purchase token is not valid for this sale. Reload the page."),
+)
+
 _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     InvalidRequest: _invalid,
     MalformedToken: Refusal(
         400, "invalid", gettext_noop("The purchase token is missing or malformed.")
-    ),
-    BadToken: Refusal(
-        403,
-        "bad_token",
-        gettext_noop("The purchase token is not valid for this sale. Reload the page."),
     ),
     WorkMissing: Refusal(
         403,
@@ -162,8 +166,13 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
             "Your browser has not done the work that this sale asks for. Reload the page."
         ),
     ),
+    BadToken: _BAD_TOKEN,
+    OtherMode: _BAD_TOKEN,
+    NoEntry: _NO_SUCH_ORDER,
     NoReceipt: _NO_SUCH_ORDER,
     VoucherOrder.DoesNotExist: _NO_SUCH_ORDER,
+    NoDraw: Refusal(404, "not_found", gettext_noop("This sale is no draw.")),
+    ListOpen: Refusal(404, "not_found", gettext_noop("The list of entries is not closed yet.")),
     SeckillVoucher.DoesNotExist: Refusal(404, "not_found", gettext_noop("Sale not found.")),
     NotWaiting: Refusal(
         404, "not_found", gettext_noop("You are not on the waiting list for this sale.")

@@ -10,7 +10,7 @@ from orders.lifecycle.redemption import written_code
 from orders.lifecycle.waiting_list import Place
 from orders.receipts.place_in_line import LineView
 from orders.receipts.purchase_page import BuyerStatus
-from orders.receipts.service import QUEUED, Receipt, poll_after_ms
+from orders.receipts.service import ENTERED, QUEUED, Receipt, entry_poll_ms, poll_after_ms
 
 
 def accepted_text(order_id: int, *, path: str) -> str:
@@ -50,6 +50,10 @@ def receipt_json(receipt: Receipt, *, now_ms: int, path: str = "") -> dict[str, 
     }
     if receipt.status == QUEUED:
         content |= _queue_json(receipt.place)
+    elif receipt.status == ENTERED:
+        until_ms = receipt.entered_until_ms or now_ms
+        poll_ms = entry_poll_ms(order_id=receipt.order_id, until_ms=until_ms, now_ms=now_ms)
+        content |= {"entered_until_ms": until_ms, "poll_after_ms": poll_ms}
     return content
 
 

@@ -3,6 +3,7 @@ from django.urls import path
 from orders.web import (
     account_views,
     buyer_views,
+    draw_views,
     order_api,
     payment_webhook,
     room_views,
@@ -24,6 +25,13 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
     path("vouchers/<id:sale_id>/waiting/", buyer_views.waiting, name="waiting"),
     path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),
+    path(
+        "vouchers/<id:sale_id>/orders/<id:order_id>/withdraw/",
+        draw_views.withdraw_entry,
+        name="withdraw",
+    ),
+    path("vouchers/<id:sale_id>/draw/", draw_views.draw, name="draw"),
+    path("vouchers/<id:sale_id>/draw/record.txt", draw_views.record, name="draw-record"),
     path("sandbox/<slug:reference>/", sandbox_views.pay_page, name="sandbox"),
     path("staff/redeem/", staff_views.redeem_page, name="redeem"),
     path("accounts/data/", account_views.data, name="account-data"),

@@ -5,8 +5,8 @@
  *   press  what a press does, or null: the button cannot be pressed
  *   polls  whether live/ is polled in it
  *
- * No state is a dead end: it has a press, or a link beside the button (queued, yours, already_ordered,
- * barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends without a press.
+ * No state is a dead end: it has a press, or a link beside the button (queued, entered, yours,
+ * already_ordered, barred: to the order; sold_out: to the waiting list; ended: to the other sales), or it ends without a press.
  */
 export const STATES = Object.freeze({
   sign_in: { press: "signIn", polls: true },
@@ -16,6 +16,7 @@ export const STATES = Object.freeze({
   sending: { press: null, polls: false },
   busy: { press: null, polls: false },
   queued: { press: null, polls: false },
+  entered: { press: null, polls: false }, // in a draw
   yours: { press: null, polls: false },
   sold_out: { press: null, polls: true }, // units come back
   already_ordered: { press: null, polls: false },
@@ -39,6 +40,7 @@ const ON_ITS_WAY = {
 /** Events from me/, which may come at any other time: its `own_state`, or "free" for null. */
 const FROM_ME = {
   queued: "queued",
+  entered: "entered",
   yours: "yours",
   already_ordered: "already_ordered",
   barred: "barred",
@@ -52,6 +54,7 @@ const MOVES = Object.freeze({
   sending: ON_ITS_WAY,
   busy: ON_ITS_WAY,
   queued: FROM_ME,
+  entered: FROM_ME,
   yours: FROM_ME,
   already_ordered: FROM_ME,
   barred: FROM_ME,

@@ -11,6 +11,7 @@ const MAX_PLACED_AGAIN = 3;
 const LATER_MS = 3000; // while a payment or a refund is in progress
 const MUCH_LATER_MS = 10_000; // after LATER_FOR_MS
 const LATER_FOR_MS = 180_000;
+const IN_LINE_MS = 15_000; // while the entry is on the waiting list
 const OVER = ["refused", "cancelled", "expired", "refunded"];
 
 const element = (id) => document.getElementById(id);
@@ -33,7 +34,8 @@ const tabs = new Tabs(page.dataset.sale, () => isOpen() && poll());
 const waiting = () => receipt.status === "queued" || lost();
 const lost = () => receipt.status === "refused" && receipt.reason === "lost" && canPlaceAgain();
 const canPlaceAgain = () => Boolean(token) && placedAgain < MAX_PLACED_AGAIN;
-const isOpen = () => waiting() || moneyMoves() || receipt.status === "paid";
+const inDraw = () => ["entered", "waiting"].includes(receipt.status);
+const isOpen = () => waiting() || inDraw() || moneyMoves() || receipt.status === "paid";
 const moneyMoves = () =>
   ["unpaid", "refunding"].includes(receipt.status) || receipt.late_payment === "refunding";
 
@@ -42,12 +44,13 @@ const moneyMoves = () =>
 /** Poll at the queue's pace or our own, or later if the server asks for that. */
 function schedule(atLeastMs = 0) {
   clearTimeout(timer);
-  if (document.hidden || !(waiting() || moneyMoves() || stale)) return;
+  if (document.hidden || !(waiting() || inDraw() || moneyMoves() || stale)) return;
   timer = setTimeout(lost() ? placeAgain : poll, Math.max(waitMs(), atLeastMs));
 }
 
 function waitMs() {
   if (waiting()) return queue.paceMs(receipt.poll_after_ms ?? FIRST_MS);
+  if (inDraw()) return receipt.poll_after_ms ?? IN_LINE_MS;
   const base = performance.now() - startedAt < LATER_FOR_MS ? LATER_MS : MUCH_LATER_MS;
   return base * (0.9 + 0.2 * Math.random());
 }
@@ -98,6 +101,7 @@ async function show(now, receivedAt) {
   if (waiting()) {
     if (performance.now() - startedAt > SLOW_MS) note("slow");
     else if (receipt.status === "queued") note(null);
+    if (receipt.status === "queued") showStatus(); // after a draw
     return;
   }
   note(null);

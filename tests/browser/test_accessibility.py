@@ -16,6 +16,7 @@ from playwright.sync_api import Page, Route, ViewportSize, expect
 
 from tests.browser.conftest import Faults
 from tests.browser.window import Window, join_line, miss_turns
+from tests.support.draws import draw_to_the_end, end, entered, make_draw
 from tests.support.orders import make_buyers, token_for
 from tests.support.stack import Web
 from vouchers.catalogue.sales import SaleTerms, create_sale
@@ -304,6 +305,30 @@ def test_waiting_room_is_accessible(state: str, window: Window, visit: Visit) ->
     def show(language: str, size: ViewportSize) -> Page:
         page = visit(who, url, language=language, size=size)
         expect(page.locator("#room")).to_have_attribute("data-turn", turn)
+        return page
+
+    check(show)
+
+
+@pytest.mark.parametrize("state", ["page", "checked", "receipt"])
+def test_draw_is_accessible(state: str, window: Window, visit: Visit) -> None:
+    its = make_draw(stock=1)
+    tokens = entered(its, [window.people["ben"], *make_buyers(3)])
+    path = f"/vouchers/{its.pk}/"
+    url = path if state == "page" else f"{path}draw/"
+    if state == "receipt":
+        url = f"{path}orders/{tokens[0].order_id}/"
+    if state == "checked":
+        end(its)
+        draw_to_the_end(its)
+
+    def show(language: str, size: ViewportSize) -> Page:
+        page = visit("ben" if state == "receipt" else "", url, language=language, size=size)
+        if state == "checked":
+            page.click("#check")
+            page.fill("#entry", str(tokens[0].order_id))
+            page.click("#find button")
+            expect(page.locator("#found")).to_be_visible()
         return page
 
     check(show)

@@ -43,6 +43,7 @@ from orders.receipts.buyer_in_sale import buyer_call
 from seckill_site.ledger_connection import ledger_connection
 from tests.faults.history import History, Outcome
 from tests.support.crowd import Answer
+from tests.support.draws import end, listed, make_draw
 from tests.support.orders import make_buyers, make_sale, tokens_for
 from tests.support.payments import choose_outcome, make_payment, notify_shop
 from vouchers.catalogue.live_changes import close_room, open_room, resize_sale
@@ -53,7 +54,7 @@ from vouchers.inventory.request_stats import flush_request_counts, read_request_
 from vouchers.inventory.reservations import StillPending
 from vouchers.inventory.sale_state import Snapshot, snapshot
 from vouchers.inventory.waiting_room import Visitor
-from vouchers.models import SeckillVoucher
+from vouchers.models import Draw, SeckillVoucher
 
 pytestmark = [pytest.mark.django_db(transaction=True), pytest.mark.usefixtures("row_locks")]
 
@@ -277,6 +278,7 @@ class Shop:
                 task()
         tasks.restore_lines()
         tasks.finish_refunds()
+        tasks.advance_draws()
 
     def wait(self, condition: Callable[[], object], *, what: str, working: bool = True) -> None:
         """Work until the condition holds, and note how long that took after the last fault."""
@@ -432,6 +434,26 @@ class Shop:
         self.again(partial(close_room, sale_id=self.sale.pk))
         self.wait(lambda: self.ledger().line is None, what="a closed room")
 
+    def draw(self) -> None:
+        """Three enter a draw of one unit, and one withdraws; one wins, and the other one waits."""
+        sale = make_draw(stock=1, draw_wait_s=3_600, loaded=False)
+        self.again(partial(load_sale, sale_id=sale.pk))
+        buyers = self.users[:3]
+        tokens = self.again(partial(tokens_for, sale, buyers))
+        for token in tokens:
+            answer = self.ask(
+                None, "post", f"/vouchers/{sale.pk}/orders/", data={"token": token.sign()}
+            )
+            assert answer.status == 202, answer
+        path = f"/vouchers/{sale.pk}/orders/{tokens[0].order_id}/"
+        assert self.ask(buyers[0], "post", f"{path}withdraw/").body["reason"] == "withdrawn"
+        self.again(partial(end, sale))
+        self.wait(lambda: Draw.of(sale).finished_at, what="an order of the winner")
+        self.wait(lambda: snapshot(sale_id=sale.pk).waiting == 1, what="one who waits")
+        assert listed(sale) == sorted(token.order_id for token in tokens[1:])
+        orders = VoucherOrder.objects.filter(seckill_voucher=sale, live=True)
+        assert orders.count() == 1
+
     def count_answers(self) -> None:
         """No answer is counted twice. What Redis refuses to count is lost, as documented."""
         for _ in range(3):
@@ -448,6 +470,7 @@ class Shop:
             self.break_and_repair,
             self.edit_and_rebuild,
             self.wait_in_room,
+            self.draw,
             self.count_answers,
         ]
         for step in steps:

@@ -22,6 +22,7 @@ from seckill_site.clocks.machine import now_ms
 from seckill_site.front_door import shells
 from seckill_site.front_door.per_loop import PerLoop
 from tests.support.asgi import ask
+from tests.support.draws import entered, make_draw
 from tests.support.inspection import broker_length, empty_broker, redis_commands
 from tests.support.orders import make_buyer, make_sale, reserved, token_for
 from tests.support.wsgi import Answer
@@ -136,6 +137,23 @@ def one_who_has_an_order(buyer: User) -> Request:
     return receipt(token)
 
 
+def one_who_enters_a_draw(buyer: User) -> Request:
+    return order(token_for(make_draw(), buyer))
+
+
+def one_who_has_entered(buyer: User) -> Request:
+    (token,) = entered(make_draw(), [buyer])
+    return receipt(token)
+
+
+def one_whose_page_asks_again_in_a_draw(buyer: User) -> Request:
+    sale = make_draw()
+    entered(sale, [buyer])
+    request = me(sale, login(buyer))
+    request()
+    return request
+
+
 def one_who_looks_at_the_sale(buyer: User) -> Request:
     sale = begun()
     public_sales.learn_sale(sale_id=sale.pk)
@@ -191,7 +209,10 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(shells, "FRESH_S", 3600.0)
     monkeypatch.setattr(public_sales, "KNOWN_S", 3600.0)
     monkeypatch.setattr(me_front_door, "_order_ids", PerLoop(_OrderIds))  # none runs short
-    for prepare in (the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale):
+    for prepare in (
+        *(the_first_of_a_burst, one_who_has_an_order, one_who_looks_at_the_sale),
+        *(one_who_enters_a_draw, one_who_has_entered),
+    ):
         prepare(make_buyer())()
     empty_broker()
     yield
@@ -212,6 +233,9 @@ def warm(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
         (one_with_the_token_of_another_sale, 403, Cost(redis=0)),
         (one_who_waits_in_the_queue, 200, Cost(redis=1)),
         (one_who_has_an_order, 200, Cost(redis=1)),
+        (one_who_enters_a_draw, 202, Cost(redis=1)),
+        (one_who_has_entered, 200, Cost(redis=1)),
+        (one_whose_page_asks_again_in_a_draw, 200, Cost(redis=1, cache=1)),
         (one_who_looks_at_the_sale, 200, Cost(redis=1)),
         (the_next_who_looks_at_the_sale, 200, Cost(redis=0)),
         (one_who_reloads_the_page, 200, Cost(redis=0)),

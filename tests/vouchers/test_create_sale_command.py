@@ -146,3 +146,27 @@ def test_create_sale_has_help(capsys):
 
     assert done.value.code == 0
     assert "--begins-in" in capsys.readouterr().out
+
+
+@pytest.mark.django_db(transaction=True)
+def test_draw_is_created_with_its_seed():
+    create_sale("--draw", "--draw-wait", "60")
+    sale = SeckillVoucher.objects.get()
+    assert (sale.mode, sale.draw_wait_s) == ("draw", 60)
+    assert len(sale.draw.seed) == 64
+
+
+@pytest.mark.django_db
+@pytest.mark.parametrize(
+    "options",
+    [
+        ("--draw", "--limit", "2"),
+        ("--draw", "--room", "busy"),
+        ("--draw-wait", "60"),
+        ("--draw", "--draw-wait", "100000"),
+    ],
+)
+def test_options_that_no_draw_has_are_refused(options):
+    with pytest.raises(CommandError):
+        create_sale(*options)
+    assert not SeckillVoucher.objects.exists()

@@ -90,17 +90,13 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         limits, stage = ("limit", "per_address"), ("stage", "paused")
         sale: list[Any] = ["stock", ("begins_at", "ends_at"), limits, stage]
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
+        draw = (_("Draw"), {"fields": ["mode", "draw_wait_s"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
-            return [
-                (_("Voucher"), {"fields": given}),
-                (_("Sale"), {"fields": sale}),
-                after,
-                room,
-                bots,
-            ]
+            first = [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale})]
+            return [*first, draw, after, room, bots]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -116,6 +112,7 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
+            draw,
             after,
             room,
             bots,

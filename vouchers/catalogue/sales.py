@@ -26,7 +26,7 @@ from vouchers.inventory.rebuild import load_after_commit
 from vouchers.inventory.sale_state import BelowTaken, LedgerTerms, snapshot, snapshots, write_terms
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.lock_objects import lock_seckill_voucher
-from vouchers.models import RoomKind, SaleStage, SeckillVoucher, Voucher, Work
+from vouchers.models import Draw, RoomKind, SaleMode, SaleStage, SeckillVoucher, Voucher, Work
 
 
 class LimitLowered(StaffRefusal):
@@ -45,6 +45,21 @@ class StaysPublic(StaffRefusal):
     """A sale that somebody has reserved or ordered from cannot become a draft again."""
 
     message = _("The sale has orders, so it has to stay public. Pause it instead.")
+
+
+class ModeIsSettled(StaffRefusal):
+    """A sale that has started, or has buyers or entries, keeps its mode."""
+
+    message = _("Nothing was changed: the sale has started or has entries, so its mode is settled.")
+
+
+class ListIsClosed(StaffRefusal):
+    """The list of a draw is closed: its window and the units to win are settled."""
+
+    message = _(
+        "Nothing was changed: the list of entries is closed, so the draw keeps its "
+        "window and at least as many units."
+    )
 
 
 class OrderIsDrawn(StaffRefusal):
@@ -71,6 +86,8 @@ class SaleTerms:
     room_shuffled: bool = False
     work: int = Work.NONE
     per_address: int | None = None
+    mode: str = SaleMode.FIRST_COME
+    draw_wait_s: int = 0
 
 
 @dataclass(frozen=True)
@@ -112,7 +129,10 @@ def insert_sale(*, voucher: Voucher, terms: SaleTerms) -> SeckillVoucher:
     sale = SeckillVoucher(voucher=voucher, **{name: getattr(terms, name) for name in _TERMS})
     date_room(sale, before=None, now_ms=_now_ms(sale))
     sale.full_clean()
-    sale.save(force_insert=True)
+    with transaction.atomic():
+        sale.save(force_insert=True)
+        if sale.is_draw:
+            Draw.of(sale)
     return sale
 
 
@@ -139,6 +159,8 @@ def edit_sale(
     :raises LimitLowered: the limit would fall; nothing changed.
     :raises UnusablePicture: the new picture cannot be shown; nothing changed.
     :raises OrderIsDrawn: the order of the waiting room would change after the start.
+    :raises ModeIsSettled: the mode would change after the start, or with entries; nothing changed.
+    :raises ListIsClosed: the terms of a draw would change whose list is closed; nothing changed.
     :raises StaysPublic: it would become a draft again and has buyers; nothing changed.
     :raises LedgerUnavailable: the edit narrows, and Redis did not respond or has no ledger.
     :raises django.core.exceptions.ValidationError: a rule of the model is broken.
@@ -156,13 +178,12 @@ def edit_sale(
         date_room(edited, before=sale, now_ms=now_ms)
         if epoch_ms(sale.begins_at) <= now_ms and _reorders(sale, edited):
             raise OrderIsDrawn
+        _check_draw(sale, edited)
         edited.full_clean()
         if details:
             _write_details(edited.voucher, details)
         # After all other refusals: a rollback does not undo a write to Redis.
-        withdrawn = (sale.stage, edited.stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
-        if withdrawn and _close_unless_bought(sale):
-            raise StaysPublic
+        _check_untouched(sale, edited, now_ms)
         figures = LedgerTerms.from_sale(sale)
         narrowed = figures.narrowed_to(LedgerTerms.from_sale(edited))
         if narrowed != figures:
@@ -185,6 +206,32 @@ def _reorders(sale: SeckillVoucher, edited: SeckillVoucher) -> bool:
     """Return whether an edit changes the order of the line of a room that stays open."""
     before, after = RoomTerms.from_sale(sale), RoomTerms.from_sale(edited)
     return before is not None and after is not None and before.shuffled != after.shuffled
+
+
+def _check_untouched(sale: SeckillVoucher, edited: SeckillVoucher, now_ms: int) -> None:
+    """Refuse an edit for which the sale must have neither buyers nor entries; raises as above."""
+    withdrawn = (sale.stage, edited.stage) == (SaleStage.PUBLIC, SaleStage.DRAFT)
+    if withdrawn and _close_unless_bought(sale):
+        raise StaysPublic
+    if edited.mode == sale.mode:
+        return
+    if epoch_ms(sale.begins_at) <= now_ms or _close_unless_bought(sale):
+        raise ModeIsSettled
+    if edited.is_draw:
+        Draw.of(sale)
+
+
+def _check_draw(sale: SeckillVoucher, edited: SeckillVoucher) -> None:
+    """Refuse an edit that a closed list rules out.
+
+    :raises ListIsClosed: the window would change, or fewer units would be offered than are drawn.
+    """
+    draw = Draw.objects.filter(seckill_voucher=sale, closed_at__isnull=False).first()
+    if draw is None:
+        return
+    moves = (sale.begins_at, sale.ends_at) != (edited.begins_at, edited.ends_at)
+    if moves or (not draw.finished_at and edited.stock < (draw.units or 0)):
+        raise ListIsClosed
 
 
 def publish_sale(*, sale_id: int) -> SeckillVoucher:
@@ -216,8 +263,14 @@ def delete_sale(*, sale_id: int) -> None:
 
 
 def has_buyers(*, sale: SeckillVoucher) -> bool:
-    """Return whether anybody has reserved or ordered; True if Redis does not respond."""
-    return units_taken(sale=sale) != 0 or sale.orders.exists()
+    """Return whether anybody has reserved, ordered or entered; True if Redis does not respond."""
+    if sale.orders.exists() or sale.draw_entries.exists():
+        return True
+    try:
+        found = snapshots(sale_ids=[sale.pk])[sale.pk]
+    except LedgerUnavailable:
+        return True
+    return sale.sold > 0 or bool(found and (found.taken or found.entries))
 
 
 def units_taken(*, sale: SeckillVoucher) -> int | None:
@@ -239,15 +292,16 @@ def _write_details(voucher: Voucher, details: VoucherDetails) -> None:
 
 
 def _close_unless_bought(sale: SeckillVoucher) -> bool:
-    """Return whether the sale has orders or reservations; if not, close its ledger to buyers."""
-    if sale.orders.exists():
+    """Return whether the sale has buyers or entries; if not, close its ledger to them."""
+    if sale.orders.exists() or sale.draw_entries.exists():
         return True
     figures = LedgerTerms.from_sale(sale)
     _write_locked_terms(sale, replace(figures, paused=True))
-    taken = snapshot(sale_id=sale.pk).taken
-    if taken:
+    found = snapshot(sale_id=sale.pk)
+    is_bought = found.taken > 0 or found.entries > 0
+    if is_bought:
         _write_locked_terms(sale, figures)
-    return taken > 0
+    return is_bought
 
 
 def _write_locked_terms(sale: SeckillVoucher, figures: LedgerTerms) -> None:

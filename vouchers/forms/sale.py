@@ -16,11 +16,25 @@ from django.utils.translation import gettext_lazy as _
 
 from seckill_site.formatting import NO_VALUE, money, timestamp
 from vouchers.catalogue.form_hints import Entries, Hint, sale_hints
-from vouchers.catalogue.sales import SaleTerms, StaysPublic, VoucherDetails, has_buyers, units_taken
+from vouchers.catalogue.sales import (
+    ModeIsSettled,
+    SaleTerms,
+    StaysPublic,
+    VoucherDetails,
+    has_buyers,
+    units_taken,
+)
 from vouchers.catalogue.series import overlapping_sales
 from vouchers.catalogue.staff_texts import change_line, join_changes, with_reason
 from vouchers.forms.fields import MoneyField, PictureField, validate_year
-from vouchers.models import MAX_STOCK, SaleStage, SeckillVoucher, Voucher
+from vouchers.models import (
+    MAX_STOCK,
+    RoomKind,
+    SaleMode,
+    SaleStage,
+    SeckillVoucher,
+    Voucher,
+)
 from vouchers.templatetags.seckill import utc_offset
 
 _HINTED = ("begins_at", "ends_at", "stock", "limit", "pay_within_s")
@@ -89,7 +103,8 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 face_value=voucher.face_value_cents,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        for name in {"stage", "room", "room_rate", "work"} & set(self.fields):
+        optional = {"stage", "room", "room_rate", "mode", "draw_wait_s", "work"}
+        for name in optional & set(self.fields):
             self.fields[name].required = False
 
     @property
@@ -166,6 +181,18 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         work = self.cleaned_data["work"]
         return int(self._stored_or_default("work") if work in (None, "") else work)
 
+    def clean_mode(self) -> str:
+        """Without an entry, keep what is stored; a new sale is first come, first served."""
+        current = str(self._stored_or_default("mode"))
+        mode = str(self.cleaned_data["mode"] or current)
+        if self._stored and mode != current and has_buyers(sale=self._stored):
+            raise ValidationError(str(ModeIsSettled()))
+        return mode
+
+    def clean_draw_wait_s(self) -> int:
+        wait_s = self.cleaned_data["draw_wait_s"]
+        return int(self._stored_or_default("draw_wait_s") if wait_s is None else wait_s)
+
     def _stored_or_default(self, name: str) -> Any:
         sale = self._stored or SeckillVoucher()
         return getattr(sale, name)
@@ -199,11 +226,19 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if self.refusal:
             self.add_error(None, self.refusal)
         refuse_end_before_start(self)
+        self._refuse_what_no_draw_has(data)
         if data.get("existing_voucher"):
             self._refuse_second_description(data)
         else:
             self._require_description(data)
         return data
+
+    def _refuse_what_no_draw_has(self, data: dict[str, Any]) -> None:
+        is_draw = data.get("mode") == SaleMode.DRAW
+        if is_draw and data.get("limit", 1) != 1:
+            self.add_error("limit", gettext("A draw gives each buyer one unit at most."))
+        if is_draw and data.get("room", RoomKind.OFF) != RoomKind.OFF:
+            self.add_error("room", gettext("A draw needs no waiting room: nobody has to be fast."))
 
     def _change_line(self, name: str) -> str:
         field = self.fields[name]

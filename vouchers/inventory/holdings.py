@@ -74,10 +74,11 @@ class HeldUnit(Holding):
 
 
 class BuyerHoldings(NamedTuple):
-    """The units that one buyer holds at one moment by the clock of Redis."""
+    """The units of one buyer, and any entry in a draw, at one moment by the clock of Redis."""
 
     now_ms: int
     units: list[HeldUnit]
+    entry_id: int = 0
 
 
 def read_buyer_holdings(*, sale_id: int, user_id: int) -> BuyerHoldings:
@@ -103,7 +104,7 @@ class KnownBuyer(NamedTuple):
 
     ``barred_by`` is the ended order that rules out another, or 0. ``copies`` has what is cached of
     the rows of the units, by order id. ``line`` is the length of the waiting list. ``place`` is the
-    buyer's in the waiting room, None without one.
+    buyer's in the waiting room, None without one. ``is_draw``: the sale draws its buyers.
     """
 
     holdings: BuyerHoldings
@@ -114,6 +115,7 @@ class KnownBuyer(NamedTuple):
     line: int
     copies: dict[int, str]
     place: Place | None = None
+    is_draw: bool = False
 
 
 def known_buyer_call(
@@ -135,9 +137,20 @@ def known_buyer_call(
             units.append(HeldUnit(int(order), user_id, int(unit), int(place) or None))
             if copy:
                 copies[int(order)] = copy
-        holdings = BuyerHoldings(now_ms, units)
-        place = read_place(of_room, sale_id=sale_id) if of_room else None
-        return KnownBuyer(holdings, limit, ends_at_ms, identity, barred_by, line, copies, place)
+        terms, _, entry_id = of_room.partition(" ")
+        is_draw = terms.endswith("d")
+        place = read_place(of_room, sale_id=sale_id) if of_room and not is_draw else None
+        return KnownBuyer(
+            holdings=BuyerHoldings(now_ms, units, int(entry_id) if is_draw else 0),
+            limit=limit,
+            ends_at_ms=ends_at_ms,
+            identity=identity,
+            barred_by=barred_by,
+            line=line,
+            copies=copies,
+            place=place,
+            is_draw=is_draw,
+        )
 
     args = [str(user_id), *visit_args(sale_id=sale_id, visitor=visitor)]
     return ScriptCall(_READ_BUYER, _keys_of_buyers(sale_id), args, read)
@@ -146,7 +159,7 @@ def known_buyer_call(
 @lru_cache(maxsize=1024)
 def _keys_of_buyers(sale_id: int) -> tuple[str, ...]:
     keys = LedgerKeys(sale_id)
-    return (*keys.contents, *keys.copies, keys.room, keys.visits)
+    return (*keys.contents, *keys.copies, keys.room, keys.visits, keys.entries)
 
 
 def held_order_ids(*, sale_id: int, user_id: int) -> list[int]:

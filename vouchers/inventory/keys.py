@@ -116,6 +116,8 @@ class LedgerKeys:
     waiting = _Key("seckill:{%d}:waiting")
     room = _Key("seckill:{%d}:room")
     visits = _Key("seckill:{%d}:visits")
+    entries = _Key("seckill:{%d}:entries")
+    fresh = _Key("seckill:{%d}:fresh")
 
     kick = _Key("seckill:{%d}:kick")
     loading = _Key("seckill:{%d}:loading")
@@ -131,6 +133,7 @@ class LedgerKeys:
     changing = _Key("seckill:{%d}:changing")
 
     sale_lock = _Key("lock:seckill:{%d}:sale")
+    draw_lock = _Key("lock:seckill:{%d}:draw")
     fence = _Key("lock:seckill:{%d}:fence")
 
     @property
@@ -143,7 +146,7 @@ class LedgerKeys:
     def movable(self) -> list[str]:
         """``sale`` and the contents, followed by the figures; without locks and their fence."""
         side = [self.kick, self.trying, self.swept, self.tally, self.changing, self.room]
-        side += [self.visits, self.limits, self.limited]
+        side += [self.visits, self.limits, self.limited, self.entries, self.fresh]
         return [self.sale, *self.contents, *side, *self.copies]
 
     @property

@@ -37,6 +37,7 @@ from seckill_site.clocks.machine import epoch_ms
 from seckill_site.failpoints import failpoint
 from seckill_site.installation import check_owner
 from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.draw_entries import restore_entries
 from vouchers.inventory.holdings import Holding, put_junk_aside
 from vouchers.inventory.keys import (
     STATE,
@@ -247,6 +248,7 @@ def _build_ledger(*, sale_id: int, epoch: int) -> bool:
             return False
         contents = _collect_contents(sale=sale)
         restore_places(sale)
+        contents.ended |= restore_entries(sale, build=f"{sale.epoch}:{sale.identity}")
         code = _install(sale, contents)
         failpoint("load.installed")
     if code is LoadCode.SIDE_KEYS_LOST:

@@ -37,15 +37,20 @@ class LookupCode(StrEnum):
 
     WRITTEN = "WRITTEN"
     PENDING = "PENDING"
+    ENTERED = "ENTERED"
     ELSEWHERE = "ELSEWHERE"
 
 
 @dataclass(frozen=True)
 class ReceiptLookup:
-    """The result of a look-up in Redis: the copy of a row, a queue position from 1, or nothing."""
+    """The result of a look-up in Redis: the copy of a row, a queue position from 1, or nothing.
+
+    For an entry in a draw that has not been drawn, the end of the sale.
+    """
 
     row: str | None = None
     queue_position: int | None = None
+    entered_until_ms: int | None = None
 
 
 def look_up_receipt(*, sale_id: int, order_id: int, user_id: int) -> ReceiptLookup:
@@ -58,7 +63,7 @@ def look_up_receipt_call(*, sale_id: int, order_id: int, user_id: int) -> Script
     keys = LedgerKeys(sale_id)
     return ScriptCall(
         script=_LOOK_UP_RECEIPT,
-        keys=[*keys.copies, keys.buyers, keys.pending],
+        keys=[*keys.copies, keys.buyers, keys.pending, keys.entries],
         args=[str(user_id), str(order_id), MAX_LIMIT],
         read=_read_lookup,
     )
@@ -70,6 +75,8 @@ def _read_lookup(reply: list[str]) -> ReceiptLookup:
             return ReceiptLookup(row=reply[1])
         case LookupCode.PENDING:
             return ReceiptLookup(queue_position=int(reply[1]))
+        case LookupCode.ENTERED:
+            return ReceiptLookup(entered_until_ms=int(reply[1]))
         case LookupCode.ELSEWHERE:
             return ReceiptLookup()
         case unknown:

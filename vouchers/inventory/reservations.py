@@ -31,7 +31,7 @@ from vouchers.inventory.keys import (
     run_script,
     send,
 )
-from vouchers.inventory.order_limits import counted_subject
+from vouchers.inventory.order_limits import ADDRESS, counted_subject
 from vouchers.inventory.receipt_cache import ROTATION_MS
 
 ENDED_RETENTION_MS = settings.SECKILL_TOKEN_GRACE_MS + 60 * 60 * 1000
@@ -49,6 +49,7 @@ BACKOFF_MS = (250, 4_000)
 FAILURES_KEPT_MS = 4 * BACKOFF_MS[1]
 
 _RESERVE = ledger_script("reserve")
+_ENTER = ledger_script("enter")
 _READ_PENDING = ledger_script("read_pending")
 _CONFIRM = ledger_script("confirm")
 _RELEASE = ledger_script("release")
@@ -86,6 +87,10 @@ class SalePaused(ReservationRefused):
 
 class NotAdmitted(ReservationRefused):
     """The sale has a waiting room, and it has not let this buyer in."""
+
+
+class OtherMode(ReservationRefused):
+    """The token is of a time when the sale was a draw, or of one when it was none."""
 
 
 class SoldOut(ReservationRefused):
@@ -139,6 +144,21 @@ class ReserveCode(StrEnum):
     NOT_STARTED = "NOT_STARTED"
     ENDED = "ENDED"
     NOT_ADMITTED = "NOT_ADMITTED"
+    OTHER_MODE = "OTHER_MODE"
+
+
+class EnterCode(StrEnum):
+    """The codes of ``enter.lua``."""
+
+    ACCEPTED = "ACCEPTED"
+    ALREADY_ORDERED = "ALREADY_ORDERED"
+    NOT_LOADED = "NOT_LOADED"
+    OTHER_SALE = "OTHER_SALE"
+    OTHER_MODE = "OTHER_MODE"
+    PAUSED = "PAUSED"
+    NOT_STARTED = "NOT_STARTED"
+    ENDED = "ENDED"
+    LIMITED = "LIMITED"
 
 
 class ClaimCode(StrEnum):
@@ -258,6 +278,32 @@ def reserve_call(
     return _replicated(call, wanted=replicas) if replicas else call
 
 
+def enter_call(
+    *, sale_id: int, order_id: int, user_id: int, identity: int = 0, address: str = ""
+) -> ScriptCall[Reservation]:
+    """Build the call that enters a buyer in a draw; its kick is never due.
+
+    Reading its reply raises the refusals of :func:`reserve`: ``AlreadyOrdered`` for an account that
+    has another entry, ``SaleEnded`` once the list is closed.
+    """
+    _, _, replicas, (most, _) = _reserve_settings()
+    subject = f"{ADDRESS}{address}" if address else ""
+    wait = 1 if replicas else ""
+    call = ScriptCall(
+        script=_ENTER,
+        keys=_entry_keys(sale_id),
+        args=[str(order_id), str(user_id), str(identity or ""), wait, subject, most],
+        read=partial(_read_entry, sale_id),
+    )
+    return _replicated(call, wanted=replicas) if replicas else call
+
+
+@lru_cache(maxsize=1024)
+def _entry_keys(sale_id: int) -> tuple[str, ...]:
+    keys = LedgerKeys(sale_id)
+    return (*keys.contents, keys.entries, keys.fresh, keys.limits, keys.limited)
+
+
 @kept
 def _reserve_settings() -> tuple[int, int, int, tuple[int, int]]:
     kick_ms, behind_ms = settings.SECKILL_KICK_MS, settings.SECKILL_BEHIND_MS
@@ -290,6 +336,7 @@ REFUSALS: dict[str, tuple[type[Exception], str]] = {
     ReserveCode.PAUSED: (SalePaused, "is paused"),
     ReserveCode.NOT_STARTED: (NotStarted, "has not started"),
     ReserveCode.ENDED: (SaleEnded, "has ended"),
+    ReserveCode.OTHER_MODE: (OtherMode, "has another mode than the token"),
     ReserveCode.NOT_ADMITTED: (NotAdmitted, "has a waiting room that did not let this buyer in"),
 }
 """The exceptions of codes that carry no figures; the scripts share these codes."""
@@ -312,6 +359,20 @@ def _read_reservation(sale_id: int, reply: str) -> Reservation:
         case ReserveCode.BEHIND:
             raise SaleBehind(int(figures[0]))
         case ReserveCode.LIMITED:
+            raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
+        case other:
+            kind, text = REFUSALS[other]
+            raise kind(f"sale {sale_id} {text}")
+
+
+def _read_entry(sale_id: int, reply: str) -> Reservation:
+    code, *figures = reply.split(" ")
+    match EnterCode(code):
+        case EnterCode.ACCEPTED:
+            return Reservation(int(figures[0]), kick_due=False)
+        case EnterCode.ALREADY_ORDERED:
+            raise AlreadyOrdered(int(figures[0]))
+        case EnterCode.LIMITED:
             raise OrdersLimited(figures[0], wait_ms=int(figures[1]))
         case other:
             kind, text = REFUSALS[other]

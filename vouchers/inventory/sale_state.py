@@ -42,9 +42,12 @@ _STATE = re.compile(
     r"(?P<epoch>\d+):(?P<identity>\d+) (?P<total>\d+) (?P<begins_at_ms>\d+) (?P<ends_at_ms>\d+)"
     r" (?P<limit>\d+) (?P<paused>[01]) (?P<rebuy>[01]) (?P<plain>[01])"
     r" (?P<loaded_at_ms>\d+) (?P<batch>\d+) (?P<sold_out_at_ms>\d*)"
-    r"(?: (?P<room>[0-9:as]*)(?:\+(?P<per_address>\d+))?)?",
+    r"(?: (?P<room>[0-9:asd]*)(?:\+(?P<per_address>\d+))?)?",
     re.ASCII,
 )
+
+
+_DRAW = re.compile(r"(\d+)d", re.ASCII)
 
 
 class BelowTaken(Exception):
@@ -69,6 +72,7 @@ class LedgerTerms:
 
     The ``identity`` tells the sale from another with its id, which a restored backup may bring.
     ``per_address`` decides nothing about units: snapshots leave it out.
+    ``draw_gives_until_ms`` makes it a draw: until then units that come back are given away.
     """
 
     total: int
@@ -80,6 +84,7 @@ class LedgerTerms:
     identity: int = 0
     room: RoomTerms | None = None
     per_address: int | None = field(default=None, compare=False)
+    draw_gives_until_ms: int = 0
 
     @classmethod
     def from_sale(cls, sale: SeckillVoucher) -> LedgerTerms:
@@ -94,6 +99,7 @@ class LedgerTerms:
             identity=sale.identity,
             room=RoomTerms.from_sale(sale),
             per_address=sale.per_address,
+            draw_gives_until_ms=epoch_ms(sale.gives_until) if sale.is_draw else 0,
         )
 
     def narrowed_to(self, other: LedgerTerms) -> LedgerTerms:
@@ -108,6 +114,7 @@ class LedgerTerms:
             identity=self.identity,
             room=slower(self.room, other.room),
             per_address=self.per_address,
+            draw_gives_until_ms=self.draw_gives_until_ms or other.draw_gives_until_ms,
         )
 
     @property
@@ -119,6 +126,8 @@ class LedgerTerms:
         """Return the terms in the order in which the scripts take them."""
         flags = [int(self.paused), int(self.rebuy), self.identity]
         room = self.room.word() if self.room else ""
+        if self.draw_gives_until_ms:
+            room = f"{self.draw_gives_until_ms}d"
         return [self.total, self.begins_at_ms, self.ends_at_ms, self.limit, *flags, room]
 
 
@@ -127,7 +136,7 @@ class Snapshot:
     """A loaded sale at one moment, by the clock of Redis.
 
     ``line`` is that of its waiting room, None without one. ``set_aside`` of the pending entries
-    wait for a decision of staff.
+    wait for a decision of staff. ``entries`` are those in a draw.
     """
 
     now_ms: int
@@ -140,6 +149,7 @@ class Snapshot:
     waiting: int
     set_aside: int = 0
     line: Line | None = None
+    entries: int = 0
 
     @property
     def remaining(self) -> int:
@@ -187,7 +197,10 @@ def snapshot_call(*, sale_id: int) -> ScriptCall[Snapshot | None]:
     keys = LedgerKeys(sale_id)
     read = partial(_read_snapshot, sale_id)
     return ScriptCall(
-        script=_SNAPSHOT, keys=[*keys.contents, keys.room], args=[ASIDE_MS], read=read
+        script=_SNAPSHOT,
+        keys=[*keys.contents, keys.room, keys.entries],
+        args=[ASIDE_MS],
+        read=read,
     )
 
 
@@ -195,14 +208,24 @@ def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
     if len(reply) == 1:
         return None
     *figures, room, tail, early = reply
-    terms = RoomTerms.parse(room)
+    terms, draw = RoomTerms.parse(room), _DRAW.fullmatch(room)
     numbers = [int(value) for value in figures]
     now_ms, epoch, total, begins, ends, limit, paused, rebuy, identity, loaded, *counts = numbers
-    taken, pending, oldest, waiting, set_aside = counts
+    taken, pending, oldest, waiting, set_aside, entries = counts
     return Snapshot(
         now_ms=now_ms,
         epoch=epoch,
-        terms=LedgerTerms(total, begins, ends, limit, bool(paused), bool(rebuy), identity, terms),
+        terms=LedgerTerms(
+            total=total,
+            begins_at_ms=begins,
+            ends_at_ms=ends,
+            limit=limit,
+            paused=bool(paused),
+            rebuy=bool(rebuy),
+            identity=identity,
+            room=terms,
+            draw_gives_until_ms=int(draw[1]) if draw else 0,
+        ),
         loaded_at_ms=loaded,
         taken=taken,
         pending=pending,
@@ -210,6 +233,7 @@ def _read_snapshot(sale_id: int, reply: list[Any]) -> Snapshot | None:
         waiting=waiting,
         set_aside=set_aside,
         line=remember_line(sale_id=sale_id, terms=terms, tail=tail, early=early) if terms else None,
+        entries=entries,
     )
 
 

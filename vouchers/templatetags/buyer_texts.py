@@ -53,7 +53,7 @@ BADGES = {
 VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
 """The button's state for a visitor, by the sale's state; any other is shown as it is."""
 
-PURCHASE = {
+PURCHASE: dict[str, Any] = {
     "visitor_states": VISITOR_STATES,
     "button": {
         "sign_in": _("Sign in to buy"),
@@ -64,6 +64,7 @@ PURCHASE = {
         "sending": _("Sending…"),
         "busy": _("Busy, trying again…"),
         "queued": _("In the queue"),
+        "entered": _("You are in the draw"),
         "yours": _("It's yours!"),
         "sold_out": _("Sold out"),
         "already_ordered": _("You already have one"),
@@ -80,6 +81,7 @@ PURCHASE = {
         "sending": _("Your request is on its way."),
         "busy": _("The shop is very busy right now. Keep this page open; it keeps trying."),
         "queued": _("Your place is reserved. This page shows your order as soon as it is ready."),
+        "entered": _("Your receipt shows the result once it is drawn."),
         "yours": _("A unit is reserved for you. It is released if you do not pay in time."),
         "sold_out": _("Sold out. If one frees up, the waiting list gets it first."),
         "already_ordered": _("You have reached the limit for one buyer."),
@@ -128,6 +130,92 @@ PURCHASE = {
     "why": WHY,
 }
 
+PURCHASE_DRAW = {
+    **PURCHASE,
+    "button": {
+        **PURCHASE["button"],
+        "sign_in": _("Sign in to enter the draw"),
+        "sign_in_open": _("Sign in to enter the draw"),
+        "open": _("Enter the draw"),
+        "already_ordered": _("You are in the draw"),
+        "ended": _("Entries closed"),
+    },
+    "status": {
+        **PURCHASE["status"],
+        "sign_in": _("Sign in now to be ready when entries open."),
+        "sign_in_open": _("The draw is open. Sign in to enter."),
+        "scheduled": _("The button becomes active when entries open."),
+        "open": _("One entry per account. It does not matter when you enter; chance decides."),
+        "already_ordered": _("You have entered already. One entry per account."),
+        "paused": _("Entries are paused. The button becomes active again when they resume."),
+        "ended": _("This draw takes no more entries."),
+        "again": _("Your entry did not get through. Press again; you will never enter twice."),
+    },
+    "order": {**PURCHASE["order"], "see": _("See your entry")},
+    "begin": {
+        "300": _("Entries open in 5 minutes."),
+        "60": _("Entries open in 1 minute."),
+        "10": _("Entries open in 10 seconds."),
+    },
+    "end": {
+        "300": _("Entries close in 5 minutes."),
+        "60": _("Entries close in 1 minute."),
+        "10": _("Entries close in 10 seconds."),
+    },
+    "clock": {"begin": _("Entries open in"), "end": _("Entries close in"), "days": DAYS},
+    "stock": _("{total} units to win"),
+    "stock_unknown": _("{total} units to win"),
+}
+"""The sentences of the purchase page of a draw."""
+
+DRAW = {
+    "state": {"closed": _("The list is closed. It will be drawn in a moment.")},
+    "checking": _("Checking: {count} of {total}"),
+    "result": {
+        "right": _("All right: the seed is the promised one, and the order follows from it."),
+        "no_seed": _("The list has this digest. The seed is not published yet."),
+        "list": _("Wrong: the list does not have this digest."),
+        "seed": _("Wrong: the seed is not the promised one."),
+        "order": _("Wrong: the order does not follow from seed and list."),
+        "other": _("The record does not belong to this page. Reload the page and try again."),
+        "failed": _("The record could not be loaded or read. Try again."),
+        "no_crypto": _(
+            "This browser computes no SHA-256 here. Download the record to check it yourself."
+        ),
+    },
+    "found": {
+        "absent": _("This number is not in the list."),
+        "listed": _("This entry is in the list."),
+        "won": _("This entry was drawn as number {place} and won."),
+        "not_won": _("This entry was drawn as number {place} and did not win."),
+    },
+    "how": {
+        "seed": _(
+            "A random seed was fixed when the sale was created. Its SHA-256, the promise, is shown "
+            "from the start. The seed is published after the draw."
+        ),
+        "list": _(
+            "When entries close, the list of entry numbers is fixed. Its SHA-256 is that of the "
+            "numbers in rising order, one a line."
+        ),
+        "order": _(
+            "Each entry has a ticket: the SHA-256 of seed, digest of the list and entry number, "
+            "joined by colons. The smallest tickets win."
+        ),
+        "check": _(
+            "So anybody can compute the result: in this browser, or from the record with sha256sum "
+            "or any other tool."
+        ),
+    },
+    "trust": {
+        "seed": _("That the shop has shown the seed to nobody before entries closed."),
+        "accounts": _(
+            "That entries are those of different people. An account has one entry; a draw cannot "
+            "tell who owns an account."
+        ),
+    },
+}
+
 LIST = {
     "badge": BADGES,
     "clock": {"begin": _("Starts in"), "end": _("Ends in"), "days": DAYS},
@@ -135,6 +223,8 @@ LIST = {
 
 RECEIPT = {
     "heading": {
+        "entered": _("You are in the draw"),
+        "waiting": _("You are on the waiting list"),
         "queued": _("You are in the queue"),
         "unpaid": _("It's yours!"),
         "overdue": _("The time to pay has run out"),
@@ -147,6 +237,12 @@ RECEIPT = {
         "refused": _("No luck this time"),
     },
     "text": {
+        "entered": _(
+            "Your entry counts. This page shows the result when entries have closed and are drawn."
+        ),
+        "waiting": _(
+            "Your entry did not win. Returned units go to those who wait, in the order drawn."
+        ),
         "queued": _("Your place is reserved. We are creating your order, which takes a moment."),
         "unpaid": _("A unit is reserved for you. Once you pay, your voucher code appears here."),
         "overdue": _(
@@ -175,6 +271,8 @@ RECEIPT = {
         "lost": _("Your order was lost before it could be placed. You were not charged."),
         "paused": _("The sale is paused. You were not charged."),
         "ended": _("The sale ended before your order was placed. You were not charged."),
+        "withdrawn": _("You have withdrawn your entry. You were not charged."),
+        "not_drawn": _("Your entry was not drawn. You were not charged."),
     },
     "note": {
         "slow": _(
@@ -277,6 +375,8 @@ MAIL = {
 
 PAGES: dict[str, dict[str, Any]] = {
     "purchase": PURCHASE,
+    "purchase_draw": PURCHASE_DRAW,
+    "draw": DRAW,
     "list": LIST,
     "receipt": RECEIPT,
     "waiting": WAITING,

@@ -7,6 +7,7 @@ from django.utils.translation import gettext_noop
 
 from seckill_site.web.responses import Answer
 from vouchers.inventory.sale_state import Snapshot
+from vouchers.models import SaleMode
 from vouchers.web.pace import me_pace_ms
 
 NOT_LOADED_TEXT = gettext_noop("The sale is not loaded yet. Try again in a moment.")
@@ -21,7 +22,7 @@ def live_answer(snapshot: Snapshot) -> Answer:
 
 def live_json(snapshot: Snapshot) -> dict[str, Any]:
     """Return the public figures of a sale."""
-    return {
+    figures = {
         "state": snapshot.state.value,
         "server_time_ms": snapshot.now_ms,
         "begins_at_ms": snapshot.terms.begins_at_ms,
@@ -29,3 +30,6 @@ def live_json(snapshot: Snapshot) -> dict[str, Any]:
         "total": snapshot.terms.total,
         "remaining": snapshot.remaining,
     }
+    if snapshot.terms.draw_gives_until_ms:
+        figures |= {"mode": SaleMode.DRAW.value, "entries": snapshot.entries}
+    return figures

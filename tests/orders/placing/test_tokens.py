@@ -243,3 +243,14 @@ def test_bits_of_a_token_cannot_be_changed() -> None:
         read(WORK.sign().replace("-w8:", "-w1:"))
     with pytest.raises(BadToken):
         read(WORK.sign().replace("-w8:", ":"))
+
+
+def test_token_that_enters_a_draw_says_so() -> None:
+    token = PurchaseToken(7, 8, 9, 9_999_999_999_999, identity=5, enters=1)
+    text = token.sign()
+    assert text.startswith(f"7-8-9-{9_999_999_999_999}-5-0-1:")
+    assert read_token(text, sale_id=9, now_ms=0) == token
+    assert read_token(token._replace(enters=0).sign(), sale_id=9, now_ms=0).enters == 0
+    forged = text.replace("-5-0-1:", "-5:")
+    with pytest.raises(BadToken):
+        read_token(forged, sale_id=9, now_ms=0)

@@ -305,7 +305,7 @@ def test_listed_order_equals_its_receipt(client: Client, buyer: User) -> None:
 
 
 def test_my_orders_may_be_empty(client: Client, buyer: User) -> None:
-    assert client.get("/orders/").json() == {"orders": [], "page": 1, "pages": 1}
+    assert client.get("/orders/").json() == {"entries": [], "orders": [], "page": 1, "pages": 1}
     assert client.get("/orders/", headers=HTML).status_code == 200
 
 

@@ -964,8 +964,9 @@ def test_delete_locks_row_and_closes_ledger_first(steps):
 
     assert steps == [
         *("FOR UPDATE", "write_terms", "snapshot"),
-        *("DELETE vouchers_answercount", "DELETE orders_rehearsal", "DELETE orders_waitingentry"),
-        *("DELETE orders_roomvisit", "DELETE vouchers_seckillvoucher"),
+        *("DELETE vouchers_draw", "DELETE vouchers_answercount", "DELETE orders_drawentry"),
+        *("DELETE orders_rehearsal", "DELETE orders_waitingentry", "DELETE orders_roomvisit"),
+        "DELETE vouchers_seckillvoucher",
     ]
 
 

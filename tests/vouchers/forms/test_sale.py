@@ -11,6 +11,8 @@ from django.contrib.auth.models import User
 from django.test import RequestFactory
 from django.utils import timezone, translation
 
+from tests.support.draws import entered, make_draw
+from tests.support.orders import make_buyer
 from tests.support.sales import (
     HOUR,
     make_loaded_sale,
@@ -21,7 +23,15 @@ from tests.support.sales import (
 )
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
-from vouchers.models import MAX_ROOM_RATE, MAX_STOCK, RoomKind, SeckillVoucher, Work
+from vouchers.models import (
+    MAX_DRAW_WAIT_S,
+    MAX_ROOM_RATE,
+    MAX_STOCK,
+    RoomKind,
+    SaleMode,
+    SeckillVoucher,
+    Work,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.quick]
 
@@ -334,3 +344,53 @@ def test_change_of_the_room_is_in_the_history():
 
     assert "only while more people come than it lets in → no waiting room" in text
     assert "70 → 80" in text
+
+
+# --- draw -----------------------------------------------------------------------------------------
+
+
+def mode_of(form):
+    return form.terms.mode, form.terms.draw_wait_s
+
+
+def test_new_sale_without_entries_is_first_come():
+    form = filled()
+    assert form.is_valid(), form.errors
+    assert mode_of(form) == (SaleMode.FIRST_COME, 0)
+
+
+def test_new_sale_takes_the_draw_that_was_entered():
+    form = filled(mode="draw", draw_wait_s="3600", limit="1")
+    assert form.is_valid(), form.errors
+    assert mode_of(form) == (SaleMode.DRAW, 3600)
+
+
+@pytest.mark.servers
+def test_stored_mode_is_kept_without_entries():
+    form = filled(make_draw(draw_wait_s=60), limit="1")
+    assert form.is_valid(), form.errors
+    assert mode_of(form) == (SaleMode.DRAW, 60)
+
+
+@pytest.mark.parametrize(
+    ("field", "entries"),
+    [
+        ("mode", {"mode": "lottery"}),
+        ("draw_wait_s", {"draw_wait_s": str(MAX_DRAW_WAIT_S + 1)}),
+        ("draw_wait_s", {"draw_wait_s": "-1"}),
+        ("limit", {"mode": "draw", "limit": "2"}),
+        ("room", {"mode": "draw", "limit": "1", "room": "busy"}),
+    ],
+)
+def test_entry_that_no_draw_has_is_refused(field, entries):
+    form = filled(**entries)
+    assert not form.is_valid()
+    assert field in form.errors
+
+
+@pytest.mark.servers
+def test_mode_is_settled_once_somebody_has_entered():
+    sale = make_draw()
+    entered(sale, [make_buyer()])
+    form = filled(sale, mode="first", limit="1")
+    assert list(form.errors) == ["mode"]

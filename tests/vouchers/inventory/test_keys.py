@@ -22,6 +22,7 @@ from vouchers.inventory.batch_journal import (
     record_batch,
     set_aside,
 )
+from vouchers.inventory.draw_entries import CloseCode, GiveCode, WithdrawCode
 from vouchers.inventory.holdings import (
     Holding,
     add_buyers,
@@ -46,6 +47,7 @@ from vouchers.inventory.rebuild import LoadCode, current_run_id
 from vouchers.inventory.receipt_cache import LookupCode, cache_row, look_up_receipt
 from vouchers.inventory.reservations import (
     ClaimCode,
+    EnterCode,
     PendingEntry,
     Release,
     ReserveCode,
@@ -87,10 +89,14 @@ TERMS = LedgerTerms(total=9, begins_at_ms=1_000, ends_at_ms=2_000, limit=2, paus
 
 CODES: dict[str, type[StrEnum]] = {
     "claim": ClaimCode,
+    "close_entries": CloseCode,
+    "enter": EnterCode,
+    "give_to_winners": GiveCode,
     "join_waiting": JoinCode,
     "load": LoadCode,
     "look_up_receipt": LookupCode,
     "reserve": ReserveCode,
+    "withdraw_entry": WithdrawCode,
     "write_terms": WriteCode,
 }
 _RETURNED_CODE = re.compile(r"return \{?'([A-Z_]+)'")

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from pytest_django import Settings
 
+from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
 from tests.support.patience import wait_for
 from tests.support.sales import (
@@ -21,7 +22,7 @@ from tests.support.sales import (
 from tests.vouchers.inventory.test_reservations import WIN, commands_of_script
 from vouchers.catalogue.sales import edit_sale, terms_of
 from vouchers.inventory import reservations
-from vouchers.inventory.keys import LedgerKeys
+from vouchers.inventory.keys import LedgerKeys, send
 from vouchers.inventory.order_limits import (
     forget_first_orders,
     lift_order_limits,
@@ -34,6 +35,7 @@ from vouchers.inventory.reservations import (
     OrdersLimited,
     Release,
     SoldOut,
+    enter_call,
     release,
     reserve,
 )
@@ -338,3 +340,35 @@ def accepted_by(sale_id: int, *, address: str = HOME, first: int = 1) -> int:
 def edit(sale_id: int, **changes: Any) -> None:
     sale = SeckillVoucher.objects.get(pk=sale_id)
     edit_sale(sale_id=sale_id, terms=replace(terms_of(sale), **changes))
+
+
+# --- Entries in a draw ----------------------------------------------------------------------------
+
+
+def enter(user_id: int, *, address: str = HOME) -> None:
+    ids = {"sale_id": 1, "order_id": 1_000 + user_id, "user_id": user_id}
+    send(enter_call(**ids, address=address))
+
+
+def test_entries_of_an_address_have_the_limit_of_orders() -> None:
+    open_ledger(total=5, draw_gives_until_ms=redis_now_ms() + 60_000)
+    for user_id in (1, 2, 3):
+        enter(user_id)
+    with pytest.raises(OrdersLimited) as refused:
+        enter(4)
+    assert (refused.value.limit, refused.value.wait_ms > 0) == (LimitKind.ADDRESS, True)
+    enter(3)  # a repeat is no new entry
+    enter(4, address=OFFICE)
+    enter(5, address="")
+    assert [it.subject for it in limited_subjects(sale_id=1, most=9)] == [f"a:{HOME}"]
+    lift_order_limits(sale_id=1, subjects=[f"a:{HOME}"])
+    enter(6)
+
+
+def test_counts_of_a_wrong_type_do_not_stop_entries() -> None:
+    open_ledger(total=5, draw_gives_until_ms=redis_now_ms() + 60_000)
+    ledger_connection().set(LedgerKeys(1).limits, "x")
+    for user_id in range(1, 5):
+        enter(user_id)
+    with pytest.raises(OrdersLimited):
+        enter(5)

@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orders.models import OrderStatus, RefusalReason
-from orders.receipts.service import QUEUED
+from orders.receipts.service import ENTERED, QUEUED, WAITING
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.formatting import (
     date_and_time,
@@ -258,12 +258,13 @@ def test_every_button_state_has_label_and_sentence() -> None:
     table = (SCRIPTS / "purchase_states.js").read_text("utf-8")
     states = set(re.findall(r"^  (\w+): \{ press:", table, re.MULTILINE)) - {"null"}
     assert {state.value for state in SaleState} <= states
-    assert states == set(PAGES["purchase"]["status"])
-    assert states | {"countdown"} == set(PAGES["purchase"]["button"])
+    for page in ("purchase", "purchase_draw"):
+        assert states == set(PAGES[page]["status"])
+        assert states | {"countdown"} == set(PAGES[page]["button"])
 
 
 def test_every_status_and_reason_has_a_sentence() -> None:
-    statuses = {status.value for status in OrderStatus} | {QUEUED}
+    statuses = {status.value for status in OrderStatus} | {QUEUED, ENTERED, WAITING}
     assert statuses | {"overdue"} == set(RECEIPT["heading"]) == set(RECEIPT["text"])
     assert {status.value for status in OrderStatus} == set(MAIL)
     assert {reason.value for reason in RefusalReason} <= set(RECEIPT["reason"])

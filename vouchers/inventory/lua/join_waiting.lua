@@ -17,6 +17,7 @@
 -- @include now_in_ms
 -- @include free_units
 -- @include unset_plain
+-- @include gives_until
 
 local order_id, user_id, restoring = ARGV[1], ARGV[2], ARGV[4] == '1'
 local sale, units = read_ledger(user_id)
@@ -26,7 +27,7 @@ local code, known_id = check_buyer(sale, units, order_id, user_id)
 if code then return {code, known_id, 0} end
 
 local now_ms = now_in_ms()
-if now_ms >= tonumber(sale.ends_at_ms) then return {'ENDED', '', 0} end
+if now_ms >= gives_until(sale) then return {'ENDED', '', 0} end
 if now_ms < tonumber(sale.begins_at_ms) and not restoring then return {'NOT_STARTED', '', 0} end
 local member = order_id .. ':' .. user_id
 local ahead = redis.call('ZRANK', KEYS[6], member)

@@ -1,13 +1,14 @@
 -- look_up_receipt: find one order of one buyer. Writes nothing.
 --
 -- KEYS[1]  copies  hash  order id -> what its row says  KEYS[2] the other one
--- KEYS[3]  buyers  KEYS[4] pending
+-- KEYS[3]  buyers  KEYS[4] pending  KEYS[5] entries (read_entries)
 -- ARGV[1]  user id  ARGV[2]  order id  ARGV[3]  the highest possible unit
 --
 -- Returns {code, …}
 --   WRITTEN    what the order's row says
 --   PENDING    its queue position from 1, as a string
---   ELSEWHERE  neither: only the database can tell
+--   ENTERED    the end of the sale in ms: the entry is in a draw that has not been drawn
+--   ELSEWHERE  none of these: only the database can tell
 -- @include integer
 
 for i = 1, 2 do
@@ -21,5 +22,11 @@ for unit = 1, tonumber(ARGV[3]) do
     if ahead then return {'PENDING', integer(ahead + 1)} end
     break
   end
+end
+local found = redis.pcall('HMGET', KEYS[5], ARGV[1], 'phase') -- an error (wrong type) has no fields
+if found[1] and string.match(found[1], '^(%d+):') == ARGV[2] and found[2] ~= 'drawn' then
+  local state = redis.pcall('HGET', KEYS[3], 'state')
+  local ends_at_ms = type(state) == 'string' and string.match(state, '^%d+:%d+ %d+ %d+ (%d+) ')
+  if ends_at_ms then return {'ENTERED', ends_at_ms} end
 end
 return {'ELSEWHERE'}

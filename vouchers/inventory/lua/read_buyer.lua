@@ -2,7 +2,7 @@
 -- sale has a waiting room: there a buyer who may buy joins the line.
 --
 -- KEYS[1…6]   the contents of the ledger (read_ledger)  KEYS[7…8] the copies of rows
--- KEYS[9…10]  room and visits (visit_room)
+-- KEYS[9…10]  room and visits (visit_room)  KEYS[11] entries (read_entries)
 -- ARGV[1]     user id  ARGV[2] the buyer's draw  ARGV[3] ms that a place is kept after its turn
 -- ARGV[4]     1: join the line again after an expired place
 -- ARGV[5]     a signed place, or ''  ARGV[6] opening of the room that this place and the next two are of
@@ -10,7 +10,7 @@
 --
 -- Returns {''} if the ledger is not loaded or not whole, else
 --   {now_ms limit ends_at_ms identity, the ended order that bars another or 0, waiting, and with a
---   waiting room what visit_room returns: in one text},
+--   waiting room what visit_room returns, or in a draw its terms and the buyer's entry or 0: in one text},
 --   followed for each unit held by its unit, its order id, its queue position from 1, or 0 if it
 --   is not pending, and the copy of its row or ''
 -- @include now_in_ms
@@ -50,7 +50,10 @@ for unit = 1, tonumber(sale.limit) do
     found[#found + 1] = copy
   end
 end
-if sale.room ~= '' and now_ms < tonumber(sale.ends_at_ms) then
+if string.sub(sale.room, -1) == 'd' then
+  local entry = redis.pcall('HMGET', KEYS[11], user_id)[1] -- an error (wrong type) has no fields
+  found[1] = found[1] .. ' ' .. sale.room .. ' ' .. (entry and string.match(entry, '^(%d+):') or '0')
+elseif sale.room ~= '' and now_ms < tonumber(sale.ends_at_ms) then
   local may_join = (#found - 1) / 4 < tonumber(sale.limit) and barred_by == '0'
   found[1] = found[1] .. ' ' .. visit_room(sale.room, now_ms, sale.ends_at_ms, {
     user_id = user_id, draw = ARGV[2], kept_ms = ARGV[3], again = ARGV[4] == '1',

@@ -37,6 +37,7 @@
 --   PAUSED           the sale is paused
 --   NOT_STARTED      the sale has not started
 --   ENDED            the sale has ended
+--   OTHER_MODE       the sale is a draw: only enter.lua accepts, and the draw gives the units
 -- luacheck: ignore 431 (functions included in a block have parameters with the names of variables)
 -- @include now_in_ms
 -- @include integer
@@ -96,6 +97,7 @@ if plain == '0' and redis.call('ZCARD', KEYS[6]) > 0 then
     return 'SOLD_OUT' .. ' ' .. now .. ' ' .. sale.sold_out_at_ms
   end
 end
+if room ~= '' and string.sub(room, -1) == 'd' then return 'OTHER_MODE' end
 if room ~= '' and ARGV[6] ~= '' and tonumber(ARGV[6]) >= tonumber(string.match(room, '^%d+')) then
   return 'NOT_ADMITTED'
 end
@@ -129,12 +131,8 @@ if subject ~= '' or plain == '0' then
     redis.call('PEXPIRE', KEYS[9], 2000000)
   end
   if type(count) == 'number' and count > most then
-    local wait_ms = integer(1000000 - now_ms % 1000000)
-    -- @include drop_wrong_type
-    drop_wrong_type(KEYS[10], 'zset')
-    redis.call('ZINCRBY', KEYS[10], 1, subject)
-    redis.call('PEXPIRE', KEYS[10], wait_ms)
-    return 'LIMITED' .. ' ' .. subject .. ' ' .. wait_ms
+    -- @include refuse_limited
+    return refuse_limited(KEYS[10], subject, now_ms)
   end
 end
 

@@ -10,7 +10,7 @@ from seckill_site.clocks.database import database_now
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails, create_voucher_on_sale
 from vouchers.inventory.keys import LedgerUnavailable, NotLoaded
 from vouchers.inventory.sale_state import snapshot
-from vouchers.models import MAX_ROOM_RATE, RoomKind, Work
+from vouchers.models import MAX_DRAW_WAIT_S, MAX_ROOM_RATE, RoomKind, SaleMode, Work
 
 
 class Command(BaseCommand):
@@ -46,6 +46,17 @@ class Command(BaseCommand):
             default=Work.NONE.name.lower(),
             help="what each buyer's browser computes before it may order",
         )
+        parser.add_argument(
+            "--draw",
+            action="store_true",
+            help="take entries until the end, then draw; a limit of 1 and no waiting room",
+        )
+        parser.add_argument(
+            "--draw-wait",
+            type=int,
+            help=f"with --draw: seconds after the end, up to {MAX_DRAW_WAIT_S}, in which returned "
+            "units go to the others in drawn order",
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -66,6 +77,7 @@ class Command(BaseCommand):
                     limit=options["limit"],
                     work=Work[options["work"].upper()],
                     **_room_terms(**options),
+                    **_draw_terms(**options),
                 ),
             )
         except (ValidationError, OverflowError) as error:
@@ -89,6 +101,14 @@ def _room_terms(
         raise CommandError("--room-shuffled draws those who wait for the start: --room start")
     rate = {} if room_rate is None else {"room_rate": room_rate}
     return {"room": room, "room_shuffled": room_shuffled, **rate}
+
+
+def _draw_terms(*, draw: bool, draw_wait: int | None, **_: Any) -> dict[str, Any]:
+    """Return the terms of the draw; refuse an option that would have no effect."""
+    if draw_wait is not None and not draw:
+        raise CommandError("--draw-wait needs a draw: --draw")
+    mode = SaleMode.DRAW if draw else SaleMode.FIRST_COME
+    return {"mode": mode, "draw_wait_s": draw_wait or 0}
 
 
 def _one_line(error: Exception) -> str:

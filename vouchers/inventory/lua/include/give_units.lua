@@ -5,6 +5,7 @@
 -- @include take_unit
 -- @include note_last_unit
 -- @include integer
+-- @include gives_until
 -- One call gives at most this many units, so that no script runs for long.
 local MAX_UNITS_GIVEN = 1000
 
@@ -12,7 +13,7 @@ local MAX_UNITS_GIVEN = 1000
 -- may have no unit is dropped.
 local function give_units(sale, now_ms)
   if sale.paused == '1' or now_ms < tonumber(sale.begins_at_ms)
-      or now_ms >= tonumber(sale.ends_at_ms) then
+      or now_ms >= gives_until(sale) then
     return
   end
   local free = free_units(sale)

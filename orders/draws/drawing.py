@@ -1,0 +1,226 @@
+"""From the end of the entries to the last winner's order: beat repeats idempotent steps.
+
+Note [A draw is never half done]
+~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~~
+The steps are: close the list, draw, give the winners their units until each has a row, let the
+others wait. Each is one transaction under the sale's row, or a script that is safe to repeat, and
+looks at what the one before has stored. A process may die anywhere; two may do the same step.
+
+- Closing reads Redis while it holds the row: no ledger that takes entries can be built meanwhile.
+- Winners are given units until each has a row, since a lost Redis loses what is pending. They are
+  known by their tickets, so nothing is lost with it.
+- The others join the waiting list only after that: it takes any unit that is free.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from django.conf import settings
+from django.db import DatabaseError, transaction
+
+from locks import LockBusy, LockNotOwned, RedisLock
+from orders.draws.bulk_rows import insert_waiting
+from orders.draws.entries import store_all, store_entries
+from orders.draws.rules import drawn_order, list_digest, ticket
+from orders.models import DrawEntry, VoucherOrder
+from orders.placing.publishing import publish_fulfillment
+from seckill_site.clocks.ledger import read_ledger_ms
+from seckill_site.clocks.machine import epoch_ms
+from seckill_site.failpoints import failpoint
+from seckill_site.ledger_connection import ledger_connection
+from vouchers.inventory.draw_entries import (
+    close_entries,
+    drop_entries_later,
+    give_to_winners,
+    queue_losers,
+)
+from vouchers.inventory.keys import LedgerKeys, LedgerUnavailable, NotLoaded, ledger_errors
+from vouchers.inventory.rebuild import load_sale
+from vouchers.inventory.reservations import entries_set_aside, set_kick
+from vouchers.lock_objects import lock_seckill_voucher
+from vouchers.models import Draw, SaleMode, SaleStage, SeckillVoucher
+
+logger = logging.getLogger(__name__)
+
+
+class ListChanged(Exception):
+    """The rows of a closed list do not have its digest: somebody changed them."""
+
+
+def advance_draws() -> None:
+    """Store the entries of all draws and take the steps that are due; for beat.
+
+    One draw that fails does not stop the others, and is tried again.
+    """
+    draws = Draw.objects.filter(finished_at=None, seckill_voucher__mode=SaleMode.DRAW)
+    public = draws.exclude(seckill_voucher__stage=SaleStage.DRAFT)
+    for sale_id in public.order_by("pk").values_list("seckill_voucher", flat=True):
+        try:
+            advance_draw(sale_id=sale_id)
+        except LockBusy:
+            continue
+        except (LedgerUnavailable, NotLoaded, LockNotOwned, DatabaseError) as error:
+            logger.warning("the draw of sale %s does not advance now: %s", sale_id, error)
+        except ListChanged:
+            logger.exception("the draw of sale %s is stopped", sale_id)
+
+
+def advance_draw(*, sale_id: int) -> None:
+    """Take the steps of a draw that are due. Safe to repeat.
+
+    The lock keeps other workers from doing the same work; nothing depends on it.
+
+    :raises LockBusy: another worker is at it.
+    :raises ListChanged: the stored list is not the one that was closed.
+    :raises NotLoaded: the ledger was lost meanwhile.
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    with ledger_errors():
+        name, lease_ms = LedgerKeys(sale_id).draw_lock, settings.SECKILL_LEASE_MS
+        with RedisLock(ledger_connection(), name, lease_ms=lease_ms):
+            take_due_steps(sale_id=sale_id)
+
+
+def take_due_steps(*, sale_id: int) -> None:
+    """Do the work of :func:`advance_draw`, which raises the same."""
+    if not Draw.objects.filter(seckill_voucher=sale_id, closed_at__isnull=False).exists():
+        store_entries(sale_id=sale_id)
+        failpoint("draw.entries_stored")
+        if not close_list(sale_id=sale_id):
+            return
+        failpoint("draw.closed")
+    draw_winners(sale_id=sale_id)
+    failpoint("draw.drawn")
+    if give_units(sale_id=sale_id):
+        finish(sale_id=sale_id)
+
+
+def close_list(*, sale_id: int) -> bool:
+    """Close the list of a draw whose time is over, once; return whether it is closed."""
+    try:
+        return _close_list(sale_id)
+    except NotLoaded:
+        load_sale(sale_id=sale_id)
+        return _close_list(sale_id)
+
+
+def _close_list(sale_id: int) -> bool:
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        draw = Draw.of(sale)
+        if draw.closed_at:
+            return True
+        if not close_entries(sale=sale):
+            return False
+        failpoint("draw.entries_closed")
+        store_all(sale=sale)
+        ids = _listed_ids(sale_id)
+        draw.entries, draw.units, draw.digest = len(ids), sale.stock, list_digest(ids)
+        draw.closed_at = sale.locked_at
+        draw.save(update_fields=["entries", "units", "digest", "closed_at"])
+        failpoint("draw.before_close")
+    logger.info(
+        "sale %s: the list is closed, %s entries, digest %s", sale_id, len(ids), draw.digest
+    )
+    return True
+
+
+def _listed_ids(sale_id: int) -> list[int]:
+    rows = DrawEntry.objects.filter(seckill_voucher=sale_id, live=True)
+    return list(rows.values_list("order_id", flat=True))
+
+
+def draw_winners(*, sale_id: int) -> None:
+    """Draw a closed list, once.
+
+    :raises ListChanged: the rows do not have the digest of the list.
+    """
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        draw = Draw.of(sale)
+        if draw.drawn_at:
+            return
+        ids = _listed_ids(sale_id)
+        if list_digest(ids) != draw.digest:
+            raise ListChanged(f"the list of sale {sale_id} does not have its digest")
+        winners = drawn_order(seed=draw.seed, digest=draw.digest, entry_ids=ids)[: draw.units or 0]
+        draw.cutoff = _ticket(draw, winners[-1]) if winners else ""
+        draw.drawn_at = sale.locked_at
+        draw.save(update_fields=["cutoff", "drawn_at"])
+        failpoint("draw.before_draw")
+    logger.info("sale %s: drawn, %s of %s entries win", sale_id, len(winners), len(ids))
+
+
+def _ticket(draw: Draw, entry_id: int) -> str:
+    return ticket(seed=draw.seed, digest=draw.digest, entry_id=entry_id)
+
+
+def give_units(*, sale_id: int) -> bool:
+    """Give units to the winners without an order; return whether there are none.
+
+    Accounts that were deleted get none, and a winner that is set aside waits for staff.
+    """
+    sale = SeckillVoucher.objects.get(pk=sale_id)
+    winners, _ = split(sale=sale)
+    settled = set(VoucherOrder.objects.filter(seckill_voucher=sale).values_list("pk", flat=True))
+    settled |= {entry.order_id for entry in entries_set_aside(sale_id=sale_id)}
+    missing = [(order_id, user_id) for order_id, user_id in winners if order_id not in settled]
+    try:
+        short = give_to_winners(sale=sale, winners=missing)
+    except NotLoaded:
+        load_sale(sale_id=sale_id)
+        short = give_to_winners(sale=sale, winners=missing)
+    if short:
+        logger.error("sale %s: no unit is left for %s winners", sale_id, short)
+    failpoint("draw.given")
+    if missing and set_kick(sale_id=sale_id):
+        publish_fulfillment(sale_id=sale_id)
+    return not missing
+
+
+def split(*, sale: SeckillVoucher) -> tuple[list[tuple[int, int]], list[tuple[int, int]]]:
+    """Return the order id and user of winners and of the others, in drawn order.
+
+    Entries of deleted accounts are left out.
+    """
+    draw = Draw.of(sale)
+    rows = DrawEntry.objects.filter(seckill_voucher=sale, live=True)
+    users = dict(rows.exclude(user=None).values_list("order_id", "user_id"))
+    keys = sorted((_ticket(draw, order_id), order_id) for order_id in users)
+    order = [(key, order_id, users[order_id] or 0) for key, order_id in keys]
+    winners = [(order_id, user_id) for key, order_id, user_id in order if key <= draw.cutoff]
+    return winners, [(order_id, user_id) for _, order_id, user_id in order[len(winners) :]]
+
+
+def finish(*, sale_id: int) -> None:
+    """Let those who did not win wait in drawn order, if the sale says so.
+
+    Every winner has a row.
+    """
+    with ledger_errors():
+        now_ms = read_ledger_ms()
+    with transaction.atomic(durable=True):
+        sale = lock_seckill_voucher(sale_id=sale_id)
+        draw = Draw.of(sale)
+        if draw.finished_at:
+            return
+        drop_entries_later(sale=sale)  # all of them are rows
+        losers = _losers(sale, draw) if now_ms < epoch_ms(sale.gives_until) else []
+        insert_waiting(sale_id=sale_id, losers=losers)
+        draw.finished_at = sale.locked_at
+        draw.save(update_fields=["finished_at"])
+        failpoint("draw.before_finish")
+    failpoint("draw.finished")
+    # What is lost here is put back by restore_lines, from the rows.
+    queue_losers(sale=sale, losers=losers)
+
+
+def _losers(sale: SeckillVoucher, draw: Draw) -> list[tuple[int, int, int]]:
+    """Return order ids, users and when they join the waiting list, a millisecond apart."""
+    closed_ms = epoch_ms(draw.closed_at or sale.ends_at)
+    _, losers = split(sale=sale)
+    return [
+        (order_id, user_id, closed_ms + place)
+        for place, (order_id, user_id) in enumerate(losers, start=1)
+    ]

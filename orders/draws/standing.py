@@ -1,0 +1,122 @@
+"""How an entry in a draw stands, until it has an order."""
+
+from __future__ import annotations
+
+import datetime as dt
+from enum import Enum, auto
+from typing import TYPE_CHECKING, NamedTuple
+
+from django.db.models import Exists, OuterRef
+from django.utils.translation import gettext_lazy as _
+
+from orders.draws.rules import ticket
+from orders.models import DrawEntry, VoucherOrder, WaitingEntry
+from seckill_site.clocks.machine import epoch_ms
+from vouchers.inventory.draw_entries import read_entry
+from vouchers.models import Draw, SeckillVoucher
+
+if TYPE_CHECKING:
+    from django_stubs_ext import StrOrPromise
+
+MOST_ENTRIES = 20
+
+NOT_DRAWN = "not_drawn"
+"""The reason of an entry that did not win, and does not wait."""
+
+
+class Stage(Enum):
+    """What has become of an entry."""
+
+    ENTERED = auto()
+    WON = auto()
+    WAITING = auto()
+    OUT = auto()
+
+
+_STATUS: dict[Stage, tuple[str, StrOrPromise]] = {
+    Stage.ENTERED: ("entered", _("in the draw")),
+    Stage.WON: ("queued", _("drawn")),
+    Stage.WAITING: ("waiting", _("on the waiting list")),
+    Stage.OUT: ("refused", _("not drawn")),
+}
+
+
+class Standing(NamedTuple):
+    """The stage of an entry, and with ``OUT`` the reason. ``ends_at_ms`` is the sale's end."""
+
+    stage: Stage
+    ends_at_ms: int
+    reason: str = ""
+
+
+def is_winner(*, draw: Draw, entry_id: int) -> bool:
+    """Return whether an entry of the list has won; the draw is drawn."""
+    return ticket(seed=draw.seed, digest=draw.digest, entry_id=entry_id) <= draw.cutoff
+
+
+def standing_of(*, sale_id: int, order_id: int, user_id: int) -> Standing | None:
+    """Return how a buyer's entry stands; None if there is none.
+
+    :raises LedgerUnavailable: it has no row, and Redis did not respond.
+    """
+    sale = SeckillVoucher.objects.select_related("draw").filter(pk=sale_id).first()
+    if sale is None or not sale.is_draw:
+        return None
+    ends_at_ms = epoch_ms(sale.ends_at)
+    row = DrawEntry.objects.filter(pk=order_id, seckill_voucher=sale, user=user_id).first()
+    if row is None:
+        known = read_entry(sale_id=sale_id, user_id=user_id)
+        is_known = known is not None and known.order_id == order_id
+        return Standing(Stage.ENTERED, ends_at_ms) if is_known else None
+    if not row.live:
+        return Standing(Stage.OUT, ends_at_ms, row.outcome)
+    stage = _stage(sale, order_id)
+    return Standing(stage, ends_at_ms, NOT_DRAWN if stage is Stage.OUT else "")
+
+
+class OwnEntry(NamedTuple):
+    """A buyer's entry without an order, for the list of their orders."""
+
+    order_id: int
+    sale: SeckillVoucher
+    entered_at: dt.datetime
+    stage: Stage
+
+    @property
+    def status(self) -> str:
+        return _STATUS[self.stage][0]
+
+    @property
+    def label(self) -> StrOrPromise:
+        return _STATUS[self.stage][1]
+
+
+def entries_of(*, user_id: int) -> list[OwnEntry]:
+    """Return a buyer's latest entries that have no order, newest first."""
+    orders = VoucherOrder.objects.filter(pk=OuterRef("pk"))
+    rows = DrawEntry.objects.filter(~Exists(orders), user=user_id, live=True)
+    rows = rows.select_related("seckill_voucher__voucher", "seckill_voucher__draw")
+    return [
+        OwnEntry(
+            row.order_id,
+            row.seckill_voucher,
+            row.entered_at,
+            _stage(row.seckill_voucher, row.order_id),
+        )
+        for row in rows.order_by("-pk")[:MOST_ENTRIES]
+    ]
+
+
+def _stage(sale: SeckillVoucher, order_id: int) -> Stage:
+    draw = sale.draw
+    if not draw.drawn_at:
+        return Stage.ENTERED
+    if is_winner(draw=draw, entry_id=order_id):
+        return Stage.WON
+    wait = WaitingEntry.objects.filter(order_id=order_id).first()
+    if wait:
+        by_outcome = {"": Stage.WAITING, WaitingEntry.Outcome.OFFERED.value: Stage.WON}
+        return by_outcome.get(wait.outcome, Stage.OUT)
+    if sale.draw_wait_s and not draw.finished_at:
+        return Stage.ENTERED  # the others wait once all winners have their orders
+    return Stage.OUT

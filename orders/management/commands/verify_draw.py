@@ -1,0 +1,56 @@
+"""``manage.py verify_draw``: compute a published draw again."""
+
+import re
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+
+from orders.draws.publishing import ListOpen, NoDraw, record_text
+from orders.draws.record import DrawRecord, MalformedRecord, WrongDraw, verify
+from vouchers.models import SeckillVoucher
+
+LARGEST_BYTES = 64 * 1024 * 1024
+
+
+class Command(BaseCommand):
+    """Verify the record of a draw."""
+
+    help = (
+        "Compute a draw again from its published record and print the winners, one entry id a line."
+        " Compare the commitment that it prints with the one that the page showed before the end."
+        " Exit status 1 if the result does not follow from list and seed."
+    )
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        parser.add_argument(
+            "record",
+            metavar="FILE|ID",
+            help="the record that the draw's page offers, or the id of a sale in this database",
+        )
+
+    def handle(self, *, record: str, **options: Any) -> None:
+        try:
+            is_id = re.fullmatch("[1-9][0-9]{0,17}", record) and not Path(record).exists()
+            text = record_text(sale_id=int(record)) if is_id else _read(Path(record))
+            found = DrawRecord.parse(text)
+            verify(found)
+        except (MalformedRecord, WrongDraw, NoDraw, ListOpen) as error:
+            raise CommandError(str(error)) from error
+        except SeckillVoucher.DoesNotExist as error:
+            raise CommandError(f"there is no public sale {record}") from error
+        self.stderr.write(f"commitment {found.commitment}")
+        self.stderr.write(f"digest {found.digest}")
+        self.stderr.write(f"{len(found.winners)} of {len(found.entry_ids)} entries won: verified")
+        for entry_id in found.winners:
+            self.stdout.write(str(entry_id))
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > LARGEST_BYTES:
+            raise MalformedRecord(f"{path} is larger than any record")
+        return path.read_text(encoding="ascii")
+    except (OSError, UnicodeError) as error:
+        raise CommandError(f"{path} cannot be read: {error}") from error

@@ -1,0 +1,71 @@
+"""The public page of a draw, its record for anybody to check, and the withdrawal of an entry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.shortcuts import render
+from django.urls import reverse
+
+from orders.draws.entries import withdraw
+from orders.draws.publishing import PublishedDraw, find_draw, record_text
+from orders.receipts.service import find_receipt
+from orders.web.buyer_views import signed_in
+from orders.web.refusals import refusals_answered
+from orders.web.serializers import receipt_json
+from seckill_site.clocks.ledger import ledger_now_ms
+from seckill_site.clocks.machine import epoch_ms
+from seckill_site.web.responses import allow, as_shell, wants_html
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+def draw(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Show a draw to everybody alike: what was promised, the list, the result."""
+    found = find_draw(sale_id=sale_id)
+    if not wants_html(request):
+        return as_shell(JsonResponse(_draw_json(found)))
+    context = {"draw": found, "sale": found.sale, "about": _draw_json(found)}
+    return as_shell(render(request, "orders/draw.html", context))
+
+
+@allow("GET", "HEAD")
+@refusals_answered
+def record(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Return the record of a draw as a file: the list without names, the seed, the drawn order."""
+    text = record_text(sale_id=sale_id)
+    response = HttpResponse(text, content_type="text/plain; charset=us-ascii")
+    response["Content-Disposition"] = f'attachment; filename="draw-{sale_id}.txt"'
+    return as_shell(response)
+
+
+@allow("POST")
+@refusals_answered
+@signed_in
+def withdraw_entry(request: HttpRequest, *, sale_id: int, order_id: int) -> HttpResponse:
+    """Take the buyer's entry out of a draw that takes entries."""
+    user_id = request.user.pk or 0
+    now_ms = ledger_now_ms()
+    withdraw(sale_id=sale_id, order_id=order_id, user_id=user_id, now_ms=now_ms)
+    if wants_html(request):
+        where = reverse("receipt", args=[sale_id, order_id])
+        return HttpResponse(status=303, headers={"Location": where})
+    found = find_receipt(sale_id=sale_id, order_id=order_id, user_id=user_id)
+    return JsonResponse(receipt_json(found, now_ms=now_ms))
+
+
+def _draw_json(found: PublishedDraw) -> dict[str, Any]:
+    return {
+        "voucher_id": str(found.sale.pk),
+        "commitment": found.commitment,
+        "entries": found.entries,
+        "units": found.units,
+        "winners": found.winners,
+        "digest": found.digest,
+        "seed": found.seed,
+        "ends_at_ms": epoch_ms(found.sale.ends_at),
+        "closed_at_ms": epoch_ms(found.closed_at) if found.closed_at else None,
+        "drawn_at_ms": epoch_ms(found.drawn_at) if found.drawn_at else None,
+        "record_url": reverse("draw-record", args=[found.sale.pk]) if found.closed_at else None,
+    }

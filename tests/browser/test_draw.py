@@ -1,0 +1,141 @@
+"""A draw in a browser: enter, read the receipt, withdraw, and check the result on its page."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from playwright.sync_api import Page, Request, Route, expect
+
+from tests.browser.conftest import Faults, make_person
+from tests.support.draws import draw_to_the_end, end, entered, listed, make_draw
+from tests.support.inspection import live_ids
+from tests.support.orders import make_buyers
+from tests.support.patience import wait_for
+from tests.support.stack import Web
+from vouchers.models import Draw, SeckillVoucher
+
+pytestmark = [
+    pytest.mark.browser,
+    pytest.mark.timeout(180),
+    pytest.mark.usefixtures("row_locks", "workers"),
+]
+
+LARGEST_PAGE_BYTES = 15_000
+"""A draw's page with its scripts, as they go over the wire; without style sheet and record."""
+
+LATER_MS = 30_000
+
+
+@pytest.fixture
+def person(people: Callable[..., Page], web: Web) -> Iterator[Callable[..., Page]]:
+    """Call it as ``people``. No page may have faults or ask another site."""
+    faults = Faults(web.url)
+
+    def page_of(user: User | None = None, **options: Any) -> Page:
+        page = people(user, **options)
+        faults.watch(page)
+        return page
+
+    yield page_of
+    faults.leave()
+    assert not faults.found
+
+
+def drawn() -> SeckillVoucher:
+    sale = make_draw(stock=2)
+    entered(sale, make_buyers(5))
+    end(sale)
+    draw_to_the_end(sale)
+    return sale
+
+
+def test_buyer_enters_withdraws_and_enters_again(person: Callable[..., Page]) -> None:
+    sale, buyer = make_draw(stock=5), make_person("dora")
+    page = person(buyer)
+    page.goto(f"/vouchers/{sale.pk}/")
+    expect(page.locator("#buy-label")).to_have_text("Enter the draw")
+    page.click("#buy")
+    expect(page.locator("#heading")).to_have_text("You are in the draw")
+    page.goto(f"/vouchers/{sale.pk}/")
+    expect(page.locator("#buy-label")).to_have_text("You are in the draw")
+    page.click("#order-link")
+    page.click("details.confirm summary")
+    page.click("details.confirm button")
+    expect(page.locator("#heading")).to_have_text("No luck this time")
+    expect(page.locator("#text")).to_contain_text("withdrawn")
+    page.click("#back")
+    page.click("#buy")
+    expect(page.locator("#heading")).to_have_text("You are in the draw")
+    wait_for(lambda: len(listed(sale)) == 1, what="a row of the entry")
+
+
+def test_open_receipt_shows_the_win_without_reload(person: Callable[..., Page]) -> None:
+    sale = make_draw(stock=5, ends_in_s=12)
+    page = person(make_person("edith"))
+    page.goto(f"/vouchers/{sale.pk}/")
+    page.click("#buy")
+    expect(page.locator("#heading")).to_have_text("You are in the draw")
+    expect(page.locator("#heading")).to_have_text("It's yours!", timeout=2 * LATER_MS)
+    wait_for(lambda: Draw.of(sale).finished_at is not None, what="a finished draw")
+    assert len(live_ids(sale)) == 1
+
+
+def test_draw_is_checked_in_the_browser(person: Callable[..., Page]) -> None:
+    sale = drawn()
+    page, sizes = person(), list[int]()
+
+    def note(request: Request) -> None:
+        if not request.url.endswith((".css", ".txt", ".svg")):
+            sizes.append(request.sizes()["responseBodySize"])
+
+    page.on("requestfinished", note)
+    page.goto(f"/vouchers/{sale.pk}/draw/", wait_until="networkidle")
+    assert sum(sizes) <= LARGEST_PAGE_BYTES
+    page.click("#check")
+    expect(page.locator("#result")).to_contain_text("All right")
+    for order_id in listed(sale):
+        page.fill("#entry", str(order_id))
+        page.click("#find button")
+        words = "and won" if order_id in live_ids(sale) else "did not win"
+        expect(page.locator("#found")).to_contain_text(words)
+    page.fill("#entry", "77")
+    page.click("#find button")
+    expect(page.locator("#found")).to_have_text("This number is not in the list.")
+
+
+@pytest.mark.parametrize(
+    ("forge", "words"),
+    [
+        (lambda lines: [*lines[:6], *reversed(lines[6:])], "the order does not follow"),
+        (lambda lines: [*lines[:6], "77", *lines[7:]], "the list does not have this digest"),
+        (lambda lines: lines[:-1], "the list does not have this digest"),
+        (lambda lines: [*lines[:5], f"# seed: {'0' * 64}", *lines[6:]], "does not belong"),
+        (lambda lines: ["what?"], "could not be loaded or read"),
+    ],
+    ids=["order", "other list", "shorter list", "seed", "no record"],
+)
+def test_forged_record_is_found_out_in_the_browser(
+    person: Callable[..., Page], forge: Callable[[list[str]], list[str]], words: str
+) -> None:
+    sale = drawn()
+    page = person()
+
+    def answer(route: Route) -> None:
+        lines = route.fetch().text().splitlines()
+        route.fulfill(body="\n".join(forge(lines)) + "\n", content_type="text/plain")
+
+    page.route("**/record.txt", answer)
+    page.goto(f"/vouchers/{sale.pk}/draw/")
+    page.click("#check")
+    expect(page.locator("#result")).to_contain_text(words)
+
+
+def test_page_of_an_open_draw_has_nothing_to_check(person: Callable[..., Page]) -> None:
+    sale = make_draw()
+    page = person()
+    page.goto(f"/vouchers/{sale.pk}/draw/")
+    expect(page.locator("#main")).to_contain_text("Entries are taken until")
+    expect(page.locator("#check")).to_have_count(0)
