@@ -12,6 +12,7 @@ from pytest_django import Settings
 
 from seckill_site.ledger_connection import ledger_connection
 from tests.fixtures.vouchers import ScriptWithout
+from tests.support.draws import make_draw
 from tests.support.patience import wait_for
 from tests.support.sales import (
     lose_state,
@@ -345,30 +346,26 @@ def edit(sale_id: int, **changes: Any) -> None:
 # --- Entries in a draw ----------------------------------------------------------------------------
 
 
-def enter(user_id: int, *, address: str = HOME) -> None:
-    ids = {"sale_id": 1, "order_id": 1_000 + user_id, "user_id": user_id}
-    send(enter_call(**ids, address=address))
+@pytest.mark.django_db
+@pytest.mark.parametrize("wrong_type", [False, True])
+def test_entries_of_an_address_have_the_limit_of_orders(wrong_type: bool) -> None:
+    sale_id = make_draw().pk
+    if wrong_type:  # the count starts anew
+        ledger_connection().set(LedgerKeys(sale_id).limits, "x")
 
+    def enter(user_id: int, address: str = HOME) -> None:
+        ids = {"sale_id": sale_id, "order_id": 1_000 + user_id, "user_id": user_id}
+        send(enter_call(**ids, address=address))
 
-def test_entries_of_an_address_have_the_limit_of_orders() -> None:
-    open_ledger(total=5, draw_gives_until_ms=redis_now_ms() + 60_000)
-    for user_id in (1, 2, 3):
+    counted = range(1, 4 + wrong_type)
+    for user_id in counted:
         enter(user_id)
     with pytest.raises(OrdersLimited) as refused:
-        enter(4)
+        enter(9)
     assert (refused.value.limit, refused.value.wait_ms > 0) == (LimitKind.ADDRESS, True)
-    enter(3)  # a repeat is no new entry
-    enter(4, address=OFFICE)
-    enter(5, address="")
-    assert [it.subject for it in limited_subjects(sale_id=1, most=9)] == [f"a:{HOME}"]
-    lift_order_limits(sale_id=1, subjects=[f"a:{HOME}"])
-    enter(6)
-
-
-def test_counts_of_a_wrong_type_do_not_stop_entries() -> None:
-    open_ledger(total=5, draw_gives_until_ms=redis_now_ms() + 60_000)
-    ledger_connection().set(LedgerKeys(1).limits, "x")
-    for user_id in range(1, 5):
-        enter(user_id)
-    with pytest.raises(OrdersLimited):
-        enter(5)
+    enter(counted[0])  # a repeat is no new entry
+    enter(10, OFFICE)
+    enter(11, "")
+    assert [it.subject for it in limited_subjects(sale_id=sale_id, most=9)] == [f"a:{HOME}"]
+    lift_order_limits(sale_id=sale_id, subjects=[f"a:{HOME}"])
+    enter(12)
