@@ -118,6 +118,8 @@ def _make_shadow(rehearsal: Rehearsal, now: dt.datetime) -> None:
         pay_within_s=PAY_WITHIN_S,
         stage=SaleStage.REHEARSAL,
         room=RoomKind.OFF,  # the crowd gets its tokens beforehand, and presses at once
+        needs_code=False,
+        first_order_only=False,
     )
     voucher = copy(source.voucher)
     voucher.pk, voucher._state = None, copy(voucher._state)
