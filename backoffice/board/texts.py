@@ -12,7 +12,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
-from orders.models import OrderStatus
+from orders.models import OrderStatus, Rule
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
@@ -165,6 +165,7 @@ def _other_figures(board: Board) -> dict[str, str]:
         "oldest": _oldest(board),
         "waiting": grouped(found.waiting if found else None),
         "room": _room(board),
+        "rules": _rules(board),
         "ends": timestamp(board.sale.ends_at),
         "counted": _counted(board),
     }
@@ -198,6 +199,13 @@ def _room(board: Board) -> str:
         "rate": grouped(line.terms.rate),
         "wait": NO_VALUE if wait_ms is None else duration(dt.timedelta(milliseconds=wait_ms)),
     }
+
+
+def _rules(board: Board) -> str:
+    """Return how many buyers each rule has refused a purchase token."""
+    counts = board.counts.refused_by_rules if board.counts else {}
+    found = [f"{it.label}: {grouped(counts[it])}" for it in Rule if it in counts]
+    return " · ".join(found) or NO_VALUE
 
 
 def _counted(board: Board) -> str:

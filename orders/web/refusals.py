@@ -137,7 +137,7 @@ RULE_TEXTS = {
     ),
     "code": gettext_noop("This sale takes an invitation code. Enter yours first."),
     "unpaid_orders": gettext_noop(
-        "You have %(number)s unpaid orders. Pay or cancel some before you buy more."
+        "You have %(number)s unpaid orders or more. Pay or cancel some before you buy another."
     ),
     "cancellations": gettext_noop(
         "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "

@@ -32,6 +32,7 @@ from vouchers.admin.sale_list import (
     publish,
 )
 from vouchers.admin.series import copies_page, series_page
+from vouchers.catalogue.audience import AUDIENCE_TERMS
 from vouchers.catalogue.form_hints import Level
 from vouchers.catalogue.sales import (
     create_sale,
@@ -91,11 +92,22 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         after = (_("After the purchase"), {"fields": ["pay_within_s", "rebuy", "refundable"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})
+        audience = (
+            _("Who may buy"),
+            {
+                "fields": list(AUDIENCE_TERMS),
+                "description": _(
+                    "A buyer has to pass all of these rules to get a purchase token. A change "
+                    "reaches new tokens within a second; tokens issued before count."
+                ),
+            },
+        )
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             return [
                 (_("Voucher"), {"fields": given}),
                 (_("Sale"), {"fields": sale}),
+                audience,
                 after,
                 room,
                 bots,
@@ -115,6 +127,7 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
             (_("Now"), {"fields": [("state", "sold_units", "left", "pending")]}),
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
+            audience,
             after,
             room,
             bots,

@@ -17,6 +17,9 @@ class Audience(NamedTuple):
 
 EVERYBODY = Audience()
 
+AUDIENCE_TERMS = ("needs_contact", "account_age_h", "group", "needs_code", "first_order_only")
+"""The terms of a sale that hold its rules."""
+
 
 def audience_of(sale: SeckillVoucher) -> Audience:
     """Return the rules in the row of a sale."""

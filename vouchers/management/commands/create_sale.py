@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -46,6 +47,19 @@ class Command(BaseCommand):
             default=Work.NONE.name.lower(),
             help="what each buyer's browser computes before it may order",
         )
+        parser.add_argument(
+            "--needs-contact", action="store_true", help="only buyers with a confirmed contact"
+        )
+        parser.add_argument(
+            "--account-age-hours", type=int, default=0, help="only accounts at least this old"
+        )
+        parser.add_argument("--group", help="only accounts in the group of this name")
+        parser.add_argument(
+            "--needs-code", action="store_true", help="each unit takes an invitation code"
+        )
+        parser.add_argument(
+            "--first-order-only", action="store_true", help="only buyers who hold no other order"
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -66,6 +80,7 @@ class Command(BaseCommand):
                     limit=options["limit"],
                     work=Work[options["work"].upper()],
                     **_room_terms(**options),
+                    **_audience_terms(**options),
                 ),
             )
         except (ValidationError, OverflowError) as error:
@@ -89,6 +104,17 @@ def _room_terms(
         raise CommandError("--room-shuffled draws those who wait for the start: --room start")
     rate = {} if room_rate is None else {"room_rate": room_rate}
     return {"room": room, "room_shuffled": room_shuffled, **rate}
+
+
+def _audience_terms(*, account_age_hours: int, group: str | None, **options: Any) -> dict[str, Any]:
+    """Return the terms that say who may buy."""
+    if account_age_hours < 0:
+        raise CommandError("--account-age-hours cannot be negative")
+    found = Group.objects.filter(name=group).first() if group is not None else None
+    if group is not None and found is None:
+        raise CommandError(f"--group: there is no group {group!r}")
+    flags = {name: options[name] for name in ("needs_contact", "needs_code", "first_order_only")}
+    return {**flags, "account_age_h": account_age_hours, "group": found}
 
 
 def _one_line(error: Exception) -> str:
