@@ -100,12 +100,11 @@ def _claim_first(orders: Iterable[Claimant]) -> set[int]:
     wanted: dict[int, int] = {}
     for it in orders:
         wanted.setdefault(it.user_id, it.order_id)
-    users = sorted(wanted)  # two sales never wait for each other
+    others = VoucherOrder.objects.filter(user__in=wanted, live=True)
+    buyers = set(others.values_list("user_id", flat=True))
+    users = sorted(wanted.keys() - buyers)  # in order: two sales never wait for each other
     FirstOrder.objects.bulk_create(
         (FirstOrder(user_id=it, order_id=wanted[it]) for it in users), ignore_conflicts=True
     )
-    claims = FirstOrder.objects.filter(user__in=users, order_id__in=wanted.values())
-    first = set(claims.values_list("order_id", flat=True))
-    others = VoucherOrder.objects.filter(user__in=users, live=True)
-    buyers = set(others.values_list("user_id", flat=True))
-    return {wanted[it] for it in users if it not in buyers} & first
+    claims = FirstOrder.objects.filter(order_id__in=[wanted[it] for it in users])
+    return set(claims.values_list("order_id", flat=True))

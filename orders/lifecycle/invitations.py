@@ -120,6 +120,8 @@ def enter_code(*, sale_id: int, user_id: int, text: str, now: dt.datetime) -> No
 
 
 def _enter(sale: SeckillVoucher, user_id: int, code: str, now: dt.datetime) -> None:
+    if not _is_usable(code):
+        raise CodeRefused("not the letters of a code")
     codes = InvitationCode.objects.filter(seckill_voucher=sale)
     own = codes.filter(user=user_id)
     if own.filter(code=code).exists():

@@ -405,4 +405,4 @@ def test_report_query_count_is_constant() -> None:
             report = report_of(sale)
         assert report.sold_out_at
         taken.append(len(queries))
-    assert taken == [10, 10]
+    assert taken == [11, 11]

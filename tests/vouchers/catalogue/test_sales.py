@@ -964,7 +964,8 @@ def test_delete_locks_row_and_closes_ledger_first(steps):
 
     assert steps == [
         *("FOR UPDATE", "write_terms", "snapshot"),
-        *("DELETE vouchers_answercount", "DELETE orders_rehearsal", "DELETE orders_waitingentry"),
+        *("DELETE vouchers_answercount", "DELETE orders_rulerefusal", "DELETE orders_rehearsal"),
+        "DELETE orders_waitingentry",
         *("DELETE orders_roomvisit", "DELETE vouchers_seckillvoucher"),
     ]
 
