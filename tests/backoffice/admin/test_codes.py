@@ -12,9 +12,8 @@ from django.contrib.auth.models import Permission, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from orders.audience.claims import CodeUse
 from orders.lifecycle.invitations import MOST_CODES
-from orders.models import InvitationCode
+from orders.models import CodeUse, InvitationCode
 from tests.orders.audience.rules import give_code
 from tests.support.orders import make_buyer, make_order, make_sale
 from vouchers.models import SeckillVoucher

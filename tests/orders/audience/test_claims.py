@@ -170,7 +170,7 @@ def two_orders_of_one_code(monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], 
     give_code(sale, buyer)
     meeting = MeetingPoint(patience_s=GENEROUS_S)
     monkeypatch.setattr(batch, "lock_seckill_voucher", plain_read)
-    monkeypatch.setattr(batch, "open_claims", with_meeting(batch.open_claims, meeting))
+    monkeypatch.setattr(batch, "open_claims", with_meeting(claims.open_claims, meeting))
     return two_writers(sale, [[it] for it in two_entries(sale, buyer)], meeting), sale
 
 

@@ -106,7 +106,7 @@ def test_code_of_another_account_or_sale_is_refused(sale: SeckillVoucher, buyer:
 def test_of_many_accounts_at_once_one_gets_the_code(sale: SeckillVoucher) -> None:
     give_code(sale, None)
     buyers = [make_buyer() for _ in range(8)]
-    outcomes = at_once(*(lambda it=it: enter(sale, it) for it in buyers))  # type: ignore[misc]
+    outcomes = at_once(*(lambda it=it: enter(sale, it) for it in buyers))
     assert sum(isinstance(it, CodeRefused) for it in outcomes) == 7
     assert owner_of(sale) in buyers
 
