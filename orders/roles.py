@@ -20,8 +20,9 @@ PREPARE = (
     *(f"vouchers.view_{it}" for it in ("voucher", "seckillvoucher", "picture", "answercount")),
     *(f"orders.view_{it}" for it in ("voucherorder", "orderevent", "payment", "waitingentry")),
     "orders.redeem_voucherorder",
+    "orders.issue_invitationcode",
 )
-"""Prepare sales and vouchers, redeem vouchers, view orders."""
+"""Prepare sales, vouchers and invitation codes, redeem vouchers, view orders."""
 
 RUN = (
     RUN_PERMISSION,

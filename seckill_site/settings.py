@@ -309,6 +309,14 @@ CACHES = {
     },
 }
 
+# --- Accounts of buyers -------------------------------------------------------------------------
+
+SECKILL_UNPAID_ORDERS = env.int("SECKILL_UNPAID_ORDERS", default=5)
+"""An account with so many unpaid orders gets no purchase token; 0: no cap."""
+
+SECKILL_CANCELLATIONS_PER_HOUR = env.int("SECKILL_CANCELLATIONS_PER_HOUR", default=10)
+"""The most orders that a buyer may cancel within an hour; 0: no cap."""
+
 # --- Payment -------------------------------------------------------------------------------------
 
 SECKILL_PAYMENT_PROVIDERS = env.list(

@@ -20,6 +20,7 @@ from django.db import connection
 from django.test import TransactionTestCase
 from redis import Redis
 
+from orders.audience import caps, eligibility, refusal_log
 from seckill_site.clocks import ledger as ledger_clock
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.mysql import base as mysql
@@ -133,6 +134,17 @@ def tally_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(request_stats, "RETRY_S", 3600)
     yield
     request_stats.flush_request_counts()
+
+
+@pytest.fixture(autouse=True)
+def rules_by_hand(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A process that knows no buyer, counts unpaid orders when a test says so, and writes then."""
+    monkeypatch.setattr(refusal_log, "FLUSH_S", 3600)
+    monkeypatch.setattr(caps.capped_accounts, "_until", time.monotonic() + 3600)
+    monkeypatch.setattr(caps.capped_accounts, "_ids", frozenset())
+    eligibility.forget_all()
+    yield
+    refusal_log.forget_refusals()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,6 +6,7 @@ import datetime as dt
 import secrets
 from typing import TypeVar
 
+from django.contrib.auth.models import Group
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.db import models
 from django.db.models import F, Q
@@ -22,6 +23,9 @@ MAX_LIMIT = 20
 
 MAX_ROOM_RATE = 100_000
 """The most people that a waiting room lets in per second."""
+
+MAX_ACCOUNT_AGE_H = 10 * 365 * 24
+"""The greatest age that a sale may ask of an account, in hours."""
 
 PAY_WITHIN_S = (60, 7 * 24 * 3600)
 """The shortest and the longest time to pay."""
@@ -238,6 +242,40 @@ class SeckillVoucher(models.Model):
             "Each buyer's browser computes for a moment while they wait, which slows down a "
             "program with many accounts. Without JavaScript, a buyer answers a picture instead."
         ),
+    )
+    needs_contact = models.BooleanField(
+        _("confirmed contact"),
+        default=False,
+        db_default=False,
+        help_text=_("Only buyers who have confirmed an e-mail address or a phone number."),
+    )
+    account_age_h = models.PositiveIntegerField(
+        _("age of the account in hours"),
+        default=0,
+        db_default=0,
+        validators=[MaxValueValidator(MAX_ACCOUNT_AGE_H)],
+        help_text=_("Only accounts that are at least this old; 0: of any age."),
+    )
+    group = models.ForeignKey(
+        Group,
+        on_delete=models.PROTECT,
+        null=True,
+        blank=True,
+        related_name="+",
+        verbose_name=_("group"),
+        help_text=_("Only accounts in this group; you choose its members on their pages."),
+    )
+    needs_code = models.BooleanField(
+        _("invitation code"),
+        default=False,
+        db_default=False,
+        help_text=_("Each unit takes a code that no other has used."),
+    )
+    first_order_only = models.BooleanField(
+        _("first order only"),
+        default=False,
+        db_default=False,
+        help_text=_("Only buyers who hold no order of any sale, unpaid, paid or used."),
     )
     room_opened_ms = models.PositiveBigIntegerField(
         default=0,

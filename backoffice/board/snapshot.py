@@ -16,6 +16,7 @@ from django.core.cache import cache
 from django.db.models import Count, Q
 
 from backoffice.board.limits import LimitedRow, read_limited
+from orders.audience.refusal_log import count_refused
 from orders.models import OrderStatus, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.clocks.watch import wrong_clocks
@@ -93,6 +94,7 @@ class Counts:
     statuses: dict[str, int]
     answers: dict[str, int]
     counted_at_ms: int
+    refused_by_rules: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -225,4 +227,5 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
             answers[row.answer] += row.count
     except LedgerUnavailable:
         answers.clear()
-    return Counts(statuses, dict(answers), epoch_ms(now))
+    refused = count_refused(sale_id=sale.pk)
+    return Counts(statuses, dict(answers), epoch_ms(now), refused)

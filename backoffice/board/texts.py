@@ -12,7 +12,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
-from orders.models import OrderStatus
+from orders.models import OrderStatus, Rule
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
@@ -169,6 +169,7 @@ def _other_figures(board: Board) -> dict[str, str]:
         "waiting": grouped(found.waiting if found else None),
         "room": _room(board),
         "draw": _draw(board),
+        "rules": _rules(board),
         "ends": timestamp(board.sale.ends_at),
         "counted": _counted(board),
     }
@@ -219,6 +220,13 @@ def _draw(board: Board) -> str:
     if draw.closed_at:
         return gettext("closed with %(entries)s entries, about to be drawn") % words
     return gettext("%(entries)s entries") % words
+
+
+def _rules(board: Board) -> str:
+    """Return how many buyers each rule has refused a purchase token."""
+    counts = board.counts.refused_by_rules if board.counts else {}
+    found = [f"{it.label}: {grouped(counts[it])}" for it in Rule if it in counts]
+    return " · ".join(found) or NO_VALUE
 
 
 def _counted(board: Board) -> str:

@@ -120,6 +120,8 @@ def _make_shadow(rehearsal: Rehearsal, now: dt.datetime) -> None:
         per_address=0,  # the crowd is one machine
         mode=SaleMode.FIRST_COME,
         room=RoomKind.OFF,  # the crowd gets its tokens beforehand, and presses at once
+        needs_code=False,
+        first_order_only=False,
     )
     voucher = copy(source.voucher)
     voucher.pk, voucher._state = None, copy(voucher._state)

@@ -29,6 +29,7 @@ from django.db.models.functions import Ceil, RowNumber
 from backoffice.report.draw import DrawFigures, read_draw
 from backoffice.report.request_times import Span, peak_of, spans_of
 from backoffice.report.room import RoomFigures, read_room
+from orders.audience.refusal_log import count_refused
 from orders.models import OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
 from vouchers.inventory.keys import LedgerUnavailable
 from vouchers.inventory.request_stats import read_request_counts, read_stored_counts
@@ -97,6 +98,7 @@ class SaleReport:
     knows_latest: bool
     orders: tuple[Orders, ...]
     refused: dict[str, int]
+    refused_by_rules: dict[str, int]
     buyers: int
     sold_out_at: dt.datetime | None
     written: Durations
@@ -163,6 +165,7 @@ def report_sale(*, sale_id: int, now: dt.datetime) -> SaleReport:
         knows_latest=knows_latest,
         orders=orders,
         refused=refused,
+        refused_by_rules=count_refused(sale_id=sale_id),
         buyers=_taken(rows).aggregate(buyers=Count("user", distinct=True))["buyers"],
         sold_out_at=_sold_out_at(sale, rows),
         written=_durations(

@@ -12,7 +12,7 @@ from backoffice.report.draw import DrawFigures
 from backoffice.report.figures import Durations, SaleReport
 from backoffice.report.request_times import ANSWERS, Span
 from backoffice.report.room import RoomFigures
-from orders.models import OrderStatus, RefusalReason
+from orders.models import OrderStatus, RefusalReason, Rule
 from seckill_site.formatting import NO_VALUE, exact_duration, grouped, money, plain_money, timestamp
 from vouchers.inventory.request_stats import ACCEPTED
 
@@ -54,6 +54,7 @@ def sections(report: SaleReport) -> list[Section]:
     return [
         Section(gettext("Sale"), list(_sale(report))),
         Section(gettext("Requests"), list(_requests(report))),
+        *_audience(report),
         Section(gettext("Orders"), list(_orders(report))),
         Section(gettext("Money"), list(_money(report))),
         Section(gettext("How long it took"), list(_times(report))),
@@ -104,6 +105,16 @@ def _requests(report: SaleReport) -> Iterator[Figure]:
     label = gettext("Most requests per second")
     yield Figure(label, _rate(peak), round(peak.per_second, 2) if peak else "", note=note)
     yield _moment(gettext("Time of the peak"), peak.at if peak else None)
+
+
+def _audience(report: SaleReport) -> list[Section]:
+    """Return the buyers whom each rule has refused, if any has."""
+    counts = report.refused_by_rules
+    if not counts:
+        return []
+    note = gettext("Different buyers who got no purchase token at some time; some may have later.")
+    figures = [_count(capfirst(str(it.label)), counts[it], note) for it in Rule if it in counts]
+    return [Section(gettext("Buyers refused by a rule"), figures)]
 
 
 def _orders(report: SaleReport) -> Iterator[Figure]:

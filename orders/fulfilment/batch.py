@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from django.db import transaction
 
+from orders.audience.claims import Claims, open_claims
 from orders.fulfilment.bulk_insert import IDLE, Meanwhile, NewOrder, insert_orders, pay_by
 from orders.fulfilment.existing_orders import (
     ExistingOrder,
@@ -88,6 +89,12 @@ class _Existing:
         """Return the live order that holds the entry's unit."""
         return self.live.get((entry.user_id, entry.unit))
 
+    def without_row(self, entries: Sequence[PendingEntry]) -> list[PendingEntry]:
+        """Return the entries of active buyers that have no row yet."""
+        return [
+            it for it in entries if it.order_id not in self.rows and self.active.get(it.user_id)
+        ]
+
 
 def write_batch(
     *,
@@ -113,7 +120,10 @@ def write_batch(
     :raises django.db.Error: nothing was written.
     """
     with _sale_to_write(sale_id, fencing_token, number, lost) as sale:
-        outcome, rows = _decide(sale, entries, _read(sale, entries), refuse_as)
+        existing = _read(sale, entries)
+        claims = Claims() if refuse_as else open_claims(sale, existing.without_row(entries))
+        outcome, rows = _decide(sale, entries, existing, claims, refuse_as)
+        claims.save()
         if rows:
             insert_orders(sale=sale, orders=rows, now=sale.locked_at, work=work)
             outcome.rows = _receipt_copies(sale, rows)
@@ -190,6 +200,7 @@ def _decide(
     sale: SeckillVoucher,
     entries: Sequence[PendingEntry],
     existing: _Existing,
+    claims: Claims,
     refuse_as: RefusalReason | None,
 ) -> tuple[BatchOutcome, list[NewOrder]]:
     outcome, rows = BatchOutcome(), []
@@ -198,12 +209,13 @@ def _decide(
         if entry.order_id in existing.rows:
             _report_again(sale_id, entry, existing, outcome)
             continue
-        reason = refuse_as or _refusal(entry, existing, room)
+        reason = refuse_as or _refusal(entry, existing, room) or claims.refusal(entry)
         row = _row(sale_id, entry, existing, reason)
         rows.append(row)
         existing.rows[entry.order_id] = row
         if reason is None:
             room -= 1
+            claims.take(entry)
             existing.live[entry.user_id, entry.unit] = entry.order_id
             outcome.done.append(entry)
         else:

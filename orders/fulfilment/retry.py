@@ -15,6 +15,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 from django.utils.translation import gettext, gettext_noop
 
+from orders.audience.claims import open_claims
 from orders.fulfilment.bulk_insert import pay_by
 from orders.lifecycle.transitions import SYSTEM, Actor, Change, change_order
 from orders.lock_objects import lock_order
@@ -35,6 +36,14 @@ class NotSetAside(Exception):
     """The order was not set aside, or has been retried already."""
 
 
+class RuleForbids(Exception):
+    """A rule of the sale allows the buyer no such order by now."""
+
+    def __init__(self, reason: RefusalReason) -> None:
+        super().__init__(reason.value)
+        self.reason = reason.label
+
+
 class BuyerClosed(Exception):
     """The buyer's account is closed or deleted."""
 
@@ -45,6 +54,7 @@ RETRY_REFUSALS: dict[type[Exception], str] = {
     BuyerClosed: gettext_noop("the buyer's account is closed"),
     AlreadyOrdered: gettext_noop("the buyer already has order %(order_id)s for that unit"),
     SoldOut: gettext_noop("no units are left"),
+    RuleForbids: "%(reason)s",
     StillPending: gettext_noop("it is still pending; try again in a few seconds"),
 }
 """The expected refusals of a retry, as texts for staff. None of them changes anything."""
@@ -99,6 +109,7 @@ def retry_order(*, order_id: int, by: Actor = SYSTEM, now: dt.datetime) -> None:
     :raises NotSetAside: it was not set aside, or has been retried already.
     :raises BuyerClosed: the buyer's account is closed or deleted.
     :raises AlreadyOrdered: the buyer has another order of that unit by now.
+    :raises RuleForbids: its invitation code is used, or the buyer has another order by now.
     :raises SoldOut: no unit is left, in the ledger or in the database.
     :raises StillPending: its release has not arrived yet.
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
@@ -117,6 +128,11 @@ def _retry(*, sale_id: int, order_id: int, by: Actor, now: dt.datetime) -> None:
         sale = lock_seckill_voucher(sale_id=sale_id)
         order = lock_order(order_id=order_id)
         holding = _retriable(sale, order)
+        claims = open_claims(sale, [holding])
+        if reason := claims.refusal(holding):
+            raise RuleForbids(reason)
+        claims.take(holding)
+        claims.save()
         claim(sale_id=sale_id, holding=holding)
         # A crash between here and the commit leaves a buyer without a live order. Reconcile makes
         # it pending, and fulfilment, which finds the refused row, releases it. A retry before that

@@ -13,9 +13,11 @@ from django.conf import settings
 from django.db import transaction
 
 from locks import LockBusy, LockNotOwned, RedisLock
+from orders.audience.caps import check_cancellations
+from orders.audience.claims import return_claims
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_orders
 from orders.lock_objects import lock_orders
-from orders.models import SOURCES, OrderStatus, VoucherOrder
+from orders.models import SOURCES, ActorKind, OrderStatus, VoucherOrder
 from seckill_site.failpoints import failpoint
 from seckill_site.ledger_connection import ledger_connection
 from vouchers.inventory.holdings import Holding
@@ -66,12 +68,15 @@ def cancel_order(*, order_id: int, by: Actor, now: dt.datetime, why: str = "") -
 
     :raises VoucherOrder.DoesNotExist: there is no such order.
     :raises WrongState: it is not unpaid; nothing was changed.
+    :raises NotEligible: the buyer has cancelled too many orders within the hour.
     :raises Busy: the buyer's order is being changed now.
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
     """
     order = VoucherOrder.objects.get(pk=order_id)
     if order.status != OrderStatus.UNPAID or order.user_id is None:
         raise WrongState(order.status)
+    if by.kind == ActorKind.BUYER:
+        check_cancellations(user_id=order.user_id, now=now)
     sale_id, change = order.seckill_voucher_id, Change(OrderStatus.CANCELLED, by, now, why)
     with user_lock(sale_id=sale_id, user_id=order.user_id):
         ended = end_orders(change, sale_id=sale_id, order_ids=[order_id])
@@ -105,6 +110,7 @@ def end_locked(change: Change, *, sale_id: int, order_ids: Sequence[int]) -> lis
     ids = [order.pk for order in orders]
     changed = change_orders(change, sale_id=sale_id, order_ids=ids)
     assert changed == len(orders), "the rows are locked"
+    return_claims(sale, order_ids=ids)
     sale.sold -= len(orders)
     sale.save(update_fields=["sold"])
     return orders

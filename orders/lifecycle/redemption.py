@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import unicodedata
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
-from django.core.cache import cache
 from django.db import transaction
 
+from orders.lifecycle.guesses import GuessLimit
 from orders.lifecycle.transitions import Actor, Change, WrongState, change_order
 from orders.models import CODE_LENGTH, OrderEvent, OrderStatus, VoucherOrder
-
-MAX_WRONG_CODES, WINDOW_S = 30, 60
-"""The most wrong codes that a member of staff may type per window."""
 
 _SEEN_AS = str.maketrans({"O": "0", "I": "1", "L": "1", "U": "V"})
 
@@ -24,24 +19,16 @@ class NoSuchCode(Exception):
     """No order has this code."""
 
 
-class TooManyGuesses(Exception):
-    """Too many wrong codes were typed; the next may be typed after ``retry_after_s``."""
-
-    def __init__(self, retry_after_s: int) -> None:
-        super().__init__(f"{MAX_WRONG_CODES} wrong codes; go on in {retry_after_s} s")
-        self.retry_after_s = retry_after_s
-
-
-class GuessesUnknown(Exception):
-    """The cache, which counts wrong codes, does not respond, so no code is accepted."""
-
-
 class NotRedeemable(Exception):
     """The voucher was used before, or is being refunded; ``found`` is its order as it is now."""
 
     def __init__(self, found: Redeemable) -> None:
         super().__init__(f"the order is {found.order.status}")
         self.found = found
+
+
+GUESSES = GuessLimit("redeem-wrong", most=30, window_s=60, wrong=NoSuchCode)
+"""The most wrong codes that a member of staff may type per minute."""
 
 
 @dataclass(frozen=True)
@@ -98,39 +85,3 @@ def redeem(*, code: str, by: Actor, now: dt.datetime) -> Redeemable:
     except WrongState as error:
         raise NotRedeemable(find_by_code(code=code)) from error
     return find_by_code(code=code)
-
-
-@contextmanager
-def counted_guess(*, user_id: int, now: dt.datetime) -> Iterator[None]:
-    """Allow one guess at a code, and count it if it is wrong.
-
-    It is counted first and uncounted if the code exists, so concurrent guesses gain nothing.
-
-    :raises TooManyGuesses: ``MAX_WRONG_CODES`` guesses in this window were wrong.
-    :raises GuessesUnknown: the cache did not respond.
-    """
-    window, second = divmod(int(now.timestamp()), WINDOW_S)
-    key = f"redeem-wrong:{user_id}:{window}"
-    cache.add(key, 0, timeout=2 * WINDOW_S)
-    guesses = _count(key, 1)
-    if guesses is None:
-        raise GuessesUnknown("the cache did not count the guess")
-    if guesses > MAX_WRONG_CODES:
-        raise TooManyGuesses(WINDOW_S - second)
-    try:
-        yield
-    except NoSuchCode:
-        raise
-    except BaseException:
-        _count(key, -1)
-        raise
-    _count(key, -1)
-
-
-def _count(key: str, by: int) -> int | None:
-    """Add to a counter and return it; None if the cache does not respond or has lost it."""
-    try:
-        count: int | None = cache.incr(key, by)
-    except ValueError:
-        return None
-    return count

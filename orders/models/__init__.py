@@ -1,5 +1,13 @@
 """The tables of orders, one module per subject."""
 
+from orders.models.audience import (
+    INVITATION_LENGTH,
+    CodeUse,
+    FirstOrder,
+    InvitationCode,
+    Rule,
+    RuleRefusal,
+)
 from orders.models.draws import DrawEntry
 from orders.models.jobs import JobStatus, OrderJob, Rehearsal, RehearsalPhase
 from orders.models.orders import (
@@ -20,10 +28,14 @@ from orders.models.visits import RoomVisit
 __all__ = [
     "BARRING_STATUSES",
     "CODE_LENGTH",
+    "INVITATION_LENGTH",
     "LIVE_STATUSES",
     "SOURCES",
     "ActorKind",
+    "CodeUse",
     "DrawEntry",
+    "FirstOrder",
+    "InvitationCode",
     "JobStatus",
     "OrderEvent",
     "OrderJob",
@@ -34,6 +46,8 @@ __all__ = [
     "Rehearsal",
     "RehearsalPhase",
     "RoomVisit",
+    "Rule",
+    "RuleRefusal",
     "SandboxTrade",
     "VoucherOrder",
     "WaitingEntry",

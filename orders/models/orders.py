@@ -78,6 +78,8 @@ class RefusalReason(models.TextChoices):
     ALREADY_ORDERED = "already_ordered", _("the buyer already has an order in this sale")
     SOLD_OUT = "sold_out", _("no units were left")
     INACTIVE_BUYER = "inactive_buyer", _("the buyer's account is closed")
+    CODE_USED = "code_used", _("the buyer's invitation code was used for another order")
+    NOT_FIRST_ORDER = "not_first_order", _("the buyer has another order")
     FAILED = "failed", _("the order could not be written and was set aside")
     LOST = "lost", _("the order was lost before it was written")
 

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 from django.conf import settings
 
 from locks.lua_script import ScriptCall
+from orders.audience.eligibility import judge_buyer, recall_verdict
+from orders.audience.verdicts import NotEligible, Verdict
 from orders.models import OrderStatus
 from orders.placing.tokens import PurchaseToken
 from orders.receipts.purchase_page import BuyerStatus, OwnOrder, buyer_status, most_urgent
@@ -23,6 +25,7 @@ from orders.receipts.row_copy import ReceiptRow
 from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.kept_settings import kept
+from vouchers.catalogue.audience import EVERYBODY, Audience
 from vouchers.catalogue.listing import public_sale
 from vouchers.catalogue.public_sales import KnownSale, learn_sale
 from vouchers.inventory.holdings import KnownBuyer, known_buyer_call
@@ -41,6 +44,7 @@ class BuyerInSale(NamedTuple):
     place: Place | None = None
     work: int = 0
     is_draw: bool = False
+    audience: Audience = EVERYBODY
 
     @property
     def is_over(self) -> bool:
@@ -48,8 +52,14 @@ class BuyerInSale(NamedTuple):
 
     @property
     def may_have_token(self) -> bool:
-        """Whether the sale is not over, and its waiting room has let this buyer in."""
-        return not self.is_over and (self.place is None or self.place.is_in)
+        """Whether the sale is not over, no rule refuses this buyer, and its room lets them in."""
+        is_in = self.place is None or self.place.is_in
+        return is_in and not self.is_over and not self.status.verdict.rule
+
+    @property
+    def is_to_judge(self) -> bool:
+        """Whether the sale's rules matter: the buyer might buy now."""
+        return not self.is_over and self.status.may_buy
 
     def token(self, order_id: int) -> PurchaseToken:
         """Return a token with this order id, for a buyer who may have one."""
@@ -60,17 +70,24 @@ class BuyerInSale(NamedTuple):
         return PurchaseToken(*ids, expires_at_ms, *about)
 
     def of_sale(self, sale: KnownSale) -> BuyerInSale:
-        """Return the same buyer, whose token would ask for the work of this sale."""
-        return self._replace(work=sale.work)
+        """Return the same buyer, under the rules of this sale and the work it asks for."""
+        return self._replace(work=sale.work, audience=sale.audience)
+
+    def with_verdict(self, verdict: Verdict) -> BuyerInSale:
+        """Return the same buyer, with what the rules say of them."""
+        return self._replace(status=self.status._replace(verdict=verdict))
 
     def check_admitted(self) -> None:
         """Refuse a buyer who may not have a token.
 
         :raises SaleEnded: the sale is over.
+        :raises NotEligible: a rule refuses the buyer.
         :raises NotAdmitted: the buyer waits in the waiting room.
         """
         if self.is_over:
             raise SaleEnded("the sale is over")
+        if self.status.verdict.rule:
+            raise NotEligible(self.status.verdict)
         if not self.may_have_token:
             raise NotAdmitted("the waiting room has not let this buyer in")
 
@@ -117,6 +134,26 @@ def buyer_from_rows(
             raise NotLoaded(f"sale {sale_id} is not loaded")
     place = known.place if known else None
     return BuyerInSale(status, epoch_ms(sale.ends_at), sale.identity, place, sale.is_draw)
+
+
+def judged(found: BuyerInSale) -> BuyerInSale:
+    """Return the same buyer with the verdict of the rules, with SQL if this process has to ask."""
+    if not found.is_to_judge:
+        return found
+    return found.with_verdict(judge_buyer(**_parties(found)))
+
+
+def judged_already(found: BuyerInSale) -> BuyerInSale | None:
+    """Return the same buyer with the verdict that this process knows; None if it has to ask."""
+    if not found.is_to_judge:
+        return found
+    verdict = recall_verdict(**_parties(found))
+    return found.with_verdict(verdict) if verdict else None
+
+
+def _parties(found: BuyerInSale) -> dict[str, Any]:
+    ids = {"sale_id": found.status.sale_id, "user_id": found.status.user_id}
+    return {**ids, "audience": found.audience}
 
 
 def find_buyer_in_sale(*, sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSale:

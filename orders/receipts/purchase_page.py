@@ -7,10 +7,13 @@ from typing import Any, NamedTuple
 
 from django.db.models import Exists, FilteredRelation, OuterRef, Q, Value
 
+from orders.audience.eligibility import judge_buyer
+from orders.audience.verdicts import ELIGIBLE, Verdict
 from orders.models import BARRING_STATUSES, OrderStatus, WaitingEntry
 from orders.placing.tokens import issue_tokens
 from orders.receipts.service import ENTERED, QUEUED
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
+from vouchers.catalogue.audience import audience_of
 from vouchers.catalogue.listing import public_sale
 from vouchers.inventory.holdings import BuyerHoldings, known_buyer_call, read_buyer_holdings
 from vouchers.inventory.keys import LedgerUnavailable, send
@@ -37,7 +40,8 @@ class BuyerStatus(NamedTuple):
     """A buyer's status in a sale at one moment: the order to show first, and the units held.
 
     ``barred``: an ended order rules out another, and is the one shown. ``waits``: the buyer is in
-    the waiting list; the purchase page looks that up only when the sale is sold out.
+    the waiting list; the purchase page looks that up only when the sale is sold out. ``verdict``
+    names the rule that refuses the buyer a token, if one does.
     """
 
     sale_id: int
@@ -48,6 +52,7 @@ class BuyerStatus(NamedTuple):
     barred: bool
     waits: bool
     order: OwnOrder | None
+    verdict: Verdict = ELIGIBLE
 
     @property
     def may_buy(self) -> bool:
@@ -58,7 +63,7 @@ class BuyerStatus(NamedTuple):
     def own_state(self) -> str | None:
         """The state of the buy button if the buyer's own orders decide it, else None."""
         if self.may_buy:
-            return None
+            return "not_eligible" if self.verdict.rule else None
         if self.order is None or not self.holds:
             return "barred"
         return _OWN_STATES.get(self.order.status, "already_ordered")
@@ -69,7 +74,8 @@ class PurchaseOffer:
     """The purchase page's content; ``place`` is the buyer's in the waiting room, if there is one.
 
     ``token`` is empty for a visitor, after the end, and until the waiting room lets the buyer in.
-    It is also empty if the buyer ``must_answer`` a question first, which stands in for work.
+    It is also empty if the buyer ``must_answer`` a question first, which stands in for work, or if
+    a rule refuses the buyer.
     """
 
     sale: SeckillVoucher
@@ -87,7 +93,12 @@ class PurchaseOffer:
             PlaceState.WAITING,
             PlaceState.EXPIRED,
         )
-        return waits and not self.is_over
+        return waits and not self.is_over and not self.is_refused
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a rule refuses the buyer a token."""
+        return self.buyer is not None and bool(self.buyer.verdict.rule)
 
     @property
     def is_over(self) -> bool:
@@ -121,21 +132,32 @@ def purchase_offer(
     sale = public_sale(sale_id=sale_id, drafts_too=drafts_too)
     found, token, known, place = None, "", BuyerHoldings(now_ms, []), None
     must_answer = sale.work > 0 and not has_answered
+    ledger_answers = True
     try:
         found = snapshots(sale_ids=[sale_id])[sale_id]
         if user_id and visitor:
             known, place = _read_buyer(sale, user_id, visitor)
-            if _may_have_token(sale, now_ms, place) and not must_answer:
-                token = _token(sale, user_id, place)
     except LedgerUnavailable:
+        ledger_answers = False
         logger.warning("the page of sale %s is shown without its ledger", sale_id)
     now = from_epoch_ms(now_ms)
     state = found.state if found else sale.state_at(now)
     buyer = None
     if user_id:
         rows = _sale_and_orders(sale_id, user_id, with_waiting=state is SaleState.SOLD_OUT)
-        buyer = _merge(user_id, known, rows)
+        buyer = _judged(_merge(user_id, known, rows), sale, now_ms)
+        may_have_token = _may_have_token(sale, now_ms, place) and not buyer.verdict.rule
+        if visitor and ledger_answers and may_have_token and not must_answer:
+            token = _token(sale, user_id, place)
     return PurchaseOffer(sale, found, state, token, buyer, place, must_answer)
+
+
+def _judged(buyer: BuyerStatus, sale: SeckillVoucher, now_ms: int) -> BuyerStatus:
+    """Return the same buyer with the verdict of the rules, if they might buy."""
+    if not buyer.may_buy or epoch_ms(sale.ends_at) <= now_ms:
+        return buyer
+    ids = {"sale_id": sale.pk, "user_id": buyer.user_id}
+    return buyer._replace(verdict=judge_buyer(**ids, audience=audience_of(sale)))
 
 
 def _read_buyer(
@@ -171,8 +193,13 @@ def _may_have_token(sale: SeckillVoucher, now_ms: int, place: Place | None) -> b
 
 
 def _token(sale: SeckillVoucher, user_id: int, place: Place | None) -> str:
+    """Return a token, or an empty text if Redis does not respond."""
     admission = place.number if place else 0
-    return issue_tokens(sale=sale, user_ids=[user_id], admission=admission)[0].sign()
+    try:
+        return issue_tokens(sale=sale, user_ids=[user_id], admission=admission)[0].sign()
+    except LedgerUnavailable:
+        logger.warning("the page of sale %s is shown without a token", sale.pk)
+        return ""
 
 
 def _sale_and_orders(sale_id: int, user_id: int, *, with_waiting: bool) -> list[dict[str, Any]]:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext_lazy as _
 from orders.draws.rules import commitment_of
 from orders.draws.standing import OwnEntry, entries_of
 from orders.lifecycle.cancellation import cancel_order
+from orders.lifecycle.invitations import enter_code
 from orders.lifecycle.transitions import Actor
 from orders.lifecycle.waiting_list import Place, join, leave, place_of
 from orders.models import OrderStatus, VoucherOrder
@@ -28,7 +29,7 @@ from orders.receipts.service import find_receipt, orders_of, receipt_of
 from orders.web.challenge import challenge_form, has_answered, note_answer
 from orders.web.order_api import login_required_answer
 from orders.web.refusals import refusals_answered
-from orders.web.request_parsing import read_order_request
+from orders.web.request_parsing import read_code_request, read_order_request
 from orders.web.room_answers import visitor_in
 from orders.web.room_views import room_page
 from orders.web.serializers import buyer_status_json, receipt_json, waiting_json
@@ -209,8 +210,22 @@ def _urls(request: HttpRequest, sale_id: int) -> dict[str, str]:
         "waiting": reverse("waiting", args=[sale_id]),
         "room": reverse("room", args=[sale_id]),
         "form": reverse("purchase-form", args=[sale_id]),
+        "code": reverse("invitation", args=[sale_id]),
         "login": f"{reverse('login')}?next={request.path}",
     }
+
+
+@allow("POST")
+@refusals_answered
+@signed_in
+def invitation(request: HttpRequest, *, sale_id: int) -> HttpResponse:
+    """Enter an invitation code; a form leads back to the page it is on."""
+    code, user_id = read_code_request(request), request.user.pk or 0
+    enter_code(sale_id=sale_id, user_id=user_id, text=code, now=database_now())
+    if not wants_html(request):
+        return JsonResponse({"voucher_id": str(sale_id), "entered": True})
+    page = "purchase-form" if request.POST.get("back") == "form" else "purchase"
+    return HttpResponse(status=303, headers={"Location": reverse(page, args=[sale_id])})
 
 
 # --- The owner's order ----------------------------------------------------------------------------

@@ -31,7 +31,13 @@ class ChallengeForm(forms.Form):
 def challenge_form(request: HttpRequest, offer: PurchaseOffer) -> ChallengeForm | None:
     """Return the question for a buyer who must answer one before they can buy, else None."""
     buyer = offer.buyer
-    if not offer.must_answer or buyer is None or not buyer.may_buy or offer.is_over:
+    if (
+        not offer.must_answer
+        or buyer is None
+        or not buyer.may_buy
+        or offer.is_over
+        or offer.is_refused
+    ):
         return None
     return ChallengeForm(request.POST if request.method == "POST" else None)
 

@@ -15,6 +15,8 @@ from orders.receipts.buyer_in_sale import (
     BuyerInSale,
     buyer_call,
     buyer_from_rows,
+    judged,
+    judged_already,
 )
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import owner_answer
@@ -108,7 +110,7 @@ async def me(environ: Environ) -> Answer | None:
             check_account(environ, buyer.user_id)
             if sale_id is not None:
                 visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-                found = await find_buyer(sale_id, buyer.user_id, visitor)
+                found = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
                 order_id = await _next_order_id() if found.may_have_token else None
                 sale = sale_json(found, order_id=order_id)
     except (UnknownQuery, DatabaseError):
@@ -134,7 +136,7 @@ async def token(environ: Environ) -> Answer | None:
         check_account(environ, buyer.user_id)
         sale_id = int(match[1])
         visitor = visitor_in(environ, sale_id=sale_id, user_id=buyer.user_id)
-        found = await find_buyer(sale_id, buyer.user_id, visitor)
+        found = await _judged(await find_buyer(sale_id, buyer.user_id, visitor))
         found.check_admitted()
         issued = found.token(await _next_order_id())
     except DatabaseError:
@@ -154,6 +156,12 @@ async def find_buyer(sale_id: int, user_id: int, visitor: Visitor) -> BuyerInSal
         return found.buyer.of_sale(sale)
     work = partial(buyer_from_rows, **ids, visitor=visitor, known=found.known)
     return (await threads().query(work)).of_sale(sale)
+
+
+async def _judged(found: BuyerInSale) -> BuyerInSale:
+    """Return the same buyer with the verdict of the rules, as ``judged`` does in a thread."""
+    known = judged_already(found)
+    return known if known is not None else await threads().query(partial(judged, found))
 
 
 async def _next_order_id() -> int:

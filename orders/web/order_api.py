@@ -16,7 +16,7 @@ from django.views.decorators.csrf import csrf_exempt
 
 from orders.placing.order_ids import mint_order_ids
 from orders.placing.tokens import BadToken, MalformedToken, PurchaseToken, read_token
-from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale
+from orders.receipts.buyer_in_sale import BuyerInSale, find_buyer_in_sale, judged
 from orders.receipts.service import find_receipt
 from orders.web.me_answers import UnknownQuery, me_answer, read_query, sale_json, token_json
 from orders.web.order_answers import (
@@ -115,7 +115,7 @@ def me(request: HttpRequest) -> HttpResponse:
 
 
 def _sale_of_buyer(request: HttpRequest, sale_id: int, user_id: int) -> dict[str, Any]:
-    found = find_visitor(request, sale_id, user_id)
+    found = judged(find_visitor(request, sale_id, user_id))
     order_id = mint_order_ids(count=1)[0] if found.may_have_token else None
     return sale_json(found, order_id=order_id)
 
@@ -133,7 +133,7 @@ def token(request: HttpRequest, *, sale_id: int) -> HttpResponse:
     user_id = request.user.pk
     if user_id is None:
         return login_required_answer(request)
-    found = find_visitor(request, sale_id, user_id)
+    found = judged(find_visitor(request, sale_id, user_id))
     found.check_admitted()
     return as_response(owner_answer(token_json(found.token(mint_order_ids(count=1)[0]))))
 

@@ -15,8 +15,11 @@ from django.urls import reverse
 from django.utils import translation
 from django.utils.translation import gettext, gettext_noop
 
+from orders.audience.verdicts import NotEligible
 from orders.draws.publishing import ListOpen, NoDraw
 from orders.lifecycle.cancellation import Busy
+from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
+from orders.lifecycle.invitations import CodeRefused
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
 from orders.models import OrderStatus, VoucherOrder
@@ -129,6 +132,17 @@ def _already_ordered(error: AlreadyOrdered) -> Refusal:
     return Refusal(409, "already_ordered", text, details={"order_id": str(error.order_id)})
 
 
+def _not_eligible(error: NotEligible) -> Refusal:
+    verdict = error.verdict
+    text, details = RULE_TEXTS[verdict.rule], {"rule": verdict.rule}
+    return Refusal(403, "not_eligible", text, {"number": verdict.number}, details)
+
+
+def _too_many_guesses(error: TooManyGuesses) -> Refusal:
+    text = gettext_noop("Too many codes were wrong. Try again later.")
+    return Refusal(429, "rate_limited", text, retry_after_s=error.retry_after_s)
+
+
 def _wrong_state(error: WrongState) -> Refusal:
     text = gettext_noop("This cannot be done now: the order is %(status)s.")
     return Refusal(409, "wrong_state", text, {"status": OrderStatus(error.status).label})
@@ -137,6 +151,26 @@ def _wrong_state(error: WrongState) -> Refusal:
 def _invalid(error: InvalidRequest) -> Refusal:
     return Refusal(error.status, "invalid", error.text)
 
+
+RULE_TEXTS = {
+    "group": gettext_noop("This sale is only for a group of accounts that yours is not in."),
+    "account_age": gettext_noop(
+        "This sale is only for accounts that are at least %(number)s hours old."
+    ),
+    "first_order": gettext_noop("This sale is only for a first order, and you have an order."),
+    "contact": gettext_noop(
+        "This sale is only for accounts with a confirmed e-mail address or phone number."
+    ),
+    "code": gettext_noop("This sale takes an invitation code. Enter yours first."),
+    "unpaid_orders": gettext_noop(
+        "You have %(number)s unpaid orders or more. Pay or cancel some before you buy another."
+    ),
+    "cancellations": gettext_noop(
+        "You have cancelled %(number)s orders within an hour. This one ends by itself if you do "
+        "not pay for it."
+    ),
+}
+"""The message of each rule; pages word them by ``buyer_texts.py``."""
 
 _NO_SUCH_ORDER = Refusal(404, "not_found", gettext_noop("Order not found."))
 _UNAVAILABLE = Refusal(
@@ -200,6 +234,13 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
         retry_after_s=WAITING_RETRY_AFTER_S,
     ),
     OrdersLimited: _limited,
+    NotEligible: _not_eligible,
+    CodeRefused: Refusal(
+        409,
+        "code_refused",
+        gettext_noop("This code does not exist, or it was entered for another account."),
+    ),
+    TooManyGuesses: _too_many_guesses,
     SaleBehind: _behind,
     NotReplicated: _NOT_REPLICATED,
     # The outcome is unknown: the same request may be sent again.
@@ -207,6 +248,7 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     NotLoaded: _UNAVAILABLE,
     Busy: _UNAVAILABLE,
     ProviderUnavailable: _UNAVAILABLE,
+    GuessesUnknown: _UNAVAILABLE,
 }
 
 REFUSED = tuple(_REFUSALS)

@@ -18,6 +18,9 @@ from seckill_site.strict_json import read_strict_json, without_repeats
 LARGEST_BODY_BYTES = 8 * 1024
 """An order request is a token and a number; a longer one is a mistake or worse."""
 
+LONGEST_CODE = 80
+"""The longest text that may be an invitation code, with blanks and dashes."""
+
 _FEW = 20
 
 _USUAL = re.compile(
@@ -50,6 +53,19 @@ def read_order_request(request: HttpRequest) -> OrderRequest:
     if request.content_type == "application/json":
         return read_json_order(_body(request))
     return _order_request(_read_fields(request))
+
+
+def read_code_request(request: HttpRequest) -> str:
+    """Return the invitation code of a form, or of a JSON object.
+
+    :raises InvalidRequest: with 400, 413 or 415.
+    """
+    is_json = request.content_type == "application/json"
+    fields = _json_object(_body(request)) if is_json else _read_fields(request)
+    code = fields.get("code")
+    if not isinstance(code, str) or not 0 < len(code.strip()) <= LONGEST_CODE:
+        raise InvalidRequest(400, _("Enter an invitation code."))
+    return code
 
 
 def read_json_order(body: bytes) -> OrderRequest:

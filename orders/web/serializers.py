@@ -68,6 +68,8 @@ def buyer_status_json(status: BuyerStatus) -> dict[str, Any]:
         "buyer_id": str(status.user_id),
         "server_time_ms": status.now_ms,
     }
+    if status.verdict.rule:
+        content |= {"rule": status.verdict.rule, "rule_number": status.verdict.number}
     order = status.order
     if order is None:
         return content | dict.fromkeys(("order_id", "status", "pay_by_ms", "place", "status_url"))

@@ -8,13 +8,12 @@ from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseBase
 from django.shortcuts import render
 
+from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses, counted_guess
 from orders.lifecycle.redemption import (
-    GuessesUnknown,
+    GUESSES,
     NoSuchCode,
     NotRedeemable,
     Redeemable,
-    TooManyGuesses,
-    counted_guess,
     find_by_code,
     redeem,
     written_code,
@@ -60,7 +59,7 @@ def redeem_page(request: HttpRequest) -> HttpResponse:
         return _page(request, "")
     now = database_now()
     try:
-        with counted_guess(user_id=user_id, now=now):
+        with counted_guess(GUESSES, user_id=user_id, now=now):
             if "check" not in request.POST:
                 return _page(
                     request, "redeemed", redeem(code=code, by=Actor.staff(user_id), now=now)

@@ -23,6 +23,7 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/orders/<id:order_id>/pay/", buyer_views.pay, name="pay"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/cancel/", buyer_views.cancel, name="cancel"),
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
+    path("vouchers/<id:sale_id>/code/", buyer_views.invitation, name="invitation"),
     path("vouchers/<id:sale_id>/waiting/", buyer_views.waiting, name="waiting"),
     path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),
     path(

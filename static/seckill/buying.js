@@ -9,7 +9,7 @@ const NO_TOKEN = { status: 403, body: { code: "bad_token" } }; // as the server 
 
 /**
  * Order with a ticket {token, attempt}. Returns {event, answer}; the event is one of accepted,
- * already_ordered, login_required, bad_token, waiting_room, refused, missing (no such order) and
+ * already_ordered, login_required, bad_token, waiting_room, not_eligible, refused, missing (no such order) and
  * unreachable (the outcome stays unknown). Meanwhile `step` is called with "busy" and "unknown".
  */
 export async function order({ ticket, urls, step }) {

@@ -94,6 +94,7 @@ function showOrder(state) {
   reading.payMs = timed ? leftMs : 0;
   showHoldings();
   showLine();
+  showCode(state);
 }
 
 function showHoldings() {
@@ -112,6 +113,15 @@ function showLine() {
   join.hidden = !mine || mine.waits || !maySend;
 }
 
+/** Show the field of an invitation code to a buyer who lacks one, as the waiting list is shown. */
+function showCode(state) {
+  const form = element("code-entry");
+  const isAsked = state === "not_eligible" && mine?.rule === "code";
+  const maySend = canBeSent(form);
+  form.hidden = !isAsked || !maySend;
+  element("code-link").hidden = !isAsked || maySend;
+}
+
 function showButton(state) {
   const { press } = STATES[state];
   const hadFocus = document.activeElement === button;
@@ -127,10 +137,19 @@ function showButton(state) {
   element("sign-in").hidden = !button.hidden || press !== "signIn";
   if (hadFocus && button.hidden) (visitor ? element("sign-in") : link).focus();
   if (note.state !== state) note = { state: null, text: "" };
-  setText(element("status"), note.text || texts.status[state]);
+  setText(element("status"), note.text || ruleText(state) || texts.status[state]);
 }
 
-const labelOf = (state) => (state === "scheduled" ? texts.button.countdown : texts.button[state]);
+function labelOf(state) {
+  if (state === "not_eligible") return texts.rule_button[mine?.rule] ?? texts.button[state];
+  return state === "scheduled" ? texts.button.countdown : texts.button[state];
+}
+
+/** The rule that refuses the buyer, in words. */
+function ruleText(state) {
+  if (state !== "not_eligible" || !mine?.rule) return "";
+  return fill(texts.rule[mine.rule], { number: mine.rule_number });
+}
 
 /** Text that changes all the time stands beside the label, where no screen reader reads it out. */
 function besideLabel(state) {
@@ -263,6 +282,7 @@ function answered(event, answer) {
   if (event === "already_ordered") return askWhich(answer.body.order_id);
   if (event === "unreachable") return step("missing", texts.note.unreachable);
   if (event === "waiting_room") return location.replace(urls.room);
+  if (event === "not_eligible") return checkRule(event);
   if (event === "missing" || event === "login_required") return step(event);
   return refused(event === "bad_token" ? { code: event } : answer.body);
 }
@@ -284,6 +304,12 @@ function askWhich(orderId) {
   statusPoller.poll();
 }
 
+/** A rule refuses the buyer since: ask me/ which. */
+function checkRule(event) {
+  step(event);
+  statusPoller.poll();
+}
+
 function refused(answer) {
   const { code } = answer;
   const { figures } = live;
@@ -298,7 +324,11 @@ function refused(answer) {
 
 // --- Start ---------------------------------------------------------------------------------------
 
-const PRESSES = { buy, signIn: () => location.assign(urls.login) };
+const PRESSES = {
+  buy,
+  signIn: () => location.assign(urls.login),
+  check: () => statusPoller.poll(),
+};
 
 button.addEventListener("click", () => PRESSES[STATES[stateNow()].press]?.());
 

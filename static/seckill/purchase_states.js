@@ -24,6 +24,7 @@ export const STATES = Object.freeze({
   paused: { press: null, polls: true },
   ended: { press: null, polls: false },
   again: { press: "buy", polls: true },
+  not_eligible: { press: "check", polls: true }, // a rule refuses the buyer
 });
 
 /** Events of a running request. While its outcome is unknown it is no success. */
@@ -35,6 +36,7 @@ const ON_ITS_WAY = {
   already_ordered: "already_ordered",
   login_required: "sign_in",
   missing: "again",
+  not_eligible: "not_eligible",
 };
 
 /** Events from me/, which may come at any other time: its `own_state`, or "free" for null. */
@@ -44,6 +46,7 @@ const FROM_ME = {
   yours: "yours",
   already_ordered: "already_ordered",
   barred: "barred",
+  not_eligible: "not_eligible",
   free: null,
   login_required: "sign_in",
 };
@@ -59,6 +62,7 @@ const MOVES = Object.freeze({
   already_ordered: FROM_ME,
   barred: FROM_ME,
   again: { press: "sending", ...FROM_ME, free: "again" },
+  not_eligible: FROM_ME,
   sign_in: {},
 });
 
@@ -79,13 +83,14 @@ export function saleState(live, nowMs) {
 /** The state that the button shows. A buyer who was signed out sees the sale as a visitor does. */
 export function shownState({ own, sale, visitor, visitorStates }) {
   if (visitor || own === "sign_in") return visitorStates[sale] ?? sale;
+  if (own === "not_eligible" && sale === "ended") return sale;
   return own ?? sale;
 }
 
 /** Return the event of an answer to an order request: one of MOVES, or "bad_token". */
 export function judge(status, code) {
   if (status === 202) return "accepted";
-  if (code === "waiting_room") return code;
+  if (code === "waiting_room" || code === "not_eligible") return code;
   // A gateway's error is a timeout, too.
   if ([0, 429, 502, 503, 504].includes(status)) return "busy";
   if (code === "bad_token" || code === "already_ordered") return code;

@@ -35,7 +35,7 @@ from accounts.models import Invitation
 from backoffice.bulk_jobs import start_job
 from orders.lifecycle.redemption import written_code
 from orders.lifecycle.transitions import Actor
-from orders.models import OrderJob, OrderStatus, Rehearsal, RehearsalPhase
+from orders.models import InvitationCode, OrderJob, OrderStatus, Rehearsal, RehearsalPhase
 from orders.roles import PREPARE, RUN, SHOP_APPS, Role, RoleChange, make_roles
 from tests.support.inspection import ledger_contents
 from tests.support.orders import make_buyer, make_order, make_sale, pending, reserved
@@ -123,6 +123,14 @@ PAGES = {
     "admin:sale-board-lift-limits": Row(
         RUNS, RUNS, "limited", {"limits": "a:203.0.113.7", "reason": ""}
     ),
+    # Invitation codes
+    "admin:sale-codes": Row(WORKS, WORKS, "sale", {"count": "3"}),
+    "admin:sale-codes-csv": Row(WORKS, of="sale"),
+    "admin:orders_invitationcode_changelist": Row(WORKS),
+    "admin:orders_invitationcode_add": Row(NOBODY),
+    "admin:orders_invitationcode_change": Row(WORKS, of="code", send={"code": "ANOTHER1"}),
+    "admin:orders_invitationcode_history": Row(WORKS, of="code"),
+    "admin:orders_invitationcode_delete": Row(WORKS, WORKS, "code", DELETE),
     # Rehearsals
     "admin:sale-rehearse": Row(RUNS, RUNS, "sale", {"anyway": "on"}),
     "admin:orders_rehearsal_changelist": Row(WATCHES),
@@ -216,6 +224,7 @@ ACTIONS = {
     ("orders_voucherorder", "cancel_selected"): Row(LOOKS, NOBODY, "unpaid"),
     ("orders_voucherorder", "refund_selected"): Row(LOOKS, NOBODY, "paid"),
     ("orders_voucherorder", "export_selected"): Row(LOOKS, NOBODY, "paid"),
+    ("orders_invitationcode", "delete_selected"): Row(WORKS, WORKS, "code", DELETE),
     ("auth_user", "delete_selected"): Row(OWNS, OWNS, "user", DELETE),
     ("auth_group", "delete_selected"): Row(OWNS, OWNS, "group", DELETE),
 }
@@ -270,6 +279,7 @@ def world(db: None) -> dict[str, Any]:
         "rehearsal": Rehearsal.objects.create(
             seckill_voucher=sold, buyers=8, stock=4, phase="failed", problem="x", running=None
         ),
+        "code": InvitationCode.objects.create(seckill_voucher=sold, code="WELCOME1"),
         "voucher": voucher,
         "on_sale": sale.voucher,
         "unpaid": unpaid,
@@ -638,7 +648,8 @@ def test_upgrade_makes_roles_and_their_permissions() -> None:
     of_the_shop = Permission.objects.filter(content_type__app_label__in=SHOP_APPS)
     of_the_shop.delete()
     migration = import_module("orders.migrations.0002_roles")
-    state = MigrationLoader(connection).project_state(("orders", "0002_roles"))
+    # The last migration that gives a role a permission.
+    state = MigrationLoader(connection).project_state(("orders", "0006_audience"))
     migration.make_roles_with_permissions(state.apps, SimpleNamespace(connection=connection))
     assert permissions_of(Role.OPERATOR) == {*PREPARE, *RUN}
     assert of_the_shop.filter(codename="view_lock").exists()

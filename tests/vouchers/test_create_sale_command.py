@@ -5,10 +5,12 @@ from __future__ import annotations
 import io
 
 import pytest
+from django.contrib.auth.models import Group
 from django.core.management import CommandError, call_command
 from django.utils import timezone
 
 from tests.support.sales import HOUR
+from vouchers.catalogue.audience import Audience, audience_of
 from vouchers.inventory.sale_state import snapshot
 from vouchers.inventory.waiting_room import RoomTerms
 from vouchers.models import RoomKind, SaleState, SeckillVoucher, Voucher, Work
@@ -97,6 +99,9 @@ def test_waiting_room_is_open_in_the_ledger(extra, terms):
         (("--ends-in", "-61"), ""),
         (("--ends-in", str(10**12)), ""),
         (("--ends-in", str(10**30)), ""),
+        (("--group", "nobody"), "--group"),
+        (("--account-age-hours", "-1"), "--account-age-hours"),
+        (("--account-age-hours", str(10**30)), "account_age_h"),
         (("--title", ""), "title"),
         (("--title", "x" * 121), "title"),
         (("--price-cents", "10001"), ""),
@@ -117,6 +122,18 @@ def test_sale_may_ask_for_work():
     create_sale("--work", "usual")
 
     assert SeckillVoucher.objects.get().work == Work.USUAL
+
+
+@pytest.mark.django_db(transaction=True)
+def test_sale_may_say_who_may_buy():
+    group = Group.objects.create(name="members")
+
+    create_sale(
+        *("--group", "members", "--account-age-hours", "24", "--needs-code"),
+        *("--needs-contact", "--first-order-only"),
+    )
+
+    assert audience_of(SeckillVoucher.objects.get()) == Audience(True, 24, group.pk, True, True)
 
 
 @pytest.mark.parametrize("left_out", ["--title", "--stock", "--begins-in", "--ends-in"])

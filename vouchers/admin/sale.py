@@ -32,6 +32,7 @@ from vouchers.admin.sale_list import (
     publish,
 )
 from vouchers.admin.series import copies_page, series_page
+from vouchers.catalogue.audience import AUDIENCE_TERMS
 from vouchers.catalogue.form_hints import Level
 from vouchers.catalogue.sales import (
     create_sale,
@@ -93,10 +94,20 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
         draw = (_("Draw"), {"fields": ["mode", "draw_wait_s"]})
         room = (_("Waiting room"), {"fields": ["room", "room_rate", "room_shuffled"]})
         bots = (_("Against bots"), {"fields": ["work"]})
+        audience = (
+            _("Who may buy"),
+            {
+                "fields": list(AUDIENCE_TERMS),
+                "description": _(
+                    "A buyer has to pass all of these rules to get a purchase token. A change "
+                    "reaches new tokens within a second; tokens issued before count."
+                ),
+            },
+        )
         if obj is None:
             given = ["existing_voucher", *voucher, "picture"]
             first = [(_("Voucher"), {"fields": given}), (_("Sale"), {"fields": sale})]
-            return [*first, draw, after, room, bots]
+            return [*first, audience, draw, after, room, bots]
         why_read_only = ""
         if self.has_change_permission(request, obj):
             there = obj.voucher.picture_id is not None
@@ -113,6 +124,7 @@ class SeckillVoucherAdmin(SaleColumns, CheckedList):
             (_("Voucher"), {"fields": voucher, "description": why_read_only}),
             (_("Sale"), {"fields": sale}),
             draw,
+            audience,
             after,
             room,
             bots,

@@ -3,6 +3,7 @@
 from time import monotonic
 from typing import NamedTuple
 
+from vouchers.catalogue.audience import EVERYBODY, Audience
 from vouchers.models import SaleStage, SeckillVoucher
 
 KNOWN_S = 1.0
@@ -12,10 +13,11 @@ MOST_SALES = 1_000
 
 
 class KnownSale(NamedTuple):
-    """Whether a sale is public, and the work that its tokens ask for."""
+    """Whether a sale is public, the work that its tokens ask for, and who gets one."""
 
     is_public: bool
     work: int = 0
+    audience: Audience = EVERYBODY
 
     def check_public(self) -> None:
         """Hide a sale that is not public.
@@ -49,8 +51,8 @@ def learn_sale(*, sale_id: int) -> KnownSale:
     """Ask the database for the sale, and remember it."""
     read_at = monotonic()
     rows = SeckillVoucher.objects.filter(pk=sale_id, stage=SaleStage.PUBLIC)
-    work = rows.values_list("work", flat=True).first()
-    found = _NOT_PUBLIC if work is None else KnownSale(True, work)
+    row = rows.values_list("work", *Audience._fields).first()
+    found = _NOT_PUBLIC if row is None else KnownSale(True, row[0], Audience(*row[1:]))
     if len(_known) >= MOST_SALES:
         _known.clear()
     _known[sale_id] = found, read_at

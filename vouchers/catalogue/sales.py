@@ -11,6 +11,7 @@ from copy import copy
 from dataclasses import dataclass, fields, replace
 from functools import partial
 
+from django.contrib.auth.models import Group
 from django.db import transaction
 from django.utils.translation import gettext_lazy as _
 
@@ -88,6 +89,11 @@ class SaleTerms:
     per_address: int | None = None
     mode: str = SaleMode.FIRST_COME
     draw_wait_s: int = 0
+    needs_contact: bool = False
+    account_age_h: int = 0
+    group: Group | None = None
+    needs_code: bool = False
+    first_order_only: bool = False
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from dataclasses import fields
 from typing import Any
 
 from django import forms
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.validators import MaxValueValidator, MinValueValidator
 from django.urls import reverse
@@ -103,7 +104,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
                 face_value=voucher.face_value_cents,
             )
         prepare_terms(self.fields, lowest_stock=0 if self._stored else 1)
-        optional = {"stage", "room", "room_rate", "mode", "draw_wait_s", "work"}
+        optional = {"stage", "room", "room_rate", "mode", "draw_wait_s", "work", "account_age_h"}
         for name in optional & set(self.fields):
             self.fields[name].required = False
 
@@ -193,6 +194,10 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         wait_s = self.cleaned_data["draw_wait_s"]
         return int(self._stored_or_default("draw_wait_s") if wait_s is None else wait_s)
 
+    def clean_account_age_h(self) -> int:
+        hours = self.cleaned_data["account_age_h"]
+        return int(self._stored_or_default("account_age_h") if hours is None else hours)
+
     def _stored_or_default(self, name: str) -> Any:
         sale = self._stored or SeckillVoucher()
         return getattr(sale, name)
@@ -245,6 +250,7 @@ class SaleForm(forms.ModelForm):  # type: ignore[type-arg]
         if name in _LONG:
             return str(field.label)
         before, after = self.get_initial_for_field(field, name), self.cleaned_data[name]
+        after = after.pk if isinstance(after, Group) else after
         if before == after:
             return ""
         return change_line(field.label, _as_text(field, before), _as_text(field, after))

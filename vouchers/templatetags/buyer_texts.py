@@ -53,6 +53,15 @@ BADGES = {
 VISITOR_STATES = {"scheduled": "sign_in", "open": "sign_in_open"}
 """The button's state for a visitor, by the sale's state; any other is shown as it is."""
 
+AUDIENCE = {
+    "group": _("Only for a group of accounts"),
+    "account_age": _("Only for accounts that are at least {number} hours old"),
+    "first_order": _("Only for a first order: you hold no other, unpaid, paid or used"),
+    "contact": _("Only with a confirmed e-mail address or phone number"),
+    "code": _("Only with an invitation code"),
+}
+"""The rules of a sale, for everybody who looks at it."""
+
 PURCHASE: dict[str, Any] = {
     "visitor_states": VISITOR_STATES,
     "button": {
@@ -72,6 +81,27 @@ PURCHASE: dict[str, Any] = {
         "paused": _("Sale paused"),
         "ended": _("Sale ended"),
         "again": _("Try again"),
+        "not_eligible": _("Not open to you yet"),
+    },
+    "rule_button": {
+        "group": _("Only for a group"),
+        "account_age": _("Your account is too new"),
+        "first_order": _("Only for first orders"),
+        "contact": _("Confirm a contact first"),
+        "code": _("Enter your code first"),
+        "unpaid_orders": _("Pay your other orders first"),
+    },
+    "rule": {
+        "group": _("This sale is only for a group of accounts that yours is not in."),
+        "account_age": _("This sale is only for accounts that are at least {number} hours old."),
+        "first_order": _("This sale is only for a first order, and you have an order."),
+        "contact": _(
+            "Confirm an e-mail address or a phone number of your account, then press the button."
+        ),
+        "code": _("This sale takes an invitation code. Enter yours below."),
+        "unpaid_orders": _(
+            "You have {number} unpaid orders or more. Pay or cancel some, then press the button."
+        ),
     },
     "status": {
         "sign_in": _("Sign in now to be ready when the sale starts."),
@@ -89,6 +119,7 @@ PURCHASE: dict[str, Any] = {
         "paused": _("The sale is paused. The button becomes active again when it resumes."),
         "ended": _("This sale has ended."),
         "again": _("Your request did not get through. Press again; you will never order twice."),
+        "not_eligible": _("A rule of this sale keeps you from buying. Press to check again."),
     },
     "order": {
         "pay": _("It's yours! Pay within"),
@@ -266,6 +297,12 @@ RECEIPT = {
         "sold_out": _("The last unit went to someone ahead of you. You were not charged."),
         "inactive_buyer": _(
             "Your account is closed, so the order could not be placed. You were not charged."
+        ),
+        "code_used": _(
+            "Your invitation code was used for another order of yours. You were not charged."
+        ),
+        "not_first_order": _(
+            "This sale is only for a first order, and you have another. You were not charged."
         ),
         "failed": _("A technical problem kept us from placing your order. You were not charged."),
         "lost": _("Your order was lost before it could be placed. You were not charged."),

@@ -23,7 +23,15 @@ from seckill_site.formatting import (
     spelled_duration,
 )
 from seckill_site.web.responses import absolute_url
-from vouchers.templatetags.buyer_texts import PAGES, STOCK, STOCK_UNKNOWN, VISITOR_STATES, WHY
+from vouchers.models import SeckillVoucher
+from vouchers.templatetags.buyer_texts import (
+    AUDIENCE,
+    PAGES,
+    STOCK,
+    STOCK_UNKNOWN,
+    VISITOR_STATES,
+    WHY,
+)
 
 register = template.Library()
 
@@ -151,6 +159,20 @@ def room_wait(wait_ms: int) -> str:
     if seconds < 5400:
         return str(words["minutes"]).format(count=ceil(seconds / 60))
     return str(words["hours"]).format(count=int(seconds // 3600))
+
+
+@register.simple_tag
+def audience_words(sale: SeckillVoucher) -> list[str]:
+    """Return the rules that say who may buy in a sale, a sentence each; none for everybody."""
+    rules = {
+        "group": sale.group_id is not None,
+        "account_age": sale.account_age_h > 0,
+        "first_order": sale.first_order_only,
+        "contact": sale.needs_contact,
+        "code": sale.needs_code,
+    }
+    number = grouped(sale.account_age_h)
+    return [str(AUDIENCE[it]).format(number=number) for it, applies in rules.items() if applies]
 
 
 @register.simple_tag

@@ -20,7 +20,7 @@ from backoffice.board import snapshot as module
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import board_json
 from orders.fulfilment.worker import fulfill_sale
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import OrderStatus, RuleRefusal, VoucherOrder
 from tests.support.inspection import redis_commands
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from vouchers.inventory.keys import LedgerKeys
@@ -309,7 +309,7 @@ def statements(sale: SeckillVoucher, now: dt.datetime | None = None) -> list[str
 
 
 def counting(found: list[str]) -> list[str]:
-    return [sql for sql in found if "COUNT(" in sql]
+    return [sql for sql in found if "COUNT(" in sql and "orders_voucherorder" in sql]
 
 
 def test_board_query_count_is_constant(ledger: Redis) -> None:
@@ -333,8 +333,9 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     )  # fmt: skip
 
     assert cost(large) == cost(small)
-    # The row, the last minutes' answers, and what is kept: orders by status, all answers.
-    assert cost(large)[0] == 4
+    # The row, the last minutes' answers, and what is kept: orders by status, all answers, and whom
+    # rules refused.
+    assert cost(large)[0] == 5
     # Then the clocks, and who is limited.
     assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL", "TIME", "HGETALL", "ZREVRANGE"]
 
@@ -402,3 +403,13 @@ def test_orders_are_counted_in_one_pass_without_sorting(sale: SeckillVoucher) ->
     (sql,) = counting(statements(sale))
     assert "GROUP BY" not in sql
     assert "ORDER BY" not in sql
+
+
+def test_board_says_whom_rules_refused(sale: SeckillVoucher) -> None:
+    for buyer in make_buyers(3):
+        RuleRefusal.objects.create(seckill_voucher=sale, rule="code", user=buyer)
+    board = look(sale)
+    assert board.counts
+    assert board.counts.refused_by_rules == {"code": 3}
+    with translation.override("en"):
+        assert board_json(board, actions=[])["texts"]["rules"] == "no invitation code: 3"

@@ -19,7 +19,15 @@ from django.utils import translation
 from backoffice.report import figures as reporting
 from backoffice.report.figures import Change, Durations, SaleReport, WaitingListFigures, report_sale
 from backoffice.report.request_times import OTHER, Span, coarser, near, peak_of, spans_of
-from orders.models import LIVE_STATUSES, OrderEvent, OrderStatus, VoucherOrder, WaitingEntry
+from backoffice.report.texts import Section, sections
+from orders.models import (
+    LIVE_STATUSES,
+    OrderEvent,
+    OrderStatus,
+    RuleRefusal,
+    VoucherOrder,
+    WaitingEntry,
+)
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved
 from vouchers.inventory.request_stats import RequestCount, count_request, flush_request_counts
 from vouchers.models import AnswerCount, SeckillVoucher
@@ -405,4 +413,22 @@ def test_report_query_count_is_constant() -> None:
             report = report_of(sale)
         assert report.sold_out_at
         taken.append(len(queries))
-    assert taken == [10, 10]
+    assert taken == [11, 11]
+
+
+def test_buyers_whom_rules_refused_are_counted_by_rule() -> None:
+    sale = a_sale(stock=1)
+    assert "Buyers refused by a rule" not in [it.title for it in sections_in_english(sale)]
+    for rule, buyers in (("code", make_buyers(3)), ("contact", make_buyers(1))):
+        for buyer in buyers:
+            RuleRefusal.objects.create(seckill_voucher=sale, rule=rule, user=buyer)
+    (found,) = (it for it in sections_in_english(sale) if it.title == "Buyers refused by a rule")
+    assert [(it.label, it.plain) for it in found.figures] == [
+        ("No confirmed contact", 1),
+        ("No invitation code", 3),
+    ]
+
+
+def sections_in_english(sale: SeckillVoucher) -> list[Section]:
+    with translation.override("en"):
+        return sections(report_of(sale))

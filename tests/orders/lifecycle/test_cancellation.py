@@ -281,7 +281,7 @@ def test_expiry_statements_do_not_grow_with_orders(count: int) -> None:
     assert_conserved(sale)
 
 
-EXPIRY_STATEMENTS = 11
+EXPIRY_STATEMENTS = 13
 """To find the sales, the batch, its open payments; the transaction; the look for another batch."""
 
 

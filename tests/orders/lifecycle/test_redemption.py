@@ -15,15 +15,12 @@ from django.core.cache import cache
 from django.utils import timezone
 from redis import Redis
 
+from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses, counted_guess
 from orders.lifecycle.redemption import (
-    MAX_WRONG_CODES,
-    WINDOW_S,
-    GuessesUnknown,
+    GUESSES,
     NoSuchCode,
     NotRedeemable,
     Redeemable,
-    TooManyGuesses,
-    counted_guess,
     find_by_code,
     read_code,
     redeem,
@@ -207,7 +204,7 @@ def _won(outcome: object) -> bool:
 
 
 def guess(user_id: int = 1, *, now: dt.datetime = NOW, right: bool = False) -> None:
-    with counted_guess(user_id=user_id, now=now):
+    with counted_guess(GUESSES, user_id=user_id, now=now):
         if not right:
             raise NoSuchCode
 
@@ -219,7 +216,7 @@ def wrong(count: int, **options: Any) -> None:
 
 
 def test_wrong_codes_are_limited_per_minute() -> None:
-    wrong(MAX_WRONG_CODES)
+    wrong(GUESSES.most)
     with pytest.raises(TooManyGuesses) as refused:
         guess(right=True)
     assert refused.value.retry_after_s == 40
@@ -227,26 +224,26 @@ def test_wrong_codes_are_limited_per_minute() -> None:
 
 
 def test_valid_codes_do_not_count() -> None:
-    for _ in range(2 * MAX_WRONG_CODES):
+    for _ in range(2 * GUESSES.most):
         guess(right=True)
-    wrong(MAX_WRONG_CODES)
+    wrong(GUESSES.most)
 
 
 def test_unredeemable_valid_code_does_not_count() -> None:
-    for _ in range(MAX_WRONG_CODES + 5):
-        with pytest.raises(ZeroDivisionError), counted_guess(user_id=1, now=NOW):
+    for _ in range(GUESSES.most + 5):
+        with pytest.raises(ZeroDivisionError), counted_guess(GUESSES, user_id=1, now=NOW):
             raise ZeroDivisionError
 
 
 def test_guesses_are_counted_per_account() -> None:
-    wrong(MAX_WRONG_CODES, user_id=1)
+    wrong(GUESSES.most, user_id=1)
     guess(2, right=True)
 
 
 def test_concurrent_guesses_are_limited_too() -> None:
-    outcomes = at_once(*[guess] * (MAX_WRONG_CODES + 10))
+    outcomes = at_once(*[guess] * (GUESSES.most + 10))
     kinds = [type(it) for it in outcomes]
-    assert kinds.count(NoSuchCode) == MAX_WRONG_CODES
+    assert kinds.count(NoSuchCode) == GUESSES.most
     assert kinds.count(TooManyGuesses) == 10
 
 
@@ -254,7 +251,7 @@ def test_guess_count_expires(redis_databases: list[Redis]) -> None:
     wrong(1)
     _, cached, _ = redis_databases
     (key,) = cached.keys("*redeem-wrong*")
-    assert 0 < cached.ttl(key) <= 2 * WINDOW_S
+    assert 0 < cached.ttl(key) <= 2 * GUESSES.window_s
 
 
 def test_without_cache_no_code_is_checked(lose_cache: Callable[[], None]) -> None:
@@ -264,9 +261,9 @@ def test_without_cache_no_code_is_checked(lose_cache: Callable[[], None]) -> Non
 
 
 def test_cache_loss_during_a_guess_is_harmless() -> None:
-    with counted_guess(user_id=1, now=NOW):
+    with counted_guess(GUESSES, user_id=1, now=NOW):
         cache.clear()
-    wrong(MAX_WRONG_CODES)
+    wrong(GUESSES.most)
 
 
 @pytest.fixture

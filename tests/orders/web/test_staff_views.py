@@ -15,7 +15,7 @@ from django.test import Client
 from django.urls import reverse
 from django.utils import timezone
 
-from orders.lifecycle.redemption import MAX_WRONG_CODES, written_code
+from orders.lifecycle.redemption import GUESSES, written_code
 from orders.models import OrderEvent, OrderStatus, VoucherOrder
 from orders.web import staff_views
 from tests.orders.lifecycle.test_redemption import lose_the_cache
@@ -275,7 +275,7 @@ def test_guessing_is_throttled_per_account(
 ) -> None:
     now = dt.datetime(2026, 11, 11, 12, 0, 40, tzinfo=dt.UTC)
     monkeypatch.setattr(staff_views, "database_now", lambda: now)
-    for _ in range(MAX_WRONG_CODES):
+    for _ in range(GUESSES.most):
         assert verdict(look(clerk, "AAAA"), 404) == "no_such_code"
     for method in ASKS:
         response = ASKS[method](clerk, voucher.code or "")

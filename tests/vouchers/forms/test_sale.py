@@ -7,7 +7,7 @@ import re
 
 import pytest
 from django.contrib.admin import site
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import RequestFactory
 from django.utils import timezone, translation
 
@@ -21,9 +21,11 @@ from tests.support.sales import (
     make_user,
     make_voucher,
 )
+from vouchers.catalogue.audience import AUDIENCE_TERMS, EVERYBODY, Audience, audience_of
 from vouchers.catalogue.sales import SaleTerms, VoucherDetails
 from vouchers.inventory.reservations import reserve
 from vouchers.models import (
+    MAX_ACCOUNT_AGE_H,
     MAX_DRAW_WAIT_S,
     MAX_ROOM_RATE,
     MAX_STOCK,
@@ -394,3 +396,61 @@ def test_mode_is_settled_once_somebody_has_entered():
     entered(sale, [make_buyer()])
     form = filled(sale, mode="first", limit="1")
     assert list(form.errors) == ["mode"]
+
+
+AUDIENCE = {
+    "needs_contact": "on",
+    "account_age_h": "24",
+    "needs_code": "on",
+    "first_order_only": "on",
+}
+
+
+def test_sale_is_for_everybody_unless_the_form_says_who_may_buy():
+    form, group = filled(), Group.objects.create(name="members")
+
+    assert form.is_valid(), form.errors
+    assert audience_of(SeckillVoucher(**asdict_of(form.terms))) == EVERYBODY
+    form = filled(**AUDIENCE, group=str(group.pk))
+    assert form.is_valid(), form.errors
+    found = audience_of(SeckillVoucher(**asdict_of(form.terms)))
+    assert found == Audience(True, 24, group.pk, True, True)
+
+
+def asdict_of(terms):
+    """Return the terms that are fields of a sale."""
+    return {name: getattr(terms, name) for name in AUDIENCE_TERMS}
+
+
+@pytest.mark.parametrize(
+    ("field", "entry"),
+    [
+        ("account_age_h", "-1"),
+        ("account_age_h", str(MAX_ACCOUNT_AGE_H + 1)),
+        ("account_age_h", "x"),
+        ("group", "4711"),
+        ("group", "x"),
+    ],
+)
+def test_rule_out_of_range_is_refused(field, entry):
+    assert field in filled(**{field: entry}).errors
+
+
+def test_stored_age_is_kept_without_an_entry():
+    form = filled(make_sale(account_age_h=24))
+
+    assert form.is_valid(), form.errors
+    assert form.terms.account_age_h == 24
+
+
+def test_change_of_the_rules_is_in_the_history():
+    before, after = (Group.objects.create(name=name) for name in ("members", "friends"))
+    form = filled(make_sale(group=before), **AUDIENCE, group=str(after.pk))
+
+    with translation.override("en"):
+        assert form.is_valid(), form.errors
+        text = form.change_text()
+
+    assert "members → friends" in text
+    assert "0 → 24" in text
+    assert "no → yes" in text

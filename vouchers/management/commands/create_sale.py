@@ -3,6 +3,7 @@
 import datetime as dt
 from typing import Any
 
+from django.contrib.auth.models import Group
 from django.core.exceptions import ValidationError
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -57,6 +58,19 @@ class Command(BaseCommand):
             help=f"with --draw: seconds after the end, up to {MAX_DRAW_WAIT_S}, in which returned "
             "units go to the others in drawn order",
         )
+        parser.add_argument(
+            "--needs-contact", action="store_true", help="only buyers with a confirmed contact"
+        )
+        parser.add_argument(
+            "--account-age-hours", type=int, default=0, help="only accounts at least this old"
+        )
+        parser.add_argument("--group", help="only accounts in the group of this name")
+        parser.add_argument(
+            "--needs-code", action="store_true", help="each unit takes an invitation code"
+        )
+        parser.add_argument(
+            "--first-order-only", action="store_true", help="only buyers who hold no other order"
+        )
         parser.add_argument("--price-cents", type=int, default=8_000)
         parser.add_argument("--face-value-cents", type=int, default=10_000)
 
@@ -78,6 +92,7 @@ class Command(BaseCommand):
                     work=Work[options["work"].upper()],
                     **_room_terms(**options),
                     **_draw_terms(**options),
+                    **_audience_terms(**options),
                 ),
             )
         except (ValidationError, OverflowError) as error:
@@ -109,6 +124,17 @@ def _draw_terms(*, draw: bool, draw_wait: int | None, **_: Any) -> dict[str, Any
         raise CommandError("--draw-wait needs a draw: --draw")
     mode = SaleMode.DRAW if draw else SaleMode.FIRST_COME
     return {"mode": mode, "draw_wait_s": draw_wait or 0}
+
+
+def _audience_terms(*, account_age_hours: int, group: str | None, **options: Any) -> dict[str, Any]:
+    """Return the terms that say who may buy."""
+    if account_age_hours < 0:
+        raise CommandError("--account-age-hours cannot be negative")
+    found = Group.objects.filter(name=group).first() if group is not None else None
+    if group is not None and found is None:
+        raise CommandError(f"--group: there is no group {group!r}")
+    flags = {name: options[name] for name in ("needs_contact", "needs_code", "first_order_only")}
+    return {**flags, "account_age_h": account_age_hours, "group": found}
 
 
 def _one_line(error: Exception) -> str:

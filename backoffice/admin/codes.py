@@ -1,0 +1,207 @@
+"""Invitation codes in the admin: make, import and download those of a sale; the list of all."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+import io
+from typing import Any
+
+from django import forms
+from django.contrib import admin, messages
+from django.contrib.admin.widgets import AdminIntegerFieldWidget
+from django.core.exceptions import PermissionDenied
+from django.db import transaction
+from django.db.models import QuerySet
+from django.http import Http404, HttpRequest, HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils import timezone
+from django.utils.translation import gettext, ngettext
+from django.utils.translation import gettext_lazy as _
+
+from backoffice.admin.pages import ReadOnlyAdmin, admin_page, order_link, timestamp_column
+from backoffice.csv_cells import exact, harmless
+from orders.lifecycle.invitations import (
+    MOST_CODES,
+    UnusableCode,
+    import_codes,
+    make_codes,
+    written_invitation,
+)
+from orders.models import CodeUse, InvitationCode
+from seckill_site.formatting import NO_VALUE, grouped, timestamp
+from seckill_site.web.responses import for_owner
+from vouchers.admin.sale import SeckillVoucherAdmin
+from vouchers.models import SeckillVoucher
+
+PERMISSION = "orders.issue_invitationcode"
+LARGEST_UPLOAD_BYTES = 4 * 1024 * 1024
+
+
+class CodesForm(forms.Form):
+    """How many codes to make, or those to import."""
+
+    count = forms.IntegerField(
+        label=_("Make so many new codes"),
+        min_value=1,
+        max_value=MOST_CODES,
+        required=False,
+        widget=AdminIntegerFieldWidget,
+    )
+    lines = forms.CharField(
+        label=_("Import codes"),
+        required=False,
+        widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
+        help_text=_(
+            "One per line: 6 to 32 letters and digits. Blanks, dashes and case do not matter."
+        ),
+    )
+    file = forms.FileField(
+        label=_("Import a text file"), required=False, help_text=_("One code per line, UTF-8.")
+    )
+
+    def clean_file(self) -> str:
+        upload = self.cleaned_data["file"]
+        if not upload:
+            return ""
+        if upload.size > LARGEST_UPLOAD_BYTES:
+            raise forms.ValidationError(gettext("The file is too large."))
+        try:
+            return str(upload.read().decode("utf-8-sig"))
+        except UnicodeDecodeError as error:
+            raise forms.ValidationError(gettext("The file is not text in UTF-8.")) from error
+
+    def clean(self) -> dict[str, Any]:
+        data = super().clean() or self.cleaned_data
+        if not self.errors and sum(bool(data.get(it)) for it in ("count", "lines", "file")) != 1:
+            raise forms.ValidationError(gettext("Fill in one of the three fields."))
+        if not self.errors and len(self.imported) > MOST_CODES:
+            text = gettext("These are more than %(most)s lines.")
+            raise forms.ValidationError(text % {"most": grouped(MOST_CODES)})
+        return data
+
+    @property
+    def imported(self) -> list[str]:
+        """The lines to import."""
+        return str(self.cleaned_data["lines"] or self.cleaned_data["file"]).splitlines()
+
+
+def codes_page(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Show how many codes a sale has, and add some."""
+    sale = _sale(model_admin, request, sale_id)
+    is_post = request.method == "POST"
+    form = CodesForm(request.POST, request.FILES) if is_post else CodesForm()
+    if form.is_valid():
+        try:
+            line = _add(sale, form)
+        except UnusableCode as error:
+            text = gettext("Line %(line)s is no code. Nothing was imported.")
+            form.add_error(None, text % {"line": error.line})
+        else:
+            model_admin.log_change(request, sale, line)
+            messages.success(request, line)
+            return HttpResponseRedirect(request.path)
+    codes = InvitationCode.objects.filter(seckill_voucher=sale)
+    page = admin_page(
+        model_admin,
+        request,
+        "vouchers/seckillvoucher/codes.html",
+        title=gettext("Invitation codes: %(sale)s") % {"sale": sale},
+        sale=sale,
+        form=form,
+        yes=gettext("Add codes"),
+        back=reverse("admin:vouchers_seckillvoucher_change", args=[sale_id]),
+        figures=[
+            (gettext("Codes"), grouped(codes.count())),
+            (gettext("Entered by a buyer"), grouped(codes.exclude(user=None).count())),
+            (gettext("Used for an order"), grouped(codes.exclude(uses=None).count())),
+        ],
+    )
+    return for_owner(page)
+
+
+def codes_file(
+    model_admin: SeckillVoucherAdmin, request: HttpRequest, *, sale_id: int
+) -> HttpResponse:
+    """Send the codes of a sale as CSV: who has entered each, and the order it was used for."""
+    sale = _sale(model_admin, request, sale_id)
+    text = io.StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(
+        [gettext("Invitation code"), gettext("Entered by"), gettext("Entered at"), gettext("Order")]
+    )
+    codes = InvitationCode.objects.filter(seckill_voucher=sale).order_by("pk")
+    columns = ("code", "user__username", "entered_at", "uses__order_id")
+    for code, name, entered_at, order_id in codes.values_list(*columns).iterator():
+        at = timestamp(entered_at) if entered_at else ""
+        order = exact(str(order_id)) if order_id else ""
+        writer.writerow([harmless(written_invitation(code)), harmless(name or ""), at, order])
+    model_admin.log_change(request, sale, gettext("Downloaded the invitation codes."))
+    content = codecs.BOM_UTF8 + text.getvalue().encode()
+    response = HttpResponse(content, content_type="text/csv; charset=utf-8")
+    name = f"sale-{sale_id}-codes-{timezone.localdate():%Y-%m-%d}.csv"
+    response["Content-Disposition"] = f'attachment; filename="{name}"'
+    return for_owner(response)
+
+
+def _sale(model_admin: SeckillVoucherAdmin, request: HttpRequest, sale_id: int) -> SeckillVoucher:
+    if not (model_admin.has_view_permission(request) and request.user.has_perm(PERMISSION)):
+        raise PermissionDenied
+    sale = model_admin.get_queryset(request).filter(pk=sale_id).first()
+    if sale is None:
+        raise Http404
+    return sale
+
+
+@transaction.atomic
+def _add(sale: SeckillVoucher, form: CodesForm) -> str:
+    """Make or import codes, and say so for the sale's history."""
+    if count := form.cleaned_data["count"]:
+        make_codes(sale_id=sale.pk, count=count)
+        text = ngettext(
+            "Made %(count)s invitation code.", "Made %(count)s invitation codes.", count
+        )
+        return text % {"count": grouped(count)}
+    found = import_codes(sale_id=sale.pk, lines=form.imported)
+    text = gettext("Imported %(new)s invitation codes; %(known)s were there already.")
+    return text % {"new": grouped(found.new), "known": grouped(found.known)}
+
+
+@admin.register(InvitationCode)
+class InvitationCodeAdmin(ReadOnlyAdmin):
+    """All invitation codes; one that no order uses may be deleted."""
+
+    list_display = ("written", "seckill_voucher", "user", "entered", "its_order")
+    list_filter = (("user", admin.EmptyFieldListFilter),)
+    list_select_related = ("seckill_voucher__voucher", "user")
+    search_fields = ("code", "user__username", "=seckill_voucher__id")
+    search_help_text = _("Code without dashes, buyer or sale id")
+    ordering = ("-pk",)
+    fields = ("written", "seckill_voucher", "user", "entered", "its_order")
+    readonly_fields = fields
+    entered = timestamp_column("entered_at", _("entered at"))
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[InvitationCode]:
+        return super().get_queryset(request).prefetch_related("uses")
+
+    def has_module_permission(self, request: HttpRequest) -> bool:
+        return request.user.has_perm(PERMISSION)
+
+    def has_view_permission(self, request: HttpRequest, obj: InvitationCode | None = None) -> bool:
+        return request.user.has_perm(PERMISSION)
+
+    def has_delete_permission(
+        self, request: HttpRequest, obj: InvitationCode | None = None
+    ) -> bool:
+        return request.user.has_perm(PERMISSION)
+
+    @admin.display(description=_("invitation code"), ordering="code")
+    def written(self, code: InvitationCode) -> str:
+        return written_invitation(code.code)
+
+    @admin.display(description=_("used for order"))
+    def its_order(self, code: InvitationCode) -> str:
+        use: CodeUse | None = next(iter(code.uses.all()), None)
+        return order_link(use.order_id) if use else NO_VALUE

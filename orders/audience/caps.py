@@ -1,0 +1,89 @@
+"""The caps on every account: unpaid orders at once, and cancellations per hour.
+
+A token is issued without SQL. So each process keeps the ids of the few accounts that have too many
+unpaid orders, and one of its requests reads them again every few seconds. This cap is soft: it
+knows nothing of tokens issued before, of queued orders, and of those of the last seconds.
+"""
+
+import datetime as dt
+import logging
+from threading import Lock
+from time import monotonic
+
+from django.conf import settings
+from django.db import DatabaseError
+from django.db.models import Count
+
+from orders.audience.verdicts import NotEligible, Verdict
+from orders.models import ActorKind, OrderEvent, OrderStatus, Rule, VoucherOrder
+
+KNOWN_S = 5.0
+"""How long a process keeps the accounts with too many unpaid orders."""
+
+SHARE = 20
+"""They are kept so many times as long as reading them took, if that is longer."""
+
+HOUR = dt.timedelta(hours=1)
+
+logger = logging.getLogger(__name__)
+
+
+class _CappedAccounts:
+    """The accounts with too many unpaid orders, as this process knows them."""
+
+    def __init__(self) -> None:
+        self._ids: frozenset[int] = frozenset()
+        self._until = 0.0
+        self._reading = Lock()
+
+    def __contains__(self, user_id: int) -> bool:
+        return user_id in self._ids
+
+    @property
+    def is_due(self) -> bool:
+        """Whether they are to be read again, and nobody does it already."""
+        return monotonic() >= self._until and not self._reading.locked()
+
+    def refresh(self) -> None:
+        """Read them, unless another thread does."""
+        if not self._reading.acquire(blocking=False):
+            return
+        started = monotonic()
+        try:
+            self._ids = _read_capped()
+        except DatabaseError as error:  # what else the request needs will say so too
+            logger.warning("the unpaid orders of accounts are not counted now: %s", error)
+        finally:
+            now = monotonic()
+            self._until = now + max(KNOWN_S, SHARE * (now - started))
+            self._reading.release()
+
+
+capped_accounts = _CappedAccounts()
+
+
+def _read_capped() -> frozenset[int]:
+    most = settings.SECKILL_UNPAID_ORDERS
+    if not most:
+        return frozenset()
+    unpaid = VoucherOrder.objects.filter(status=OrderStatus.UNPAID).order_by()
+    counts = unpaid.values("user_id").annotate(orders=Count("pk")).filter(orders__gte=most)
+    return frozenset(it for it in counts.values_list("user_id", flat=True) if it is not None)
+
+
+def unpaid_verdict() -> Verdict:
+    """Return the verdict on an account with too many unpaid orders."""
+    return Verdict(Rule.UNPAID_ORDERS.value, settings.SECKILL_UNPAID_ORDERS)
+
+
+def check_cancellations(*, user_id: int, now: dt.datetime) -> None:
+    """Refuse a buyer who has cancelled too many orders within the hour.
+
+    :raises NotEligible: they have; the order stays, and ends by itself if it is not paid.
+    """
+    most = settings.SECKILL_CANCELLATIONS_PER_HOUR
+    cancelled = OrderEvent.objects.filter(
+        actor=user_id, actor_kind=ActorKind.BUYER, after=OrderStatus.CANCELLED, at__gt=now - HOUR
+    )
+    if most and cancelled.count() >= most:
+        raise NotEligible(Verdict(Rule.CANCELLATIONS.value, most))

@@ -1,0 +1,114 @@
+"""Whether a buyer may have a purchase token: the rules of a sale, and the caps on every account.
+
+The same for ``me/``, ``token/`` and the page without JavaScript, at the front door and in Django.
+The buyer of a sale without rules costs no SQL. A verdict on another is kept for a moment; a changed
+rule makes it void at once. Tokens issued before a rule count: what two of them could both pass is
+decided again in ``orders/fulfilment/claims.py``.
+"""
+
+import datetime as dt
+from collections.abc import Callable
+from time import monotonic
+
+from django.contrib.auth import get_user_model
+from django.contrib.auth.models import Group
+
+from orders.audience.caps import capped_accounts, unpaid_verdict
+from orders.audience.contacts import has_confirmed_contact
+from orders.audience.refusal_log import Refused, note_refusal
+from orders.audience.verdicts import ELIGIBLE, Verdict
+from orders.models import InvitationCode, Rule, VoucherOrder
+from seckill_site.clocks.database import database_now
+from vouchers.catalogue.audience import EVERYBODY, Audience
+
+KNOWN_S = {True: 10.0, False: 1.0}
+"""How long a process keeps a verdict: on an eligible buyer, and on another, who may do something
+about it."""
+
+MOST_BUYERS = 50_000
+
+_known: dict[tuple[int, int], tuple[Audience, Verdict, float]] = {}
+
+
+def recall_verdict(*, sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
+    """Return the verdict on a buyer as this process knows it; None if it has to ask."""
+    if capped_accounts.is_due:
+        return None
+    if user_id in capped_accounts:
+        return _noted(unpaid_verdict(), sale_id, user_id)
+    if audience == EVERYBODY:
+        return ELIGIBLE
+    found = _recall(sale_id, user_id, audience)
+    return _noted(found, sale_id, user_id) if found else None
+
+
+def judge_buyer(*, sale_id: int, user_id: int, audience: Audience) -> Verdict:
+    """Return the verdict on a buyer, with SQL where this process does not know."""
+    if capped_accounts.is_due:
+        capped_accounts.refresh()
+    found = recall_verdict(sale_id=sale_id, user_id=user_id, audience=audience)
+    return found or _noted(_learn(sale_id, user_id, audience), sale_id, user_id)
+
+
+def forget_verdict(*, sale_id: int, user_id: int) -> None:
+    """Ask again: the buyer has done something about it."""
+    _known.pop((sale_id, user_id), None)
+
+
+forget_all = _known.clear
+"""Know no buyer, as a new process."""
+
+
+def _recall(sale_id: int, user_id: int, audience: Audience) -> Verdict | None:
+    judged_by, verdict, until = _known.get((sale_id, user_id), (None, ELIGIBLE, 0.0))
+    return verdict if judged_by == audience and monotonic() < until else None
+
+
+def _noted(verdict: Verdict, sale_id: int, user_id: int) -> Verdict:
+    if verdict.rule:
+        note_refusal(Refused(sale_id, verdict.rule, user_id))
+    return verdict
+
+
+def _learn(sale_id: int, user_id: int, audience: Audience) -> Verdict:
+    started = monotonic()
+    verdict = _verdict(sale_id, user_id, audience)
+    if len(_known) >= MOST_BUYERS:
+        _known.clear()
+    _known[sale_id, user_id] = audience, verdict, started + KNOWN_S[verdict == ELIGIBLE]
+    return verdict
+
+
+def _verdict(sale_id: int, user_id: int, audience: Audience) -> Verdict:
+    """Return the first rule that refuses a buyer; last come those that a buyer can satisfy."""
+    checks: list[tuple[bool, Rule, Callable[[], bool]]] = [
+        (audience.group_id is not None, Rule.GROUP, lambda: _is_member(user_id, audience)),
+        (audience.account_age_h > 0, Rule.ACCOUNT_AGE, lambda: _is_old(user_id, audience)),
+        (audience.first_order_only, Rule.FIRST_ORDER, lambda: not _has_order(user_id)),
+        (audience.needs_contact, Rule.CONTACT, lambda: has_confirmed_contact(user_id=user_id)),
+        (audience.needs_code, Rule.CODE, lambda: _has_code(sale_id, user_id)),
+    ]
+    for applies, rule, passes in checks:
+        if applies and not passes():
+            number = audience.account_age_h if rule is Rule.ACCOUNT_AGE else 0
+            return Verdict(rule.value, number)
+    return ELIGIBLE
+
+
+def _is_member(user_id: int, audience: Audience) -> bool:
+    return Group.objects.filter(pk=audience.group_id or 0, user=user_id).exists()
+
+
+def _is_old(user_id: int, audience: Audience) -> bool:
+    since = database_now() - dt.timedelta(hours=audience.account_age_h)
+    return get_user_model().objects.filter(pk=user_id, date_joined__lte=since).exists()
+
+
+def _has_order(user_id: int) -> bool:
+    return VoucherOrder.objects.filter(user=user_id, live=True).exists()
+
+
+def _has_code(sale_id: int, user_id: int) -> bool:
+    """Return whether the buyer has entered a code that no order has used."""
+    codes = InvitationCode.objects.filter(seckill_voucher=sale_id, user=user_id)
+    return codes.filter(uses=None).exists()

@@ -1,0 +1,21 @@
+"""What a rule says of a buyer."""
+
+from typing import NamedTuple
+
+
+class Verdict(NamedTuple):
+    """The rule that refuses a buyer, and the number in it; empty if none does."""
+
+    rule: str = ""
+    number: int = 0
+
+
+ELIGIBLE = Verdict()
+
+
+class NotEligible(Exception):
+    """A rule of the sale, or a cap on every account, refuses this buyer; ``verdict`` names it."""
+
+    def __init__(self, verdict: Verdict) -> None:
+        super().__init__(f"refused by the rule {verdict.rule}")
+        self.verdict = verdict

@@ -1,0 +1,117 @@
+"""A sale with a rule in a browser: what it says, and the way in with an invitation code."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import Group, User
+from django.utils import timezone
+from playwright.sync_api import Page, expect
+
+from orders.models import CodeUse, InvitationCode
+from tests.browser.conftest import Faults, make_person
+from tests.concurrency.sales import DETAILS
+from tests.orders.audience.rules import give_code
+from tests.support.patience import GENEROUS_S
+from tests.support.stack import Web
+from vouchers.catalogue.sales import SaleTerms, create_voucher_on_sale
+from vouchers.models import SeckillVoucher
+
+pytestmark = [pytest.mark.browser, pytest.mark.usefixtures("row_locks", "workers")]
+
+PATIENT_MS = GENEROUS_S * 1000
+
+Person = Callable[..., Page]
+
+
+@pytest.fixture
+def person(people: Person, web: Web) -> Iterator[Person]:
+    """Call it as ``people``. No page may have faults or ask another site."""
+    faults = Faults(web.url)
+
+    def page_of(user: User, **options: Any) -> Page:
+        page = people(user, **options)
+        faults.watch(page)
+        return page
+
+    yield page_of
+    faults.leave()
+    assert faults.found == []
+
+
+def put_on_sale(*, begins_in_s: int = -1, **rules: Any) -> SeckillVoucher:
+    now = timezone.now().replace(microsecond=0)
+    return create_voucher_on_sale(
+        details=DETAILS,
+        terms=SaleTerms(
+            stock=5,
+            begins_at=now + dt.timedelta(seconds=begins_in_s),
+            ends_at=now + dt.timedelta(hours=2),
+            **rules,
+        ),
+    )
+
+
+def test_buyer_enters_a_code_and_buys(person: Person, web: Web) -> None:
+    sale = put_on_sale(needs_code=True)
+    give_code(sale, None)
+    page = person(ann := make_person("ann"), locale="en")
+    page.goto(f"{web.url}/vouchers/{sale.pk}/")
+    expect(page.get_by_role("button", name="Enter your code first")).to_be_visible()
+    expect(page.locator("#status")).to_have_text(
+        "This sale takes an invitation code. Enter yours below."
+    )
+    expect(page.get_by_text("Only with an invitation code")).to_be_visible()
+    page.get_by_label("Invitation code").fill("welcome-1")
+    page.get_by_role("button", name="Enter the code").click()
+    page.get_by_role("button", name="Buy now").click(timeout=PATIENT_MS)
+    page.wait_for_url("**/orders/*/")
+    expect(page.get_by_role("heading", name="It's yours!")).to_be_visible(timeout=PATIENT_MS)
+    assert InvitationCode.objects.get(seckill_voucher=sale).user == ann
+    order_id = page.url.rstrip("/").rpartition("/")[2]
+    assert CodeUse.objects.get(code__seckill_voucher=sale).order_id == int(order_id)
+
+
+def test_buyer_without_javascript_enters_a_code_and_buys(person: Person, web: Web) -> None:
+    sale = put_on_sale(needs_code=True)
+    give_code(sale, None)
+    page = person(make_person("ben"), locale="en", java_script_enabled=False)
+    page.goto(f"{web.url}/vouchers/{sale.pk}/")
+    page.get_by_role("link", name="Buy without JavaScript").click()
+    expect(page.get_by_role("button", name="Enter your code first")).to_be_disabled()
+    page.get_by_label("Invitation code").fill("no such code")
+    page.get_by_role("button", name="Enter the code").click()
+    expect(page.get_by_text("This code does not exist")).to_be_visible()
+    page.get_by_role("link", name="Back to the sale").click()
+    page.get_by_role("link", name="Buy without JavaScript").click()
+    page.get_by_label("Invitation code").fill("welcome-1")
+    page.get_by_role("button", name="Enter the code").click()
+    page.get_by_role("button", name="Buy now").click()
+    page.wait_for_url("**/orders/*/")
+
+
+def test_rule_is_read_before_the_start_and_checked_by_a_press(person: Person, web: Web) -> None:
+    members = Group.objects.create(name="members")
+    sale = put_on_sale(begins_in_s=3600, group=members)
+    page = person(cat := make_person("cat"), locale="en")
+    page.goto(f"{web.url}/vouchers/{sale.pk}/")
+    button = page.get_by_role("button", name="Only for a group")
+    expect(button).to_be_enabled()
+    expect(page.locator("#status")).to_contain_text("a group of accounts that yours is not in")
+    expect(page.locator("#code-entry")).to_be_hidden()
+    members.user_set.add(cat)
+    expect(press(page)).to_contain_text("Starts in", timeout=PATIENT_MS)
+    expect(page.locator("#token")).not_to_have_value("")
+
+
+def press(page: Page) -> Any:
+    """Press the button until the verdict of before is forgotten, and return it."""
+    button = page.locator("#buy")
+    while "Only for a group" in (button.text_content() or ""):
+        with page.expect_response("**/me/**"):
+            button.click()
+        page.wait_for_timeout(300)
+    return button

@@ -1,0 +1,374 @@
+"""Who gets a purchase token: each rule, from both doors and without JavaScript."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from pytest_django import DjangoAssertNumQueries, Settings
+
+from orders.audience import caps, eligibility, refusal_log
+from orders.audience.caps import capped_accounts
+from orders.audience.refusal_log import count_refused, flush_refusals
+from orders.audience.verdicts import ELIGIBLE
+from orders.fulfilment.worker import fulfill_sale
+from orders.models import OrderStatus, RuleRefusal, VoucherOrder
+from orders.placing.tokens import read_token
+from seckill_site import sessions
+from tests.orders.audience.rules import give_code, make_member, make_old
+from tests.support import asgi, wsgi
+from tests.support.orders import make_buyer, make_order, make_sale, reserved, token_for
+from tests.support.payments import pay
+from tests.support.wsgi import Answer
+from vouchers.catalogue import public_sales
+from vouchers.catalogue.audience import EVERYBODY, Audience
+from vouchers.models import SeckillVoucher, Work
+
+pytestmark = pytest.mark.django_db
+
+HTML = "text/html"
+CONTACT = "orders.audience.eligibility.has_confirmed_contact"
+
+
+@pytest.fixture(autouse=True)
+def new_process() -> None:
+    """Begin as a process that knows nothing."""
+    cache.clear()
+    public_sales._known.clear()
+    sessions._unknown.clear()
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+class Shopper:
+    """A signed-in buyer who asks at one of the doors."""
+
+    def __init__(self, buyer: User, door: str) -> None:
+        self.buyer = buyer
+        self.client = Client(headers={"Accept-Language": "en"})
+        self.client.force_login(buyer)
+        self._ask = asgi.ask if door == "front door" else None
+
+    def get(self, path: str, language: str = "en") -> Answer:
+        if self._ask:
+            cookies = "; ".join(f"{it.key}={it.value}" for it in self.client.cookies.values())
+            return self._ask("GET", path, HTTP_COOKIE=cookies, HTTP_ACCEPT_LANGUAGE=language)
+        found = self.client.get(path, headers={"Accept-Language": language})
+        return Answer(found.status_code, dict(found.items()), found.content)
+
+    def me(self, sale: SeckillVoucher) -> dict[str, Any]:
+        content: dict[str, Any] = self.get(f"/me/?sale={sale.pk}").json["sale"]
+        return content
+
+    def token(self, sale: SeckillVoucher, language: str = "en") -> Answer:
+        return self.get(f"/vouchers/{sale.pk}/token/", language)
+
+    def form(self, sale: SeckillVoucher) -> str:
+        answer = self.client.get(f"/vouchers/{sale.pk}/form/", headers={"Accept": HTML})
+        assert answer.status_code == 200
+        return answer.content.decode()
+
+
+@pytest.fixture(params=["front door", "django"])
+def shopper(request: pytest.FixtureRequest, buyer: User) -> Shopper:
+    return Shopper(buyer, request.param)
+
+
+Case = tuple[str, Callable[[User], SeckillVoucher], Callable[[SeckillVoucher, User], object], str]
+
+
+def leave_orders(buyer: User) -> None:
+    buyer.voucher_orders.update(status=OrderStatus.CANCELLED, live=None)
+
+
+def one_with_an_order(buyer: User) -> SeckillVoucher:
+    make_order(make_sale(), buyer, status=OrderStatus.PAID)
+    return make_sale(first_order_only=True)
+
+
+CASES: list[Case] = [
+    (
+        "group",
+        lambda buyer: make_sale(group=make_member(make_buyer())),
+        lambda sale, buyer: make_member(buyer),
+        "This sale is only for a group of accounts that yours is not in.",
+    ),
+    (
+        "account_age",
+        lambda buyer: make_sale(account_age_h=24),
+        lambda sale, buyer: make_old(buyer, hours=25),
+        "This sale is only for accounts that are at least 24 hours old.",
+    ),
+    (
+        "first_order",
+        one_with_an_order,
+        lambda sale, buyer: leave_orders(buyer),
+        "This sale is only for a first order, and you have an order.",
+    ),
+    (
+        "code",
+        lambda buyer: make_sale(needs_code=True),
+        lambda sale, buyer: give_code(sale, buyer),
+        "This sale takes an invitation code. Enter yours first.",
+    ),
+]
+every_rule = pytest.mark.parametrize(
+    ("rule", "open_sale", "satisfy", "message"), CASES, ids=[case[0] for case in CASES]
+)
+
+
+@every_rule
+def test_refusal_names_the_rule_until_it_is_satisfied(
+    shopper: Shopper,
+    rule: str,
+    open_sale: Callable[[User], SeckillVoucher],
+    satisfy: Callable[[SeckillVoucher, User], object],
+    message: str,
+) -> None:
+    sale = open_sale(shopper.buyer)
+    refused = shopper.token(sale)
+    assert (refused.status, refused.json) == (
+        403,
+        {"code": "not_eligible", "message": message, "rule": rule},
+    )
+    mine = shopper.me(sale)
+    assert (mine["rule"], mine["own_state"], mine["token"]) == (rule, "not_eligible", "")
+    assert 'name="token" value=""' in shopper.form(sale)
+    satisfy(sale, shopper.buyer)
+    eligibility.forget_all()  # a second later
+    assert shopper.token(sale).status == 200
+    mine = shopper.me(sale)
+    assert "rule" not in mine
+    assert mine["own_state"] is None
+    assert read_token(mine["token"], sale_id=sale.pk, now_ms=0).user_id == shopper.buyer.pk
+
+
+@every_rule
+def test_guard_off_everybody_gets_a_token(
+    shopper: Shopper,
+    monkeypatch: pytest.MonkeyPatch,
+    rule: str,
+    open_sale: Callable[[User], SeckillVoucher],
+    satisfy: Callable[[SeckillVoucher, User], object],
+    message: str,
+) -> None:
+    monkeypatch.setattr(eligibility, "_verdict", lambda *_: ELIGIBLE)
+    assert shopper.token(open_sale(shopper.buyer)).status == 200
+
+
+@every_rule
+def test_page_without_javascript_names_the_rule(
+    buyer: User,
+    rule: str,
+    open_sale: Callable[[User], SeckillVoucher],
+    satisfy: Callable[[SeckillVoucher, User], object],
+    message: str,
+) -> None:
+    page = Shopper(buyer, "django").form(open_sale(buyer))
+    assert message.replace("first.", "below.") in page
+    assert 'data-state="not_eligible"' in page
+
+
+def test_confirmed_contact_is_asked_of_the_one_function(
+    shopper: Shopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(needs_contact=True)
+    User.objects.filter(pk=shopper.buyer.pk).update(email="ann@example.com")
+    assert shopper.token(sale).json["rule"] == "contact", "an address alone proves nothing"
+    eligibility.forget_all()
+    monkeypatch.setattr(CONTACT, lambda *, user_id: user_id == shopper.buyer.pk)
+    assert shopper.token(sale).status == 200
+
+
+def test_refusal_is_worded_in_the_buyers_language(shopper: Shopper) -> None:
+    refused = shopper.token(make_sale(account_age_h=24), "zh-CN")
+    assert "24 小时" in refused.json["message"]
+
+
+def test_all_rules_have_to_be_passed(shopper: Shopper) -> None:
+    group = make_member(shopper.buyer)
+    sale = make_sale(group=group, account_age_h=24, needs_code=True)
+    found = []
+    for satisfy in (make_old, None):
+        found.append(shopper.me(sale)["rule"])
+        eligibility.forget_all()
+        if satisfy:
+            satisfy(shopper.buyer, hours=48)
+    assert found == ["account_age", "code"]
+
+
+def test_rule_is_told_before_the_start(shopper: Shopper) -> None:
+    sale = make_sale(begins_in_s=600, needs_code=True)
+    assert shopper.me(sale)["rule"] == "code"
+    assert "Enter your code first" in shopper.form(sale)
+
+
+def test_everybody_reads_who_can_buy() -> None:
+    sale = make_sale(account_age_h=24, needs_code=True, first_order_only=True, needs_contact=True)
+    page = Client(headers={"Accept": HTML, "Accept-Language": "en"}).get(f"/vouchers/{sale.pk}/")
+    words = re.findall(r"<li>(Only [^<]+)</li>", page.content.decode())
+    assert len(words) == 4
+    assert "Only for accounts that are at least 24 hours old" in words
+    other = Client(headers={"Accept": HTML}).get(f"/vouchers/{make_sale().pk}/")
+    assert 'id="audience"' not in other.content.decode()
+
+
+def test_changed_rule_reaches_new_tokens(shopper: Shopper) -> None:
+    sale = make_sale()
+    assert shopper.token(sale).status == 200
+    SeckillVoucher.objects.filter(pk=sale.pk).update(needs_code=True)
+    public_sales._known.clear()  # a second later
+    assert shopper.token(sale).status == 403
+
+
+def test_token_from_before_the_rule_counts(shopper: Shopper) -> None:
+    sale = make_sale(account_age_h=24)
+    token = token_for(sale, shopper.buyer)
+    answer = wsgi.ask("POST", f"/vouchers/{sale.pk}/orders/", {"token": token.sign()})
+    assert answer.status == 202
+
+
+def test_held_order_is_shown_whatever_the_rules_say(shopper: Shopper) -> None:
+    sale = make_sale(account_age_h=24, needs_code=True)
+    (token,) = reserved(sale, [shopper.buyer])
+    mine = shopper.me(sale)
+    assert (mine["own_state"], mine["order_id"]) == ("queued", str(token.order_id))
+    fulfill_sale(sale_id=sale.pk)
+    assert shopper.me(sale)["own_state"] == "yours"
+    assert 'class="button button--buy button--order"' in shopper.form(sale)
+    assert pay(VoucherOrder.objects.get(pk=token.order_id))
+
+
+def test_refused_buyer_is_asked_for_no_picture(buyer: User) -> None:
+    sale = make_sale(work=Work.LIGHT, needs_code=True)
+    assert "challenge-form" not in Shopper(buyer, "django").form(sale)
+
+
+def test_refused_buyer_is_not_sent_into_the_waiting_room(shopper: Shopper) -> None:
+    line: dict[str, Any] = {"room": "start", "room_opened_ms": 1, "room_since_ms": 1}
+    sale = make_sale(begins_in_s=600, needs_code=True, **line)
+    mine = shopper.me(sale)
+    assert mine["rule"] == "code"
+    assert "room" not in mine
+    assert 'id="code-entry"' in shopper.form(sale)
+
+
+# --- What it costs -------------------------------------------------------------------------------
+
+
+def test_verdict_is_kept_for_a_while(
+    shopper: Shopper, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale(account_age_h=24, needs_code=True)
+    make_old(shopper.buyer, hours=48)
+    give_code(sale, shopper.buyer)
+    audience = Audience(account_age_h=24, needs_code=True)
+    ids = {"sale_id": sale.pk, "user_id": shopper.buyer.pk}
+    assert eligibility.recall_verdict(**ids, audience=audience) is None
+    shopper.me(sale)
+    with django_assert_num_queries(0):
+        assert eligibility.judge_buyer(**ids, audience=audience) == ELIGIBLE
+    assert eligibility.recall_verdict(**ids, audience=audience._replace(group_id=1)) is None
+
+
+# --- Whom the rules refused ----------------------------------------------------------------------
+
+
+def test_each_refused_buyer_counts_once_per_rule(
+    shopper: Shopper, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale(needs_code=True)
+    for buyer in (shopper.buyer, shopper.buyer, make_buyer()):
+        Shopper(buyer, "django").token(sale)
+        flush_refusals()
+    shopper.me(sale)
+    with django_assert_num_queries(0):
+        flush_refusals()
+    assert count_refused(sale_id=sale.pk) == {"code": 2}
+
+
+def test_refusals_of_two_processes_count_once(buyer: User) -> None:
+    sale = make_sale(needs_code=True)
+    for _ in range(2):
+        Shopper(buyer, "django").token(sale)
+        flush_refusals()
+        refusal_log.forget_refusals()
+    assert RuleRefusal.objects.count() == 1
+
+
+def test_who_holds_their_unit_is_not_refused(shopper: Shopper) -> None:
+    sale = make_sale(first_order_only=True)
+    reserved(sale, [shopper.buyer])
+    fulfill_sale(sale_id=sale.pk)
+    shopper.me(sale)
+    flush_refusals()
+    assert count_refused(sale_id=sale.pk) == {}
+
+
+# --- Unpaid orders -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let this process read the accounts with too many unpaid orders with its next request."""
+    monkeypatch.setattr(capped_accounts, "_until", 0.0)
+
+
+@pytest.mark.usefixtures("due")
+@pytest.mark.parametrize(("orders", "status"), [(4, 200), (5, 403)])
+def test_unpaid_orders_are_capped(shopper: Shopper, orders: int, status: int) -> None:
+    for _ in range(orders):
+        make_order(make_sale(loaded=False), shopper.buyer)
+    make_order(make_sale(loaded=False), shopper.buyer, status=OrderStatus.PAID)
+    sale = make_sale()
+    answer = shopper.token(sale)
+    assert answer.status == status
+    mine = shopper.me(sale)
+    if status == 403:
+        assert answer.json["rule"] == mine["rule"] == "unpaid_orders"
+        assert mine["rule_number"] == 5
+        flush_refusals()
+        assert count_refused(sale_id=sale.pk) == {"unpaid_orders": 1}
+    else:
+        assert mine["token"]
+
+
+@pytest.mark.usefixtures("due")
+def test_without_a_cap_unpaid_orders_refuse_nobody(shopper: Shopper, settings: Settings) -> None:
+    settings.SECKILL_UNPAID_ORDERS = 0
+    for _ in range(6):
+        make_order(make_sale(loaded=False), shopper.buyer)
+    assert shopper.token(make_sale()).status == 200
+
+
+@pytest.mark.usefixtures("due")
+def test_capped_accounts_are_read_by_one_request(
+    shopper: Shopper, django_assert_num_queries: DjangoAssertNumQueries
+) -> None:
+    sale = make_sale()
+    shopper.me(sale)
+    with django_assert_num_queries(0):
+        assert not capped_accounts.is_due
+        eligibility.judge_buyer(sale_id=sale.pk, user_id=shopper.buyer.pk, audience=EVERYBODY)
+
+
+def test_while_one_thread_reads_the_others_go_on() -> None:
+    accounts = caps._CappedAccounts()
+
+    def is_due() -> bool:
+        return accounts.is_due
+
+    with accounts._reading:
+        assert not is_due()
+        accounts.refresh()
+    assert is_due(), "nobody has read them"
+    accounts.refresh()
+    assert not is_due()

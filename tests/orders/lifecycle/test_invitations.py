@@ -1,0 +1,212 @@
+"""Invitation codes: made, imported and entered, also over HTTP."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.core.cache import cache
+from django.test import Client
+from django.utils import timezone
+
+from orders.audience.verdicts import NotEligible
+from orders.lifecycle.guesses import TooManyGuesses
+from orders.lifecycle.invitations import (
+    GUESSES,
+    CodeRefused,
+    Imported,
+    UnusableCode,
+    enter_code,
+    import_codes,
+    make_codes,
+    read_invitation,
+    written_invitation,
+)
+from orders.models import InvitationCode
+from tests.orders.audience.rules import give_code
+from tests.support.orders import at_once, make_buyer, make_sale
+from vouchers.models import SeckillVoucher
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def sale() -> SeckillVoucher:
+    return make_sale(needs_code=True)
+
+
+@pytest.fixture
+def buyer() -> User:
+    return make_buyer()
+
+
+def enter(sale: SeckillVoucher, buyer: User, text: str = "WELCOME1") -> None:
+    enter_code(sale_id=sale.pk, user_id=buyer.pk, text=text, now=timezone.now())
+
+
+def owner_of(sale: SeckillVoucher, code: str = "WELCOME1") -> User | None:
+    return InvitationCode.objects.get(seckill_voucher=sale, code=code).user
+
+
+# --- Making and importing ------------------------------------------------------------------------
+
+
+def test_made_codes_are_new_and_long(sale: SeckillVoucher) -> None:
+    codes = make_codes(sale_id=sale.pk, count=50)
+    assert len(set(codes)) == 50
+    assert {len(it) for it in codes} == {12}
+    assert set(InvitationCode.objects.values_list("code", flat=True)) == set(codes)
+    assert read_invitation(written_invitation(codes[0]).lower()) == codes[0]
+
+
+def test_import_skips_blank_lines_and_known_codes(sale: SeckillVoucher) -> None:
+    give_code(sale, None)
+    found = import_codes(
+        sale_id=sale.pk, lines=["welcome-1", "", "  ", "Ｓｐｒｉｎｇ　２０２６", "SPRING2026"]
+    )
+    assert found == Imported(new=1, known=1)
+    assert InvitationCode.objects.filter(code="SPRING2026").exists()
+
+
+@pytest.mark.parametrize("line", ["SHORT", "A" * 33, "欢迎光临本店铺", "=CMD()1234", "a\x00bcdefg"])
+def test_line_that_is_no_code_imports_nothing(sale: SeckillVoucher, line: str) -> None:
+    with pytest.raises(UnusableCode) as refused:
+        import_codes(sale_id=sale.pk, lines=["WELCOME1", line])
+    assert refused.value.line == 2
+    assert not InvitationCode.objects.exists()
+
+
+def test_two_sales_may_have_the_same_code(sale: SeckillVoucher) -> None:
+    for it in (sale, make_sale()):
+        assert import_codes(sale_id=it.pk, lines=["WELCOME1"]).new == 1
+
+
+# --- Entering ------------------------------------------------------------------------------------
+
+
+def test_entered_code_belongs_to_the_account(sale: SeckillVoucher, buyer: User) -> None:
+    give_code(sale, None)
+    for text in (" wel-come 1", "WELCOME1"):
+        enter(sale, buyer, text)
+    assert owner_of(sale) == buyer
+
+
+def test_code_of_another_account_or_sale_is_refused(sale: SeckillVoucher, buyer: User) -> None:
+    give_code(sale, make_buyer())
+    give_code(make_sale(), None, "OTHERSALE")
+    for text in ("WELCOME1", "OTHERSALE", "NOSUCHCODE"):
+        with pytest.raises(CodeRefused):
+            enter(sale, buyer, text)
+
+
+@pytest.mark.django_db(transaction=True)
+@pytest.mark.usefixtures("row_locks")
+@pytest.mark.concurrency
+def test_of_many_accounts_at_once_one_gets_the_code(sale: SeckillVoucher) -> None:
+    give_code(sale, None)
+    buyers = [make_buyer() for _ in range(8)]
+    outcomes = at_once(*(lambda it=it: enter(sale, it) for it in buyers))
+    assert sum(isinstance(it, CodeRefused) for it in outcomes) == 7
+    assert owner_of(sale) in buyers
+
+
+def test_buyer_takes_no_more_codes_than_units(sale: SeckillVoucher, buyer: User) -> None:
+    for code in ("WELCOME1", "WELCOME2"):
+        give_code(sale, None, code)
+        enter(sale, buyer, code)
+    assert owner_of(sale, "WELCOME2") is None
+
+
+def test_buyer_whom_another_rule_refuses_wastes_no_code(buyer: User) -> None:
+    sale = make_sale(needs_code=True, account_age_h=24)
+    give_code(sale, None)
+    with pytest.raises(NotEligible):
+        enter(sale, buyer)
+    assert owner_of(sale) is None
+
+
+def test_wrong_codes_are_limited(sale: SeckillVoucher, buyer: User) -> None:
+    give_code(sale, None)
+    for _ in range(GUESSES.most):
+        with pytest.raises(CodeRefused):
+            enter(sale, buyer, "NOSUCHCODE")
+    with pytest.raises(TooManyGuesses):
+        enter(sale, buyer)
+    enter(sale, make_buyer())
+
+
+# --- Over HTTP -----------------------------------------------------------------------------------
+
+
+def post(client: Client, sale: SeckillVoucher, **fields: Any) -> Any:
+    return client.post(f"/vouchers/{sale.pk}/code/", fields)
+
+
+@pytest.fixture
+def shopper(buyer: User) -> Client:
+    client = Client(headers={"Accept-Language": "en"})
+    client.force_login(buyer)
+    return client
+
+
+@pytest.mark.parametrize(("back", "page"), [("form", "form/"), ("", ""), ("//evil", "")])
+def test_form_leads_back_to_its_page(
+    sale: SeckillVoucher, shopper: Client, buyer: User, back: str, page: str
+) -> None:
+    give_code(sale, None)
+    fields = {"code": "welcome1", "back": back}
+    answer = shopper.post(f"/vouchers/{sale.pk}/code/", fields, headers={"Accept": "text/html"})
+    assert (answer.status_code, answer["Location"]) == (303, f"/vouchers/{sale.pk}/{page}")
+    assert owner_of(sale) == buyer
+
+
+def test_program_is_told_that_the_code_is_entered(sale: SeckillVoucher, shopper: Client) -> None:
+    give_code(sale, None)
+    path = f"/vouchers/{sale.pk}/code/"
+    answer = shopper.post(path, {"code": "WELCOME1"}, content_type="application/json")
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"voucher_id": str(sale.pk), "entered": True},
+    )
+    assert shopper.get(f"/vouchers/{sale.pk}/token/").status_code == 200
+
+
+def test_wrong_code_is_answered_409_then_429(sale: SeckillVoucher, shopper: Client) -> None:
+    answer = post(shopper, sale, code="NOSUCHCODE")
+    assert (answer.status_code, answer.json()["code"]) == (409, "code_refused")
+    for _ in range(GUESSES.most):
+        answer = post(shopper, sale, code="NOSUCHCODE")
+    assert (answer.status_code, answer.json()["code"]) == (429, "rate_limited")
+    assert 0 < int(answer["Retry-After"]) <= GUESSES.window_s
+
+
+@pytest.mark.parametrize("code", ["", "   ", "x" * 81])
+def test_text_that_is_no_code_is_answered_400(
+    sale: SeckillVoucher, shopper: Client, code: str
+) -> None:
+    assert post(shopper, sale, code=code).status_code == 400
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b'{"code": 7}', b'{"code": "\\ud800"}', b"\xff"])
+def test_json_that_is_no_code_is_answered_below_500(
+    sale: SeckillVoucher, shopper: Client, body: bytes
+) -> None:
+    answer = shopper.post(f"/vouchers/{sale.pk}/code/", body, content_type="application/json")
+    assert answer.status_code in (400, 409)
+
+
+def test_code_needs_a_session_a_form_token_and_a_sale(sale: SeckillVoucher, buyer: User) -> None:
+    assert post(Client(), sale, code="WELCOME1").status_code == 401
+    strict = Client(enforce_csrf_checks=True)
+    strict.force_login(buyer)
+    assert post(strict, sale, code="WELCOME1").status_code == 403
+    shopper = Client()
+    shopper.force_login(buyer)
+    assert post(shopper, SeckillVoucher(pk=4711), code="WELCOME1").status_code == 404
+    assert shopper.get(f"/vouchers/{sale.pk}/code/").status_code == 405
+
+
+@pytest.fixture(autouse=True)
+def empty_cache() -> None:
+    cache.clear()
