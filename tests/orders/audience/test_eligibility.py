@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.core.cache import cache
+from django.db import OperationalError
 from django.test import Client
 from pytest_django import DjangoAssertNumQueries, Settings
 
@@ -372,3 +373,17 @@ def test_while_one_thread_reads_the_others_go_on() -> None:
     assert is_due(), "nobody has read them"
     accounts.refresh()
     assert not is_due()
+
+
+def test_without_the_database_rules_are_answered_503(
+    shopper: Shopper, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sale = make_sale(needs_code=True)
+
+    def fail(*_: object) -> bool:
+        raise OperationalError("away")
+
+    monkeypatch.setattr(eligibility, "_has_code", fail)
+    shopper.client.raise_request_exception = False
+    assert shopper.token(sale).status == 503
+    assert shopper.get(f"/me/?sale={sale.pk}").status == 503
