@@ -1,6 +1,7 @@
 """The tables of orders, one module per subject."""
 
 from orders.models.jobs import JobStatus, OrderJob, Rehearsal, RehearsalPhase
+from orders.models.notices import Notice
 from orders.models.orders import (
     BARRING_STATUSES,
     CODE_LENGTH,
@@ -23,6 +24,7 @@ __all__ = [
     "SOURCES",
     "ActorKind",
     "JobStatus",
+    "Notice",
     "OrderEvent",
     "OrderJob",
     "OrderStatus",

@@ -16,6 +16,7 @@ from django.utils import translation
 from django.utils.translation import gettext, gettext_noop
 
 from orders.lifecycle.cancellation import Busy
+from orders.lifecycle.notices import NoContact, TooLate
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
 from orders.models import OrderStatus, VoucherOrder
@@ -183,6 +184,14 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     ),
     UnitAvailable: Refusal(
         409, "available", gettext_noop("There is a unit left. You can buy it now.")
+    ),
+    NoContact: Refusal(
+        409, "no_contact", gettext_noop("Confirm an email address or a phone number first.")
+    ),
+    TooLate: Refusal(
+        409,
+        "too_late",
+        gettext_noop("The sale starts so soon that no reminder is sent any more."),
     ),
     NotAdmitted: Refusal(
         429,

@@ -3,6 +3,7 @@ from django.urls import path
 from orders.web import (
     account_views,
     buyer_views,
+    notice_views,
     order_api,
     payment_webhook,
     room_views,
@@ -24,6 +25,10 @@ urlpatterns = [
     path("vouchers/<id:sale_id>/orders/<id:order_id>/refund/", buyer_views.refund, name="refund"),
     path("vouchers/<id:sale_id>/waiting/", buyer_views.waiting, name="waiting"),
     path("vouchers/<id:sale_id>/waiting/leave/", buyer_views.leave_line, name="leave-line"),
+    path("vouchers/<id:sale_id>/notice/", notice_views.notice, name="notice"),
+    path("vouchers/<id:sale_id>/notice/stop/", notice_views.stop_notice, name="stop-notice"),
+    path("notices/stop/<str:token>/", notice_views.stop_by_link, name="stop-notices"),
+    path("accounts/notices/", notice_views.my_notices, name="my-notices"),
     path("sandbox/<slug:reference>/", sandbox_views.pay_page, name="sandbox"),
     path("staff/redeem/", staff_views.redeem_page, name="redeem"),
     path("accounts/data/", account_views.data, name="account-data"),
