@@ -16,7 +16,7 @@ from django.core.cache import cache
 from django.db.models import Count, Q
 
 from backoffice.board.limits import LimitedRow, read_limited
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import Notice, OrderStatus, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.clocks.watch import wrong_clocks
 from vouchers.inventory.keys import LedgerUnavailable
@@ -88,11 +88,15 @@ class Pace:
 
 @dataclass(frozen=True)
 class Counts:
-    """Figures that read every row of a sale: its orders by status, all its answers."""
+    """Figures that read every row of a sale: its orders by status, all its answers.
+
+    ``notices`` has the readers who asked to be told, and those who were told, by kind.
+    """
 
     statuses: dict[str, int]
     answers: dict[str, int]
     counted_at_ms: int
+    notices: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -225,4 +229,10 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
             answers[row.answer] += row.count
     except LedgerUnavailable:
         answers.clear()
-    return Counts(statuses, dict(answers), epoch_ms(now))
+    return Counts(statuses, dict(answers), epoch_ms(now), _count_notices(sale))
+
+
+def _count_notices(sale: SeckillVoucher) -> dict[str, list[int]]:
+    kinds = Notice.objects.filter(seckill_voucher=sale).values("kind").order_by()
+    rows = kinds.annotate(asked=Count("pk"), told=Count("told_at"))
+    return {row["kind"]: [row["asked"], row["told"]] for row in rows}
