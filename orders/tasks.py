@@ -15,7 +15,7 @@ from orders.draws import drawing
 from orders.fulfilment import reconcile as reconciling
 from orders.fulfilment import sweep as sweeping
 from orders.fulfilment import worker
-from orders.lifecycle import notifications, room_visits, waiting_list
+from orders.lifecycle import notices, notifications, room_visits, waiting_list
 from orders.payments import expiry, refunds, sandbox
 from orders.payments import service as payments
 from orders.placing.publishing import publish, publish_fulfillment
@@ -111,6 +111,13 @@ def restore_lines(**kwargs: Any) -> None:
 def tell_buyers(**kwargs: Any) -> None:
     """Send mails about changes of orders."""
     notifications.tell_buyers(now=database_now())
+
+
+@shared_task(name="orders.tasks.send_notices")
+def send_notices(**kwargs: Any) -> None:
+    """Tell readers what they asked for; publish a new task if some are left, behind the orders."""
+    if notices.send_notices(now=database_now()):
+        publish(send_notices.name)
 
 
 @shared_task(name="orders.tasks.drop_stale_facts")

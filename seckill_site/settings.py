@@ -341,6 +341,18 @@ SECKILL_REHEARSAL_URL = env.str("SECKILL_REHEARSAL_URL", default=SECKILL_SITE_UR
 DEFAULT_FROM_EMAIL = env.str("SECKILL_MAIL_FROM", default="noreply@localhost")
 vars().update(env.email_url("SECKILL_MAIL_URL", default="consolemail://"))
 
+SECKILL_NOTICE_CHANNELS = env.list(
+    "SECKILL_NOTICE_CHANNELS",
+    default=["orders.lifecycle.outbox.Mail", "orders.lifecycle.outbox.Text"],
+)
+"""Classes that tell readers of sales; the first that can reach a reader does."""
+
+SECKILL_REMIND_BEFORE_S = env.int("SECKILL_REMIND_BEFORE_S", default=600)
+"""How long before the start of a sale its reminders are sent."""
+
+if SECKILL_REMIND_BEFORE_S < 1:
+    raise ImproperlyConfigured("SECKILL_REMIND_BEFORE_S is less than 1: no reminder would be sent.")
+
 # --- Celery --------------------------------------------------------------------------------------
 
 CELERY_BROKER_URL = env.str("CELERY_BROKER_URL")
@@ -373,6 +385,7 @@ _EVERY_SECONDS = {
     "finish_refunds": 5.0,
     "restore_lines": 15.0,
     "tell_buyers": 5.0,
+    "send_notices": 5.0,
     "resume_jobs": 10.0,
     "resume_rehearsals": 10.0,
     "store_tallies": 15.0,

@@ -17,7 +17,7 @@ from django.db.models import Count, Q
 
 from backoffice.board.limits import LimitedRow, read_limited
 from orders.audience.refusal_log import count_refused
-from orders.models import OrderStatus, VoucherOrder
+from orders.models import Notice, OrderStatus, VoucherOrder
 from seckill_site.clocks.machine import epoch_ms, from_epoch_ms
 from seckill_site.clocks.watch import wrong_clocks
 from vouchers.inventory.keys import LedgerUnavailable
@@ -89,12 +89,16 @@ class Pace:
 
 @dataclass(frozen=True)
 class Counts:
-    """Figures that read every row of a sale: its orders by status, all its answers."""
+    """Figures that read every row of a sale: its orders by status, all its answers.
+
+    ``notices`` has the readers who asked to be told, and those who were told, by kind.
+    """
 
     statuses: dict[str, int]
     answers: dict[str, int]
     counted_at_ms: int
     refused_by_rules: dict[str, int] = field(default_factory=dict)
+    notices: dict[str, list[int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -228,4 +232,10 @@ def _count(sale: SeckillVoucher, now: dt.datetime) -> Counts:
     except LedgerUnavailable:
         answers.clear()
     refused = count_refused(sale_id=sale.pk)
-    return Counts(statuses, dict(answers), epoch_ms(now), refused)
+    return Counts(statuses, dict(answers), epoch_ms(now), refused, _count_notices(sale))
+
+
+def _count_notices(sale: SeckillVoucher) -> dict[str, list[int]]:
+    kinds = Notice.objects.filter(seckill_voucher=sale).values("kind").order_by()
+    rows = kinds.annotate(asked=Count("pk"), told=Count("told_at"))
+    return {row["kind"]: [row["asked"], row["told"]] for row in rows}

@@ -12,7 +12,7 @@ from django.utils.translation import gettext, ngettext
 from django.utils.translation import gettext_lazy as _
 
 from backoffice.board.snapshot import WINDOW_S, Board, Pace, SaleSum
-from orders.models import OrderStatus, Rule
+from orders.models import Notice, OrderStatus, Rule
 from seckill_site.clocks.machine import epoch_ms
 from seckill_site.formatting import NO_VALUE, duration, grouped, timestamp
 from vouchers.admin.sale_list import STATES
@@ -170,6 +170,7 @@ def _other_figures(board: Board) -> dict[str, str]:
         "room": _room(board),
         "draw": _draw(board),
         "rules": _rules(board),
+        "notices": _notices(board),
         "ends": timestamp(board.sale.ends_at),
         "counted": _counted(board),
     }
@@ -227,6 +228,21 @@ def _rules(board: Board) -> str:
     counts = board.counts.refused_by_rules if board.counts else {}
     found = [f"{it.label}: {grouped(counts[it])}" for it in Rule if it in counts]
     return " · ".join(found) or NO_VALUE
+
+
+def _notices(board: Board) -> str:
+    """Return how many readers asked to be told of the start and of a free unit, and were."""
+    if board.counts is None:
+        return NO_VALUE
+    texts = {
+        Notice.Kind.START: gettext("start: %(asked)s asked, %(told)s told"),
+        Notice.Kind.BACK: gettext("a free unit: %(asked)s asked, %(told)s told"),
+    }
+    found = {kind: board.counts.notices.get(kind, [0, 0]) for kind in texts}
+    return " · ".join(
+        text % {"asked": grouped(found[kind][0]), "told": grouped(found[kind][1])}
+        for kind, text in texts.items()
+    )
 
 
 def _counted(board: Board) -> str:

@@ -5,13 +5,9 @@ worker dies between sending and recording it, but none is lost.
 """
 
 import datetime as dt
-import logging
-import smtplib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from django.conf import settings
-from django.core.mail import EmailMessage, get_connection
-from django.core.mail.backends.base import BaseEmailBackend
 from django.db.models import Q
 from django.template.loader import render_to_string
 from django.urls import reverse
@@ -20,25 +16,18 @@ from django.utils.translation import gettext
 
 from accounts.contacts import Contact, confirmed_contacts, has_confirmed_email
 from locks import LockBusy, RedisLock
+from orders.lifecycle.outbox import Delivery, Letter, Mail, Message, deliver
 from orders.lifecycle.redemption import written_code
 from orders.models import OrderEvent, OrderStatus
 from seckill_site.ledger_connection import ledger_connection
 from seckill_site.web.responses import absolute_url
 from vouchers.inventory.keys import ledger_errors
 
-logger = logging.getLogger(__name__)
-
 MAILS_AT_ONCE, SKIPPED_AT_ONCE = 200, 5_000
-
-SERVER_TIMEOUT_S = 10
 
 RETRY_AFTER = dt.timedelta(minutes=10)
 RETRY_FOR = dt.timedelta(days=1)
 """The pause before retrying a mail that the server may accept later, and the limit on retrying."""
-
-
-class TemporarilyRefused(Exception):
-    """The mail server does not accept mails for this address at the moment."""
 
 
 def tell_buyers(*, now: dt.datetime) -> int:
@@ -76,62 +65,24 @@ def _events_due(now: dt.datetime) -> list[OrderEvent]:
 
 def _send_all(events: Sequence[OrderEvent], lock: RedisLock, now: dt.datetime) -> int:
     """Send the mails of these events; record those sent even if the server goes away."""
-    users = [event.order.user_id for event in events if event.order.user_id]
-    contacts = confirmed_contacts(users)
-    reachable = {it: contacts[it.order.user_id] for it in events if it.order.user_id}
-    mails = {it: _message(it, to) for it, to in reachable.items() if to.email}
-    told = [event.pk for event in events if event not in mails]
-    sent = 0
-    try:
-        for event, mail in _on_one_connection(mails):
-            if lock.lost:
-                break
-            try:
-                sent += _send(mail)
-            except TemporarilyRefused as error:
-                logger.warning("a mail is tried again later: %s", error)
-                if event.at > now - RETRY_FOR:
-                    OrderEvent.objects.filter(pk=event.pk).update(notify_at=now + RETRY_AFTER)
-                    continue
-            told.append(event.pk)
-    finally:
-        _mark_notified(told, now)
-    return sent
+    contacts = confirmed_contacts(it.order.user_id for it in events if it.order.user_id)
+    by_mail = Mail()
+    letters = [
+        Letter(event.pk, by_mail, to.email, _message(event, to))
+        for event in events
+        if (to := contacts.get(event.order.user_id or 0)) and to.email
+    ]
+    unreachable = {event.pk for event in events} - {letter.key for letter in letters}
+    too_old = {event.pk for event in events if event.at <= now - RETRY_FOR}
 
+    def record(delivery: Delivery) -> None:
+        given_up = too_old.intersection(delivery.later)
+        later = set(delivery.later) - given_up
+        if later:
+            OrderEvent.objects.filter(pk__in=later).update(notify_at=now + RETRY_AFTER)
+        _mark_notified([*unreachable, *given_up, *delivery.done], now)
 
-def _on_one_connection(
-    mails: dict[OrderEvent, EmailMessage],
-) -> Iterator[tuple[OrderEvent, EmailMessage]]:
-    """Yield the mails with one open connection; open none if there are no mails."""
-    if not mails:
-        return
-    server: BaseEmailBackend = get_connection(timeout=SERVER_TIMEOUT_S)
-    with server:
-        for event, mail in mails.items():
-            mail.connection = server
-            yield event, mail
-
-
-def _send(mail: EmailMessage) -> int:
-    """Send a mail and return 1, or 0 if the server will never accept it.
-
-    :raises TemporarilyRefused: the server may accept this mail later.
-    :raises OSError: no mail can be sent at the moment.
-    """
-    try:
-        return mail.send()
-    except smtplib.SMTPRecipientsRefused as error:
-        codes = [code for code, _ in error.recipients.values()]
-        if any(code < 500 for code in codes):
-            raise TemporarilyRefused(f"codes {codes}") from error
-        logger.warning("a mail was refused for good: %s", codes)
-    except smtplib.SMTPDataError as error:
-        if error.smtp_code < 500:
-            raise TemporarilyRefused(f"code {error.smtp_code}") from error
-        logger.warning("a mail was refused for good: %s", error.smtp_code)
-    except (smtplib.SMTPNotSupportedError, ValueError) as error:
-        logger.warning("a mail cannot be sent: %r", error)
-    return 0
+    return deliver(letters, lock=lock, record=record).sent
 
 
 def _mark_notified(ids: Iterable[int], now: dt.datetime) -> None:
@@ -143,7 +94,7 @@ def _leave_the_machine() -> bool:
     return settings.EMAIL_BACKEND != "django.core.mail.backends.console.EmailBackend"
 
 
-def _message(event: OrderEvent, to: Contact) -> EmailMessage:
+def _message(event: OrderEvent, to: Contact) -> Message:
     """Return the mail about an event, in its buyer's language."""
     order = event.order
     with translation.override(to.language):
@@ -158,6 +109,4 @@ def _message(event: OrderEvent, to: Contact) -> EmailMessage:
             "voucher": order.seckill_voucher.voucher,
             "status": OrderStatus(event.after).label,
         }
-        body = render_to_string("orders/mail.txt", context)
-    one_line = " ".join(subject.split())  # a header has no line breaks, a title may
-    return EmailMessage(one_line, body, to=[to.email])
+        return Message(subject, render_to_string("orders/mail.txt", context))

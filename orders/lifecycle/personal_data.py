@@ -13,7 +13,7 @@ from django.contrib.auth.models import User
 from accounts.contacts import confirmed_contact
 from accounts.deletion import anonymise
 from orders.lifecycle.waiting_list import NotWaiting, leave
-from orders.models import OrderEvent, RoomVisit, VoucherOrder, WaitingEntry
+from orders.models import Notice, OrderEvent, RoomVisit, VoucherOrder, WaitingEntry
 
 
 class IsStaff(Exception):
@@ -50,6 +50,11 @@ def data_of(user: User) -> dict[str, Any]:
                 "seckill_voucher_id", "joined_at", "outcome"
             )
         ),
+        "notices": list(
+            Notice.objects.filter(user=user).values(
+                "seckill_voucher_id", "kind", "asked_at", "told_at", "live"
+            )
+        ),
         "waiting_rooms": list(
             RoomVisit.objects.filter(user=user).values(
                 "seckill_voucher_id", "joined_at", "let_in_at"
@@ -84,7 +89,9 @@ def _change(event: OrderEvent) -> dict[str, Any]:
 
 
 def delete_account(user: User) -> None:
-    """Leave all waiting lists, and close the account; its orders stay without a name.
+    """Leave all waiting lists, forget the notices, and close the account.
+
+    Its orders stay without a name.
 
     :raises IsStaff: the account is one of staff.
     :raises LedgerUnavailable: Redis did not respond; the same call again is safe.
@@ -95,4 +102,5 @@ def delete_account(user: User) -> None:
     for sale_id in waits.values_list("seckill_voucher_id", flat=True):
         with suppress(NotWaiting):  # somebody else took them out of line meanwhile
             leave(sale_id=sale_id, user_id=user.pk)
+    Notice.objects.filter(user=user).delete()
     anonymise(user)

@@ -10,6 +10,7 @@ from orders.models.audience import (
 )
 from orders.models.draws import DrawEntry
 from orders.models.jobs import JobStatus, OrderJob, Rehearsal, RehearsalPhase
+from orders.models.notices import Notice
 from orders.models.orders import (
     BARRING_STATUSES,
     CODE_LENGTH,
@@ -37,6 +38,7 @@ __all__ = [
     "FirstOrder",
     "InvitationCode",
     "JobStatus",
+    "Notice",
     "OrderEvent",
     "OrderJob",
     "OrderStatus",

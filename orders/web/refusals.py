@@ -20,6 +20,7 @@ from orders.draws.publishing import ListOpen, NoDraw
 from orders.lifecycle.cancellation import Busy
 from orders.lifecycle.guesses import GuessesUnknown, TooManyGuesses
 from orders.lifecycle.invitations import CodeRefused
+from orders.lifecycle.notices import NoContact, TooLate
 from orders.lifecycle.transitions import WrongState
 from orders.lifecycle.waiting_list import NotWaiting
 from orders.models import OrderStatus, VoucherOrder
@@ -226,6 +227,14 @@ _REFUSALS: dict[type[Exception], Refusal | Callable[[Any], Refusal]] = {
     ),
     UnitAvailable: Refusal(
         409, "available", gettext_noop("There is a unit left. You can buy it now.")
+    ),
+    NoContact: Refusal(
+        409, "no_contact", gettext_noop("Confirm an email address or a phone number first.")
+    ),
+    TooLate: Refusal(
+        409,
+        "too_late",
+        gettext_noop("The sale starts so soon that no reminder is sent any more."),
     ),
     NotAdmitted: Refusal(
         429,

@@ -20,8 +20,9 @@ from backoffice.board import snapshot as module
 from backoffice.board.snapshot import Board, read_board
 from backoffice.board.texts import board_json
 from orders.fulfilment.worker import fulfill_sale
-from orders.models import OrderStatus, RuleRefusal, VoucherOrder
+from orders.models import Notice, OrderStatus, RuleRefusal, VoucherOrder
 from tests.support.inspection import redis_commands
+from tests.support.notices import make_notice
 from tests.support.orders import make_buyer, make_buyers, make_order, make_sale, reserved
 from vouchers.inventory.keys import LedgerKeys
 from vouchers.inventory.sale_state import snapshots
@@ -115,6 +116,15 @@ def test_orders_are_counted_by_status(sale: SeckillVoucher) -> None:
     assert counts == {
         **dict.fromkeys(OrderStatus.values, "0"), "unpaid": "1", "paid": "2", "expired": "1",
     }  # fmt: skip
+
+
+def test_requests_to_be_told_are_counted(sale: SeckillVoucher) -> None:
+    for told_at in (NOW, None, None):
+        make_notice(sale, make_buyer(), told_at=told_at)
+    make_notice(sale, make_buyer(), Notice.Kind.BACK)
+    make_notice(make_sale(), make_buyer())
+
+    assert texts(sale)["notices"] == "start: 3 asked, 1 told · a free unit: 1 asked, 0 told"
 
 
 def test_waiting_buyers_are_counted() -> None:
@@ -309,6 +319,7 @@ def statements(sale: SeckillVoucher, now: dt.datetime | None = None) -> list[str
 
 
 def counting(found: list[str]) -> list[str]:
+    """Return the statements that count a sale's orders."""
     return [sql for sql in found if "COUNT(" in sql and "orders_voucherorder" in sql]
 
 
@@ -333,9 +344,9 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     )  # fmt: skip
 
     assert cost(large) == cost(small)
-    # The row, the last minutes' answers, and what is kept: orders by status, all answers, and whom
-    # rules refused.
-    assert cost(large)[0] == 5
+    # The row, the last minutes' answers, and what is kept: orders by status, all answers, whom rules
+    # refused, notices.
+    assert cost(large)[0] == 6
     # Then the clocks, and who is limited.
     assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL", "TIME", "HGETALL", "ZREVRANGE"]
 

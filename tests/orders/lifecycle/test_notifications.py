@@ -130,8 +130,8 @@ def test_mail_in_the_workers_log_has_no_code(settings: Any, backend: str, has_co
     order.refresh_from_db()
     settings.EMAIL_BACKEND = f"django.core.mail.backends.{backend}.EmailBackend"
     event = OrderEvent.objects.get(order=order, after="paid")
-    mail = notifications._message(event, Contact(email="ann@example.org"))
-    assert (written_code(order.code or "") in mail.body) is has_code
+    message = notifications._message(event, Contact(email="ann@example.org"))
+    assert (written_code(order.code or "") in message.text) is has_code
 
 
 @pytest.mark.parametrize("after", OrderStatus)

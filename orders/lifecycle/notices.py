@@ -1,0 +1,289 @@
+"""Notices that readers ask for: a reminder of a sale's start, and that a unit is free again.
+
+A request is told once, and is spent then. The rows are the outbox: a task sends what is due, and
+looks only at sales with requests. The path of an order knows nothing of them.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from django.conf import settings
+from django.contrib.auth.models import User
+from django.core import signing
+from django.db import IntegrityError, transaction
+from django.db.models import Count, Exists, F, OuterRef, Q, QuerySet
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.utils import translation
+from django.utils.translation import gettext
+
+from accounts.contacts import Contact, confirmed_contact, confirmed_contacts
+from locks import LockBusy, RedisLock
+from orders.lifecycle.outbox import Delivery, Letter, Message, channel_to, deliver
+from orders.models import Notice, VoucherOrder, WaitingEntry
+from seckill_site.clocks.machine import from_epoch_ms
+from seckill_site.formatting import date_and_time
+from seckill_site.ledger_connection import ledger_connection
+from seckill_site.web.responses import absolute_url
+from vouchers.catalogue.listing import public_sale
+from vouchers.inventory.keys import ledger_errors
+from vouchers.inventory.rebuild import snapshot_or_load
+from vouchers.inventory.reservations import SaleEnded, SalePaused
+from vouchers.inventory.sale_state import Snapshot, snapshots
+from vouchers.inventory.waiting_list import UnitAvailable
+from vouchers.models import SaleStage, SaleState, SeckillVoucher
+
+Kind = Notice.Kind
+
+AT_ONCE, PASS_S = 200, 1.0
+"""The most messages of one pass, and the time after which it leaves the worker to orders."""
+
+RETRY_AFTER = dt.timedelta(minutes=1)
+AGAIN_AFTER = dt.timedelta(hours=1)
+"""A reader is told at most once in this time that a sale has a unit again."""
+
+_STOP_SALT = "orders.notices.stop"
+
+
+class TooLate(Exception):
+    """The sale starts so soon that its reminders have been sent."""
+
+
+class NoContact(Exception):
+    """The reader has confirmed neither an address nor a phone number."""
+
+
+class BadStopLink(Exception):
+    """The link that stops notices is not one of this shop's."""
+
+
+@dataclass(frozen=True)
+class Offer:
+    """What a reader may be told of a sale; ``kind`` is None if there is nothing, for a ``reason``.
+
+    ``asked`` is true while the reader has a live request of that kind. ``address`` is where they
+    would be told; empty if there is no confirmed one.
+    """
+
+    sale: SeckillVoucher
+    kind: Notice.Kind | None
+    reason: Exception | None
+    asked: bool
+    address: str
+
+
+# --- Asking and stopping --------------------------------------------------------------------------
+
+
+def notice_offer(*, sale_id: int, user: User) -> Offer:
+    """Return what this reader may be told of a sale, and whether they have asked.
+
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    sale = public_sale(sale_id=sale_id)
+    kind, reason = None, None
+    try:
+        kind = _kind_now(snapshot_or_load(sale_id=sale_id))
+    except (SaleEnded, TooLate, SalePaused, UnitAvailable) as error:
+        reason = error
+    live = Notice.objects.filter(seckill_voucher=sale_id, user=user, live=True)
+    # Too late to ask is not too late to be told: the reminder may be on its way.
+    shown = Kind.START if isinstance(reason, TooLate) else kind
+    asked = shown is not None and live.filter(kind=shown).exists()
+    found = channel_to(user.pk, confirmed_contact(user))
+    return Offer(sale, kind, reason, asked, found[1] if found else "")
+
+
+def ask_notice(*, sale_id: int, user: User) -> None:
+    """Remind this reader of the start, or, once the sale is sold out, tell them of a free unit.
+
+    Safe to repeat: there is one request of each kind.
+
+    :raises NoContact: the reader has no confirmed address.
+    :raises TooLate: the sale starts too soon.
+    :raises UnitAvailable: a unit is free and can be bought.
+    :raises SalePaused: the sale is paused, and has units.
+    :raises SaleEnded: the sale has ended.
+    :raises SeckillVoucher.DoesNotExist: there is no such sale for buyers.
+    :raises LedgerUnavailable: Redis did not respond.
+    """
+    public_sale(sale_id=sale_id)
+    found = snapshot_or_load(sale_id=sale_id)
+    kind = _kind_now(found)
+    if channel_to(user.pk, confirmed_contact(user)) is None:
+        raise NoContact
+    own = Notice.objects.filter(seckill_voucher=sale_id, user=user, kind=kind)
+    asked = {"live": True, "asked_at": from_epoch_ms(found.now_ms), "notify_at": None}
+    own.filter(live=False).update(**asked)
+    if not own.exists():
+        # A concurrent click may have created it.
+        with suppress(IntegrityError), transaction.atomic():
+            Notice.objects.create(seckill_voucher_id=sale_id, user=user, kind=kind, **asked)
+
+
+def _kind_now(found: Snapshot) -> Notice.Kind:
+    terms = found.terms
+    if found.now_ms >= terms.ends_at_ms:
+        raise SaleEnded
+    if found.now_ms < terms.begins_at_ms:
+        if found.now_ms >= terms.begins_at_ms - settings.SECKILL_REMIND_BEFORE_S * 1000:
+            raise TooLate
+        return Kind.START
+    if found.remaining == 0 or found.waiting:
+        return Kind.BACK
+    raise SalePaused if terms.paused else UnitAvailable
+
+
+def stop_notices(*, user_id: int, sale_id: int | None = None) -> None:
+    """Tell this reader nothing of a sale, or of any sale; until they ask again."""
+    own = Notice.objects.filter(user=user_id, live=True)
+    if sale_id is not None:
+        own = own.filter(seckill_voucher=sale_id)
+    own.update(live=False)
+
+
+def live_notices(*, user_id: int, now: dt.datetime) -> QuerySet[Notice]:
+    """Return the reader's requests that may still be told."""
+    own = Notice.objects.filter(user=user_id, live=True, seckill_voucher__ends_at__gt=now)
+    over = Q(kind=Kind.START, seckill_voucher__begins_at__lte=now)
+    return own.exclude(over).select_related("seckill_voucher__voucher").order_by("pk")
+
+
+def stop_link(user_id: int) -> str:
+    """Return the absolute address that stops all notices of this reader, without signing in."""
+    token = signing.dumps(user_id, salt=_STOP_SALT)
+    return absolute_url(reverse("stop-notices", args=[token]))
+
+
+def reader_of_stop_link(token: str) -> int:
+    """Return whose notices a link stops.
+
+    :raises BadStopLink: it is not one of this shop's.
+    """
+    try:
+        return int(signing.loads(token, salt=_STOP_SALT))
+    except (signing.BadSignature, TypeError, ValueError) as error:
+        raise BadStopLink from error
+
+
+# --- Sending --------------------------------------------------------------------------------------
+
+
+def send_notices(*, now: dt.datetime) -> bool:
+    """Send the notices that are due, for about a second; return whether any may be left.
+
+    Only one process at a time sends: two would send every message twice.
+
+    :raises OSError: a server did not respond; the next call continues.
+    :raises LedgerUnavailable: Redis did not respond; the next call continues.
+    """
+    with ledger_errors():
+        lease_ms = settings.SECKILL_LEASE_MS
+        lock = RedisLock(ledger_connection(), "lock:notices", lease_ms=lease_ms)
+        try:
+            with lock:
+                return _send_all(_due(now), lock, now)
+        except LockBusy:
+            return False
+
+
+def _due(now: dt.datetime) -> list[Notice]:
+    """Return the first requests that are due: of the next start first, in the order of asking."""
+    due: list[Notice] = []
+    for sale_id in _sales_about_to_start(now):
+        due += _asked(sale_id, Kind.START, now)[: AT_ONCE - len(due)]
+    for sale_id in _sales_with_a_free_unit(now):
+        told_lately = Q(told_at__gt=now - AGAIN_AFTER)
+        due += _asked(sale_id, Kind.BACK, now).exclude(told_lately)[: AT_ONCE - len(due)]
+    return due
+
+
+def _asked(sale_id: int, kind: Notice.Kind, now: dt.datetime) -> QuerySet[Notice]:
+    notices = Notice.objects.filter(seckill_voucher=sale_id, kind=kind, live=True)
+    notices = notices.filter(Q(notify_at=None) | Q(notify_at__lte=now))
+    return notices.select_related("user", "seckill_voucher__voucher").order_by("pk")
+
+
+def _sales_with_requests(kind: Notice.Kind, now: dt.datetime) -> QuerySet[SeckillVoucher]:
+    asked = Notice.objects.filter(seckill_voucher=OuterRef("pk"), kind=kind, live=True)
+    sales = SeckillVoucher.objects.filter(stage=SaleStage.PUBLIC, paused=False, ends_at__gt=now)
+    return sales.filter(Exists(asked))
+
+
+def _sales_about_to_start(now: dt.datetime) -> list[int]:
+    ahead = now + dt.timedelta(seconds=settings.SECKILL_REMIND_BEFORE_S)
+    sales = _sales_with_requests(Kind.START, now).filter(begins_at__gt=now, begins_at__lte=ahead)
+    return list(sales.order_by("begins_at").values_list("pk", flat=True))
+
+
+def _sales_with_a_free_unit(now: dt.datetime) -> list[int]:
+    """Return the sales in which anybody can buy: the waiting list gets its units first."""
+    waiting = WaitingEntry.objects.filter(seckill_voucher=OuterRef("pk"), live=True)
+    sales = _sales_with_requests(Kind.BACK, now).filter(~Exists(waiting), begins_at__lte=now)
+    ids = list(sales.values_list("pk", flat=True))
+    found = snapshots(sale_ids=ids) if ids else {}
+    return [
+        sale_id
+        for sale_id in ids
+        if (it := found[sale_id]) and it.state is SaleState.OPEN and not it.waiting
+    ]
+
+
+def _send_all(notices: Sequence[Notice], lock: RedisLock, now: dt.datetime) -> bool:
+    if not notices:
+        return False
+    contacts = confirmed_contacts(it.user_id for it in notices if it.user.is_active)
+    done_with = _who_hold_enough(notices)
+    letters = [
+        Letter(notice.pk, *reached, _message(notice, to))
+        for notice in notices
+        if (to := contacts.get(notice.user_id))
+        and (notice.seckill_voucher_id, notice.user_id) not in done_with
+        and (reached := channel_to(notice.user_id, to))
+    ]
+    needless = {it.pk for it in notices} - {letter.key for letter in letters}
+
+    def record(delivery: Delivery) -> None:
+        Notice.objects.filter(pk__in=needless).update(live=False)
+        Notice.objects.filter(pk__in=delivery.done).update(live=False, told_at=now)
+        if delivery.later:
+            later = Notice.objects.filter(pk__in=delivery.later)
+            later.update(notify_at=now + RETRY_AFTER)
+
+    delivery = deliver(letters, lock=lock, record=record, for_s=PASS_S)
+    handled = len(needless) + len(delivery.done) + len(delivery.later)
+    return len(notices) == AT_ONCE or handled < len(notices)
+
+
+def _who_hold_enough(notices: Sequence[Notice]) -> set[tuple[int, int]]:
+    """Return sale and reader where the reader waits for a unit and can buy no more of them."""
+    back = [it for it in notices if it.kind == Kind.BACK]
+    if not back:
+        return set()
+    sales, users = {it.seckill_voucher_id for it in back}, {it.user_id for it in back}
+    orders = VoucherOrder.objects.filter(seckill_voucher__in=sales, user__in=users, live=True)
+    held = orders.values("seckill_voucher", "user", limit=F("seckill_voucher__limit"))
+    held = held.annotate(units=Count("pk")).filter(units__gte=F("limit"))
+    return set(held.values_list("seckill_voucher", "user"))
+
+
+def _message(notice: Notice, to: Contact) -> Message:
+    """Return what a reader is told, in their language."""
+    sale = notice.seckill_voucher
+    with translation.override(to.language):
+        if notice.kind == Kind.START:
+            subject = gettext("%(voucher)s: the sale starts %(time)s")
+        else:
+            subject = gettext("%(voucher)s: a unit is available again. First come, first served.")
+        subject %= {"voucher": sale.voucher, "time": date_and_time(sale.begins_at)}
+        url = absolute_url(reverse("purchase", args=[sale.pk]))
+        stop_url = stop_link(notice.user_id)
+        context = {"notice": notice, "sale": sale, "url": url, "stop_url": stop_url}
+        text = render_to_string("orders/notice.txt", context)
+    short = f"{' '.join(subject.split())} {url}"
+    return Message(subject, text, short=short, stop_url=stop_url)
