@@ -344,8 +344,8 @@ def test_board_query_count_is_constant(ledger: Redis) -> None:
     )  # fmt: skip
 
     assert cost(large) == cost(small)
-    # The row, the last minutes' answers, and what is kept: orders by status, all answers, whom rules
-    # refused, notices.
+    # The row, the last minutes' answers, and what is kept: orders by status, all answers, whom
+    # rules refused, notices.
     assert cost(large)[0] == 6
     # Then the clocks, and who is limited.
     assert cost(large)[1] == ["EVALSHA", "HGETALL", "HGETALL", "TIME", "HGETALL", "ZREVRANGE"]
