@@ -42,8 +42,8 @@ class BuyerInSale(NamedTuple):
     ends_at_ms: int
     identity: int
     place: Place | None = None
-    work: int = 0
     is_draw: bool = False
+    work: int = 0
     audience: Audience = EVERYBODY
 
     @property
