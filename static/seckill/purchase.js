@@ -116,7 +116,9 @@ function showLine() {
 /** Show the field of an invitation code to a buyer who lacks one, as the waiting list is shown. */
 function showCode(state) {
   const form = element("code-entry");
-  const isAsked = state === "not_eligible" && mine?.rule === "code";
+  const rule = state === "not_eligible" ? mine?.rule : null;
+  element("contact-link").hidden = rule !== "contact";
+  const isAsked = rule === "code";
   const maySend = canBeSent(form);
   form.hidden = !isAsked || !maySend;
   element("code-link").hidden = !isAsked || maySend;
