@@ -83,6 +83,8 @@ BUYERS_PAGES: dict[str, tuple[str, Where]] = {
     )},
     "my-orders": ("ann", at("/orders/")),
     "no-orders": ("ben", at("/orders/")),
+    "notice": ("ben", lambda window: f"{sale('soon')(window)}notice/"),
+    "my-notices": ("ben", at("/accounts/notices/")),
     "waiting": ("cora", lambda window: f"{sale('sold_out')(window)}waiting/"),
     "sandbox": ("ann", lambda window: f"/sandbox/{window.trades['open']}/"),
     "sandbox-paid": ("ann", lambda window: f"/sandbox/{window.trades['paid']}/"),

@@ -11,12 +11,14 @@ import pytest
 from celery.contrib.testing.worker import start_worker
 from celery.signals import task_failure, worker_ready
 from django.conf import settings as django_settings
+from django.core import mail
 from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
 from orders import tasks
 from orders.fulfilment import sale_pass, worker
+from orders.lifecycle import notices
 from orders.placing.publishing import publish_fulfillment
 from seckill_site.broker.messages import publish_options
 from seckill_site.celery import app
@@ -27,6 +29,7 @@ from tests.support.inspection import (
     pending_ids,
     publishes,
 )
+from tests.support.notices import make_notice, make_reader
 from tests.support.orders import make_buyer, make_buyers, make_sale, reserved, token_for
 from tests.support.patience import wait_for
 from tests.support.sales import change_state
@@ -55,6 +58,19 @@ def test_fulfil_task_writes_pending_entries() -> None:
     tasks.fulfill_sale(sale_id=sale.pk)
     assert live_ids(sale) == [token.order_id for token in tokens]
     assert broker_length() == 0
+
+
+def test_left_notices_follow_behind_the_orders(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(notices, "AT_ONCE", 1)
+    sale = make_sale(begins_in_s=300)
+    for _ in range(2):
+        make_notice(sale, make_reader())
+
+    tasks.send_notices()
+    assert (len(mail.outbox), broker_length()) == (1, 1)
+    tasks.send_notices()
+    tasks.send_notices()
+    assert (len(mail.outbox), broker_length()) == (2, 1)
 
 
 def test_cut_off_process_gives_its_task_to_another(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,10 @@ from vouchers.models import SaleStage, SeckillVoucher
 SEQUENCES = {"seckill:order-ids"}
 """Keys that only ever count up."""
 
-PASSING = ("lock:notifications", "{lock:notifications}", "seckill:clocks", "seckill:keys")
+PASSING = (
+    "lock:notifications", "{lock:notifications}", "lock:notices", "{lock:notices}",
+    "seckill:clocks", "seckill:keys",
+)  # fmt: skip
 """How keys begin that come and go, or change, while beat runs."""
 
 

@@ -230,7 +230,7 @@ def test_beat_and_late_messages_restore_nothing(
     assert answer.status_code in (404, 409)
     for task in (
         tasks.sweep, tasks.sweep_long_over, tasks.watch_ledger, tasks.reconcile, tasks.expire,
-        tasks.restore_lines, tasks.tell_buyers, tasks.store_tallies,
+        tasks.restore_lines, tasks.tell_buyers, tasks.send_notices, tasks.store_tallies,
     ):  # fmt: skip
         task()
 
