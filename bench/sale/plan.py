@@ -53,6 +53,10 @@ class Plan:
     burst: int
     burst_repetitions: int
     flood_s: float
+    honest: int
+    attacking: int
+    contested: int
+    contests: int
 
 
 DEPTH = 16
@@ -92,6 +96,10 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "burst": (100_000, 10_000, 60),
     "burst_repetitions": (3, 1, 1),
     "flood_s": (10, 4, 0.5),
+    "honest": (2_000, 400, 20),
+    "attacking": (1_000, 200, 20),
+    "contested": (200, 40, 10),
+    "contests": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 
