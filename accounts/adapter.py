@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import logging
 from typing import Any
+from urllib.parse import urlsplit
 
 from allauth.account import app_settings
 from allauth.account.adapter import DefaultAccountAdapter
-from allauth.account.models import Login
+from allauth.account.models import EmailConfirmation, Login
 from allauth.core import context as core
 from allauth.core.exceptions import ImmediateHttpResponse
 from django.contrib.auth.models import User
@@ -25,7 +26,7 @@ from accounts.phones import PhoneNumberField, as_phone, send_text
 from accounts.usernames import as_username, username_is_taken
 from seckill_site.web.errors import login_locked
 from seckill_site.web.redirects import is_of_this_site
-from seckill_site.web.responses import problem, unavailable
+from seckill_site.web.responses import absolute_url, problem, unavailable
 
 logger = logging.getLogger(__name__)
 
@@ -91,6 +92,18 @@ class AccountAdapter(DefaultAccountAdapter):  # type: ignore[misc]
         return f"{self.get_client_ip(request)}:{as_username(name).lower()}"
 
     # --- Mails ------------------------------------------------------------------------------------
+
+    def get_reset_password_from_key_url(self, key: str) -> str:
+        """Return the link of a reset on the site's own address, whatever host was asked."""
+        return absolute_url(urlsplit(super().get_reset_password_from_key_url(key)).path)
+
+    def get_email_confirmation_url(
+        self, request: HttpRequest, emailconfirmation: EmailConfirmation
+    ) -> str:
+        """Return the link that confirms an address, on the site's own address."""
+        return absolute_url(
+            urlsplit(super().get_email_confirmation_url(request, emailconfirmation)).path
+        )
 
     def send_mail(self, template_prefix: str, email: str, context: dict[str, Any]) -> None:
         """Send a mail if this address may get it.

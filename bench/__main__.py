@@ -10,7 +10,7 @@ import sys
 from scratch import run, running, scratch_directory, settings_of
 from servers import MariaDB, Redis
 
-OF_THE_SHOP = {"capacity", "sale", "servers"}
+OF_THE_SHOP = {"capacity", "fairness", "sale", "servers"}
 
 
 def main(name: str, *arguments: str) -> int:

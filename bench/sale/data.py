@@ -57,15 +57,16 @@ CHUNK = 5_000
 
 
 def open_sale(
-    *, stock: int = MOST_UNITS, begins_in_s: int = -1, room_rate: int = 0
+    *, stock: int = MOST_UNITS, begins_in_s: int = -1, room_rate: int = 0, **rules: Any
 ) -> SeckillVoucher:
     """Make a loaded sale that is open for hours, at once or from a full second on.
 
-    With ``room_rate``, everybody waits for the start in its waiting room.
+    With ``room_rate``, everybody waits for the start in its waiting room. ``rules`` are further
+    fields of its terms.
     """
     now = timezone.now().replace(microsecond=0)  # a sale starts at a full second
     begins_at, ends_at = now + dt.timedelta(seconds=begins_in_s), now + dt.timedelta(hours=4)
-    terms = SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at)
+    terms = SaleTerms(stock=stock, begins_at=begins_at, ends_at=ends_at, **rules)
     if room_rate:
         terms = replace(terms, room=RoomKind.START, room_rate=room_rate)
     return create_voucher_on_sale(details=DETAILS, terms=terms)

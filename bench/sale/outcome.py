@@ -100,10 +100,10 @@ def draw(outcomes: Sequence[Outcome]) -> str:
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" '
             'font-family="sans-serif" font-size="13">',
             f'<rect width="{WIDTH}" height="{height}" fill="#fff"/>',
-            _text(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
+            text_at(LEFT, 24, "A whole sale over HTTP, 256 connections", size=16),
             *_panel(rates, longest_s, y=TOP, title="answers per second"),
             *_panel(latencies, longest_s, y=TOP + PANEL + GAP, title="latency, ms"),
-            _text(LEFT, height - 12, "seconds since the first request"),
+            text_at(LEFT, height - 12, "seconds since the first request"),
             "</svg>\n",
         ]
     )
@@ -133,7 +133,7 @@ def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> 
     def place(point: tuple[float, float]) -> tuple[float, float]:
         return LEFT + point[0] / right * wide, y + PANEL * (1 - point[1] / top)
 
-    parts = [_text(LEFT, y - 8, title)]
+    parts = [text_at(LEFT, y - 8, title)]
     for tick in range(TICKS + 1):
         value, at_s = top * tick / TICKS, right * tick / TICKS
         (x, _), (_, level) = place((at_s, 0)), place((0, value))
@@ -141,14 +141,14 @@ def _panel(curves: Sequence[Curve], longest_s: float, *, y: int, title: str) -> 
             f'<line x1="{LEFT}" x2="{LEFT + wide}" y1="{level:.1f}" y2="{level:.1f}" '
             'stroke="#ddd"/>'
         )
-        parts.append(_text(LEFT - 8, level + 4, f"{value:,.10g}", anchor="end"))
-        parts.append(_text(x, y + PANEL + 18, f"{at_s:.10g}", anchor="middle"))
+        parts.append(text_at(LEFT - 8, level + 4, f"{value:,.10g}", anchor="end"))
+        parts.append(text_at(x, y + PANEL + 18, f"{at_s:.10g}", anchor="middle"))
     for number, curve in enumerate(curves):
         path = " ".join("{:.1f},{:.1f}".format(*place(point)) for point in curve.points)
         parts.append(f'<polyline points="{path}" fill="none" {_stroke(curve)}/>')
         x, level = LEFT + wide + 12, y + 14 + 22 * number
         parts.append(f'<line x1="{x}" x2="{x + 34}" y1="{level}" y2="{level}" {_stroke(curve)}/>')
-        parts.append(_text(x + 42, level + 4, curve.name))
+        parts.append(text_at(x + 42, level + 4, curve.name))
     return parts
 
 
@@ -158,7 +158,7 @@ def _stroke(curve: Curve) -> str:
     return f'stroke="{colour}" stroke-width="{width}" stroke-dasharray="{dashes}"'
 
 
-def _text(x: float, y: float, text: str, *, anchor: str = "start", size: int = 13) -> str:
+def text_at(x: float, y: float, text: str, *, anchor: str = "start", size: int = 13) -> str:
     return (
         f'<text x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}" font-size="{size}" '
         f'fill="#222">{escape(text)}</text>'

@@ -55,6 +55,10 @@ class Plan:
     flood_s: float
     entries: int
     draw_repetitions: int
+    honest: int
+    attacking: int
+    contested: int
+    contests: int
 
 
 DEPTH = 16
@@ -96,6 +100,10 @@ _SIZES: dict[str, tuple[Any, Any, Any]] = {
     "flood_s": (10, 4, 0.5),
     "entries": (100_000, 10_000, 60),
     "draw_repetitions": (3, 1, 1),
+    "honest": (2_000, 400, 20),
+    "attacking": (1_000, 200, 20),
+    "contested": (200, 40, 10),
+    "contests": (3, 1, 1),
 }
 FULL, QUICK, TINY = (Plan(**{name: of[i] for name, of in _SIZES.items()}) for i in range(3))
 

@@ -28,28 +28,37 @@ SIGNED, REFUSED = (200, 302), 429
 
 
 def measure(run: Run) -> list[Line]:
-    orders = _orders()
+    orders = refused_orders()
     alone, beside, floods = [], [], []
     for turn in run.steps(range(run.plan.repetitions + 1), what="q orders, sign-ins"):
-        quiet = _order(run, orders)
+        quiet = send_orders(run, orders)
         flood, busy = _order_in_flood(run, orders)
         if turn:  # the first has warmed up the processes
             alone.append(quiet)
             beside.append(busy)
             floods.append(flood)
-    return _lines(alone, beside, floods)
+    answers = [answer.status for it in floods for answer in it.answers]
+    seconds = sum(it.ended_at - it.began_at for it in floods)
+    signed = sum(it in SIGNED for it in answers) / seconds
+    refused = answers.count(REFUSED) / seconds
+    note = (
+        f"{CONNECTIONS} connections: {signed:.1f}/s signed in or up, {refused:.1f}/s answered 429"
+    )
+    return flood_lines("sign-ins", alone, beside, note=note)
 
 
-def _orders() -> list[bytes]:
+def refused_orders() -> list[bytes]:
+    """Return orders that the ledger refuses, so that they can be repeated."""
     sale = open_sale(stock=1)
     first, *others = strangers(sale, count=DIFFERENT + 1)
     reserve_all([first])
     return [order_request(sale.pk, token.sign()) for token in others]
 
 
-def _order(run: Run, orders: Sequence[bytes], seconds: float | None = None) -> Hits:
-    seconds = run.plan.flood_s if seconds is None else seconds
-    shot = Shot(run.web.port, orders, run.plan.connections, seconds=seconds, again=True)
+def send_orders(run: Run, orders: Sequence[bytes]) -> Hits:
+    """Repeat refused orders for as long as a flood lasts."""
+    plan = run.plan
+    shot = Shot(run.web.port, orders, plan.connections, seconds=plan.flood_s, again=True)
     hits = run.start(shot).result()
     expect_status(hits, 409)
     return hits
@@ -61,7 +70,7 @@ def _order_in_flood(run: Run, orders: Sequence[bytes]) -> tuple[Hits, Hits]:
     requests = _sign_ins(count=DIFFERENT)
     flood = run.start(Shot(run.web.port, requests, CONNECTIONS, seconds=seconds, again=True))
     time.sleep(WARM_UP_S)
-    busy = _order(run, orders)
+    busy = send_orders(run, orders)
     answers = flood.result()
     statuses = answers.statuses()
     if set(statuses) - {*SIGNED, REFUSED} or not sum(statuses[it] for it in SIGNED):
@@ -82,21 +91,17 @@ def _sign_ins(*, count: int) -> list[bytes]:
     return requests
 
 
-def _lines(alone: Sequence[Hits], beside: Sequence[Hits], floods: Sequence[Hits]) -> list[Line]:
+def flood_lines(
+    flood: str, alone: Sequence[Hits], beside: Sequence[Hits], *, note: str
+) -> list[Line]:
+    """Return how fast orders are answered in a flood, against the same without it."""
     rates, quiet_rates = [it.rate for it in beside], [it.rate for it in alone]
     slow, quiet = [[it.latency_ms(0.99) for it in hits] for hits in (beside, alone)]
-    answers = [answer.status for it in floods for answer in it.answers]
-    seconds = sum(it.ended_at - it.began_at for it in floods)
-    signed = sum(it in SIGNED for it in answers) / seconds
-    refused = answers.count(REFUSED) / seconds
-    note = (
-        f"{CONNECTIONS} connections: {signed:.1f}/s signed in or up, {refused:.1f}/s answered 429"
-    )
     return [
         Line(
             "q",
-            "orders under floods of sign-ins: rate",
-            "without sign-ins",
+            f"orders under floods of {flood}: rate",
+            f"without {flood}",
             Target(LEAST_RATE),
             ratios(rates, quiet_rates),
             "/s",
@@ -106,8 +111,8 @@ def _lines(alone: Sequence[Hits], beside: Sequence[Hits], floods: Sequence[Hits]
         ),
         Line(
             "q",
-            "orders under floods of sign-ins: p99",
-            "without sign-ins",
+            f"orders under floods of {flood}: p99",
+            f"without {flood}",
             Target(MOST_P99, at_least=False),
             ratios(slow, quiet),
             "ms",

@@ -19,6 +19,7 @@ from tests.support.stack import ROOT, processes_of
 
 LOCKS = [sys.executable, "-m", "bench", "locks", "--quick", "--json"]
 CAPACITY = [sys.executable, "-m", "bench", "capacity", "--tiny"]
+FAIRNESS = [sys.executable, "-m", "bench", "fairness", "--tiny"]
 SALE = [sys.executable, "-m", "bench", "sale", "--tiny"]
 SERVERS = [sys.executable, "-m", "bench", "servers", "--tiny"]
 SALE_ROWS = {
@@ -44,18 +45,18 @@ def environ_with(scratch: Path) -> dict[str, str]:
     [
         (["--help"], 0, "Usage: script/bench NAME", ""),
         (["locks", "--help"], 0, "Usage: script/bench NAME", ""),
-        ([], 1, "", "bench: name a benchmark: capacity locks sale servers"),
+        ([], 1, "", "bench: name a benchmark: capacity fairness locks sale servers"),
         (
             ["no_such"],
             1,
             "",
-            "bench: unknown benchmark no_such; there are: capacity locks sale servers",
+            "bench: unknown benchmark no_such; there are: capacity fairness locks sale servers",
         ),
         (
             ["../locks"],
             1,
             "",
-            "bench: unknown benchmark ../locks; there are: capacity locks sale servers",
+            "bench: unknown benchmark ../locks; there are: capacity fairness locks sale servers",
         ),
     ],
 )
@@ -165,6 +166,35 @@ def test_capacity_bench_measures_every_figure_and_rehearses(tmp_path: Path) -> N
     verdicts = [verdict for it in rehearsals for verdict in it["verdicts"]]
     assert [verdict["is_right"] for verdict in verdicts] == [True] * 2
     assert "seconds to the last order" in said.stdout
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.faults  # three web servers and a worker under load
+def test_fairness_bench_has_a_row_for_each_guard_and_flood(tmp_path: Path) -> None:
+    scratch, results = tmp_path / "scratch", tmp_path / "results"
+    scratch.mkdir()
+    results.mkdir()
+    document, picture, values = (results / it for it in ("all.md", "all.svg", "all.json"))
+    marks = [f"<!-- {it}: begin --><!-- {it}: end -->" for it in ("fairness", "floods")]
+    document.write_text("\n".join(marks))
+    files = ["--json", str(values), "--markdown", str(document), "--picture", str(picture)]
+    said = subprocess.run(
+        [*FAIRNESS, *files],
+        cwd=ROOT,
+        env=environ_with(scratch),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert said.returncode == 0, said.stderr
+    found = json.loads(values.read_text())
+    units = {it["guard"]: it["units"] for it in found["contests"] if it["addresses"] == 1}
+    assert units["no guard"] == [10]  # all of them, before any hand has moved
+    assert units["limits and work, tokens from the start on"] < [10]
+    assert len(found["floods"]) == 4
+    assert document.read_text().count("\n| ") == 2 * 2 + len(units) + 4
+    assert picture.read_text().startswith("<svg")
     assert not list(scratch.iterdir())
 
 

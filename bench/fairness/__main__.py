@@ -1,0 +1,58 @@
+"""The benchmark ``fairness``; ``script/bench`` starts it."""
+
+import argparse
+import sys
+from pathlib import Path
+
+from bench.fairness import contest, slow_bodies
+from bench.fairness.guards import GUARDS
+from bench.fairness.report import draw, report_on_contests, report_on_floods
+from bench.sale import sign_ins
+from bench.sale.plan import FULL, QUICK, options_of, plan_of
+from bench.sale.report import Line, describe
+from bench.sale.run import Run, run_on_shop
+
+SIGN_UPS, BODIES = "sign-ups", "bodies"
+PARTS = (*GUARDS, SIGN_UPS, BODIES)
+
+
+def main() -> int:
+    """Run the benchmark."""
+    parser = options_of("fairness")
+    parser.add_argument("--only", type=parts_of, default=PARTS, help=f"of {','.join(PARTS)}")
+    parser.add_argument("--picture", type=Path, help="draw the attacker's shares to this SVG file")
+    options = parser.parse_args()
+    plan = plan_of(options, full=FULL, quick=QUICK)
+    guards = [guard for name, guard in GUARDS.items() if name in options.only]
+    machine = describe(plan)
+    with run_on_shop(plan) as run:
+        contests = contest.measure(run, guards) if guards else []
+        floods = measure_floods(run, options.only)
+    values = {
+        "contests": [it.as_json() for it in contests],
+        "floods": [it.cells() for it in floods],
+        "machine": machine,
+    }
+    if contests:
+        report_on_contests(contests, plan, values).publish(options)
+    if floods:
+        report_on_floods(floods, plan, values).publish(options)
+    if options.picture and contests:
+        options.picture.write_text(draw(contests, plan))
+    return 0
+
+
+def parts_of(text: str) -> list[str]:
+    parts = text.split(",")
+    if set(parts) - set(PARTS):
+        raise argparse.ArgumentTypeError(f"the parts are {','.join(PARTS)}")
+    return parts
+
+
+def measure_floods(run: Run, parts: list[str]) -> list[Line]:
+    lines = sign_ins.measure(run) if SIGN_UPS in parts else []
+    return lines + (slow_bodies.measure(run) if BODIES in parts else [])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,47 @@
+"""The guards that are compared, and what an attacker got behind each."""
+
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from vouchers.models import Work
+
+ADDRESSES = (1, 50)
+
+
+@dataclass(frozen=True)
+class Guard:
+    """One way to protect a sale.
+
+    Without ``limited``, neither addresses nor accounts have limits. ``prepares``: the attacker asks
+    for all tokens, and does their work, before the sale starts; otherwise only afterwards.
+    """
+
+    title: str
+    limited: bool = True
+    work: int = Work.NONE
+    prepares: bool = True
+
+
+GUARDS = {
+    "none": Guard("no guard", limited=False),
+    "limits": Guard("limits"),
+    "work": Guard("limits and work, tokens from the start on", work=Work.USUAL, prepares=False),
+    "prepared": Guard("limits and work, done before the start", work=Work.USUAL),
+}
+
+
+@dataclass(frozen=True)
+class Shares:
+    """The units that an attacker with so many addresses got behind a guard, in each contest."""
+
+    guard: Guard
+    addresses: int
+    units: list[int] = field(default_factory=list)
+
+    @property
+    def median(self) -> float:
+        return median(self.units)
+
+    def as_json(self) -> dict[str, Any]:
+        return {"guard": self.guard.title, "addresses": self.addresses, "units": self.units}

@@ -1,0 +1,94 @@
+"""The tables and the picture."""
+
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from typing import Any
+
+from bench.fairness.guards import ADDRESSES, Shares
+from bench.sale.outcome import text_at
+from bench.sale.plan import Plan
+from bench.sale.report import HEADINGS, Line, machine_line
+from bench.tables import Report, shown, spread
+
+WIDTH, LEFT, RIGHT, TOP, BAR, GAP = 880, 330, 90, 74, 20, 18
+COLOURS = ("#0b6e4f", "#b3401f")
+
+
+def report_on_contests(contests: Sequence[Shares], plan: Plan, values: dict[str, Any]) -> Report:
+    """Return the attacker's units, a row for each guard."""
+    rows = [
+        [title, *(_cell(shares, plan) for shares in of)] for title, of in _guard_by_guard(contests)
+    ]
+    headings = ["guard", *(_attacker(addresses) for addresses in ADDRESSES)]
+    text = f"""\
+{machine_line(values["machine"])}
+- {plan.honest:,} honest buyers, {plan.attacking:,} accounts of the attacker, {plan.contested} \
+units; by accounts the attacker's share would be \
+{plan.attacking / (plan.attacking + plan.honest):.0%}. Medians of {plan.contests}, in brackets the \
+least and the most"""
+    return Report("fairness", headings, rows, text, values)
+
+
+def report_on_floods(floods: Sequence[Line], plan: Plan, values: dict[str, Any]) -> Report:
+    """Return the orders under floods."""
+    rows = [line.cells()[1:] for line in floods]
+    wanted = [number for number, name in enumerate(HEADINGS[1:]) if name != "by processor time"]
+    text = f"""\
+{machine_line(values["machine"])}
+- {plan.connections} connections order; medians of {plan.repetitions}"""
+    cells = [[row[number] for number in wanted] for row in rows]
+    return Report("floods", [HEADINGS[1:][number] for number in wanted], cells, text, values)
+
+
+def _guard_by_guard(contests: Sequence[Shares]) -> Iterable[tuple[str, list[Shares]]]:
+    for title, of in groupby(contests, key=lambda it: it.guard.title):
+        yield title, list(of)
+
+
+def _attacker(addresses: int) -> str:
+    return f"attacker with {addresses} address{'es' if addresses > 1 else ''}"
+
+
+def _cell(shares: Shares, plan: Plan) -> str:
+    return (
+        f"{shown(shares.median)} units, {shares.median / plan.contested:.0%} "
+        f"({spread(shares.units)})"
+    )
+
+
+# --- The picture ----------------------------------------------------------------------------------
+
+
+def draw(contests: Sequence[Shares], plan: Plan) -> str:
+    """Return bars of the attacker's shares; numbers beside them, so that colour is not all."""
+    bars, y = [], TOP
+    wide = WIDTH - LEFT - RIGHT
+    for title, of in _guard_by_guard(contests):
+        bars.append(text_at(LEFT - 10, y + BAR + 4, title, anchor="end"))
+        for shares, colour in zip(of, COLOURS, strict=True):
+            share = shares.median / plan.contested
+            bars.append(
+                f'<rect x="{LEFT}" y="{y}" width="{max(1, share * wide):.1f}" height="{BAR - 2}" '
+                f'fill="{colour}"/>'
+            )
+            bars.append(text_at(LEFT + share * wide + 6, y + BAR - 6, f"{share:.0%}"))
+            y += BAR
+        y += GAP
+    fair = LEFT + wide * plan.attacking / (plan.attacking + plan.honest)
+    legend = " · ".join(
+        f"{place} bar: {_attacker(addresses)}"
+        for place, addresses in zip(("upper", "lower"), ADDRESSES, strict=True)
+    )
+    return "\n".join(
+        [
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {y + 10}" '
+            'font-family="sans-serif" font-size="13">',
+            f'<rect width="{WIDTH}" height="{y + 10}" fill="#fff"/>',
+            text_at(20, 24, "Share of the units that the attacker gets", size=16),
+            text_at(20, 46, f"{legend} · dashed: the attacker's share of all accounts"),
+            *bars,
+            f'<line x1="{fair:.1f}" x2="{fair:.1f}" y1="{TOP - 8}" y2="{y - GAP + 6}" '
+            'stroke="#222" stroke-dasharray="5 4"/>',
+            "</svg>\n",
+        ]
+    )
