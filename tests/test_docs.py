@@ -206,3 +206,20 @@ def test_codemap_names_package(package: str) -> None:
     codemap = text_of("ARCHITECTURE.md").partition("## Codemap")[2].partition("\n## ")[0]
 
     assert f"`{package}/" in codemap
+
+
+# --- The ASVS -------------------------------------------------------------------------------------
+
+
+def test_every_asvs_item_of_level_2_has_one_row() -> None:
+    rows = re.findall(r"^\| (V[\d. V]+) \| (.+?) \|", text_of("docs/asvs.md"), re.MULTILINE)
+    items = [item for items, _ in rows for item in items.split()]
+    assert len(items) == len(set(items)) == 253
+    assert {state for _, state in rows} == {"met", "partly", "not met", "n. a."}
+
+
+@pytest.mark.parametrize("document", ["docs/asvs.md", "docs/security.md"])
+def test_every_test_file_a_security_page_names_has_tests(document: str) -> None:
+    named = set(re.findall(r"`(tests/[\w/]+\.py)`", text_of(document)))
+    assert named
+    assert all("def test_" in (ROOT / path).read_text(encoding="utf-8") for path in named)

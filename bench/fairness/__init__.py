@@ -5,3 +5,7 @@ press once, as people do; the attacker's program has many accounts and few addre
 fast as it can. The share of the units that the attacker's accounts hold in the end is compared
 guard by guard. Beside it, orders are measured under floods of sign-ups and of slow bodies.
 """
+
+import django
+
+django.setup()
